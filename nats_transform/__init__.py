@@ -1,0 +1,29 @@
+"""Subject transforms and mappings exactly as nats-server does them.
+
+`nats_transform.spark` compiles them to Columns; it is imported by name, so that this package
+needs no Spark.
+"""
+
+from nats_transform.errors import (
+    InvalidConfig,
+    InvalidMapping,
+    InvalidStream,
+    InvalidTransform,
+    NatsTransformError,
+)
+from nats_transform.mapping import AccountMappings, Destination, Fate, Mapping, Outcome
+from nats_transform.transform import Transform
+
+__all__ = [
+    "AccountMappings",
+    "Destination",
+    "Fate",
+    "InvalidConfig",
+    "InvalidMapping",
+    "InvalidStream",
+    "InvalidTransform",
+    "Mapping",
+    "NatsTransformError",
+    "Outcome",
+    "Transform",
+]

@@ -1,0 +1,118 @@
+"""The errors of nats-transform.
+
+NatsTransformError              anything the user can mend; its text is one line
+├── InvalidTransform            a source and destination that do not make a transform (a ValueError)
+│   ├── InvalidSubject          a source, destination or filter that is not a valid subject
+│   ├── UnknownFunction         {{name(...)}} that nats-server does not know
+│   ├── WrongArgumentCount      too few or too many arguments in a mapping function
+│   ├── InvalidArgument         an argument that does not parse or is out of range
+│   ├── IndexOutOfRange         a wildcard index above the number of `*` in the source
+│   ├── FunctionNotAllowed      anything but wildcard in an import
+│   └── UnusedWildcards         an import whose destination leaves a `*` out
+├── InvalidMapping              weights or destinations that nats-server refuses (a ValueError)
+├── InvalidStream               a stream configuration that nats-server refuses (a ValueError)
+└── InvalidConfig               a file that cannot be read as configuration (a ValueError)
+
+Children of InvalidTransform follow nats-server's family under `ErrInvalidMappingDestination`
+(`server/errors.go`).
+"""
+
+from __future__ import annotations
+
+
+class NatsTransformError(Exception):
+    """An error the user can mend; `str()` of it is one line that says what, where and the cure."""
+
+
+class InvalidTransform(NatsTransformError, ValueError):
+    """A source and destination that do not make a transform.
+
+    Attributes:
+        source: the source filter as given.
+        destination: the destination as given.
+        token: the offending token, or "" if no single token is to blame.
+    """
+
+    rule = "invalid mapping destination"
+
+    def __init__(self, source: str, destination: str, token: str = "", detail: str = "") -> None:
+        self.source = source
+        self.destination = destination
+        self.token = token
+        text = f"{self.rule}{f': {detail}' if detail else ''}"
+        where = f" in token {printable(token)}" if token else ""
+        super().__init__(f"{text}{where} ({printable(source)} -> {printable(destination)})")
+
+
+class InvalidSubject(InvalidTransform):
+    """A source, destination or filter that is not a valid subject."""
+
+    rule = "invalid subject"
+
+
+class UnknownFunction(InvalidTransform):
+    """A token of the form {{name(...)}} that names no mapping function."""
+
+    rule = "unknown mapping function"
+
+
+class WrongArgumentCount(InvalidTransform):
+    """Too few or too many arguments in a mapping function."""
+
+    rule = "wrong number of arguments in mapping function"
+
+
+class InvalidArgument(InvalidTransform):
+    """An argument of a mapping function that does not parse or is out of range."""
+
+    rule = "invalid argument of mapping function"
+
+
+class IndexOutOfRange(InvalidTransform):
+    """A wildcard index above the number of `*` tokens in the source."""
+
+    rule = "wildcard index out of range"
+
+
+class FunctionNotAllowed(InvalidTransform):
+    """A mapping function other than wildcard in an import."""
+
+    rule = "only wildcard() is allowed in an import"
+
+
+class UnusedWildcards(InvalidTransform):
+    """An import whose destination does not use every `*` of the source."""
+
+    rule = "not all wildcards of the source are used"
+
+
+class InvalidMapping(NatsTransformError, ValueError):
+    """Weights or destinations of a mapping that nats-server refuses."""
+
+
+class InvalidStream(NatsTransformError, ValueError):
+    """A stream configuration that nats-server refuses."""
+
+
+class InvalidConfig(NatsTransformError, ValueError):
+    """A file that cannot be read as configuration.
+
+    Attributes:
+        path: the file.
+        line: 1-based line, or None where the format has no lines.
+        column: 1-based column, or None.
+    """
+
+    def __init__(
+        self, message: str, path: str = "", line: int | None = None, column: int | None = None
+    ) -> None:
+        self.path = path
+        self.line = line
+        self.column = column
+        place = ":".join(str(part) for part in (path, line, column) if part)
+        super().__init__(f"{place}: {message}" if place else message)
+
+
+def printable(subject: str) -> str:
+    """A subject quoted for a one-line message: control bytes and bad UTF-8 are escaped."""
+    return repr(subject.encode("utf-8", "backslashreplace").decode("utf-8"))

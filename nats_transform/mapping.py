@@ -1,0 +1,310 @@
+"""Weighted, cluster-scoped account mappings.
+
+Sources: ADR-30 "Weighted and cluster-scoped mappings"; nats-server `AddWeightedMappings` and
+`selectMappedSubject` in `server/accounts.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import accumulate
+
+from nats_transform.draw import draw_of, mapping_key, message_entropy
+from nats_transform.errors import InvalidMapping, printable
+from nats_transform.subject import (
+    ANY_TOKEN,
+    SEPARATOR,
+    Filter,
+    is_valid_filter,
+    literal_fault,
+)
+from nats_transform.transform import Transform, validate_mapping
+
+DRAWS = 100
+"""How many draws there are: nats-server draws a whole number from 0 to 99."""
+
+EMPTY_DESTINATION = "the destination is empty; nats-server crashes on this message"
+EMPTY_RESULT = "empty token in the mapped subject; nats-server delivers it to nobody"
+
+
+class Fate(StrEnum):
+    """What became of a message."""
+
+    MAPPED = "mapped"
+    """A mapping or transform applied, even if its result is the same subject."""
+    UNMATCHED = "unmatched"
+    """No source covers the subject: it passes through unchanged."""
+    LOST = "lost"
+    """The weights leave a remainder and the source itself is listed: nats-server drops it."""
+    FILTERED = "filtered"
+    """A mirror or stream source has transforms and none matches: it is not taken."""
+    INVALID = "invalid"
+    """Not a legal literal subject, before or after: quarantined with the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a message's subject becomes, and what made it so.
+
+    Attributes:
+        subject: the resulting subject; None unless the fate is mapped or unmatched.
+        fate: what became of the message.
+        mapping_source: the source of the mapping that matched, or None.
+        mapping_destination: the destination chosen; the source itself where the remainder keeps
+            the published subject; None where there is none.
+        draw: the draw that chose, 0 to 99; None where nothing was drawn (no mapping, or one
+            destination at 100 %).
+        reason: why the fate is invalid; None for all others.
+    """
+
+    subject: str | None
+    fate: Fate
+    mapping_source: str | None = None
+    mapping_destination: str | None = None
+    draw: int | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """One destination of a mapping.
+
+    Attributes:
+        subject: the destination as `Transform` takes it.
+        weight: whole percent of the messages, 0 to 100.
+        cluster: the cluster it is for; None for all clusters that have no entry of their own.
+    """
+
+    subject: str
+    weight: int = 100
+    cluster: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One possible end of a mapping in one cluster.
+
+    Attributes:
+        destination: as in `Outcome.mapping_destination`; None for the part that is lost.
+        transform: makes the new subject; None for the lost part and for an empty destination.
+        weight: percent of the draws.
+        below: the share is taken by draws below this number that no earlier share took.
+    """
+
+    destination: str | None
+    transform: Transform | None
+    weight: int
+    below: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """A source and its weighted, cluster-scoped destinations, validated as nats-server does.
+
+    >>> Mapping("shop.*", [Destination("shop.v1.$1", 98), Destination("shop.v2.$1", 2)])
+
+    Raises:
+        InvalidMapping: the weights or destinations are refused; the text says which.
+        InvalidTransform: a destination does not make a transform with the source.
+    """
+
+    source: str
+    destinations: Sequence[Destination]
+    filter: Filter = field(init=False, repr=False, compare=False)
+    _scoped: dict[str, tuple[Share, ...]] = field(init=False, repr=False, compare=False)
+    _general: tuple[Share, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not is_valid_filter(self.source):
+            raise InvalidMapping(f"the source {printable(self.source)} is not a valid subject")
+        object.__setattr__(self, "destinations", tuple(self.destinations))
+        self._validate()
+        clusters = dict.fromkeys(d.cluster for d in self.destinations if d.cluster)
+        scoped = {cluster: self._shares(cluster) for cluster in clusters}
+        object.__setattr__(self, "filter", Filter(self.source))
+        object.__setattr__(self, "_general", self._shares(None))
+        object.__setattr__(self, "_scoped", scoped)
+
+    def _validate(self) -> None:
+        seen: set[str] = set()
+        totals: dict[str, int] = {}
+        for destination in self.destinations:
+            name = f"mapping {printable(self.source)}: destination {printable(destination.subject)}"
+            if destination.subject in seen:
+                raise InvalidMapping(f"{name} is listed twice; nats-server takes each text once")
+            seen.add(destination.subject)
+            if not 0 <= destination.weight <= 100:
+                raise InvalidMapping(f"{name} has weight {destination.weight}; use 0 to 100")
+            cluster = destination.cluster or ""
+            totals[cluster] = totals.get(cluster, 0) + destination.weight
+            if totals[cluster] > 100:
+                scope = f"cluster {printable(cluster)}" if cluster else "all clusters"
+                raise InvalidMapping(
+                    f"{name} brings the weights for {scope} to {totals[cluster]}; at most 100"
+                )
+            validate_mapping(self.source, destination.subject)
+
+    def _shares(self, cluster: str | None) -> tuple[Share, ...]:
+        listed = [d for d in self.destinations if (d.cluster or None) == cluster]
+        entries: list[tuple[str | None, Transform | None, int]] = [
+            (d.subject, Transform(self.source, d.subject) if d.subject else None, d.weight)
+            for d in listed
+        ]
+        rest = 100 - sum(d.weight for d in listed)
+        lists_source = any(d.subject == self.source for d in self.destinations)
+        if rest and not lists_source:
+            # The server adds the source itself for what is left, before it sorts.
+            entries.append((self.source, Transform(self.source, _untouched(self.source)), rest))
+        entries.sort(key=lambda entry: entry[2])
+        if rest and lists_source:
+            entries.append((None, None, rest))
+        reached = accumulate(weight for _, _, weight in entries)
+        return tuple(
+            Share(destination, transform, weight, below)
+            for (destination, transform, weight), below in zip(entries, reached, strict=True)
+        )
+
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """The clusters that have destinations of their own, in the order of the config."""
+        return tuple(self._scoped)
+
+    def shares(self, cluster: str | None = None) -> tuple[Share, ...]:
+        """The possible ends in one cluster, in the order in which nats-server tries the draw.
+
+        A cluster without an entry, and None, get the general list.
+        """
+        return self._scoped.get(cluster, self._general) if cluster else self._general
+
+    def is_drawn(self, cluster: str | None = None) -> bool:
+        """Whether a draw is made: not for a single destination at 100 %."""
+        shares = self.shares(cluster)
+        return not (len(shares) == 1 and shares[0].weight == 100 and shares[0].destination)
+
+    def share(self, cluster: str | None, draw: int) -> Share:
+        """The end that a draw of 0 to 99 chooses in a cluster."""
+        for share in self.shares(cluster):
+            if draw < share.below:
+                return share
+        raise ValueError(f"draw {draw} is not in 0..{DRAWS - 1}")
+
+    def outcome(
+        self, share: Share, tokens: Sequence[str], draw: int | None, entropy: int | None
+    ) -> Outcome:
+        """The outcome of one share for the tokens of a subject that matches."""
+        if share.destination is None:
+            return Outcome(None, Fate.LOST, self.source, None, draw)
+        if share.transform is None:
+            return Outcome(
+                None, Fate.INVALID, self.source, share.destination, draw, EMPTY_DESTINATION
+            )
+        subject = share.transform.evaluate(tokens, entropy)
+        if share.transform.can_make_empty_token and "" in subject.split(SEPARATOR):
+            return Outcome(None, Fate.INVALID, self.source, share.destination, draw, EMPTY_RESULT)
+        return Outcome(subject, Fate.MAPPED, self.source, share.destination, draw)
+
+
+@dataclass(frozen=True, slots=True)
+class AccountMappings:
+    """The mappings of one account, in order: the first whose source covers a subject applies.
+
+    nats-server keeps a config file's mappings in random order, so overlapping ones are a toss
+    there; here the order is that of the config. Of two mappings with the same source the later
+    one stands, in the place of the first.
+    """
+
+    mappings: Sequence[Mapping]
+
+    def __post_init__(self) -> None:
+        by_source = {mapping.source: mapping for mapping in self.mappings}
+        object.__setattr__(self, "mappings", tuple(by_source.values()))
+
+    def match(self, subject: str) -> Mapping | None:
+        """The mapping that applies to a literal subject, or None."""
+        tokens = subject.split(SEPARATOR)
+        for mapping in self.mappings:
+            if mapping.filter.covers(tokens):
+                return mapping
+        return None
+
+    def apply(
+        self, subject: str, cluster: str | None = None, draw: int = 0, entropy: int = 0
+    ) -> Outcome:
+        """What becomes of a message under a draw.
+
+        Args:
+            subject: the published subject.
+            cluster: name of the cluster it is published in, if any.
+            draw: 0 to 99, the number that nats-server would have drawn.
+            entropy: 64 bits that decide each `random()`.
+        """
+        return self._apply(subject, cluster, lambda mapping: (draw, entropy))
+
+    def replay(
+        self, subject: str, cluster: str | None = None, *, stream: str, seq: int, seed: int = 0
+    ) -> Outcome:
+        """What becomes of a message of an archive: `apply` with the message's own draw.
+
+        Args:
+            subject: the published subject.
+            cluster: name of the cluster it was published in, if any.
+            stream: the stream the message is in.
+            seq: its sequence there.
+            seed: the seed of the run.
+        """
+
+        def chance(mapping: Mapping) -> tuple[int, int]:
+            entropy = message_entropy(stream, seq, mapping_key(seed, mapping.source))
+            return draw_of(entropy), entropy
+
+        return self._apply(subject, cluster, chance)
+
+    def outcomes(self, subject: str, cluster: str | None = None) -> list[tuple[Outcome, int]]:
+        """Every possible outcome with its exact probability in percent; they add up to 100.
+
+        The draw of each outcome is None. A `random()` stands in the subject as it is written:
+        each of its numbers is equally likely.
+        """
+        if fault := literal_fault(subject):
+            return [(Outcome(None, Fate.INVALID, reason=fault), 100)]
+        mapping = self.match(subject)
+        if mapping is None:
+            return [(Outcome(subject, Fate.UNMATCHED), 100)]
+        tokens = self._tokens(mapping, subject)
+        return [
+            (mapping.outcome(share, tokens, None, None), share.weight)
+            for share in mapping.shares(cluster)
+            if share.weight
+        ]
+
+    def _apply(
+        self, subject: str, cluster: str | None, chance: Callable[[Mapping], tuple[int, int]]
+    ) -> Outcome:
+        if fault := literal_fault(subject):
+            return Outcome(None, Fate.INVALID, reason=fault)
+        mapping = self.match(subject)
+        if mapping is None:
+            return Outcome(subject, Fate.UNMATCHED)
+        draw, entropy = chance(mapping)
+        share = mapping.share(cluster, draw)
+        shown = draw if mapping.is_drawn(cluster) else None
+        return mapping.outcome(share, self._tokens(mapping, subject), shown, entropy)
+
+    def _tokens(self, mapping: Mapping, subject: str) -> list[str]:
+        # nats-server cuts a subject only when it meets a mapping that is not this very literal, so
+        # partition(n) of a literal source that is tried first hashes an empty key.
+        if mapping is self.mappings[0] and mapping.filter.is_literal:
+            return []
+        return subject.split(SEPARATOR)
+
+
+def _untouched(source: str) -> str:
+    """The destination that gives every subject of a source back (`transformTokenize`)."""
+    count = 0
+    tokens = []
+    for token in source.split(SEPARATOR):
+        count += token == ANY_TOKEN
+        tokens.append(f"${count}" if token == ANY_TOKEN else token)
+    return SEPARATOR.join(tokens)

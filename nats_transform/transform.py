@@ -1,0 +1,228 @@
+"""One subject transform: a source filter and a destination.
+
+Sources: ADR-30 "Transform rules", nats-server `NewSubjectTransformWithStrict` and
+`TransformTokenizedSubject` in `server/subject_transform.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nats_transform.errors import (
+    FunctionNotAllowed,
+    InvalidSubject,
+    InvalidTransform,
+    UnusedWildcards,
+)
+from nats_transform.functions import (
+    Literal,
+    Refused,
+    Split,
+    Tail,
+    Token,
+    Wildcard,
+    looks_like_function,
+    parse_token,
+)
+from nats_transform.subject import (
+    ANY_TAIL,
+    ANY_TOKEN,
+    SEPARATOR,
+    Filter,
+    literal_fault,
+)
+
+_BLANKS = "\t\n\f\r "
+
+
+class Transform:
+    """A source filter and the destination that matching subjects get.
+
+    >>> Transform("orders.*.*", "orders.{{wildcard(2)}}.$1").apply("orders.eu.42")
+    'orders.42.eu'
+
+    Args:
+        source: a filter; empty stands for `>`.
+        destination: tokens that are literal text or mapping functions, `>` last exactly where the
+            source has one.
+        strict: the rules of account imports: only `wildcard`, and every `*` used (by count).
+
+    Raises:
+        InvalidTransform: the child class names the rule; the text the token and the reason.
+
+    Attributes:
+        source, destination, strict: as given, an empty source as `>`.
+        filter: the source, parsed.
+        tokens: the destination parsed, one value for each token.
+    """
+
+    __slots__ = ("_can_empty", "destination", "filter", "source", "strict", "tokens")
+
+    source: str
+    destination: str
+    strict: bool
+    filter: Filter
+    tokens: tuple[Token, ...]
+
+    def __init__(self, source: str, destination: str, strict: bool = False) -> None:
+        self.source = source or ANY_TAIL
+        self.destination = destination
+        self.strict = strict
+        self.filter = Filter(self.source)
+        self._check_shape()
+        self.tokens = self._parse()
+        if strict and not self.filter.is_literal:
+            self._check_strict()
+        self._can_empty = any(isinstance(token, Split) for token in self.tokens)
+
+    def __repr__(self) -> str:
+        strict = ", strict=True" if self.strict else ""
+        return f"Transform({self.source!r}, {self.destination!r}{strict})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Transform):
+            return NotImplemented
+        return (self.source, self.destination, self.strict) == (
+            other.source,
+            other.destination,
+            other.strict,
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.source, self.destination, self.strict))
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether this is `>` to `>`, which the server passes through without looking."""
+        return self.source == self.destination == ANY_TAIL
+
+    @property
+    def can_make_empty_token(self) -> bool:
+        """Whether some subject can get an empty token: `split` drops empty parts."""
+        return self._can_empty
+
+    def apply(self, subject: str, entropy: int = 0) -> str | None:
+        """The new subject, or None if the subject is not covered by the source.
+
+        A subject that is not a legal literal one is covered by no source. The result can be
+        illegal itself: `split` of a token that is all delimiters leaves an empty token.
+
+        Args:
+            subject: a literal subject.
+            entropy: 64 bits that decide each `random()`; see `nats_transform.draw`.
+        """
+        if self.is_identity:
+            return subject
+        tokens = subject.split(SEPARATOR)
+        if not self.filter.covers(tokens) or literal_fault(subject):
+            return None
+        return self.evaluate(tokens, entropy)
+
+    def evaluate(self, tokens: Sequence[str], entropy: int | None = 0) -> str:
+        """The new subject of a subject whose tokens are known to match.
+
+        With None for the entropy a `random()` stays as its text.
+        """
+        return SEPARATOR.join([token.evaluate(tokens, entropy) for token in self.tokens])
+
+    def reverse(self) -> Transform:
+        """The transform that undoes this one.
+
+        nats-server reverses a service import by position instead, which undoes only transforms
+        that keep the order of their wildcards; see `AccountImport`.
+
+        Raises:
+            InvalidTransform: the destination is no function of wildcards only, drops or repeats
+                one, or the source would read differently as a destination.
+        """
+        places = list(self.filter.wildcards)
+        used = [token.position for token in self.tokens if isinstance(token, Wildcard)]
+        if sorted(used) != places:
+            raise UnusedWildcards(
+                self.source, self.destination, detail="not reversible, use each exactly once"
+            )
+        if not all(isinstance(token, Literal | Tail | Wildcard) for token in self.tokens):
+            raise FunctionNotAllowed(self.source, self.destination, detail="not reversible")
+        source = SEPARATOR.join(
+            ANY_TOKEN if isinstance(token, Wildcard) else text
+            for token, text in zip(self.tokens, self.destination.split(SEPARATOR), strict=True)
+        )
+        destination = SEPARATOR.join(
+            f"${used.index(place) + 1}" if token == ANY_TOKEN else token
+            for place, token in enumerate(self.filter.tokens)
+        )
+        backward = Transform(source, destination, strict=True)
+        functions = sum(isinstance(token, Wildcard) for token in backward.tokens)
+        if functions != len(places) or any(
+            t.startswith("*") and t != "*" for t in self.filter.tokens
+        ):
+            raise InvalidTransform(
+                self.source,
+                self.destination,
+                detail="not reversible, the source has a token that "
+                "reads as a function or a wildcard",
+            )
+        return backward
+
+    def _check_shape(self) -> None:
+        destination = self.destination.split(SEPARATOR)
+        for name, tokens in (("source", self.filter.tokens), ("destination", destination)):
+            if "" in tokens:
+                raise InvalidSubject(
+                    self.source, self.destination, detail=f"the {name} has an empty token"
+                )
+            if ANY_TAIL in tokens[:-1]:
+                raise InvalidSubject(
+                    self.source, self.destination, ANY_TAIL, f"not the last token of the {name}"
+                )
+        if ANY_TOKEN in destination:
+            raise InvalidSubject(
+                self.source,
+                self.destination,
+                ANY_TOKEN,
+                "a destination names wildcards as {{wildcard(n)}} or $n",
+            )
+        if (self.filter.tokens[-1] == ANY_TAIL) != (destination[-1] == ANY_TAIL):
+            raise InvalidSubject(
+                self.source, self.destination, ANY_TAIL, "needed in both or in neither"
+            )
+
+    def _parse(self) -> tuple[Token, ...]:
+        wildcards = None if self.filter.is_literal else self.filter.wildcards
+        parsed: list[Token] = []
+        for slot, token in enumerate(self.destination.split(SEPARATOR)):
+            if token == ANY_TAIL:
+                parsed.append(Tail(len(self.filter.tokens) - 1))
+                continue
+            try:
+                parsed.append(parse_token(token, slot, wildcards))
+            except Refused as refused:
+                raise refused.error(self.source, self.destination, token, refused.detail) from None
+        return tuple(parsed)
+
+    def _check_strict(self) -> None:
+        for token, text in zip(self.tokens, self.destination.split(SEPARATOR), strict=True):
+            if not isinstance(token, Literal | Tail | Wildcard):
+                raise FunctionNotAllowed(self.source, self.destination, text)
+        used = sum(isinstance(token, Wildcard) for token in self.tokens)
+        # By count, as the server does: foo.*.* -> bar.$1.$1 passes.
+        if used < self.filter.tokens.count(ANY_TOKEN):
+            raise UnusedWildcards(self.source, self.destination)
+
+
+def validate_mapping(source: str, destination: str) -> None:
+    """Refuse a destination as nats-server's `ValidateMapping` does.
+
+    Account mappings and the transforms of streams go through it; republish and imports do not.
+    Beyond `Transform` it refuses blanks in tokens that are not functions. An empty destination
+    passes.
+
+    Raises:
+        InvalidTransform: with the rule and token.
+    """
+    if not destination:
+        return
+    for token in destination.split(SEPARATOR):
+        if not looks_like_function(token) and any(blank in token for blank in _BLANKS):
+            raise InvalidSubject(source, destination, token, "a blank")
+    Transform(source, destination)
