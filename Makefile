@@ -1,0 +1,41 @@
+# Every target that runs something goes through scripts/setup.sh, which first makes .venv ready.
+# Paths are relative: make cannot handle a space in a path, the checkout's own may have one.
+
+IN_VENV := sh scripts/setup.sh
+CODE := nats_transform jobs expectations orchestration cli benchmarks tests
+
+# More arguments for the command a target runs: make test ARGS='tests/jobs -k census'
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo ui test test-slow lint format lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+setup: ## install the locked packages into .venv (the other targets do so by themselves)
+	@$(IN_VENV)
+
+demo: ## run the main job on messages from a real nats-server
+	@$(IN_VENV) nats-transform demo $(ARGS)
+
+test: lint ## run lint and all tests but the slow ones
+	@$(IN_VENV) python -m pytest -m "not slow" $(ARGS)
+
+test-slow: ## run the tests that take minutes
+	@$(IN_VENV) python -m pytest -m slow $(ARGS)
+
+lint: ## check style, format and types
+	@$(IN_VENV) ruff check
+	@$(IN_VENV) ruff format --check
+	@$(IN_VENV) mypy
+
+format: ## format the code and fix what can be fixed
+	@$(IN_VENV) ruff format
+	@$(IN_VENV) ruff check --fix
+
+lock: ## resolve pyproject.toml again into requirements.lock
+	@sh scripts/lock.sh
+
+clean: ## remove .venv and everything else that targets made
+	rm -rf .venv build demo warehouse *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,260 @@
+#!/bin/sh
+# Makes .venv ready and then runs a command in it:
+#
+#     sh scripts/setup.sh [COMMAND [ARGUMENT ...]]
+#
+# PYTHON=python3.12 chooses the interpreter; otherwise the first of 3.11 or newer on PATH is taken.
+# Writes nothing outside .venv, except for pip's cache and, where it may, a Java from the system's
+# package manager. A set-up that is complete and unchanged costs a fraction of a second; one that
+# was interrupted is done again from the start.
+set -eu
+cd "$(dirname "$0")/.."
+
+venv=.venv
+log=$venv/setup.log
+# What .venv was made from. It is written last, so a .venv without it is not complete.
+stamp=$venv/made-from
+
+say() { printf '%s\n' "setup: $*" >&2; }
+die() {
+    say "$*"
+    exit 2
+}
+
+# --- Python ---------------------------------------------------------------------------------------
+
+is_recent_python() {
+    "$1" -ISc 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+}
+
+# Prints the interpreter to make .venv with. A name on PATH may be a shim that does not run.
+find_python() {
+    for candidate in ${PYTHON:+"$PYTHON"} python3 python3.14 python3.13 python3.12 python3.11; do
+        if is_recent_python "$candidate"; then
+            printf '%s\n' "$candidate"
+            return
+        fi
+        if [ -n "${PYTHON:-}" ]; then
+            break
+        fi
+    done
+    die "Python 3.11 or newer is needed and ${PYTHON:-python3} is $(
+        "${PYTHON:-python3}" --version 2>/dev/null || echo missing
+    ): install one, or name it with PYTHON=/path/to/python3"
+}
+
+version_of() { "$1" -ISc 'import sys; print(sys.version.split()[0])' 2>/dev/null; }
+
+# --- The packages ---------------------------------------------------------------------------------
+
+# A copy says more than a hash and compares as fast. The checkout's path is in it because scripts in
+# .venv/bin hold it: a checkout that moved is set up again.
+made_from() {
+    printf '%s\n' "$1" "$PWD"
+    cat requirements.lock pyproject.toml
+}
+
+is_complete() {
+    version=$(version_of $venv/bin/python) || return 1
+    if [ -n "${PYTHON:-}" ] && [ "$(version_of "$PYTHON")" != "$version" ]; then
+        return 1
+    fi
+    made_from "$version" | cmp -s - $stamp
+}
+
+# True if .venv was complete once, for this interpreter and place: packages can be changed in it.
+is_usable() {
+    [ -f $stamp ] || return 1
+    version=$(version_of $venv/bin/python) || return 1
+    if [ -n "${PYTHON:-}" ] && [ "$(version_of "$PYTHON")" != "$version" ]; then
+        return 1
+    fi
+    [ "$(head -n 2 $stamp)" = "$(printf '%s\n' "$version" "$PWD")" ]
+}
+
+# Runs a command with its output in the log and a line every 10 seconds that says it is alive.
+quietly() {
+    (
+        # No output of the loop's may keep a reader of ours, or the lock, waiting for its last sleep.
+        while sleep 10 >/dev/null 2>&1 9>&- && kill -0 $$ 2>/dev/null; do
+            say "  still working: $(tail -n 1 $log | cut -c 1-70)"
+        done
+    ) &
+    heartbeat=$!
+    status=0
+    "$@" >>$log 2>&1 || status=$?
+    kill $heartbeat 2>/dev/null || true
+    heartbeat=
+    return $status
+}
+
+# pip rather than uv, though uv needs 25 s where pip needs 90 s, once: pip reads the pip settings
+# that a network with its own package index or certificates has, and comes with Python.
+# --no-deps: the lock is complete, and pip refuses its `name==1` as an answer to `name[extra]`.
+pip_install() {
+    quietly $venv/bin/python -I -m pip --no-input --disable-pip-version-check install --no-deps "$@" ||
+        fail_install
+}
+
+fail_install() {
+    tail -n 15 $log >&2
+    die "the packages could not be installed; the end of $log is above: cure it and run this again"
+}
+
+install_packages() {
+    if is_usable; then
+        say "requirements.lock or pyproject.toml changed; updating .venv"
+        rm -f $stamp
+    else
+        python=$(find_python)
+        "$python" -Ic 'import ensurepip, venv' 2>/dev/null ||
+            die "$python has no venv module: install it (Debian, Ubuntu: apt install python3-venv)"
+        rm -f $stamp 2>/dev/null || true
+        say "making .venv with Python $(version_of "$python") (the first time takes about 2 minutes)"
+        "$python" -I -m venv --clear $venv || die "$PWD/$venv could not be made"
+    fi
+    : >$log
+    # Two packages come as source. They are built with the locked setuptools instead of one that pip
+    # would fetch for itself, so that all that runs here was checked against a hash.
+    sed -n '/^setuptools==/,/^    # via/p' requirements.lock >$venv/build.lock
+    say "installing $(grep -c '^[a-z0-9].*==' requirements.lock) locked packages"
+    pip_install --require-hashes -r $venv/build.lock
+    pip_install --no-build-isolation --require-hashes -r requirements.lock
+    say "installing nats-transform itself"
+    pip_install --no-build-isolation -e .
+    made_from "$(version_of $venv/bin/python)" >$stamp.new
+    mv $stamp.new $stamp
+}
+
+# --- Java -----------------------------------------------------------------------------------------
+
+# Prints the home of the Java that $1 starts, if Spark runs on it: 17 to 23 (24 took away what its
+# Hadoop calls, `Subject.getSubject`) with the module jdk.incubator.vector, which Spark 4 asks for.
+java_home_of() {
+    settings=$("$1" -XshowSettings:properties --add-modules jdk.incubator.vector -version 2>&1) ||
+        return 1
+    version=$(printf '%s\n' "$settings" | sed -n 's/^ *java\.specification\.version = //p')
+    [ "$version" -ge 17 ] 2>/dev/null && [ "$version" -le 23 ] || return 1
+    printf '%s\n' "$settings" | sed -n 's/^ *java\.home = //p'
+}
+
+# Prints the first good Java's home: of JAVA_HOME, PATH, then where packages put one.
+find_java() {
+    for candidate in ${JAVA_HOME:+"$JAVA_HOME/bin/java"} java \
+        /usr/lib/jvm/*/bin/java /usr/lib64/jvm/*/bin/java \
+        /opt/homebrew/opt/openjdk@*/bin/java /usr/local/opt/openjdk@*/bin/java \
+        /Library/Java/JavaVirtualMachines/*/Contents/Home/bin/java; do
+        if command -v "$candidate" >/dev/null 2>&1 && java_home_of "$candidate"; then
+            return
+        fi
+    done
+    return 1
+}
+
+has() { command -v "$1" >/dev/null 2>&1; }
+
+# Runs a command as root, or fails if that needs a password.
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        "$@"
+    elif has sudo; then
+        sudo -n "$@"
+    else
+        return 1
+    fi
+}
+
+# Installs a headless Java of the first of these versions that the system's packages have.
+install_java() {
+    for version in 21 17; do
+        if has apt-get; then
+            as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
+                "openjdk-$version-jre-headless"
+        elif has dnf; then
+            as_root dnf install -y "java-$version-openjdk-headless"
+        elif has microdnf; then
+            as_root microdnf install -y "java-$version-openjdk-headless"
+        elif has zypper; then
+            as_root zypper --non-interactive install "java-$version-openjdk-headless"
+        elif has pacman; then
+            as_root pacman -S --noconfirm "jre$version-openjdk-headless"
+        elif has apk; then
+            as_root apk add "openjdk$version-jre-headless"
+        elif has brew; then
+            brew install "openjdk@$version"
+        else
+            return 1
+        fi && return
+    done
+    return 1
+}
+
+may_install() { has brew || as_root true 2>/dev/null; }
+
+provide_java() {
+    if JAVA_HOME=$(find_java); then
+        return
+    fi
+    if may_install; then
+        say "no Java 17 to 23 found; installing a headless one with the system's package manager"
+        mkdir -p $venv && : >$log
+        # Its lists may be old or, in a container image, not there.
+        if has apt-get; then
+            quietly as_root apt-get update || true
+        fi
+        quietly install_java || tail -n 5 $log >&2
+        if JAVA_HOME=$(find_java); then
+            return
+        fi
+    fi
+    die "Spark needs Java 17 or 21 and none was found: install it ($(java_advice)), or set JAVA_HOME"
+}
+
+java_advice() {
+    if has apt-get; then
+        echo "apt install openjdk-17-jre-headless, or openjdk-21-jre-headless"
+    elif has dnf || has microdnf; then
+        echo "dnf install java-21-openjdk-headless"
+    elif has zypper; then
+        echo "zypper install java-21-openjdk-headless"
+    elif has pacman; then
+        echo "pacman -S jre21-openjdk-headless"
+    elif has apk; then
+        echo "apk add openjdk21-jre-headless"
+    elif has brew || [ "$(uname)" = Darwin ]; then
+        echo "brew install openjdk@21"
+    else
+        echo "a headless JRE"
+    fi
+}
+
+# --------------------------------------------------------------------------------------------------
+
+# Settings meant for another Python or Spark would be found before what is installed here.
+unset PYTHONHOME PYTHONPATH SPARK_HOME SPARK_CONF_DIR
+
+heartbeat=
+trap 'if [ -n "$heartbeat" ]; then kill "$heartbeat" 2>/dev/null || true; fi' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+provide_java
+if ! is_complete; then
+    [ -w . ] || die "$PWD is not writable: the set-up makes .venv in it"
+    python=$(find_python)
+    # Two set-ups at once wait for each other. The lock is on the open file, so it ends with us.
+    exec 9<requirements.lock
+    "$python" -ISc 'import fcntl; fcntl.flock(9, fcntl.LOCK_EX)'
+    is_complete || install_packages
+    exec 9<&-
+fi
+[ $# -gt 0 ] || exit 0
+
+export JAVA_HOME
+export VIRTUAL_ENV="$PWD/$venv"
+export PATH="$VIRTUAL_ENV/bin:$PATH"
+export PYSPARK_PYTHON="$VIRTUAL_ENV/bin/python"
+# Nothing that is run from here reports to its makers.
+export DAGSTER_DISABLE_TELEMETRY=1 GX_ANALYTICS_ENABLED=false
+trap - EXIT INT TERM
+exec "$@"
