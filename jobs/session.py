@@ -1,0 +1,132 @@
+"""The Spark session of a job: local, on a cluster, or through Spark Connect."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from importlib.resources import files
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from jobs.errors import SparkUnavailable, one_line
+
+OLDEST_JAVA = 17
+
+
+class SparkSettings(BaseModel):
+    """Where Spark runs.
+
+    Attributes:
+        master: a Spark master URL; None is `local[*]`, or what spark-submit was told.
+        remote: a Spark Connect URL (`sc://host:15002`) instead of a master.
+        driver_memory: heap of the local JVM.
+        config: further Spark settings; they win over ours.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    master: str | None = None
+    remote: str | None = None
+    driver_memory: str = "2g"
+    config: dict[str, str] = {}
+
+
+# What the tables need, whatever runs them: PyIceberg refuses INT96 timestamps, and days are UTC.
+TABLE_CONFIG = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.compression.codec": "zstd",
+    # Rows of several days meet in one task: open one file for each day instead of sorting rows.
+    "spark.sql.maxConcurrentOutputFileWriters": "64",
+    # A batch of Arrow rows may hold large payloads, so bound it in rows as little as possible and
+    # leave the size to the reader that makes it.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "0",
+    "spark.sql.sources.partitionOverwriteMode": "static",
+}
+
+
+def spark_session(settings: SparkSettings | None = None) -> SparkSession:
+    """The session for these settings; the active one if there is one.
+
+    Raises:
+        SparkUnavailable: no Java 17 or newer, or Spark does not start or answer.
+    """
+    settings = settings or SparkSettings()
+    if settings.master and settings.remote:
+        raise SparkUnavailable("both a Spark master and a remote are given: choose one")
+    builder = SparkSession.builder.appName("nats-transform")
+    for key, value in TABLE_CONFIG.items():
+        builder = builder.config(key, value)
+    under_submit = "PYSPARK_GATEWAY_PORT" in os.environ
+    if settings.remote:
+        builder = builder.remote(settings.remote)
+    elif not under_submit:
+        _check_java()
+        builder = _local(builder, settings)
+    for key, value in settings.config.items():
+        builder = builder.config(key, value)
+    try:
+        session = builder.getOrCreate()
+    except ImportError as error:
+        raise SparkUnavailable(
+            f"Spark Connect needs more packages ({one_line(error)}): "
+            "install pyspark with its `connect` extra"
+        ) from error
+    except (PySparkException, OSError) as error:
+        where = settings.remote or settings.master or "local[*]"
+        raise SparkUnavailable(f"Spark does not start at {where}: {one_line(error)}") from error
+    if not settings.remote and not under_submit:
+        session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _local(builder: SparkSession.Builder, settings: SparkSettings) -> SparkSession.Builder:
+    master = settings.master or "local[*]"
+    defaults = {
+        "spark.master": master,
+        "spark.driver.memory": settings.driver_memory,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.catalogImplementation": "in-memory",
+    }
+    if master.startswith("local"):
+        # A laptop's own name often does not resolve; nothing outside needs to reach the driver.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost")
+        cores = os.cpu_count() or 1
+        defaults |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.shuffle.partitions": str(2 * cores),
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_log_config()}",
+        }
+    for key, value in defaults.items():
+        builder = builder.config(key, value)
+    return builder
+
+
+def _log_config() -> str:
+    """The URI of our log4j2 settings, which print errors only."""
+    return Path(str(files("jobs").joinpath("log4j2.properties"))).as_uri()
+
+
+def _check_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    cure = f"install a Java runtime {OLDEST_JAVA} or newer, or point JAVA_HOME at one"
+    if java is None:
+        raise SparkUnavailable(f"no Java found on PATH: {cure}")
+    try:
+        shown = subprocess.run(  # noqa: S603 - the user's own Java
+            [java, "-version"], capture_output=True, text=True, timeout=60, check=True
+        ).stderr
+    except (OSError, subprocess.SubprocessError) as error:
+        raise SparkUnavailable(f"{java} does not run ({one_line(error)}): {cure}") from error
+    version = re.search(r'version "(?:1\.)?(\d+)', shown)
+    if version is None or int(version[1]) < OLDEST_JAVA:
+        raise SparkUnavailable(f"{java} is Java {version[1] if version else '?'}: {cure}")

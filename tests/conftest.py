@@ -1,0 +1,33 @@
+"""What tests share: one Spark session, and real nats-servers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.nats_process import NatsServer
+from jobs.nats_process import nats_server as run_nats_server
+from jobs.session import SparkSettings, spark_session
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The one Spark session of the test run."""
+    session = spark_session(
+        SparkSettings(
+            master="local[2]",
+            driver_memory="1g",
+            config={"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"},
+        )
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="module")
+def nats_server() -> Iterator[NatsServer]:
+    """A nats-server with JetStream and an empty store, shared by the tests of a module."""
+    with run_nats_server() as server:
+        yield server
