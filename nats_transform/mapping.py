@@ -243,12 +243,18 @@ class AccountMappings:
         return self._apply(subject, cluster, lambda mapping: (draw, entropy))
 
     def replay(
-        self, subject: str, cluster: str | None = None, *, stream: str, seq: int, seed: int = 0
+        self,
+        subject: str | None,
+        cluster: str | None = None,
+        *,
+        stream: str | None,
+        seq: int | None,
+        seed: int = 0,
     ) -> Outcome:
         """What becomes of a message of an archive: `apply` with the message's own draw.
 
         Args:
-            subject: the published subject.
+            subject: the published subject; without one the message is invalid.
             cluster: name of the cluster it was published in, if any.
             stream: the stream the message is in.
             seq: its sequence there.
@@ -280,9 +286,13 @@ class AccountMappings:
         ]
 
     def _apply(
-        self, subject: str, cluster: str | None, chance: Callable[[Mapping], tuple[int, int]]
+        self,
+        subject: str | None,
+        cluster: str | None,
+        chance: Callable[[Mapping], tuple[int, int]],
     ) -> Outcome:
-        if fault := literal_fault(subject):
+        fault = literal_fault(subject)
+        if subject is None or fault is not None:
             return Outcome(None, Fate.INVALID, reason=fault)
         mapping = self.match(subject)
         if mapping is None:

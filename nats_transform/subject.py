@@ -15,6 +15,10 @@ ANY_TOKEN = "*"  # noqa: S105 - a wildcard, not a secret
 ANY_TAIL = ">"
 _BLANKS = frozenset("\t\n\f\r ")
 
+NO_SUBJECT = "no subject"
+EMPTY_TOKEN = "empty token"  # noqa: S105
+WILDCARD_TOKEN = "wildcard in a literal subject"  # noqa: S105
+
 
 def encode(subject: str) -> bytes:
     """The bytes of a subject as they are on the wire."""
@@ -43,14 +47,21 @@ def is_valid_literal(subject: str) -> bool:
     return literal_fault(subject) is None
 
 
-def literal_fault(subject: str) -> str | None:
+def literal_fault(subject: str | None) -> str | None:
     """Why a subject is not a legal literal subject, or None if it is one."""
+    if subject is None:
+        return NO_SUBJECT
     tokens = subject.split(SEPARATOR)
     if "" in tokens:
-        return "empty token"
+        return EMPTY_TOKEN
     if ANY_TOKEN in tokens or ANY_TAIL in tokens:
-        return "wildcard in a literal subject"
+        return WILDCARD_TOKEN
     return None
+
+
+def is_valid_publish_subject(subject: str) -> bool:
+    """Whether a message can be published under this subject (`IsValidPublishSubject`)."""
+    return is_valid_filter(subject) and not has_wildcard(subject)
 
 
 def has_wildcard(subject: str) -> bool:
@@ -89,6 +100,21 @@ def tokens_match(tokens: Sequence[str], filter_tokens: Sequence[str]) -> bool:
         elif not wanted.startswith(ANY_TOKEN) and token != wanted:
             return False
     return len(tokens) == len(filter_tokens)
+
+
+def subscribes(filter: str, subject: str) -> bool:
+    """Whether a subscription gets a message under a literal subject (`Sublist.Match`).
+
+    Only a token that is exactly `*` stands for any token here, unlike in `tokens_match`.
+    """
+    wanted, tokens = filter.split(SEPARATOR), subject.split(SEPARATOR)
+    if wanted[-1] == ANY_TAIL:
+        if len(tokens) < len(wanted):
+            return False
+        del wanted[-1]
+    elif len(tokens) != len(wanted):
+        return False
+    return all(a in (ANY_TOKEN, b) for a, b in zip(wanted, tokens, strict=False))
 
 
 @dataclass(frozen=True, slots=True)
