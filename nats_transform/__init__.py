@@ -11,19 +11,28 @@ from nats_transform.errors import (
     InvalidTransform,
     NatsTransformError,
 )
+from nats_transform.imports import AccountImport, ImportKind, LeafNode
 from nats_transform.mapping import AccountMappings, Destination, Fate, Mapping, Outcome
+from nats_transform.stream import StreamConfig, StreamSource, bucket_source, parse_stream
 from nats_transform.transform import Transform
 
 __all__ = [
+    "AccountImport",
     "AccountMappings",
     "Destination",
     "Fate",
+    "ImportKind",
     "InvalidConfig",
     "InvalidMapping",
     "InvalidStream",
     "InvalidTransform",
+    "LeafNode",
     "Mapping",
     "NatsTransformError",
     "Outcome",
+    "StreamConfig",
+    "StreamSource",
     "Transform",
+    "bucket_source",
+    "parse_stream",
 ]

@@ -91,7 +91,15 @@ class InvalidMapping(NatsTransformError, ValueError):
 
 
 class InvalidStream(NatsTransformError, ValueError):
-    """A stream configuration that nats-server refuses."""
+    """A stream configuration that nats-server refuses.
+
+    Attributes:
+        code: `err_code` of the server's answer, or None where JSON or types are at fault.
+    """
+
+    def __init__(self, reason: str, code: int | None = None) -> None:
+        self.code = code
+        super().__init__(reason)
 
 
 class InvalidConfig(NatsTransformError, ValueError):

@@ -270,6 +270,18 @@ def parse_token(token: str, slot: int, wildcards: Sequence[int] | None) -> Token
     raise Refused(UnknownFunction)
 
 
+def is_placeholder(token: str) -> bool:
+    """Whether the way back of an import takes a token for the place of a wildcard.
+
+    Looser than `parse_token`: the server's `transformUntokenize` looks at the start of a `$n` and
+    anywhere for a `wildcard()`.
+    """
+    if len(token) > 1 and token[0] == "$" and token[1] in "123456789":
+        return True
+    found = _PATTERNS[0][1].search(token)
+    return found is not None and found[1] != "" and not _COMMA.search(found[1])
+
+
 def _build(name: str, arguments: list[str], slot: int, wildcards: Sequence[int] | None) -> Token:
     match name:
         case "wildcard":

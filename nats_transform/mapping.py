@@ -14,13 +14,12 @@ from itertools import accumulate
 from nats_transform.draw import draw_of, mapping_key, message_entropy
 from nats_transform.errors import InvalidMapping, printable
 from nats_transform.subject import (
-    ANY_TOKEN,
     SEPARATOR,
     Filter,
     is_valid_filter,
     literal_fault,
 )
-from nats_transform.transform import Transform, validate_mapping
+from nats_transform.transform import Transform, number_wildcards, validate_mapping
 
 DRAWS = 100
 """How many draws there are: nats-server draws a whole number from 0 to 99."""
@@ -156,7 +155,9 @@ class Mapping:
         lists_source = any(d.subject == self.source for d in self.destinations)
         if rest and not lists_source:
             # The server adds the source itself for what is left, before it sorts.
-            entries.append((self.source, Transform(self.source, _untouched(self.source)), rest))
+            entries.append(
+                (self.source, Transform(self.source, number_wildcards(self.source)), rest)
+            )
         entries.sort(key=lambda entry: entry[2])
         if rest and lists_source:
             entries.append((None, None, rest))
@@ -308,13 +309,3 @@ class AccountMappings:
         if mapping is self.mappings[0] and mapping.filter.is_literal:
             return []
         return subject.split(SEPARATOR)
-
-
-def _untouched(source: str) -> str:
-    """The destination that gives every subject of a source back (`transformTokenize`)."""
-    count = 0
-    tokens = []
-    for token in source.split(SEPARATOR):
-        count += token == ANY_TOKEN
-        tokens.append(f"${count}" if token == ANY_TOKEN else token)
-    return SEPARATOR.join(tokens)

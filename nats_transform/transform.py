@@ -226,3 +226,16 @@ def validate_mapping(source: str, destination: str) -> None:
         if not looks_like_function(token) and any(blank in token for blank in _BLANKS):
             raise InvalidSubject(source, destination, token, "a blank")
     Transform(source, destination)
+
+
+def number_wildcards(filter: str) -> str:
+    """A filter as the destination that gives every subject back: `foo.*.*` -> `foo.$1.$2`.
+
+    Source: nats-server `transformTokenize`.
+    """
+    count = 0
+    tokens = []
+    for token in filter.split(SEPARATOR):
+        count += token == ANY_TOKEN
+        tokens.append(f"${count}" if token == ANY_TOKEN else token)
+    return SEPARATOR.join(tokens)

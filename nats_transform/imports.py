@@ -1,0 +1,230 @@
+"""Imports between accounts, and what a subscription or a leaf node sees through one.
+
+Sources: ADR-30 "Using all the wildcard-tokens in the transform's Source"; nats-server
+`addMappedStreamImportWithClaim` and `addServiceImport` in `server/accounts.go`,
+`addShadowSubscriptions` in `server/client.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import zip_longest
+
+from nats_transform.errors import InvalidSubject, InvalidTransform
+from nats_transform.functions import is_placeholder
+from nats_transform.mapping import AccountMappings, Outcome
+from nats_transform.subject import (
+    ANY_TAIL,
+    ANY_TOKEN,
+    SEPARATOR,
+    has_wildcard,
+    is_valid_filter,
+    literal_fault,
+    matches,
+    subscribes,
+    tokens_match,
+)
+from nats_transform.transform import Transform, number_wildcards
+
+
+class ImportKind(StrEnum):
+    """What is imported."""
+
+    STREAM = "stream"
+    """Messages of the exporting account come in under another subject."""
+    SERVICE = "service"
+    """Requests of the importing account go out under another subject."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccountImport:
+    """An import of another account's subject, validated as nats-server does.
+
+    A stream's messages come from `subject` and arrive under `to`; a service's requests are
+    published under `to` and go out under `subject`.
+
+    >>> AccountImport("stream", "sales.*.*", "from.$2.$1").apply("sales.eu.42")
+    'from.42.eu'
+
+    Args:
+        kind: stream or service.
+        subject: the exporter's subject.
+        to: the importer's subject; empty: the same. A prefix `p` of a stream import is the `to`
+            `p.subject`.
+
+    Raises:
+        InvalidTransform: strict rules: only `wildcard`, and every `*` of `subject` used. A stream
+            import of a literal subject is not checked at all, as in the server.
+    """
+
+    kind: ImportKind
+    subject: str
+    to: str = ""
+    transform: Transform | None = field(init=False, repr=False, compare=False)
+    _listens: str = field(init=False, repr=False, compare=False)
+    _arrives: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", ImportKind(self.kind))
+        object.__setattr__(self, "to", self.to or self.subject)
+        transform, listens, arrives = (
+            self._as_stream() if self.kind is ImportKind.STREAM else self._as_service()
+        )
+        object.__setattr__(self, "transform", transform)
+        object.__setattr__(self, "_listens", listens)
+        object.__setattr__(self, "_arrives", arrives)
+
+    @property
+    def keeps_subject(self) -> bool:
+        """Whether subjects pass unchanged: a wildcard subject without another `to`."""
+        return self.subject == self.to and has_wildcard(self.subject)
+
+    def apply(self, subject: str) -> str | None:
+        """The subject on the other side, or None if the import does not cover it.
+
+        Args:
+            subject: a stream: what is published in the exporting account. A service: what is
+                published in the importing account.
+        """
+        if literal_fault(subject) or not subscribes(self._listens, subject):
+            return None
+        if self.transform is not None:
+            return self.transform.evaluate(subject.split(SEPARATOR))
+        return subject if self.keeps_subject else self._arrives
+
+    def shadow(self, subscription: str) -> str | None:
+        """The filter that a subscription of the importing account opens in the exporting one.
+
+        Only stream imports have one (`addShadowSubscriptions`).
+
+        Args:
+            subscription: the filter that a client or leaf node subscribes to.
+
+        Returns:
+            The filter of the shadow subscription, or None if it does not touch the import.
+
+        Raises:
+            InvalidTransform: `to` cannot be turned around; nats-server crashes here.
+        """
+        if self.kind is not ImportKind.STREAM:
+            return None
+        if subscription == self._arrives:
+            return self.subject
+        if matches(subscription, self._arrives):
+            wanted = subscription
+        elif not has_wildcard(subscription):
+            return None
+        elif matches(self._arrives, subscription):
+            return self.subject
+        else:
+            overlap = _narrow(subscription.split(SEPARATOR), self._arrives.split(SEPARATOR))
+            if overlap is None:
+                return None
+            wanted = overlap
+        if self.keeps_subject:
+            return wanted
+        if self.transform is None:
+            return wanted if wanted != subscription else self.subject
+        backward = reverse_by_position(self.transform)
+        if backward is None:
+            raise InvalidTransform(self.subject, self.to, detail="not reversible")
+        return backward.evaluate(wanted.split(SEPARATOR))
+
+    def _as_stream(self) -> tuple[Transform | None, str, str]:
+        if not has_wildcard(self.subject) or self.to == self.subject:
+            return None, self.subject, self.to
+        transform = Transform(self.subject, number_wildcards(self.to), strict=True)
+        return transform, self.subject, _placeholders_out(self.to)[0]
+
+    def _as_service(self) -> tuple[Transform | None, str, str]:
+        for subject in (self.subject, self.to):
+            if not is_valid_filter(subject):
+                raise InvalidSubject(self.subject, self.to, subject)
+        if not has_wildcard(self.subject) or self.to == self.subject:
+            return None, self.to, self.subject
+        exported = _placeholders_out(self.subject)[0]
+        backward = Transform(exported, number_wildcards(self.to), strict=True)
+        return reverse_by_position(backward), _placeholders_out(self.to)[0], exported
+
+
+@dataclass(frozen=True, slots=True)
+class LeafNode:
+    """A leaf node bound to an account of a hub.
+
+    Attributes:
+        hub: the mappings of the account on the hub.
+        imports: the stream imports of that account.
+        mappings: the mappings of the leaf's own account.
+    """
+
+    hub: AccountMappings
+    imports: Sequence[AccountImport] = ()
+    mappings: AccountMappings = AccountMappings(())  # noqa: RUF009 - frozen and empty
+
+    def sees(self, subject: str, cluster: str | None = None, draw: int = 0) -> Outcome:
+        """What the leaf's clients get of a message published on the hub, in the same account.
+
+        The hub's mapping applies where it is published, the leaf's where it arrives.
+        """
+        outcome = self.hub.apply(subject, cluster, draw)
+        return self._arrive(outcome.subject, draw) if outcome.subject is not None else outcome
+
+    def sees_import(
+        self, subject: str, exporter: AccountMappings, cluster: str | None = None, draw: int = 0
+    ) -> list[Outcome]:
+        """What the leaf's clients get of a message published in an account that exports it.
+
+        One outcome for each import that covers the subject after the exporter's own mapping.
+        """
+        outcome = exporter.apply(subject, cluster, draw)
+        if outcome.subject is None:
+            return [outcome]
+        arrived = [imported.apply(outcome.subject) for imported in self.imports]
+        return [self._arrive(subject, draw) for subject in arrived if subject is not None]
+
+    def _arrive(self, subject: str, draw: int) -> Outcome:
+        return self.mappings.apply(subject, None, draw)
+
+
+def reverse_by_position(transform: Transform) -> Transform | None:
+    """The transform nats-server uses for the way back (`subjectTransform.reverse`).
+
+    It gives the wildcards their places in order instead of solving for them, which undoes only
+    transforms that keep the order: `a.*.b.* -> x.$2.$1` comes back with the two exchanged.
+
+    Returns:
+        The transform, or None where the server ends up without one.
+    """
+    source, placeholders = _placeholders_out(transform.destination)
+    tokens = []
+    for token in transform.filter.tokens:
+        if token != ANY_TOKEN:
+            tokens.append(token)
+        elif placeholders:
+            tokens.append(placeholders.pop(0))
+        else:
+            return None
+    try:
+        return Transform(source, SEPARATOR.join(tokens), strict=True)
+    except InvalidTransform:
+        return None
+
+
+def _placeholders_out(destination: str) -> tuple[str, list[str]]:
+    """A destination with `*` for its placeholders, and those (`transformUntokenize`)."""
+    tokens = destination.split(SEPARATOR)
+    source = [ANY_TOKEN if is_placeholder(token) else token for token in tokens]
+    return SEPARATOR.join(source), [token for token in tokens if is_placeholder(token)]
+
+
+def _narrow(subscription: list[str], imported: list[str]) -> str | None:
+    """The part of a subscription that lies inside an import, or None if they do not meet."""
+    tokens = [
+        theirs if mine == ANY_TOKEN and theirs not in ("", ANY_TAIL) else mine
+        for mine, theirs in zip_longest(subscription, imported[: len(subscription)], fillvalue="")
+    ]
+    if tokens[-1] == ANY_TAIL and len(imported) >= len(tokens):
+        tokens[-1:] = imported[len(tokens) - 1 :]
+    return SEPARATOR.join(tokens) if tokens_match(tokens, imported) else None

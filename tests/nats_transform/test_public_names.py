@@ -1,0 +1,48 @@
+"""The one import path that users learn."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import nats_transform
+
+
+def test_the_list_of_public_names() -> None:
+    assert nats_transform.__all__ == [
+        "AccountImport",
+        "AccountMappings",
+        "Destination",
+        "Fate",
+        "ImportKind",
+        "InvalidConfig",
+        "InvalidMapping",
+        "InvalidStream",
+        "InvalidTransform",
+        "LeafNode",
+        "Mapping",
+        "NatsTransformError",
+        "Outcome",
+        "StreamConfig",
+        "StreamSource",
+        "Transform",
+        "bucket_source",
+        "parse_stream",
+    ]
+
+
+def test_every_public_name_is_there_and_documented() -> None:
+    for name in nats_transform.__all__:
+        assert getattr(nats_transform, name).__doc__, name
+
+
+def test_importing_the_library_brings_no_engine() -> None:
+    script = (
+        "import sys, nats_transform\n"
+        "heavy = {'pyspark', 'dagster', 'great_expectations', 'pandas', 'jobs', 'nats'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    printed = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert printed.stdout.strip() == "[]"
