@@ -1,0 +1,116 @@
+"""`nats-transform map`: one transform on subjects, as `nats server mapping` shows it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+
+import click
+
+from cli.options import debug_option, json_option
+from cli.output import print_json, print_line
+from nats_transform.draw import mapping_key, message_entropy
+from nats_transform.errors import printable
+from nats_transform.mapping import EMPTY_RESULT, Fate
+from nats_transform.subject import decode, literal_fault
+from nats_transform.transform import Transform
+
+
+class MapCommand(click.Command):
+    """A command whose arguments may start with one dash, as subjects do: `-abc-def`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        known = {name for parameter in self.get_params(ctx) for name in parameter.opts}
+        for arg in args:
+            if arg == "--":
+                break
+            name = arg.partition("=")[0]
+            # ignore_unknown_options lets subjects through; a mistyped option is still one.
+            if name.startswith("--") and name not in known:
+                raise click.NoSuchOption(name, ctx=ctx)
+        return super().parse_args(ctx, args)
+
+
+@click.command(
+    "map",
+    cls=MapCommand,
+    context_settings={"ignore_unknown_options": True},
+    short_help="Try one transform on subjects, as `nats server mapping` does.",
+    epilog="Exit codes: 0 every subject matches; 1 one does not, or becomes an illegal subject; "
+    "2 no such transform.",
+)
+@click.argument("source")
+@click.argument("destination")
+@click.argument("subjects", metavar="[SUBJECT]...", nargs=-1)
+@click.option("--seed", type=int, default=0, show_default=True, help="Decides random().")
+@json_option("Print one JSON object a line: subject, mapped_subject, fate, reason.")
+@debug_option
+def command(
+    source: str, destination: str, subjects: tuple[str, ...], seed: int, as_json: bool
+) -> None:
+    """Print what each SUBJECT becomes under the transform SOURCE to DESTINATION.
+
+    SUBJECT `-` reads subjects from standard input, one a line. Without a subject the transform is
+    only checked, or on a terminal subjects are asked for. A subject that starts with `--` needs
+    a `--` before it. A subject that does not match leaves an empty line: lines stay in step.
+
+    \b
+    Examples:
+      nats-transform map "bar.*.*" "baz.{{wildcard(2)}}.{{wildcard(1)}}" bar.a.b
+      nats-transform map "*" "{{split(1,-)}}" foo-bar
+      nats-transform map "orders.*" "orders.{{wildcard(1)}}.{{partition(8,1)}}" - < subjects.txt
+    """
+    transform = Transform(source, destination)
+    if not subjects:
+        subjects_of = _asked() if sys.stdin.isatty() else iter(())
+    else:
+        subjects_of = _given(subjects)
+    fine = True
+    for number, subject in enumerate(subjects_of, start=1):
+        entropy = message_entropy(None, number, mapping_key(seed, transform.source))
+        mapped, fate, reason = map_subject(transform, subject, entropy)
+        fine = fine and fate is Fate.MAPPED
+        if as_json:
+            print_json(
+                {"subject": subject, "mapped_subject": mapped, "fate": fate, "reason": reason}
+            )
+            continue
+        print_line(mapped or "")
+        if reason:
+            click.echo(f"{printable(subject)}: {reason}", err=True)
+    if not fine:
+        raise click.exceptions.Exit(1)
+
+
+def map_subject(
+    transform: Transform, subject: str, entropy: int
+) -> tuple[str | None, Fate, str | None]:
+    """The new subject or None, the fate, and why it is not `mapped`."""
+    mapped = transform.apply(subject, entropy)
+    if mapped is None:
+        if fault := literal_fault(subject):
+            return None, Fate.INVALID, f"not a legal subject: {fault}"
+        return None, Fate.UNMATCHED, f"does not match {printable(transform.source)}"
+    if literal_fault(mapped):
+        return mapped, Fate.INVALID, EMPTY_RESULT
+    return mapped, Fate.MAPPED, None
+
+
+def _given(subjects: Iterable[str]) -> Iterator[str]:
+    for subject in subjects:
+        if subject == "-":
+            yield from _lines()
+        else:
+            yield subject
+
+
+def _lines() -> Iterator[str]:
+    for line in sys.stdin.buffer:
+        if text := line.rstrip(b"\r\n"):
+            yield decode(text)
+
+
+def _asked() -> Iterator[str]:
+    click.echo("Subjects to try; an empty one ends. Nothing is sent to a server.", err=True)
+    while subject := click.prompt("Subject", default="", show_default=False, err=True):
+        yield subject

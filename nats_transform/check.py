@@ -1,0 +1,395 @@
+"""Lints: what nats-server accepts and people regret.
+
+What the server refuses never gets here: `load` and the types raise it. Lints speak only of what
+the configuration shows, so a clean answer is no promise. The codes are in
+`nats_transform.findings`, and in docs/check.md for readers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import combinations, repeat
+from typing import TypeAlias
+
+from nats_transform.check_transform import (
+    can_land_in,
+    is_identity,
+    result_filter,
+    source_faults,
+    transform_faults,
+)
+from nats_transform.errors import printable
+from nats_transform.findings import RULES, Finding, Severity
+from nats_transform.functions import Partition
+from nats_transform.mapping import AccountMappings, Mapping, Share
+from nats_transform.stream import StreamConfig, StreamSource
+from nats_transform.subject import ANY_TAIL, SEPARATOR, collide, is_subset, matches
+from nats_transform.transform import Transform
+
+__all__ = ["RULES", "Finding", "Severity", "check"]
+
+Config: TypeAlias = AccountMappings | StreamConfig
+
+# A reply, in the old and the new form of clients, a JetStream request and an acknowledgment.
+_SYSTEM_SUBJECTS = ("_INBOX.id", "_INBOX.id.1", "$JS.API.INFO", "$JS.ACK.s.c.1.1.1.1.1")
+
+
+def check(
+    config: Config | Iterable[Config],
+    *,
+    clusters: Collection[str] = (),
+    subjects: Iterable[str] = (),
+    paths: Sequence[str] = (),
+) -> list[Finding]:
+    """The findings about one configuration or several that stand together, worst first.
+
+    Args:
+        config: mappings of accounts and streams; several are also held against each other.
+        clusters: the names of all clusters, if known; a mapping's labels are compared to them.
+        subjects: literal subjects seen in traffic, if any; they show how many keys a partition has.
+        paths: where each of several configurations came from.
+    """
+    configs = [config] if isinstance(config, AccountMappings | StreamConfig) else list(config)
+    streams = [one for one in configs if isinstance(one, StreamConfig)]
+    seen = [subject.split(SEPARATOR) for subject in subjects]
+    findings: list[Finding] = []
+    for one, path in zip(configs, paths or repeat(""), strict=False):
+        if isinstance(one, AccountMappings):
+            found = _check_account(one, streams, clusters, seen)
+        else:
+            found = _check_stream(one, streams, seen)
+        findings += [replace(finding, path=path) for finding in found]
+    return sorted(findings, key=lambda finding: finding.severity.rank)
+
+
+def _check_account(
+    account: AccountMappings,
+    streams: Sequence[StreamConfig],
+    clusters: Collection[str],
+    seen: Sequence[Sequence[str]],
+) -> Iterator[Finding]:
+    for mapping in account.mappings:
+        yield from _about(mapping, source_faults(mapping.source))
+        for transform in _transforms(mapping):
+            faults = [*transform_faults(transform), *_few_keys(transform, seen)]
+            for code, message in faults:
+                yield Finding(code, message, mapping.source, transform.destination, "mapping")
+        yield from _about(mapping, _weights(mapping))
+        yield from _about(mapping, _clusters(mapping, clusters))
+        yield from _destinations(mapping)
+        yield from _chained(mapping, account)
+        yield from _streams_around(mapping, streams)
+    yield from _overlaps(account)
+
+
+def _about(mapping: Mapping, faults: Iterable[tuple[str, str]]) -> Iterator[Finding]:
+    for code, message in faults:
+        yield Finding(code, message, mapping.source, place="mapping")
+
+
+def _transforms(mapping: Mapping) -> list[Transform]:
+    return [Transform(mapping.source, d.subject) for d in mapping.destinations if d.subject]
+
+
+def _renaming(mapping: Mapping) -> list[Transform]:
+    return [transform for transform in _transforms(mapping) if not is_identity(transform)]
+
+
+def _weights(mapping: Mapping) -> Iterator[tuple[str, str]]:
+    lists_source = any(d.subject == mapping.source for d in mapping.destinations)
+    has_general = any(not d.cluster for d in mapping.destinations)
+    for cluster in (None, *mapping.clusters):
+        listed = [d for d in mapping.destinations if (d.cluster or None) == cluster]
+        rest = 100 - sum(d.weight for d in listed)
+        scope = _scope(cluster, mapping)
+        if not rest or not mapping.destinations:
+            continue
+        if any(d.subject == mapping.source for d in listed):
+            yield "loss", f"{rest} % of the messages in {scope} are lost"
+        elif lists_source:
+            yield "lost-elsewhere", f"{rest} % of the messages in {scope} are lost"
+        elif cluster or has_general:
+            yield (
+                "remainder-kept",
+                f"{rest} % of the messages in {scope} keep the subject they are published on",
+            )
+    for destination in mapping.destinations:
+        # The source at weight 0 is how a remainder is made to be lost.
+        if not destination.weight and destination.subject != mapping.source:
+            yield "zero-weight", f"{printable(destination.subject)} is never chosen"
+    for cluster in (None, *mapping.clusters):
+        chosen = [share for share in mapping.shares(cluster) if share.weight]
+        if len(chosen) > 1 and any(
+            isinstance(token, Partition)
+            for share in chosen
+            if share.transform
+            for token in share.transform.tokens
+        ):
+            yield (
+                "weighted-partition",
+                f"in {_scope(cluster, mapping)} messages of one key go {len(chosen)} ways",
+            )
+
+
+def _scope(cluster: str | None, mapping: Mapping) -> str:
+    if cluster:
+        return f"cluster {printable(cluster)}"
+    return "all other clusters" if mapping.clusters else "all clusters"
+
+
+def _clusters(mapping: Mapping, known: Collection[str]) -> Iterator[tuple[str, str]]:
+    if not known:
+        return
+    names = ", ".join(sorted(known))
+    for cluster in mapping.clusters:
+        if cluster not in known:
+            yield "unknown-cluster", f"no cluster is named {printable(cluster)}; known: {names}"
+    if mapping.clusters and not any(not d.cluster for d in mapping.destinations):
+        left_out = sorted(set(known) - set(mapping.clusters))
+        if left_out:
+            yield (
+                "cluster-without-entry",
+                f"nothing says what happens in {', '.join(map(printable, left_out))}",
+            )
+
+
+def _destinations(mapping: Mapping) -> Iterator[Finding]:
+    for destination in mapping.destinations:
+        if not destination.subject:
+            yield Finding(
+                "empty-destination",
+                "nats-server crashes when this destination is chosen",
+                mapping.source,
+                place="mapping",
+            )
+    if not _renaming(mapping) and all(d.subject for d in mapping.destinations):
+        loses = any(share.destination is None for share in _all_shares(mapping))
+        if not loses:
+            yield Finding(
+                "changes-nothing", "no subject is changed", mapping.source, place="mapping"
+            )
+        return
+    if not mapping.source.startswith(("$", "_")):
+        for subject in _SYSTEM_SUBJECTS:
+            if matches(subject, mapping.source):
+                yield Finding(
+                    "system-subjects",
+                    f"it also maps subjects like {subject}",
+                    mapping.source,
+                    place="mapping",
+                )
+                break
+    for transform in _renaming(mapping):
+        if can_land_in(transform, mapping.source):
+            yield Finding(
+                "maps-into-itself",
+                "the result is covered by the source again",
+                mapping.source,
+                transform.destination,
+                "mapping",
+            )
+
+
+def _all_shares(mapping: Mapping) -> Iterator[Share]:
+    for cluster in (None, *mapping.clusters):
+        yield from mapping.shares(cluster)
+
+
+def _chained(mapping: Mapping, account: AccountMappings) -> Iterator[Finding]:
+    for transform in _renaming(mapping):
+        for other in account.mappings:
+            if other is mapping or not _renaming(other):
+                continue
+            if can_land_in(transform, other.source):
+                yield Finding(
+                    "not-chained",
+                    f"the mapping of {printable(other.source)} covers the result and is not "
+                    "applied to it",
+                    mapping.source,
+                    transform.destination,
+                    "mapping",
+                )
+
+
+def _overlaps(account: AccountMappings) -> Iterator[Finding]:
+    for one, other in combinations(account.mappings, 2):
+        if not collide(one.source, other.source):
+            continue
+        narrow, wide = (other, one) if is_subset(other.source, one.source) else (one, other)
+        if is_subset(narrow.source, wide.source):
+            yield Finding(
+                "shadowed",
+                f"the mapping of {printable(wide.source)} covers all of it; nats-server tries "
+                "either first, at random after each reading of the configuration",
+                narrow.source,
+                place="mapping",
+            )
+        else:
+            yield Finding(
+                "overlap",
+                f"the mapping of {printable(wide.source)} covers some of it; nats-server tries "
+                "either first, at random after each reading of the configuration",
+                narrow.source,
+                place="mapping",
+            )
+
+
+def _streams_around(mapping: Mapping, streams: Sequence[StreamConfig]) -> Iterator[Finding]:
+    for transform in _renaming(mapping):
+        takes = [s for s in streams if any(can_land_in(transform, f) for f in s.captured)]
+        for stream in streams:
+            before = any(collide(mapping.source, filter) for filter in stream.captured)
+            if before and not takes:
+                yield Finding(
+                    "escapes-stream",
+                    f"stream {stream.name} captures the source, and no stream the result",
+                    mapping.source,
+                    transform.destination,
+                    "mapping",
+                )
+            if not before and stream in takes:
+                yield Finding(
+                    "caught-by-stream",
+                    f"stream {stream.name} captures the result, and not the source",
+                    mapping.source,
+                    transform.destination,
+                    "mapping",
+                )
+
+
+def _few_keys(transform: Transform, seen: Sequence[Sequence[str]]) -> Iterator[tuple[str, str]]:
+    for token in transform.tokens:
+        if not isinstance(token, Partition) or token.count < 2 or transform.filter.is_literal:
+            continue
+        keys = {
+            tuple(tokens[place] for place in token.positions) if token.positions else tuple(tokens)
+            for tokens in seen
+            if transform.filter.covers(tokens)
+        }
+        if 0 < len(keys) < token.count:
+            yield (
+                "few-keys",
+                f"{len(keys)} distinct keys for {token.count} partitions in the subjects given",
+            )
+
+
+def _check_stream(
+    stream: StreamConfig, streams: Sequence[StreamConfig], seen: Sequence[Sequence[str]]
+) -> Iterator[Finding]:
+    for place, source, transform, reaching in _stream_transforms(stream):
+        where = f"stream {stream.name}, {place}"
+        destination = transform.destination if transform else ""
+        faults = list(source_faults(source))
+        if transform:
+            faults += [*transform_faults(transform), *_few_keys(transform, seen)]
+        if not any(collide(source, filter) for filter in reaching):
+            faults.append(("unreachable", f"of {_list(reaching)} nothing matches"))
+        for code, message in faults:
+            yield Finding(code, message, source, destination, where)
+    yield from _sources(stream)
+    yield from _republish(stream, streams)
+
+
+def _stream_transforms(
+    stream: StreamConfig,
+) -> Iterator[tuple[str, str, Transform | None, list[str]]]:
+    """Each filter of a stream: its place, source, transform, and what can reach it."""
+    received = list(stream.captured)
+    for upstream in stream.upstreams:
+        as_mirror = upstream is stream.mirror
+        place = f"{'mirror' if as_mirror else 'source'} {upstream.name}"
+        nothing = _takes_nothing(upstream, as_mirror)
+        for rule in upstream.rules:
+            yield place, rule.source, rule.transform, [] if nothing else [ANY_TAIL]
+            received.append(result_filter(rule.transform) if rule.transform else rule.source)
+        if not upstream.rules:
+            received.append(ANY_TAIL)
+    ingress = stream.ingress_transform
+    if ingress:
+        yield "subject_transform", ingress.source, ingress, received
+    republish = stream.republish_transform
+    if republish:
+        yield "republish", republish.source, republish, _stored(received, ingress)
+
+
+def _takes_nothing(upstream: StreamSource, as_mirror: bool) -> bool:
+    # See StreamSource.take: an empty filter in a list of transforms makes no consumer.
+    empty = any(not transform.source for transform in upstream.subject_transforms)
+    return empty and not (as_mirror and len(upstream.subject_transforms) == 1)
+
+
+def _stored(received: Sequence[str], ingress: Transform | None) -> list[str]:
+    """Filters that cover what a stream stores, given what it receives."""
+    if ingress is None:
+        return list(received)
+    kept = [filter for filter in received if not is_subset(filter, ingress.source)]
+    if any(collide(filter, ingress.source) for filter in received):
+        kept.append(result_filter(ingress))
+    return kept
+
+
+def _sources(stream: StreamConfig) -> Iterator[Finding]:
+    for one, other in combinations(stream.sources, 2):
+        if one.name != other.name or one.api_prefix != other.api_prefix:
+            continue
+        filters = [rule.source for rule in one.rules] or [ANY_TAIL]
+        others = [rule.source for rule in other.rules] or [ANY_TAIL]
+        both = [(a, b) for a in filters for b in others if collide(a, b)]
+        if both:
+            yield Finding(
+                "sourced-twice",
+                f"{printable(both[0][0])} and {printable(both[0][1])} cover the same subjects",
+                both[0][1],
+                place=f"stream {stream.name}, source {one.name}",
+            )
+
+
+def _republish(stream: StreamConfig, streams: Sequence[StreamConfig]) -> Iterator[Finding]:
+    transform = stream.republish_transform
+    if transform is None:
+        return
+
+    def found(code: str, message: str) -> Finding:
+        place = f"stream {stream.name}, republish"
+        return Finding(code, message, transform.source, transform.destination, place)
+
+    if any(blank in transform.source + transform.destination for blank in "\t\n\f\r "):
+        yield found("blank", "the server does not look for blanks here")
+    circle = _circle(stream, streams)
+    if circle:
+        yield found("republish-loop", f"the messages go {' -> '.join(circle)} without end")
+    for other in _takers(stream, streams):
+        if other.name not in circle:
+            yield found("republish-caught", f"stream {other.name} captures the result")
+
+
+def _circle(start: StreamConfig, streams: Sequence[StreamConfig]) -> list[str]:
+    """The names of the streams on a shortest way of republishing from a stream back to it."""
+    ways = [[start]]
+    reached: list[StreamConfig] = []
+    while ways:
+        way = ways.pop(0)
+        for other in _takers(way[-1], [start, *streams]):
+            if other is start:
+                return [stream.name for stream in [*way, start]]
+            if other not in reached:
+                reached.append(other)
+                ways.append([*way, other])
+    return []
+
+
+def _takers(stream: StreamConfig, streams: Sequence[StreamConfig]) -> list[StreamConfig]:
+    """The streams that capture what a stream republishes."""
+    transform = stream.republish_transform
+    if transform is None:
+        return []
+    takers: list[StreamConfig] = []
+    for other in streams:
+        if other not in takers and any(can_land_in(transform, f) for f in other.captured):
+            takers.append(other)
+    return takers
+
+
+def _list(filters: Sequence[str]) -> str:
+    return ", ".join(map(printable, filters)) or "what arrives"

@@ -1,0 +1,180 @@
+"""Lints of one transform, whatever place it stands in, and where its results can land."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+from nats_transform.errors import printable
+from nats_transform.functions import (
+    Left,
+    Literal,
+    Partition,
+    Random,
+    Right,
+    SliceFromLeft,
+    SliceFromRight,
+    Split,
+    SplitFromLeft,
+    SplitFromRight,
+    Tail,
+    Token,
+    Wildcard,
+    looks_like_function,
+)
+from nats_transform.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR
+from nats_transform.transform import Transform
+
+# A literal `$KV` or `$SYS` names a namespace of the server; `$1x`, `$name` or `{{...` was meant to
+# be filled in.
+_MEANT_AS_FUNCTION = re.compile(
+    r"\$[-+]?[0-9]|^\$[a-z{(]|^\$$|\{\{|\}\}|^\{.*\}$|"
+    r"^(wildcard|partition|(split|slice)(from(left|right))?|left|right|random)\(",
+    re.IGNORECASE | re.DOTALL,
+)
+_SYSTEM_NAME = re.compile(r"\$[A-Z][A-Z0-9_-]*")
+_ONE_FUNCTION = re.compile(r"\{\{\s*\w+\s*\(.*\)\s*\}\}", re.DOTALL)
+
+_Cutting: TypeAlias = Split | SplitFromLeft | SplitFromRight | SliceFromLeft | SliceFromRight
+_Sized: TypeAlias = SplitFromLeft | SplitFromRight | SliceFromLeft | SliceFromRight | Left | Right
+
+
+def transform_faults(transform: Transform) -> Iterator[tuple[str, str]]:
+    """The code and message of everything to regret in a transform."""
+    yield from _tokens_that_mislead(transform)
+    yield from _functions_that_mislead(transform)
+    yield from _dropped_wildcards(transform)
+
+
+def source_faults(source: str) -> Iterator[tuple[str, str]]:
+    """The code and message of everything to regret in a source filter."""
+    for token in source.split(SEPARATOR):
+        if token.startswith(ANY_TOKEN) and token != ANY_TOKEN:
+            yield "any-token", f"the token {printable(token)} matches any one token"
+
+
+def _tokens_that_mislead(transform: Transform) -> Iterator[tuple[str, str]]:
+    for token, text in _written(transform):
+        shown = printable(text)
+        if isinstance(token, Literal):
+            if _MEANT_AS_FUNCTION.search(text) and not _SYSTEM_NAME.fullmatch(text):
+                yield "literal-function", f"{shown} stands in the result as it is written"
+        elif looks_like_function(text) and (
+            text.count("{{") > 1 or not _ONE_FUNCTION.fullmatch(text)
+        ):
+            yield "text-dropped", f"of {shown} only one function is read, the rest is dropped"
+
+
+def _functions_that_mislead(transform: Transform) -> Iterator[tuple[str, str]]:
+    for token, text in _written(transform):
+        shown = printable(text)
+        if any(place not in transform.filter.wildcards for place in _places(token)):
+            yield "index-not-positive", f"{shown} stands for the first token of the subject"
+        if isinstance(token, _Sized) and _size(token) <= 0:
+            yield "size-without-effect", f"{shown} gives the token back as it is"
+        if isinstance(token, Split) and token.delimiter:
+            yield (
+                "split-empty",
+                f"{shown} leaves nothing of a token that is all {printable(token.delimiter)}",
+            )
+        if isinstance(token, Partition | Random) and abs(token.count) <= 1:
+            yield "always-zero", f"{shown} is always 0"
+        elif isinstance(token, Random):
+            yield "random-order", f"{shown} scatters each subject over {abs(token.count)} subjects"
+        elif isinstance(token, Partition) and token.count >= 2**31:
+            yield "negative-partition", f"{shown} has {token.count} partitions"
+        elif isinstance(token, Partition) and transform.filter.is_literal:
+            yield "one-key", f"{shown} gives every message the same number"
+
+
+def _dropped_wildcards(transform: Transform) -> Iterator[tuple[str, str]]:
+    kept: set[int] = set()
+    read: set[int] = set()
+    for token in transform.tokens:
+        whole = isinstance(token, Wildcard | _Cutting) or (
+            isinstance(token, _Sized) and _size(token) <= 0
+        )
+        (kept if whole else read).update(_places(token))
+    for number, place in enumerate(transform.filter.wildcards, start=1):
+        if place not in kept:
+            part = "only in part or as a partition " if place in read else ""
+            verb = "is" if part else "is not"
+            yield (
+                "wildcards-dropped",
+                f"`*` number {number} {verb} {part}in the result, so subjects that differ in it "
+                "become one",
+            )
+
+
+def is_identity(transform: Transform) -> bool:
+    """Whether every subject is given back as it is."""
+    if len(transform.tokens) != len(transform.filter.tokens):
+        return False
+    return all(
+        isinstance(token, Tail)
+        or (isinstance(token, Wildcard) and wanted == ANY_TOKEN and token.position == place)
+        or (isinstance(token, Literal) and token.text == wanted)
+        for place, (token, wanted) in enumerate(
+            zip(transform.tokens, transform.filter.tokens, strict=True)
+        )
+    )
+
+
+def can_land_in(transform: Transform, filter: str) -> bool:
+    """Whether a result of the transform can be covered by a filter.
+
+    Of a destination that cuts its first token nothing is known: no. After a later cut the number
+    of tokens is not known: yes, if all before it fits.
+    """
+    wanted = filter.split(SEPARATOR)
+    for place, token in enumerate(transform.tokens):
+        if place >= len(wanted):
+            return False
+        if wanted[place] == ANY_TAIL or isinstance(token, Tail):
+            return True
+        if isinstance(token, _Cutting):
+            return place > 0
+        if not _can_be(token, wanted[place]):
+            return False
+    return len(transform.tokens) == len(wanted)
+
+
+def result_filter(transform: Transform) -> str:
+    """A filter that covers every result of the transform, and maybe more."""
+    tokens: list[str] = []
+    for token in transform.tokens:
+        if isinstance(token, Tail | _Cutting):
+            return SEPARATOR.join([*tokens, ANY_TAIL])
+        tokens.append(token.text if isinstance(token, Literal) else ANY_TOKEN)
+    return SEPARATOR.join(tokens)
+
+
+def _can_be(token: Token, wanted: str) -> bool:
+    if wanted.startswith(ANY_TOKEN):
+        return True
+    if isinstance(token, Literal):
+        return token.text == wanted
+    if isinstance(token, Partition | Random):
+        return wanted.isdecimal() and int(wanted) < max(abs(token.count), 1)
+    return True
+
+
+def _written(transform: Transform) -> list[tuple[Token, str]]:
+    texts = transform.destination.split(SEPARATOR)
+    return list(zip(transform.tokens, texts, strict=True))
+
+
+def _places(token: Token) -> Sequence[int]:
+    """The 0-based positions that a function reads; the whole subject is none."""
+    match token:
+        case Partition():
+            return token.positions
+        case Literal() | Tail() | Random():
+            return ()
+        case _:
+            return (token.position,)
+
+
+def _size(token: _Sized) -> int:
+    return token.offset if isinstance(token, SplitFromLeft | SplitFromRight) else token.size
