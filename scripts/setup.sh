@@ -77,7 +77,7 @@ quietly() {
     (
         # No output of the loop's may keep a reader of ours, or the lock, waiting for its last sleep.
         while sleep 10 >/dev/null 2>&1 9>&- && kill -0 $$ 2>/dev/null; do
-            say "  still working: $(tail -n 1 $log | cut -c 1-70)"
+            say "  still working: $(tail -n 1 $log | sed 's/^ *//' | cut -c 1-70)"
         done
     ) &
     heartbeat=$!
@@ -91,17 +91,18 @@ quietly() {
 # pip rather than uv, though uv needs 25 s where pip needs 90 s, once: pip reads the pip settings
 # that a network with its own package index or certificates has, and comes with Python.
 # --no-deps: the lock is complete, and pip refuses its `name==1` as an answer to `name[extra]`.
+# --no-compile: Python compiles the modules that are used, which is a small part of them.
 pip_install() {
-    quietly $venv/bin/python -I -m pip --no-input --disable-pip-version-check install --no-deps "$@" ||
-        fail_install
-}
-
-fail_install() {
-    tail -n 15 $log >&2
-    die "the packages could not be installed; the end of $log is above: cure it and run this again"
+    if ! quietly $venv/bin/python -I -m pip --no-input --disable-pip-version-check install \
+        --progress-bar off --no-compile --no-deps "$@"; then
+        tail -n 15 $log >&2
+        die "the packages could not be installed, see the lines above and $PWD/$log; then run this again"
+    fi
 }
 
 install_packages() {
+    # pip asks rustc for its version, and rustup's rustc makes ~/.rustup to answer.
+    [ -d "${HOME:-}/.rustup" ] || export RUSTUP_HOME="$PWD/$venv/rustup"
     if is_usable; then
         say "requirements.lock or pyproject.toml changed; updating .venv"
         rm -f $stamp
@@ -244,7 +245,10 @@ if ! is_complete; then
     python=$(find_python)
     # Two set-ups at once wait for each other. The lock is on the open file, so it ends with us.
     exec 9<requirements.lock
-    "$python" -ISc 'import fcntl; fcntl.flock(9, fcntl.LOCK_EX)'
+    "$python" -ISc 'import fcntl; fcntl.flock(9, fcntl.LOCK_EX | fcntl.LOCK_NB)' 2>/dev/null || {
+        say "another set-up is at work here; waiting for it"
+        "$python" -ISc 'import fcntl; fcntl.flock(9, fcntl.LOCK_EX)'
+    }
     is_complete || install_packages
     exec 9<&-
 fi
