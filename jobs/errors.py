@@ -3,6 +3,7 @@
 NatsTransformError
 └── JobError                what a job cannot do; one line for the user
     ├── SparkUnavailable    no usable Java, or no session
+    ├── Refused             staged rows that a check did not let through
     ├── WarehouseError      tables that cannot be opened, read or written
     │   └── ConcurrentWrite another writer changed the same rows first
     └── ArchiveError        a source of messages that cannot be read, or is not what it says
@@ -22,6 +23,10 @@ class JobError(NatsTransformError):
 
 class SparkUnavailable(JobError):
     """No usable Java, or a Spark session that cannot be had."""
+
+
+class Refused(JobError):
+    """Staged rows that a check did not let through; nothing was published."""
 
 
 class WarehouseError(JobError):

@@ -1,0 +1,341 @@
+"""The transform job: messages of an archive under a mapping, into `transformed_messages`.
+
+One pass reads the messages, maps them, writes Parquet files, counts the fates and computes the
+digest. Then one commit replaces the days. Run it under spark-submit or with `python -m`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+from pydantic import BaseModel, ConfigDict, model_validator
+from pyiceberg.table import Table
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from jobs import digest, tables
+from jobs.errors import ArchiveError, Refused, one_line
+from jobs.session import SparkSettings, spark_session
+from nats_transform import AccountMappings, Fate, NatsTransformError
+from nats_transform import spark as compiled
+
+MESSAGE_COLUMNS = ("stream", "seq", "day", "subject", "cluster")
+"""The columns of `messages` without which there is nothing to transform."""
+
+
+class TransformSettings(BaseModel):
+    """What to transform.
+
+    Attributes:
+        stream: whose messages.
+        mapping: the file with the mappings.
+        warehouse: where the tables are.
+        account: whose mappings in the file, where it has several.
+        first_day: the first day; with `last_day` None too, every day there is.
+        last_day: the last day; None is `first_day` alone.
+        seed: decides every draw, with the stream and the sequence of a message.
+        run_id: of whoever runs the job, kept with the snapshot; one is made up if None.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    stream: str
+    mapping: Path
+    warehouse: tables.Warehouse = tables.Warehouse()
+    account: str = "$G"
+    first_day: date | None = None
+    last_day: date | None = None
+    seed: int = 0
+    run_id: str | None = None
+
+    @model_validator(mode="after")
+    def _ordered(self) -> TransformSettings:
+        if self.last_day is not None and (self.first_day is None or self.last_day < self.first_day):
+            raise ValueError("the last day needs a first day that is not after it")
+        return self
+
+    @property
+    def days(self) -> list[date] | None:
+        """Every day of the range; None for all that the archive has."""
+        if self.first_day is None:
+            return None
+        last = self.last_day or self.first_day
+        return [self.first_day + timedelta(days=n) for n in range((last - self.first_day).days + 1)]
+
+
+@dataclass(frozen=True)
+class TransformResult:
+    """What a run did.
+
+    Attributes:
+        stream: whose messages.
+        days: those that have messages, ascending.
+        messages: how many.
+        fates: how many of them for each fate.
+        mapping_version: of the mappings and the seed.
+        seed: as given.
+        digest: of the rows, order-independent; see `jobs.digest`.
+        input_snapshot: the snapshot of `messages` that was read.
+        run_id: as kept with the snapshot.
+        snapshot_id: of `transformed_messages`; None while nothing is published.
+    """
+
+    stream: str
+    days: tuple[date, ...]
+    messages: int
+    fates: dict[str, int]
+    mapping_version: str
+    seed: int
+    digest: str
+    input_snapshot: int | None
+    run_id: str
+    snapshot_id: int | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields as plain JSON values."""
+        return {
+            "stream": self.stream,
+            "days": [day.isoformat() for day in self.days],
+            "messages": self.messages,
+            "fates": self.fates,
+            "mapping_version": self.mapping_version,
+            "seed": self.seed,
+            "digest": self.digest,
+            "input_snapshot": self.input_snapshot,
+            "run_id": self.run_id,
+            "snapshot_id": self.snapshot_id,
+        }
+
+    def properties(self) -> dict[str, str]:
+        """What the snapshot keeps."""
+        return {
+            "job": "transform",
+            "stream": self.stream,
+            "messages": str(self.messages),
+            **{fate: str(count) for fate, count in self.fates.items()},
+            "mapping-version": self.mapping_version,
+            "seed": str(self.seed),
+            "digest": self.digest,
+            "input-snapshot": "" if self.input_snapshot is None else str(self.input_snapshot),
+            "run-id": self.run_id,
+        }
+
+
+@dataclass(frozen=True)
+class StagedTransform:
+    """What a check can look at before it is published.
+
+    Attributes:
+        rows: the transformed messages, read back from the staged files.
+        paths: these files.
+        result: counts and digest of the rows.
+    """
+
+    rows: DataFrame
+    paths: tuple[str, ...]
+    result: TransformResult
+
+
+Check = Callable[[StagedTransform], None]
+
+
+def transform(
+    spark: SparkSession, settings: TransformSettings, check: Check | None = None
+) -> TransformResult:
+    """What was published: the days' messages as the mappings make them, in one commit.
+
+    Args:
+        spark: the session that does the work.
+        settings: what to transform.
+        check: looks at the staged files; if it raises, nothing is published and they stay.
+
+    Raises:
+        InvalidConfig: the mapping file.
+        WarehouseError: tables that cannot be read or written.
+        ArchiveError: messages that cannot be transformed; found before anything is written.
+        Refused: `check` raised; the text names the folder of the staged files.
+    """
+    from nats_transform.config import load, mapping_version
+
+    mappings = load(settings.mapping, settings.account)
+    return run(spark, settings, mappings, mapping_version(mappings, settings.seed), check)
+
+
+def run(
+    spark: SparkSession,
+    settings: TransformSettings,
+    mappings: AccountMappings,
+    version: str,
+    check: Check | None = None,
+) -> TransformResult:
+    """`transform` with mappings that are loaded already."""
+    source = tables.open_table(settings.warehouse, tables.MESSAGES)
+    target = tables.open_table(settings.warehouse, tables.TRANSFORMED, create=True)
+    check_table(source)
+    messages = tables.read(spark, source, tables.MESSAGES, settings.stream, settings.days)
+    days = check_messages(source, messages, settings)
+    rows = transformed(messages, mappings, version, settings.seed)
+
+    seen = Observation("transform")
+    counts = [F.count_if(F.col("fate") == fate.value).alias(fate.value) for fate in Fate]
+    sums = digest.aggregates(rows.schema)
+    staged = tables.stage(rows.observe(seen, *counts, *sums), target, tables.TRANSFORMED)
+    values = seen.get if days else {}
+    snapshot = source.current_snapshot()
+    result = TransformResult(
+        stream=settings.stream,
+        days=days,
+        messages=sum(int(values.get(fate.value, 0)) for fate in Fate),
+        fates={fate.value: int(values.get(fate.value, 0)) for fate in Fate},
+        mapping_version=version,
+        seed=settings.seed,
+        digest=str(digest.from_row(values) if values else digest.Digest()),
+        input_snapshot=None if snapshot is None else snapshot.snapshot_id,
+        run_id=settings.run_id or str(uuid.uuid4()),
+    )
+    if check is not None:
+        again = tables.read_files(spark, staged.paths, tables.TRANSFORMED)
+        try:
+            check(StagedTransform(again, staged.paths, result))
+        except Exception as error:
+            raise Refused(
+                f"a check refused the transformed messages of {settings.stream}: "
+                f"{one_line(error)}; nothing was published, the files are in {staged.folder}"
+            ) from error
+    published = tables.publish(
+        target,
+        staged,
+        settings.stream,
+        settings.days,
+        replace=True,
+        properties=result.properties(),
+    )
+    return replace(result, snapshot_id=published)
+
+
+def transformed(
+    messages: DataFrame, mappings: AccountMappings, version: str, seed: int
+) -> DataFrame:
+    """The rows of `transformed_messages` for those of `messages`."""
+    rows = compiled.apply(mappings, messages, seed=seed).withColumn(
+        "mapping_version", F.lit(version)
+    )
+    return rows.select(*tables.TRANSFORMED.spark_schema.names)
+
+
+def check_table(table: Table) -> None:
+    """Refuses a `messages` table without the columns that a transform needs.
+
+    Raises:
+        ArchiveError: a column is missing or has another type.
+    """
+    columns = {field.name: str(field.field_type) for field in table.schema().fields}
+    for field in tables.MESSAGES.schema.fields:
+        found, wanted = columns.get(field.name), str(field.field_type)
+        if found is None and field.name not in MESSAGE_COLUMNS:
+            continue
+        if found != wanted:
+            is_what = "is missing" if found is None else f"is {found}"
+            raise ArchiveError(
+                f"{'.'.join(table.name())}: column {field.name} {is_what}, must be {wanted}; "
+                "ingest the stream again"
+            )
+
+
+def check_messages(
+    table: Table, messages: DataFrame, settings: TransformSettings
+) -> tuple[date, ...]:
+    """The days that have messages.
+
+    Raises:
+        ArchiveError: the stream is not there, or a sequence is missing or there twice.
+    """
+    there = tables.days_of(table, settings.stream)
+    if not there:
+        raise ArchiveError(
+            f"{'.'.join(table.name())} has no messages of stream {settings.stream!r}; "
+            "ingest it or check the name"
+        )
+    wanted = settings.days
+    # 64 sequences to a group, one bit each: the groups are few and no row is shuffled.
+    group = F.shiftright("seq", 6)
+    place = F.col("seq").bitwiseAND(F.lit(63)).cast("int")
+    bit = F.call_function("shiftleft", F.lit(1).cast("long"), place)
+    groups = messages.groupBy(group.alias("group")).agg(
+        F.count(F.lit(1)).alias("rows"), F.bit_count(F.bit_or(bit)).alias("sequences")
+    )
+    bad = groups.where("group IS NULL OR rows > sequences").orderBy("group").first()
+    if bad is not None:
+        what = "a message without a sequence"
+        if bad["group"] is not None:
+            first = bad["group"] << 6
+            what = f"a sequence between {first} and {first + 63} more than once"
+        raise ArchiveError(
+            f"{'.'.join(table.name())} has {what} in stream {settings.stream!r}; "
+            "nothing was written, ingest the stream again"
+        )
+    return tuple(day for day in there if wanted is None or day in wanted)
+
+
+@click.command()
+@click.option("--stream", required=True, help="Whose messages.")
+@click.option("--mapping", required=True, type=click.Path(path_type=Path), help="Mapping file.")
+@click.option("--warehouse", type=click.Path(path_type=Path), help="Folder of the tables.")
+@click.option("--catalog", help="A PyIceberg catalog, instead of a folder.")
+@click.option("--account", default="$G", show_default=True, help="Whose mappings in the file.")
+@click.option("--day", help="YYYY-MM-DD, or A..B; all days by default.")
+@click.option("--seed", default=0, show_default=True, help="Decides every draw.")
+@click.option("--run-id", help="Kept with the snapshot.")
+@click.option("--master", help="Spark master; what spark-submit says by default.")
+@click.option("--remote", help="Spark Connect URL, instead of a master.")
+def main(
+    stream: str,
+    mapping: Path,
+    warehouse: Path | None,
+    catalog: str | None,
+    account: str,
+    day: str | None,
+    seed: int,
+    run_id: str | None,
+    master: str | None,
+    remote: str | None,
+) -> None:
+    """Transform archived messages and print what was done as JSON."""
+    try:
+        first, last = day_range(day)
+        settings = TransformSettings(
+            stream=stream,
+            mapping=mapping,
+            warehouse=tables.Warehouse(dir=warehouse, catalog=catalog),
+            account=account,
+            first_day=first,
+            last_day=last,
+            seed=seed,
+            run_id=run_id,
+        )
+        spark = spark_session(SparkSettings(master=master, remote=remote))
+        result = transform(spark, settings)
+    except (NatsTransformError, ValueError) as error:
+        click.echo(f"error: {one_line(error)}", err=True)
+        sys.exit(2)
+    click.echo(json.dumps(result.as_json()))
+
+
+def day_range(text: str | None) -> tuple[date | None, date | None]:
+    """First and last day of `A` or `A..B`."""
+    if text is None:
+        return None, None
+    first, _, last = text.partition("..")
+    return date.fromisoformat(first), date.fromisoformat(last) if last else None
+
+
+if __name__ == "__main__":
+    main()
