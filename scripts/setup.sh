@@ -4,9 +4,10 @@
 #     sh scripts/setup.sh [COMMAND [ARGUMENT ...]]
 #
 # PYTHON=python3.12 chooses the interpreter; otherwise the first of 3.11 or newer on PATH is taken.
-# Writes nothing outside .venv, except for pip's cache and, where it may, a Java from the system's
-# package manager. A set-up that is complete and unchanged costs a fraction of a second; one that
-# was interrupted is done again from the start.
+# Writes nothing outside .venv, except for pip's cache; a missing Java (or Debian's python3-venv) is
+# installed with the system's package manager if we are root or sudo asks for no password. A set-up
+# that is complete and unchanged costs a fraction of a second; one that was interrupted is done again
+# from the start.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -19,6 +20,62 @@ say() { printf '%s\n' "setup: $*" >&2; }
 die() {
     say "$*"
     exit 2
+}
+
+# --- Packages of the system -----------------------------------------------------------------------
+
+manager=none
+for candidate in apt-get dnf microdnf zypper pacman apk brew; do
+    if command -v $candidate >/dev/null 2>&1; then
+        manager=$candidate
+        break
+    fi
+done
+
+# Runs a command as root, or fails if that needs a password.
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        "$@"
+    else
+        sudo -n "$@"
+    fi
+}
+
+# Installs a package of the system; fails if we may not, or if there is none of that name.
+install_package() {
+    [ $manager = brew ] || as_root true 2>/dev/null || return 1
+    say "installing $1 with $manager"
+    mkdir -p $venv
+    case $manager in
+    apt-get)
+        # The lists of packages may be old or, in a container image, not there.
+        quietly as_root apt-get update || true
+        quietly as_root env DEBIAN_FRONTEND=noninteractive \
+            apt-get install -y --no-install-recommends "$1"
+        ;;
+    dnf | microdnf) quietly as_root $manager install -y "$1" ;;
+    zypper) quietly as_root zypper --non-interactive install "$1" ;;
+    pacman) quietly as_root pacman -S --noconfirm "$1" ;;
+    apk) quietly as_root apk add "$1" ;;
+    brew) quietly brew install "$1" ;;
+    *) return 1 ;;
+    esac
+}
+
+# Runs a command with its output in the log and a line every 10 seconds that says it is alive.
+quietly() {
+    (
+        # No output of the loop's may keep a reader of ours, or the lock, waiting for its last sleep.
+        while sleep 10 >/dev/null 2>&1 9>&- && kill -0 $$ 2>/dev/null; do
+            say "  still working: $(tail -n 1 $log | sed 's/^ *//' | cut -c 1-70)"
+        done
+    ) &
+    heartbeat=$!
+    status=0
+    "$@" >>$log 2>&1 || status=$?
+    kill $heartbeat 2>/dev/null || true
+    heartbeat=
+    return $status
 }
 
 # --- Python ---------------------------------------------------------------------------------------
@@ -38,10 +95,12 @@ find_python() {
             break
         fi
     done
-    die "Python 3.11 or newer is needed and ${PYTHON:-python3} is $(
-        "${PYTHON:-python3}" --version 2>/dev/null || echo missing
-    ): install one, or name it with PYTHON=/path/to/python3"
+    found=$("${PYTHON:-python3}" --version 2>/dev/null | head -n 1)
+    die "Python 3.11 or newer is needed, ${PYTHON:-python3} is ${found:-missing}: install one," \
+        "or name it with PYTHON=/path/to/python3"
 }
+
+has_venv() { "$1" -Ic 'import ensurepip, venv' 2>/dev/null; }
 
 version_of() { "$1" -ISc 'import sys; print(sys.version.split()[0])' 2>/dev/null; }
 
@@ -54,38 +113,22 @@ made_from() {
     cat requirements.lock pyproject.toml
 }
 
-is_complete() {
+# Prints the version of .venv's Python; fails if it does not run, or if PYTHON names another one.
+version_of_venv() {
     version=$(version_of $venv/bin/python) || return 1
-    if [ -n "${PYTHON:-}" ] && [ "$(version_of "$PYTHON")" != "$version" ]; then
-        return 1
-    fi
+    [ -z "${PYTHON:-}" ] || [ "$(version_of "$PYTHON")" = "$version" ] || return 1
+    printf '%s\n' "$version"
+}
+
+is_complete() {
+    version=$(version_of_venv) || return 1
     made_from "$version" | cmp -s - $stamp
 }
 
 # True if .venv was complete once, for this interpreter and place: packages can be changed in it.
 is_usable() {
-    [ -f $stamp ] || return 1
-    version=$(version_of $venv/bin/python) || return 1
-    if [ -n "${PYTHON:-}" ] && [ "$(version_of "$PYTHON")" != "$version" ]; then
-        return 1
-    fi
+    version=$(version_of_venv) && [ -f $stamp ] || return 1
     [ "$(head -n 2 $stamp)" = "$(printf '%s\n' "$version" "$PWD")" ]
-}
-
-# Runs a command with its output in the log and a line every 10 seconds that says it is alive.
-quietly() {
-    (
-        # No output of the loop's may keep a reader of ours, or the lock, waiting for its last sleep.
-        while sleep 10 >/dev/null 2>&1 9>&- && kill -0 $$ 2>/dev/null; do
-            say "  still working: $(tail -n 1 $log | sed 's/^ *//' | cut -c 1-70)"
-        done
-    ) &
-    heartbeat=$!
-    status=0
-    "$@" >>$log 2>&1 || status=$?
-    kill $heartbeat 2>/dev/null || true
-    heartbeat=
-    return $status
 }
 
 # pip rather than uv, though uv needs 25 s where pip needs 90 s, once: pip reads the pip settings
@@ -96,7 +139,7 @@ pip_install() {
     if ! quietly $venv/bin/python -I -m pip --no-input --disable-pip-version-check install \
         --progress-bar off --no-compile --no-deps "$@"; then
         tail -n 15 $log >&2
-        die "the packages could not be installed, see the lines above and $PWD/$log; then run this again"
+        die "the packages could not be installed, see above and $PWD/$log; then run this again"
     fi
 }
 
@@ -108,8 +151,11 @@ install_packages() {
         rm -f $stamp
     else
         python=$(find_python)
-        "$python" -Ic 'import ensurepip, venv' 2>/dev/null ||
-            die "$python has no venv module: install it (Debian, Ubuntu: apt install python3-venv)"
+        has_venv "$python" || {
+            # Debian and Ubuntu pack it apart.
+            [ $manager != apt-get ] || install_package python3-venv || true
+            has_venv "$python" || die "$python has no module venv: install the package python3-venv"
+        }
         rm -f $stamp 2>/dev/null || true
         say "making .venv with Python $(version_of "$python") (the first time takes about 2 minutes)"
         "$python" -I -m venv --clear $venv || die "$PWD/$venv could not be made"
@@ -123,7 +169,7 @@ install_packages() {
     pip_install --no-build-isolation --require-hashes -r requirements.lock
     say "installing nats-transform itself"
     pip_install --no-build-isolation -e .
-    made_from "$(version_of $venv/bin/python)" >$stamp.new
+    made_from "$(version_of_venv)" >$stamp.new
     mv $stamp.new $stamp
 }
 
@@ -152,81 +198,25 @@ find_java() {
     return 1
 }
 
-has() { command -v "$1" >/dev/null 2>&1; }
-
-# Runs a command as root, or fails if that needs a password.
-as_root() {
-    if [ "$(id -u)" -eq 0 ]; then
-        "$@"
-    elif has sudo; then
-        sudo -n "$@"
-    else
-        return 1
-    fi
-}
-
-# Installs a headless Java of the first of these versions that the system's packages have.
-install_java() {
-    for version in 21 17; do
-        if has apt-get; then
-            as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
-                "openjdk-$version-jre-headless"
-        elif has dnf; then
-            as_root dnf install -y "java-$version-openjdk-headless"
-        elif has microdnf; then
-            as_root microdnf install -y "java-$version-openjdk-headless"
-        elif has zypper; then
-            as_root zypper --non-interactive install "java-$version-openjdk-headless"
-        elif has pacman; then
-            as_root pacman -S --noconfirm "jre$version-openjdk-headless"
-        elif has apk; then
-            as_root apk add "openjdk$version-jre-headless"
-        elif has brew; then
-            brew install "openjdk@$version"
-        else
-            return 1
-        fi && return
-    done
-    return 1
-}
-
-may_install() { has brew || as_root true 2>/dev/null; }
-
 provide_java() {
     if JAVA_HOME=$(find_java); then
         return
     fi
-    if may_install; then
-        say "no Java 17 to 23 found; installing a headless one with the system's package manager"
-        mkdir -p $venv && : >$log
-        # Its lists may be old or, in a container image, not there.
-        if has apt-get; then
-            quietly as_root apt-get update || true
-        fi
-        quietly install_java || tail -n 5 $log >&2
-        if JAVA_HOME=$(find_java); then
-            return
-        fi
-    fi
-    die "Spark needs Java 17 or 21 and none was found: install it ($(java_advice)), or set JAVA_HOME"
+    install_package "$(java_package 21)" || install_package "$(java_package 17)" || true
+    JAVA_HOME=$(find_java) ||
+        die "Spark needs Java 17 or 21 and none was found: install $(java_package 21) or" \
+            "$(java_package 17), or set JAVA_HOME"
 }
 
-java_advice() {
-    if has apt-get; then
-        echo "apt install openjdk-17-jre-headless, or openjdk-21-jre-headless"
-    elif has dnf || has microdnf; then
-        echo "dnf install java-21-openjdk-headless"
-    elif has zypper; then
-        echo "zypper install java-21-openjdk-headless"
-    elif has pacman; then
-        echo "pacman -S jre21-openjdk-headless"
-    elif has apk; then
-        echo "apk add openjdk21-jre-headless"
-    elif has brew || [ "$(uname)" = Darwin ]; then
-        echo "brew install openjdk@21"
-    else
-        echo "a headless JRE"
-    fi
+java_package() {
+    case $manager in
+    apt-get) echo "openjdk-$1-jre-headless" ;;
+    dnf | microdnf | zypper) echo "java-$1-openjdk-headless" ;;
+    pacman) echo "jre$1-openjdk-headless" ;;
+    apk) echo "openjdk$1-jre-headless" ;;
+    brew) echo "openjdk@$1" ;;
+    *) echo "Java $1" ;;
+    esac
 }
 
 # --------------------------------------------------------------------------------------------------
