@@ -21,7 +21,7 @@ from nats_transform.check_transform import (
 )
 from nats_transform.errors import printable
 from nats_transform.findings import RULES, Finding, Severity
-from nats_transform.functions import Partition
+from nats_transform.functions import Literal, Partition
 from nats_transform.mapping import AccountMappings, Mapping, Share
 from nats_transform.stream import StreamConfig, StreamSource
 from nats_transform.subject import ANY_TAIL, SEPARATOR, collide, is_subset, matches
@@ -31,8 +31,8 @@ __all__ = ["RULES", "Finding", "Severity", "check"]
 
 Config: TypeAlias = AccountMappings | StreamConfig
 
-# A reply, in the old and the new form of clients, a JetStream request and an acknowledgment.
-_SYSTEM_SUBJECTS = ("_INBOX.id", "_INBOX.id.1", "$JS.API.INFO", "$JS.ACK.s.c.1.1.1.1.1")
+# A reply as clients write its subject, a JetStream request and an acknowledgment.
+_SYSTEM_SUBJECTS = ("_INBOX.id.1", "$JS.API.INFO", "$JS.ACK.s.c.1.1.1.1.1")
 
 
 def check(
@@ -263,7 +263,7 @@ def _few_keys(transform: Transform, seen: Sequence[Sequence[str]]) -> Iterator[t
         if not isinstance(token, Partition) or token.count < 2 or transform.filter.is_literal:
             continue
         keys = {
-            tuple(tokens[place] for place in token.positions) if token.positions else tuple(tokens)
+            "".join([tokens[place] for place in token.positions]) or SEPARATOR.join(tokens)
             for tokens in seen
             if transform.filter.covers(tokens)
         }
@@ -354,7 +354,8 @@ def _republish(stream: StreamConfig, streams: Sequence[StreamConfig]) -> Iterato
         place = f"stream {stream.name}, republish"
         return Finding(code, message, transform.source, transform.destination, place)
 
-    if any(blank in transform.source + transform.destination for blank in "\t\n\f\r "):
+    texts = [token.text for token in transform.tokens if isinstance(token, Literal)]
+    if any(blank in text for text in [transform.source, *texts] for blank in "\t\n\f\r "):
         yield found("blank", "the server does not look for blanks here")
     circle = _circle(stream, streams)
     if circle:
