@@ -186,9 +186,10 @@ class Mapping:
 
     def share(self, cluster: str | None, draw: int) -> Share:
         """The end that a draw of 0 to 99 chooses in a cluster."""
-        for share in self.shares(cluster):
-            if draw < share.below:
-                return share
+        if draw >= 0:
+            for share in self.shares(cluster):
+                if draw < share.below:
+                    return share
         raise ValueError(f"draw {draw} is not in 0..{DRAWS - 1}")
 
     def outcome(
@@ -305,7 +306,8 @@ class AccountMappings:
 
     def _tokens(self, mapping: Mapping, subject: str) -> list[str]:
         # nats-server cuts a subject only when it meets a mapping that is not this very literal, so
-        # partition(n) of a literal source that is tried first hashes an empty key.
-        if mapping is self.mappings[0] and mapping.filter.is_literal:
+        # partition(n) of a literal source that is tried first hashes an empty key. The source `*a`
+        # is a literal too, but covers other subjects, which are cut.
+        if mapping is self.mappings[0] and mapping.source == subject:
             return []
         return subject.split(SEPARATOR)

@@ -1,0 +1,135 @@
+"""Stream configurations: every row of tests/cases/streams.yaml, and the shape of the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from nats_transform import Fate, InvalidStream, Outcome, StreamConfig, bucket_source, parse_stream
+from tests import cases
+
+CASES = cases.load("streams.yaml")
+GOOD = [pytest.param(case, id=case["id"]) for case in CASES if "refused" not in case]
+REFUSED = [pytest.param(case, id=case["id"]) for case in CASES if "refused" in case]
+
+
+@pytest.mark.parametrize("case", GOOD)
+def test_the_cases(case: dict[str, Any]) -> None:
+    config = parse_stream(case["config"])
+    for place, subjects in case.get("take", {}).items():
+        for subject, expected in subjects.items():
+            if place == "mirror":
+                assert config.mirror is not None
+                outcome = config.mirror.take(subject, as_mirror=True)
+            else:
+                outcome = config.sources[place].take(subject)
+            assert outcome.subject == expected
+            assert (outcome.fate is Fate.FILTERED) == (expected is None)
+    for subject, expected in case.get("ingress", {}).items():
+        assert config.ingress(subject).subject == expected
+    for stored, expected in case.get("republish", {}).items():
+        republished = config.republished(stored)
+        assert (republished and republished.subject) == expected
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_the_server_refuses(case: dict[str, Any]) -> None:
+    with pytest.raises(InvalidStream) as refused:
+        parse_stream(case["config"])
+    assert refused.value.code == case["refused"]
+    assert "\n" not in str(refused.value)
+    with pytest.raises(ValidationError) as invalid:
+        StreamConfig.model_validate(case["config"])
+    assert str(refused.value) in str(invalid.value)
+
+
+def test_unknown_fields_and_the_rest_come_back_as_they_were() -> None:
+    data = {
+        "name": "S",
+        "subjects": ["a.*"],
+        "later": {"x": [1, None]},
+        "sources": [
+            {"name": "O", "subject_transforms": [{"src": "a", "dest": "", "why": 1}], "new": True}
+        ],
+        "republish": {"src": "a.*", "dest": "b.$1"},
+        "metadata": {"_nats.ver": "2.15.1"},
+    }
+    config = StreamConfig.model_validate(data)
+    assert config.model_dump(by_alias=True, exclude_unset=True) == data
+
+
+def test_null_is_as_good_as_nothing() -> None:
+    config = parse_stream({"name": "S", "subjects": None, "mirror": None, "metadata": None})
+    assert config.captured == ["S"]
+
+
+@pytest.mark.parametrize(
+    ("data", "where"),
+    [
+        ("text", "stream configuration"),
+        ([], "stream configuration"),
+        ({"name": 5}, "name"),
+        ({"name": "S", "max_age": "1s"}, "max_age"),
+        ({"name": "S", "max_age": 1.5}, "max_age"),
+        ({"name": "S", "max_msgs": 2**63}, "max_msgs"),
+        ({"name": "S", "first_seq": -1}, "first_seq"),
+        ({"name": "S", "subjects": "a"}, "subjects"),
+        ({"name": "S", "storage": "tape"}, "storage"),
+        ({"name": "S", "sources": [None]}, "sources.0"),
+        ({"name": "S", "sources": [{"name": "O", "subject_transforms": [{"src": 1}]}]}, "src"),
+        ({"name": "S", "no_ack": "yes"}, "no_ack"),
+    ],
+)
+def test_a_wrong_type_is_named(data: object, where: str) -> None:
+    with pytest.raises(InvalidStream) as refused:
+        parse_stream(data)
+    assert where in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_captures_as_a_subscription_does() -> None:
+    config = parse_stream({"name": "S", "subjects": ["a.*", "b.>", "c"]})
+    captured = [s for s in ("a.x", "a.x.y", "b.x.y", "b", "c", "a..", "c.") if config.captures(s)]
+    assert captured == ["a.x", "b.x.y", "c"]
+
+
+def test_ingress_outcomes() -> None:
+    config = parse_stream(
+        {"name": "S", "subjects": ["a.>"], "subject_transform": {"src": "a.*", "dest": "b.$1"}}
+    )
+    assert config.ingress("a.x") == Outcome("b.x", Fate.MAPPED, "a.*", "b.$1")
+    assert config.ingress("a.x.y") == Outcome("a.x.y", Fate.UNMATCHED)
+    assert config.ingress("a..y").fate is Fate.INVALID
+
+
+def test_a_source_without_filter_takes_everything_as_it_is() -> None:
+    source = parse_stream({"name": "S", "sources": [{"name": "O"}]}).sources[0]
+    assert source.take("a.b") == Outcome("a.b", Fate.UNMATCHED)
+    assert source.take("a..b").fate is Fate.INVALID
+
+
+def test_republished_headers() -> None:
+    config = parse_stream(
+        {"name": "S", "subjects": ["a"], "republish": {"dest": "b.>", "headers_only": True}}
+    )
+    republished = config.republished("a")
+    assert republished is not None
+    assert republished.headers(5, 3, "2026-01-02T03:04:05.000000006Z", 7) == {
+        "Nats-Stream": "S",
+        "Nats-Subject": "a",
+        "Nats-Sequence": "5",
+        "Nats-Time-Stamp": "2026-01-02T03:04:05.000000006Z",
+        "Nats-Last-Sequence": "3",
+        "Nats-Msg-Size": "7",
+    }
+
+
+def test_a_bucket_sources_another() -> None:
+    source = bucket_source("A", into="B")
+    assert source.model_dump(by_alias=True, exclude_unset=True) == {
+        "name": "KV_A",
+        "subject_transforms": [{"src": "$KV.A.>", "dest": "$KV.B.>"}],
+    }
+    assert source.take("$KV.A.x").subject == "$KV.B.x"

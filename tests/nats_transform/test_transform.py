@@ -1,0 +1,88 @@
+"""One transform: every row of tests/cases/transforms.yaml, and the way back."""
+
+from __future__ import annotations
+
+import pytest
+
+from nats_transform import InvalidTransform, Transform, errors
+from tests import cases
+
+CASES = cases.transforms()
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in CASES])
+def test_the_cases(case: cases.TransformCase) -> None:
+    if case.error is not None:
+        with pytest.raises(InvalidTransform) as refused:
+            Transform(case.source, case.destination, case.strict)
+        assert type(refused.value) is getattr(errors, case.error)
+        assert "\n" not in str(refused.value)
+    else:
+        transform = Transform(case.source, case.destination, case.strict)
+        assert transform.apply(case.subject) == case.expected
+
+
+def test_case_ids_are_unique() -> None:
+    assert len({case.id for case in CASES}) == len(CASES)
+
+
+def test_an_error_names_the_token_and_both_sides() -> None:
+    with pytest.raises(InvalidTransform) as refused:
+        Transform("foo.*", "bar.{{wildcard(2)}}")
+    error = refused.value
+    assert (error.source, error.destination) == ("foo.*", "bar.{{wildcard(2)}}")
+    assert error.token == error.destination.split(".")[1]
+    assert isinstance(error, ValueError)
+    for part in ("wildcard index out of range", "'{{wildcard(2)}}'", "'foo.*'"):
+        assert part in str(error)
+
+
+@pytest.mark.parametrize(
+    ("source", "destination"),
+    [
+        ("foo.*.*", "bar.$2.$1"),
+        ("*.*.*", "$3.{{wildcard(1)}}.x.$2"),
+        ("a.*.b.>", "c.$1.>"),
+        (">", "x.>"),
+        ("a", "b"),
+    ],
+)
+def test_reverse_undoes(source: str, destination: str) -> None:
+    transform = Transform(source, destination, strict=True)
+    subject = source.replace(">", "r.s").replace("*", "{}").format("t", "u", "v")
+    there = transform.apply(subject)
+    assert there is not None
+    assert transform.reverse().apply(there) == subject
+
+
+@pytest.mark.parametrize(
+    ("source", "destination", "error"),
+    [
+        ("foo.*.*", "bar.$1.$1", "UnusedWildcards"),
+        ("foo.*.*", "bar.$1", "UnusedWildcards"),
+        ("foo.*", "bar.$0", "UnusedWildcards"),
+        ("foo.*", "bar.$1.{{random(5)}}", "FunctionNotAllowed"),
+        ("$1.*", "bar.$1", "InvalidTransform"),
+        ("*a.*", "bar.$1", "InvalidTransform"),
+    ],
+)
+def test_what_has_no_reverse(source: str, destination: str, error: str) -> None:
+    with pytest.raises(InvalidTransform) as refused:
+        Transform(source, destination).reverse()
+    assert type(refused.value) is getattr(errors, error)
+
+
+def test_transforms_are_values() -> None:
+    one, same = Transform("a.*", "b.$1"), Transform("a.*", "b.$1")
+    assert one == same
+    assert hash(one) == hash(same)
+    assert one != Transform("a.*", "b.$1", strict=True)
+    assert one != "a.* -> b.$1"
+    assert repr(Transform("", ">", strict=True)) == "Transform('>', '>', strict=True)"
+
+
+def test_random_draws_from_the_entropy_alone() -> None:
+    transform = Transform("*", "{{random(6)}}.{{random(6)}}")
+    results = {transform.apply("a", entropy) for entropy in range(1000)}
+    assert len(results) == 36
+    assert transform.apply("a", 7) == transform.apply("b", 7)
