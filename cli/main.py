@@ -33,6 +33,8 @@ PIPE_CLOSED = 128 + signal.SIGPIPE
 # Command -> its module in this package, in the order of a newcomer's needs.
 COMMANDS = {
     "map": "map",
+    "check": "check",
+    "transform": "transform",
 }
 
 
@@ -86,9 +88,23 @@ class CommandLine(click.Group):
 def _told(error: Exception) -> str:
     if isinstance(error, NatsTransformError):
         return str(error)
+    if (mistake := _wrong_setting(error)) is not None:
+        return mistake
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return f"unexpected {type(error).__name__}: {error} (--debug shows the stack trace)"
+
+
+def _wrong_setting(error: Exception) -> str | None:
+    """What is wrong with the settings, if it is Pydantic that says so."""
+    # Not imported for this: only a command that has settings imports it.
+    pydantic = sys.modules.get("pydantic")
+    if pydantic is None or not isinstance(error, pydantic.ValidationError):
+        return None
+    first = error.errors(include_url=False)[0]
+    place = ".".join(str(part) for part in first["loc"])
+    reason = str(first["msg"]).removeprefix("Value error, ")
+    return f"{place}: {reason}" if place else reason
 
 
 def _show(error: click.ClickException) -> None:
@@ -118,7 +134,7 @@ def _sigterm_unwinds() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-@click.group(cls=CommandLine, context_settings={"max_content_width": 100})
+@click.group("nats-transform", cls=CommandLine, context_settings={"max_content_width": 100})
 @click.version_option(package_name="nats-transform", message="nats-transform %(version)s")
 @debug_option
 def main() -> None:

@@ -1,14 +1,23 @@
-"""The options that several commands share."""
+"""The options that several commands share, and what they make."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from jobs.tables import Warehouse
+
 DEBUG = "nats_transform.debug"
 """Key in a click context's `meta`: whether errors show their stack trace."""
+
+WAREHOUSE_VARIABLE = "NATS_TRANSFORM_WAREHOUSE"
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -33,3 +42,59 @@ def debug_option(command: _Command) -> _Command:
 def json_option(help: str) -> Callable[[_Command], _Command]:
     """`--json`, with what it prints."""
     return click.option("--json", "as_json", is_flag=True, help=help)
+
+
+def account_option(command: _Command) -> _Command:
+    """`--account`, which account of a server configuration or JWT is meant."""
+    return click.option(
+        "--account",
+        default="$G",
+        show_default=True,
+        metavar="NAME",
+        help="Whose mappings, in a server configuration with accounts.",
+    )(command)
+
+
+def warehouse_options(command: _Command) -> _Command:
+    """`--warehouse` and `--catalog`, for `warehouse`."""
+    command = click.option(
+        "--catalog", metavar="NAME", help="A catalog of PyIceberg's configuration, not a folder."
+    )(command)
+    return click.option(
+        "--warehouse",
+        "warehouse_dir",
+        metavar="DIR",
+        type=click.Path(path_type=Path),
+        help=f"Folder of the tables.  [default: ./warehouse, or {WAREHOUSE_VARIABLE}]",
+    )(command)
+
+
+def warehouse(dir: Path | None, catalog: str | None) -> Warehouse:
+    """Where the tables are; an option goes before the environment."""
+    from jobs.tables import Warehouse
+
+    if dir is not None and catalog is not None:
+        raise click.UsageError("give --warehouse or --catalog, not both")
+    named = os.environ.get(WAREHOUSE_VARIABLE)
+    if dir is None and catalog is None and named:
+        dir = Path(named)
+    return Warehouse(dir=dir, catalog=catalog)
+
+
+def spark_options(command: _Command) -> _Command:
+    """`--master` and `--remote`, for `spark`."""
+    command = click.option(
+        "--remote", metavar="URL", help="Spark Connect, such as sc://host:15002."
+    )(command)
+    return click.option(
+        "--master", metavar="URL", help="Spark master.  [default: local[*], all cores here]"
+    )(command)
+
+
+def spark(master: str | None, remote: str | None) -> SparkSession:
+    """The session that does the work."""
+    from jobs.session import SparkSettings, spark_session
+
+    if master is not None and remote is not None:
+        raise click.UsageError("give --master or --remote, not both")
+    return spark_session(SparkSettings(master=master, remote=remote))

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping
+import os
+import sys
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
 
 from nats_transform.subject import encode
+
+_STDOUT, _STDERR = 1, 2
 
 
 def one_line(text: str) -> str:
@@ -25,3 +30,36 @@ def print_line(text: str) -> None:
 def print_json(document: Mapping[str, Any]) -> None:
     """Print one JSON object on one line; bytes that are not UTF-8 stand as \\udc80 to \\udcff."""
     click.echo(json.dumps(document, default=str))
+
+
+def print_counts(counts: Mapping[str, int]) -> None:
+    """Print a number to a line, aligned."""
+    numbers = {name: f"{count:,}" for name, count in counts.items()}
+    left = max(map(len, numbers))
+    right = max(map(len, numbers.values()))
+    for name, number in numbers.items():
+        click.echo(f"  {name:<{left}}  {number:>{right}}")
+
+
+def progress(line: str) -> None:
+    """Print a line of progress for whoever watches; nothing if nobody does."""
+    if sys.stderr.isatty():
+        click.echo(line, err=True)
+
+
+@contextlib.contextmanager
+def stdout_kept_clean() -> Iterator[None]:
+    """While it lasts, what libraries and their processes print on stdout goes to stderr."""
+    sys.stdout.flush()
+    try:
+        saved = os.dup(_STDOUT)
+    except OSError:  # closed by the caller
+        yield
+        return
+    os.dup2(_STDERR, _STDOUT)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(saved, _STDOUT)
+        os.close(saved)

@@ -1,8 +1,12 @@
 """Subject transforms and mappings exactly as nats-server does them.
 
 `nats_transform.spark` compiles them to Columns; it is imported by name, so that this package
-needs no Spark.
+needs no Spark. Names that need Pydantic are imported when they are first used: that takes longer
+than all the rest, and `nats-transform map` should answer at once.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from nats_transform.errors import (
     InvalidConfig,
@@ -13,8 +17,17 @@ from nats_transform.errors import (
 )
 from nats_transform.imports import AccountImport, ImportKind, LeafNode
 from nats_transform.mapping import AccountMappings, Destination, Fate, Mapping, Outcome
-from nats_transform.stream import StreamConfig, StreamSource, bucket_source, parse_stream
 from nats_transform.transform import Transform
+
+if TYPE_CHECKING:
+    from nats_transform.stream import StreamConfig, StreamSource, bucket_source, parse_stream
+
+_ON_USE = {
+    "StreamConfig": "nats_transform.stream",
+    "StreamSource": "nats_transform.stream",
+    "bucket_source": "nats_transform.stream",
+    "parse_stream": "nats_transform.stream",
+}
 
 __all__ = [
     "AccountImport",
@@ -36,3 +49,9 @@ __all__ = [
     "bucket_source",
     "parse_stream",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _ON_USE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_ON_USE[name]), name)

@@ -1,0 +1,178 @@
+"""What holds for every command: help, one-line errors, exit codes, quiet ends, quick starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from cli.main import COMMANDS, main
+from nats_transform import NatsTransformError
+
+SCRIPT = str(Path(sys.executable).parent / "nats-transform")
+
+
+def invoke(*args: str, input: str | None = None) -> tuple[int, str, str]:
+    result = CliRunner().invoke(main, args, input=input)
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_help_lists_every_command_with_its_use() -> None:
+    code, out, _ = invoke("--help")
+    assert code == 0
+    listed = out.split("Commands:")[1].splitlines()
+    assert [line.split()[0] for line in listed if line.strip()] == list(COMMANDS)
+    assert all(len(line.split()) > 3 for line in listed if line.strip())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(name: str) -> None:
+    code, out, _ = invoke(name, "--help")
+    assert code == 0
+    assert f"nats-transform {name} " in out.split("Example")[1]
+    assert "Exit codes: 0" in out
+    assert "--debug" in out
+    assert "--json" in out
+
+
+def test_version() -> None:
+    assert invoke("--version")[:2] == (0, "nats-transform 0.1.0\n")
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["fly"], "nats-transform: No such command 'fly'."),
+        (["map"], "nats-transform map: Missing argument 'SOURCE'."),
+        (["map", "a", "b", "--jsn"], "nats-transform map: No such option '--jsn'."),
+        (["map", "*", "x.$2", "a"], "nats-transform: wildcard index out of range: 2 of 1"),
+        (["map", "a", ""], "nats-transform: invalid subject: the destination has an empty token"),
+        (["map", "a\n\x1b[31m", "b.*"], "nats-transform: invalid subject"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_2(args: list[str], told: str) -> None:
+    code, out, err = invoke(*args)
+    assert (code, out) == (2, "")
+    assert err.startswith(told)
+    assert err.count("\n") == 1
+    assert err.endswith("\n")
+    assert "\x1b" not in err
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
+    """Makes `map` raise."""
+
+    def fail(error: BaseException) -> None:
+        @click.command()
+        def command() -> None:
+            raise error
+
+        monkeypatch.setattr("cli.map.command", command)
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (NatsTransformError("no stream ORDERS"), "nats-transform: no stream ORDERS\n"),
+        (FileNotFoundError(2, "No such file", "x.conf"), "nats-transform: x.conf: No such file\n"),
+        (
+            KeyError("a\nb"),
+            "nats-transform: unexpected KeyError: 'a\\nb' (--debug shows the stack trace)\n",
+        ),
+        (
+            RuntimeError("a\n  b\nc"),
+            "nats-transform: unexpected RuntimeError: a b c (--debug shows the stack trace)\n",
+        ),
+    ],
+)
+def test_an_error_is_one_line_and_exit_2(
+    failing: Callable[[BaseException], None], error: Exception, told: str
+) -> None:
+    failing(error)
+    assert invoke("map") == (2, "", told)
+    code, _, err = invoke("--debug", "map")
+    assert code == 2
+    assert err.startswith("Traceback (most recent call last)")
+    assert err.endswith(told)
+
+
+def test_debug_after_the_command_does_the_same() -> None:
+    before = invoke("--debug", "map", "*", "x.$2")
+    after = invoke("map", "*", "x.$2", "--debug")
+    assert before[2].startswith("Traceback")
+    assert before[2].splitlines()[-1] == after[2].splitlines()[-1]
+    assert after[2].startswith("Traceback")
+
+
+@pytest.mark.parametrize(
+    ("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl-c", "terminated"]
+)
+def test_an_end_from_outside_is_quiet(sent: signal.Signals, code: int) -> None:
+    with subprocess.Popen(
+        [SCRIPT, "map", "*", "x.$1", "-"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(b"a\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"x.a\n"
+        process.send_signal(sent)
+        assert process.wait(20) == code
+        assert process.stderr.read().strip() == b""
+
+
+def test_a_reader_that_leaves_early_gets_no_complaint() -> None:
+    with subprocess.Popen(
+        [SCRIPT, "map", "*", "x.$1", "-"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        process.stdin.write(b"a\n")
+        process.stdin.close()
+        assert process.wait(20) == 141
+        assert process.stderr.read() == b""
+
+
+@pytest.mark.parametrize("args", [["--help"], ["map", "*", "x.$1", "a"]], ids=["help", "map"])
+def test_what_should_be_quick_imports_nothing_heavy(args: list[str]) -> None:
+    code = (
+        "import sys, json\n"
+        "from cli.main import main\n"
+        "try:\n"
+        f"    main({args!r})\n"
+        "except SystemExit:\n"
+        "    print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})))\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(json.loads(run.stdout.splitlines()[-1]))
+    assert "click" in loaded
+    heavy = {"pydantic", "pyspark", "pyarrow", "pandas", "pyiceberg", "dagster", "lark", "yaml"}
+    assert not loaded & heavy
+
+
+def test_a_closed_standard_output_is_no_stack_trace() -> None:
+    run = subprocess.run(
+        ["sh", "-c", f"'{SCRIPT}' map '*' 'x.$1' a >&-"], capture_output=True, text=True
+    )
+    assert "Traceback" not in run.stderr
+    assert os.linesep not in run.stderr.strip()

@@ -1,0 +1,161 @@
+"""`nats-transform map` prints what `nats server mapping` would."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cli.main import main
+
+SCRIPT = str(Path(sys.executable).parent / "nats-transform")
+
+
+def run(*args: str, input: str | bytes | None = None) -> tuple[int, str, str]:
+    result = CliRunner().invoke(main, ["map", *args], input=input)
+    return result.exit_code, result.stdout, result.stderr
+
+
+# Source, destination, subject, result: every example of the mapping page and of ADR-30 "Example
+# transforms"; where the two differ from the server, the server's.
+DOCUMENTED = [
+    ("foo", "bar", "foo", "bar"),
+    ("bar.*.*", "baz.{{wildcard(2)}}.{{wildcard(1)}}", "bar.a.b", "baz.b.a"),
+    ("bar.*.*", "baz.{{wildcard(2)}}.{{wildcard(1)}}", "bar.one.two", "baz.two.one"),
+    ("*", "{{split(1,-)}}", "foo-bar", "foo.bar"),
+    ("*", "{{split(1,--)}}", "foo--bar", "foo.bar"),
+    ("*", "{{splitfromleft(1,4)}}", "1234567", "1234.567"),
+    ("*", "{{splitfromright(1,4)}}", "1234567", "123.4567"),
+    ("*", "{{slicefromleft(1,2)}}", "1234567", "12.34.56.7"),
+    ("*", "{{slicefromright(1,2)}}", "1234567", "1.23.45.67"),
+    *[
+        ("neworders.*", "neworders.{{wildcard(1)}}.{{partition(3,1)}}", f"neworders.{key}", result)
+        for key, result in [
+            ("customerid1", "neworders.customerid1.0"),
+            ("customerid2", "neworders.customerid2.2"),
+            ("customerid3", "neworders.customerid3.1"),
+            ("customerid4", "neworders.customerid4.2"),
+            ("customerid5", "neworders.customerid5.1"),
+            ("customerid6", "neworders.customerid6.0"),
+        ]
+    ],
+    *[
+        ("foo.*.*", "foo.$1.$2.{{partition(10,1,2)}}", subject, result)
+        for subject, result in [
+            ("foo.1.a", "foo.1.a.1"),
+            ("foo.1.b", "foo.1.b.0"),
+            ("foo.2.b", "foo.2.b.9"),
+            ("foo.2.a", "foo.2.a.2"),
+        ]
+    ],
+    (
+        "myservice.requests.*",
+        "myservice.requests.fail.{{wildcard(1)}}",
+        "myservice.requests.a",
+        "myservice.requests.fail.a",
+    ),
+    (">", "uno.>", "one.two.three", "uno.one.two.three"),
+    (">", "eins.>", "four.five.six", "eins.four.five.six"),
+    (">", ">", "one.two.three", "one.two.three"),
+    (">", "eins.zwei.drei.vier.>", "four.five.six", "eins.zwei.drei.vier.four.five.six"),
+    ("one.>", "uno.>", "one.two.three", "uno.two.three"),
+    ("one.two.>", "uno.dos.>", "one.two.three", "uno.dos.three"),
+    ("one", "uno", "one", "uno"),
+    ("one.*.three.*.five", "uno.$2.$1", "one.two.three.four.five", "uno.four.two"),
+    (
+        "one.*.three.*.five",
+        "uno.{{wildcard(2)}}.{{wildcard(1)}}",
+        "one.two.three.four.five",
+        "uno.four.two",
+    ),
+    ("*.two.three.>", "uno.$1.>", "one.two.three.four.five", "uno.one.four.five"),
+    # ADR-30 prints abc.def.ghi.
+    ("*", "{{split(1,-)}}", "-abc-def--ghij-", "abc.def.ghij"),
+    ("*", "{{splitfromleft(1,3)}}", "12345", "123.45"),
+    ("*", "{{SplitFromRight(1,3)}}", "12345", "12.345"),
+    ("*", "{{SliceFromLeft(1,3)}}", "1234567890", "123.456.789.0"),
+    ("*", "{{SliceFromRight(1,3)}}", "1234567890", "1.234.567.890"),
+]
+
+
+@pytest.mark.parametrize(
+    ("source", "destination", "subject", "result"),
+    DOCUMENTED,
+    ids=[f"{case[1]}-{case[2]}" for case in DOCUMENTED],
+)
+def test_documented_examples(source: str, destination: str, subject: str, result: str) -> None:
+    assert run(source, destination, subject) == (0, f"{result}\n", "")
+
+
+def test_several_subjects_are_lines_in_order() -> None:
+    assert run("*", "x.$1", "a", "b", "-c") == (0, "x.a\nx.b\nx.-c\n", "")
+
+
+def test_subjects_from_standard_input() -> None:
+    assert run("*", "x.$1", "first", "-", input="a\r\n\nb") == (0, "x.first\nx.a\nx.b\n", "")
+
+
+@pytest.mark.parametrize(
+    ("subject", "reason"),
+    [
+        ("a.b", "'a.b': does not match '*'"),
+        ("a..b", "'a..b': not a legal subject: empty token"),
+        ("a.>", "'a.>': not a legal subject: wildcard in a literal subject"),
+    ],
+)
+def test_a_subject_that_does_not_fit_leaves_its_line_empty_and_exits_1(
+    subject: str, reason: str
+) -> None:
+    assert run("*", "x.$1", "a", subject, "b") == (1, "x.a\n\nx.b\n", f"{reason}\n")
+
+
+def test_an_illegal_result_is_shown_as_the_server_makes_it_and_exits_1() -> None:
+    code, out, err = run("*", "{{split(1,-)}}", "--", "--a")
+    assert (code, out) == (1, ".a\n")
+    assert "empty token" in err
+
+
+def test_json_is_an_object_a_line() -> None:
+    code, out, err = run("*", "x.$1", "a", "a.b", "a..b", "--json")
+    assert code == 1
+    assert err == ""
+    assert [json.loads(line) for line in out.splitlines()] == [
+        {"subject": "a", "mapped_subject": "x.a", "fate": "mapped", "reason": None},
+        {
+            "subject": "a.b",
+            "mapped_subject": None,
+            "fate": "unmatched",
+            "reason": "does not match '*'",
+        },
+        {
+            "subject": "a..b",
+            "mapped_subject": None,
+            "fate": "invalid",
+            "reason": "not a legal subject: empty token",
+        },
+    ]
+
+
+def test_without_a_subject_the_transform_is_checked() -> None:
+    assert run("bar.*.*", "baz.{{wildcard(2)}}.{{wildcard(1)}}") == (0, "", "")
+    assert run("bar.*.*", "baz.{{wildcard(3)}}")[0] == 2
+
+
+def test_random_is_decided_by_the_seed() -> None:
+    draws = {seed: run("*", "{{random(1000)}}", "a", "b", "c", "--seed", seed) for seed in "123"}
+    assert draws["1"] == run("*", "{{random(1000)}}", "a", "b", "c", "--seed", "1")
+    assert len({out for _, out, _ in draws.values()}) == 3
+    assert len(set(draws["1"][1].split())) > 1
+
+
+def test_bytes_that_are_not_utf_8_come_out_as_they_went_in() -> None:
+    argv = [SCRIPT, "map", "*", "x.$1", b"\xfe", "-"]
+    done = subprocess.run(argv, input=b"a\xff\n\xc3\xa9", capture_output=True, check=True)
+    assert done.stdout == b"x.\xfe\nx.a\xff\nx.\xc3\xa9\n"
+    again = subprocess.run([*argv, "--json"], input=b"", capture_output=True, check=True)
+    shown = json.loads(again.stdout)["mapped_subject"]
+    assert shown.encode("utf-8", "surrogateescape") == b"x.\xfe"
