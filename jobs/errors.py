@@ -5,6 +5,7 @@ NatsTransformError
     ├── SparkUnavailable    no usable Java, or no session
     ├── Refused             staged rows that a check did not let through
     ├── WarehouseError      tables that cannot be opened, read or written
+    │   ├── NoTable         a table that no job has made yet
     │   └── ConcurrentWrite another writer changed the same rows first
     └── ArchiveError        a source of messages that cannot be read, or is not what it says
         └── AccountingError source and table do not hold the same messages
@@ -33,6 +34,10 @@ class WarehouseError(JobError):
     """Tables that cannot be opened, read or written."""
 
 
+class NoTable(WarehouseError):
+    """A table that no job has made yet."""
+
+
 class ConcurrentWrite(WarehouseError):
     """Another writer changed the same rows first; nothing of ours was published."""
 
@@ -51,10 +56,27 @@ def one_line(error: BaseException) -> str:
     return text.splitlines()[0].strip()
 
 
-def raised_in_worker(error: BaseException) -> JobError | None:
-    """The JobError that a Python worker of Spark raised, found in the text Spark made of it."""
-    found = re.search(r"^jobs\.errors\.(\w+): (.*)$", str(error), re.MULTILINE)
-    kind = globals().get(found[1]) if found else None
-    if found and isinstance(kind, type) and issubclass(kind, JobError):
-        return kind(found[2].strip())
-    return None
+def job_error(error: Exception) -> JobError:
+    """What Spark raised as one of our errors, on one line.
+
+    An error that our code raised in a Python worker comes back as text in a stack trace; it is
+    found there by its name. Anything else is the innermost cause.
+    """
+    text = str(error)
+    for line in text.splitlines():
+        found = re.match(r"jobs\.\w+\.(\w+): (.+)", line)
+        kind = _kinds().get(found[1]) if found else None
+        if found and kind is not None:
+            return kind(found[2].strip())
+    causes = [line for line in text.splitlines() if line.startswith("Caused by: ")]
+    cause = causes[-1].removeprefix("Caused by: ").strip() if causes else one_line(error)
+    return JobError(f"Spark: {cause}")
+
+
+def _kinds() -> dict[str, type[JobError]]:
+    found, left = dict[str, type[JobError]](), [JobError]
+    while left:
+        kind = left.pop()
+        found[kind.__name__] = kind
+        left += kind.__subclasses__()
+    return found

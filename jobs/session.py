@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from importlib.resources import files
 from pathlib import Path
 
@@ -43,10 +44,6 @@ TABLE_CONFIG = {
     "spark.sql.parquet.compression.codec": "zstd",
     # Rows of several days meet in one task: open one file for each day instead of sorting rows.
     "spark.sql.maxConcurrentOutputFileWriters": "64",
-    # A batch of Arrow rows may hold large payloads, so bound it in rows as little as possible and
-    # leave the size to the reader that makes it.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "0",
-    "spark.sql.sources.partitionOverwriteMode": "static",
 }
 
 
@@ -98,6 +95,8 @@ def _local(builder: SparkSession.Builder, settings: SparkSettings) -> SparkSessi
         # A laptop's own name often does not resolve; nothing outside needs to reach the driver.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost")
+        # Workers run what runs us; Spark's own default is whatever `python3` is on PATH.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         cores = os.cpu_count() or 1
         defaults |= {
             "spark.driver.host": "127.0.0.1",

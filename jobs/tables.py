@@ -42,6 +42,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import (
     BinaryType,
     DateType,
+    DoubleType,
     IntegerType,
     ListType,
     LongType,
@@ -57,7 +58,7 @@ from pyspark.sql import types as T
 from sqlalchemy import URL
 from sqlalchemy.exc import SQLAlchemyError
 
-from jobs.errors import ConcurrentWrite, JobError, WarehouseError, one_line, raised_in_worker
+from jobs.errors import ConcurrentWrite, JobError, NoTable, WarehouseError, job_error, one_line
 
 NAMESPACE = "nats"
 PROPERTY = "nats-transform."
@@ -109,6 +110,7 @@ class TableSpec:
 _SPARK_TO_ICEBERG: dict[type[T.DataType], Any] = {
     T.StringType: StringType,
     T.LongType: LongType,
+    T.DoubleType: DoubleType,
     T.IntegerType: IntegerType,
     T.TimestampType: TimestamptzType,
     T.DateType: DateType,
@@ -249,7 +251,8 @@ def open_table(warehouse: Warehouse, spec: TableSpec, create: bool = False) -> T
         create: make it if it is not there; else that is an error.
 
     Raises:
-        WarehouseError: no such table, or the warehouse cannot be used.
+        NoTable: it is not there.
+        WarehouseError: the warehouse cannot be used.
     """
     if not create and warehouse.catalog is None and not (warehouse.folder / "catalog.db").exists():
         raise _missing(warehouse, spec)
@@ -284,10 +287,10 @@ def open_table(warehouse: Warehouse, spec: TableSpec, create: bool = False) -> T
             return catalog.load_table(identifier)
 
 
-def _missing(warehouse: Warehouse, spec: TableSpec) -> WarehouseError:
+def _missing(warehouse: Warehouse, spec: TableSpec) -> NoTable:
     cure = {"messages": "ingest", "transformed_messages": "transform"}.get(spec.name)
     hint = f"; run `nats-transform {cure}` first" if cure else ""
-    return WarehouseError(f"no table {NAMESPACE}.{spec.name} in {warehouse}{hint}")
+    return NoTable(f"no table {NAMESPACE}.{spec.name} in {warehouse}{hint}")
 
 
 def slice_of(stream: str | None = None, days: Sequence[date] | None = None) -> BooleanExpression:
@@ -306,6 +309,14 @@ def data_files(
 ) -> list[DataFile]:
     """The live files of a stream on some days, in the table as it was loaded."""
     return [task.file for task in table.scan(row_filter=slice_of(stream, days)).plan_files()]
+
+
+def times_of(table: Table, stream: str, sequence: int) -> list[int]:
+    """`ts_ns` of the message with a sequence: one value, or none if the table lacks it."""
+    wanted = And(slice_of(stream), cast(Any, EqualTo)("seq", sequence))
+    found = table.scan(row_filter=wanted, selected_fields=("ts_ns",)).to_arrow()
+    times: list[int] = found.column("ts_ns").to_pylist()
+    return times
 
 
 def days_of(table: Table, stream: str) -> list[date]:
@@ -353,7 +364,7 @@ def stage(rows: DataFrame, table: Table, spec: TableSpec) -> Staged:
         spec: its columns.
 
     Raises:
-        JobError: what a source of the rows raised, or WarehouseError if writing failed.
+        JobError: what a source of the rows raised, or why writing failed.
     """
     folder = f"{table.location()}/data/{uuid.uuid4()}"
     columns = [F.col(field.name).cast(field.dataType) for field in spec.spark_schema.fields]
@@ -365,10 +376,7 @@ def stage(rows: DataFrame, table: Table, spec: TableSpec) -> Staged:
         return Staged(folder, tuple(_parquet_files(folder)))
     except PySparkException as error:
         drop(folder)
-        cause = raised_in_worker(error)
-        if cause is not None:
-            raise cause from error
-        raise WarehouseError(f"writing to {folder} failed: {_spark_cause(error)}") from error
+        raise job_error(error) from error
     except BaseException:
         drop(folder)
         raise
@@ -537,9 +545,3 @@ def _filesystem(uri: str) -> tuple[Any, str]:
     if uri.startswith(("file:", "/")):
         return pafs.LocalFileSystem(), urlparse(uri).path if uri.startswith("file:") else uri
     return cast("tuple[Any, str]", pafs.FileSystem.from_uri(uri))
-
-
-def _spark_cause(error: PySparkException) -> str:
-    """The innermost `Caused by` of a Spark error, on one line."""
-    causes = [line for line in str(error).splitlines() if line.startswith("Caused by: ")]
-    return causes[-1].removeprefix("Caused by: ").strip() if causes else one_line(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,21 @@ from pyspark.sql import SparkSession
 from jobs.nats_process import NatsServer
 from jobs.nats_process import nats_server as run_nats_server
 from jobs.session import SparkSettings, spark_session
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--seed", type=int, default=None, help="repeats the generated cases of tests/conformance"
+    )
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """The seed of generated cases: a new one each run; a failure shows it."""
+    given: int | None = request.config.getoption("--seed")
+    value = secrets.randbelow(2**32) if given is None else given
+    print(f"seed: {value} (repeat with --seed {value})")
+    return value
 
 
 @pytest.fixture(scope="session")

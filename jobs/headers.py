@@ -1,0 +1,109 @@
+"""Header blocks of messages, as they are stored, and the name-value pairs in them.
+
+A block is `NATS/1.0`, a line `Name: value` for each header, and an empty line (ADR-4). Clients
+differ in spacing, and a header that only one of them would write must still come back byte for
+byte. So a message has its pairs, read as nats-server reads them (blanks before the value are not
+part of it), and beside them the block itself where the pairs do not reproduce it (`exact`).
+
+Source: nats-server `server/client.go` `sliceHeader`, `genHeader`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Pair = tuple[bytes, bytes]
+
+VERSION = b"NATS/1.0"
+_CRLF = b"\r\n"
+_START = VERSION + _CRLF
+_END = _CRLF + _CRLF
+_PAIR_TYPE = pa.struct([("name", pa.string()), ("value", pa.string())])
+ARROW_TYPE = pa.list_(_PAIR_TYPE)
+
+
+def parse_headers(block: bytes) -> list[Pair]:
+    """The pairs of a header block, in its order; a line without a colon is no header."""
+    pairs = []
+    for line in block.removesuffix(_CRLF).split(_CRLF)[1:]:
+        name, colon, value = line.partition(b":")
+        if colon:
+            pairs.append((name, value.lstrip(b" ")))
+    return pairs
+
+
+def format_headers(pairs: Iterable[Pair]) -> bytes:
+    """The usual block of these pairs; empty if there are none."""
+    lines = [name + b": " + value for name, value in pairs]
+    return _CRLF.join([VERSION, *lines, _CRLF]) if lines else b""
+
+
+def header_columns(blocks: list[bytes | None]) -> tuple[pa.Array, pa.Array]:
+    """The columns `headers` and `headers_raw` of messages with these header blocks.
+
+    `headers` is an empty list where there is no block. Names and values keep bytes that are not
+    UTF-8. Usual blocks are cut by Arrow's kernels, all at once; the rest one by one.
+    """
+    count = len(blocks)
+    if not any(blocks):
+        offsets = pa.array(np.zeros(count + 1, np.int32))
+        nothing = pa.array([], _PAIR_TYPE)
+        return pa.ListArray.from_arrays(offsets, nothing), pa.nulls(count, pa.binary())
+    try:
+        columns = _cut(blocks)
+    except _Unusual:
+        columns = None
+    return columns or _one_by_one(blocks)
+
+
+class _Unusual(Exception):
+    """Some block is not as clients usually write it."""
+
+
+def _cut(blocks: list[bytes | None]) -> tuple[pa.Array, pa.Array]:
+    present = np.fromiter((bool(b) for b in blocks), bool, len(blocks))
+    used = [b for b in blocks if b]
+    if not all(b.startswith(_START) and b.endswith(_END) for b in used):
+        raise _Unusual
+    bodies = _as_string(pa.array([b[len(_START) : -len(_END)] for b in used], pa.binary()))
+    lines = pc.split_pattern(bodies, "\r\n")
+    halves = pc.split_pattern(lines.values, ":", max_splits=1)
+    sizes = np.diff(halves.offsets.to_numpy())
+    if not (sizes == 2).all():
+        raise _Unusual
+    names = halves.values.take(pa.array(np.arange(0, len(halves.values), 2)))
+    rest = halves.values.take(pa.array(np.arange(1, len(halves.values), 2)))
+    values = pc.ascii_ltrim(rest, characters=" ")
+    blanks = pc.subtract(pc.binary_length(rest), pc.binary_length(values)).to_numpy()
+    if not (blanks == 1).all():
+        raise _Unusual
+    counts = np.zeros(len(blocks) + 1, np.int32)
+    counts[1:][present] = np.diff(lines.offsets.to_numpy())
+    pairs = pa.StructArray.from_arrays([names, values], fields=list(_PAIR_TYPE))
+    offsets = pa.array(np.cumsum(counts, dtype=np.int32))
+    headers = pa.ListArray.from_arrays(offsets, pairs)
+    return headers, pa.nulls(len(blocks), pa.binary())
+
+
+def _one_by_one(blocks: list[bytes | None]) -> tuple[pa.Array, pa.Array]:
+    parsed = [parse_headers(block) if block else [] for block in blocks]
+    raw = [
+        block if block and format_headers(pairs) != block else None
+        for block, pairs in zip(blocks, parsed, strict=True)
+    ]
+    names = _as_string(pa.array([name for pairs in parsed for name, _ in pairs], pa.binary()))
+    values = _as_string(pa.array([value for pairs in parsed for _, value in pairs], pa.binary()))
+    offsets = np.cumsum([0, *(len(pairs) for pairs in parsed)], dtype=np.int32)
+    pairs_array = pa.StructArray.from_arrays([names, values], fields=list(_PAIR_TYPE))
+    headers = pa.ListArray.from_arrays(pa.array(offsets), pairs_array)
+    return headers, pa.array(raw, pa.binary())
+
+
+def _as_string(array: Any) -> Any:
+    """The same bytes as a string column, without a look at whether they are UTF-8."""
+    return array.view(pa.string())

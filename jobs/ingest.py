@@ -1,0 +1,317 @@
+"""The job `ingest`: messages of a stream, from wherever they are, into the table `messages`.
+
+A message that has been archived is never replaced: each run adds the sequences that the table
+does not have yet. So a second run changes nothing, a run after a crash goes on from the last
+commit, a growing stream is followed, and what a stream's limits have deleted since stays.
+Commits are made of whole days; only the day that is still being written grows by later runs.
+
+What the table has of a stream is a property of the table, `nats-transform.stream.<stream>`
+(`Archived`), which changes in the same commit as the rows.
+
+Run it as `python -m jobs.ingest --help`, or under spark-submit.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pyiceberg.table import Table
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from jobs.accounting import Account, Archived
+from jobs.dumps import DumpColumns, json_messages, parquet_messages
+from jobs.errors import AccountingError, ArchiveError, ConcurrentWrite, NoTable, job_error
+from jobs.jetstream import JetStreamSettings
+from jobs.nats_connection import NatsSettings
+from jobs.sources import DumpSource, Source, Span, StreamSource
+from jobs.tables import (
+    MESSAGES,
+    Warehouse,
+    drop,
+    open_table,
+    publish,
+    read_files,
+    stage,
+)
+
+_ATTEMPTS = 5  # at a stream that another ingest is busy with
+
+Progress = Callable[[str], None]
+
+
+def _number_or_time(value: Any) -> Any:
+    return int(value) if isinstance(value, str) and value.isdigit() else value
+
+
+# A sequence if it is a whole number, else a time (ISO 8601, UTC if it names no zone).
+Bound = Annotated[int | datetime, BeforeValidator(_number_or_time)]
+
+
+class IngestSettings(BaseModel):
+    """What to ingest from where; exactly one of server, parquet and jsonl.
+
+    Attributes:
+        stream: the name that the messages get in the table, and of the stream on the server.
+        from_stream: its name on the server, if it is another.
+        server: how to reach the server that has it.
+        parquet, jsonl: a file, folder or pattern.
+        columns: of the dump.
+        since: the first sequence, or the first moment.
+        until: the last sequence (inclusive), or the first moment that is too late.
+        subject: a subject filter; a stream is archived with one filter or none.
+        cluster: what column `cluster` says.
+        cluster_header: a header whose value it says, where a message has it.
+        publish_messages: a commit ends at the first midnight after so many messages.
+        readers: how many ranges of a stream to read side by side.
+        run_id: for the snapshot; a random one by default.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    stream: str = Field(min_length=1)
+    from_stream: str | None = None
+    server: NatsSettings | None = None
+    parquet: str | None = None
+    jsonl: str | None = None
+    columns: DumpColumns = DumpColumns()
+    since: Bound | None = None
+    until: Bound | None = None
+    subject: str | None = None
+    cluster: str | None = None
+    cluster_header: str | None = None
+    warehouse: Warehouse = Warehouse()
+    publish_messages: int = Field(default=5_000_000, ge=1)
+    readers: int = Field(default=4, ge=1)
+    run_id: str = Field(default_factory=lambda: uuid.uuid4().hex)
+
+    @model_validator(mode="after")
+    def _sources(self) -> IngestSettings:
+        given = [self.server, self.parquet, self.jsonl]
+        if sum(source is not None for source in given) != 1:
+            raise ValueError("give one source: a server, a backup, a Parquet or a JSON lines dump")
+        if self.cluster is not None and self.cluster_header is not None:
+            raise ValueError("give a cluster or a cluster header, not both")
+        if self.subject is not None and self.server is None:
+            raise ValueError("a subject filter is for streams, not for dumps")
+        since, until = self.since, self.until
+        if isinstance(since, int) and isinstance(until, int) and since > until:
+            raise ValueError(f"the range ends before it starts: {since} to {until}")
+        if (
+            isinstance(since, datetime)
+            and isinstance(until, datetime)
+            and _utc(since) >= _utc(until)
+        ):
+            raise ValueError(f"the range ends before it starts: {since} to {until}")
+        return self
+
+
+class IngestResult(BaseModel):
+    """What the table has of the stream after an ingest, and what this run added to it.
+
+    Attributes:
+        gaps: sequences between the first and the last that the table does not have.
+        bytes: of payloads.
+        digest: of all its rows.
+        snapshot_id: of the table; None if nothing was ever published.
+        added: messages of this run.
+        days: that this run added messages to.
+    """
+
+    stream: str
+    messages: int
+    first_seq: int | None
+    last_seq: int | None
+    gaps: int
+    bytes: int
+    digest: str
+    snapshot_id: int | None
+    added: int
+    days: list[date]
+
+
+def ingest(
+    spark: SparkSession, settings: IngestSettings, progress: Progress | None = None
+) -> IngestResult:
+    """What the table has of the stream once everything wanted is in it.
+
+    Args:
+        spark: the session.
+        settings: what to ingest, and into which warehouse.
+        progress: called with a line of text after each commit.
+
+    Raises:
+        ArchiveError: the source cannot be read, or is not what has been archived so far.
+        AccountingError: what was written is not what was read; it was not published.
+        ConcurrentWrite: other ingests of the same stream kept getting in first.
+        WarehouseError: the tables cannot be opened or written.
+    """
+    source = _source(spark, settings)
+    added, days = 0, set[date]()
+    for attempt in range(_ATTEMPTS):
+        # Errors of the source come before anything is made in the warehouse.
+        spans = source.plan(_archived(settings).coverage)
+        table = open_table(settings.warehouse, MESSAGES, create=True)
+        archived = Archived.of(table, settings.stream)
+        if archived.messages and archived.subject != settings.subject:
+            raise ArchiveError(
+                f"stream {settings.stream} is archived with subject filter "
+                f"{archived.subject or 'none'}, not {settings.subject or 'none'}; "
+                "use another name for another filter"
+            )
+        source.check(table, archived.coverage)
+        try:
+            for span in spans:
+                account, span_days = _add(spark, source, span, table, settings)
+                added += account.digest.rows
+                days |= span_days
+                if progress:
+                    progress(f"{settings.stream}: {account}")
+        except ConcurrentWrite:
+            if attempt == _ATTEMPTS - 1:
+                raise
+            continue
+        break
+    archived = Archived.of(table, settings.stream)
+    snapshot = table.current_snapshot()
+    return IngestResult(
+        stream=settings.stream,
+        messages=archived.messages,
+        first_seq=archived.first_seq,
+        last_seq=archived.last_seq,
+        gaps=archived.gaps,
+        bytes=archived.bytes,
+        digest=archived.digest,
+        snapshot_id=snapshot.snapshot_id if snapshot else None,
+        added=added,
+        days=sorted(days),
+    )
+
+
+def _archived(settings: IngestSettings) -> Archived:
+    """What the table has of the stream; nothing if there is no table yet."""
+    try:
+        return Archived.of(open_table(settings.warehouse, MESSAGES), settings.stream)
+    except NoTable:
+        return Archived()
+
+
+def _add(
+    spark: SparkSession, source: Source, span: Span, table: Table, settings: IngestSettings
+) -> tuple[Account, set[date]]:
+    """What one commit added, and to which days."""
+    archived = Archived.of(table, settings.stream)
+    observation = Observation()
+    rows = source.rows(span, archived.coverage).observe(observation, *Account.aggregates())
+    staged = stage(rows, table, MESSAGES)
+    try:
+        read = Account.of(observation.get)
+        written, days = _verify(spark, staged.paths)
+        least = source.count(span)
+        if read != written:
+            raise AccountingError(
+                f"stream {settings.stream}: read {read}; wrote {written}; nothing was published"
+            )
+        if not least <= read.digest.rows <= span.messages:
+            raise AccountingError(
+                f"stream {settings.stream}: sequences {span.first} to {span.last} have {least} to "
+                f"{span.messages} messages, but {read.digest.rows} were read; "
+                "nothing was published, run again"
+            )
+        now = archived.add(span.first, span.last, written, settings.subject)
+    except BaseException:
+        drop(staged)
+        raise
+    publish(
+        table,
+        staged,
+        settings.stream,
+        replace=False,
+        properties={
+            "job": "ingest",
+            "run-id": settings.run_id,
+            "source": source.kind,
+            "stream": settings.stream,
+            "messages": str(written.digest.rows),
+            "first-seq": str(written.first),
+            "last-seq": str(written.last),
+            "bytes": str(written.bytes),
+            "digest": str(written.digest),
+        },
+        table_properties={Archived.key(settings.stream): now.model_dump_json()},
+    )
+    return written, days
+
+
+def _verify(spark: SparkSession, paths: tuple[str, ...]) -> tuple[Account, set[date]]:
+    """What is in files that were written, read back from the disk, and the days they are of."""
+    try:
+        results = (
+            read_files(spark, paths, MESSAGES)
+            .agg(*Account.aggregates(), F.collect_set("day").alias("days"))
+            .collect()[0]
+            .asDict()
+        )
+    except PySparkException as error:
+        raise job_error(error) from error
+    return Account.of(results), set(results["days"])
+
+
+def _source(spark: SparkSession, settings: IngestSettings) -> Source:
+    if settings.server is not None:
+        return StreamSource(
+            spark, settings.server, _stream_settings(settings), settings.publish_messages
+        )
+    if settings.parquet is not None:
+        messages = parquet_messages(spark, settings.parquet, settings.stream, settings.columns)
+        return DumpSource(_chosen(messages, settings), settings.parquet, "parquet")
+    assert settings.jsonl is not None  # noqa: S101 - the settings have one source
+    messages = json_messages(spark, settings.jsonl, settings.stream, settings.columns)
+    return DumpSource(_chosen(messages, settings), settings.jsonl, "jsonl")
+
+
+def _stream_settings(settings: IngestSettings) -> JetStreamSettings:
+    since, until = settings.since, settings.until
+    return JetStreamSettings(
+        stream=settings.from_stream or settings.stream,
+        label=settings.stream,
+        first=since if isinstance(since, int) else None,
+        last=until if isinstance(until, int) else None,
+        since=since if isinstance(since, datetime) else None,
+        until=until if isinstance(until, datetime) else None,
+        subject=settings.subject,
+        cluster=settings.cluster,
+        cluster_header=settings.cluster_header,
+        readers=settings.readers,
+    )
+
+
+def _chosen(messages: DataFrame, settings: IngestSettings) -> DataFrame:
+    """The messages of a dump in the wanted range, with the wanted cluster."""
+    match settings.since:
+        case int():
+            messages = messages.where(F.col("seq") >= settings.since)
+        case datetime():
+            messages = messages.where(F.col("ts") >= F.lit(_utc(settings.since)))
+    match settings.until:
+        case int():
+            messages = messages.where(F.col("seq") <= settings.until)
+        case datetime():
+            messages = messages.where(F.col("ts") < F.lit(_utc(settings.until)))
+    if settings.cluster is not None:
+        messages = messages.withColumn("cluster", F.lit(settings.cluster))
+    if settings.cluster_header is not None:
+        wanted = settings.cluster_header
+        values = F.filter("headers", lambda h: h["name"] == wanted)
+        value = F.get(values, F.lit(0))["value"]
+        messages = messages.withColumn("cluster", F.coalesce(value, F.col("cluster")))
+    return messages
+
+
+def _utc(moment: datetime) -> datetime:
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

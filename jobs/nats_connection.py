@@ -1,0 +1,229 @@
+"""Connections to nats-server with the maintained client, nats-py, that see raw messages.
+
+nats-py turns header blocks into dicts, which loses repeats and spacing, and handles messages one
+by one. `RawClient` hands the messages of chosen subscriptions to a sink as bytes, in bulk;
+everything else (connecting, TLS, credentials, reconnecting, requests) is nats-py's own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import nats.errors
+from nats.aio.client import Client
+from nats.protocol.parser import AWAITING_CONTROL_LINE, Parser
+from pydantic import BaseModel, ConfigDict, SecretStr, field_validator
+
+from jobs.errors import ArchiveError, one_line
+
+
+class NatsSettings(BaseModel):
+    """How to reach a nats-server.
+
+    Attributes:
+        servers: one URL or several, separated by commas.
+        creds: path of a credentials file (a user JWT and its seed).
+        nkey: path of a file with an NKey seed.
+        user, password, token: as the server's configuration has them.
+        tls_ca, tls_cert, tls_key: paths of PEM files; TLS is used if the server asks for it.
+        domain: JetStream domain.
+        connect_timeout: seconds for one attempt to connect, and for one request.
+        patience: seconds without progress before giving up, such as while a server restarts.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    servers: str
+    creds: Path | None = None
+    nkey: Path | None = None
+    user: str | None = None
+    password: SecretStr | None = None
+    token: SecretStr | None = None
+    tls_ca: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    domain: str | None = None
+    connect_timeout: float = 5.0
+    patience: float = 60.0
+
+    @field_validator("servers")
+    @classmethod
+    def _some_server(cls, servers: str) -> str:
+        if not any(s.strip() for s in servers.split(",")):
+            raise ValueError("no server URL given")
+        return servers
+
+    @property
+    def urls(self) -> list[str]:
+        """The URLs of `servers`."""
+        return [url.strip() for url in self.servers.split(",") if url.strip()]
+
+    @property
+    def where(self) -> str:
+        """The servers without user and password, for messages."""
+        return ",".join(url.rsplit("@", 1)[-1].removeprefix("nats://") for url in self.urls)
+
+    @property
+    def api_prefix(self) -> str:
+        """What subjects of the JetStream API start with."""
+        return f"$JS.{self.domain}.API" if self.domain else "$JS.API"
+
+    def to_options(self) -> dict[str, str]:
+        """These settings as the options of a Spark data source."""
+        found = self.model_dump(exclude_none=True, exclude_defaults=True)
+        return {
+            name: value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+            for name, value in found.items()
+        }
+
+    def tls(self) -> ssl.SSLContext | None:
+        """The TLS context, or None to let the server decide with the system's authorities."""
+        if not (self.tls_ca or self.tls_cert):
+            return None
+        context = ssl.create_default_context(cafile=str(self.tls_ca) if self.tls_ca else None)
+        if self.tls_cert:
+            context.load_cert_chain(str(self.tls_cert), str(self.tls_key) if self.tls_key else None)
+        return context
+
+
+class Sink(Protocol):
+    """Takes the messages of one subscription.
+
+    Attributes:
+        sid: the number of the subscription.
+    """
+
+    sid: int
+
+    def take(self, buffer: bytes) -> int:
+        """How far the buffer was read: as many whole messages of this subscription as it has."""
+
+    def add(self, subject: bytes, reply: bytes, block: bytes | None, data: bytes) -> None:
+        """Takes one message that came in pieces."""
+
+
+class RawClient(Client):
+    """A nats-py client that hands one subscription's messages to a sink, as bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ps = _BulkParser(self)
+        self.sink: Sink | None = None
+
+    async def _process_msg(
+        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes
+    ) -> None:
+        if self.sink is None or self.sink.sid != sid:
+            await super()._process_msg(sid, subject, reply, data, headers)
+        else:
+            self.sink.add(subject, reply, headers, data)
+
+
+class _BulkParser(Parser):
+    """nats-py's parser, with a short cut for runs of whole messages that a sink takes."""
+
+    nc: RawClient
+
+    async def parse(self, data: bytes = b"") -> None:
+        if self.nc.sink is not None and self.state == AWAITING_CONTROL_LINE:
+            buffer = bytes(self.buf) + data if self.buf else data
+            self.buf = bytearray()
+            data = buffer[self.nc.sink.take(buffer) :]
+        await super().parse(data)
+
+
+@contextlib.asynccontextmanager
+async def connection(settings: NatsSettings) -> AsyncIterator[RawClient]:
+    """A connection, closed at the end.
+
+    Raises:
+        ArchiveError: no server there, or it refuses us.
+    """
+    client = RawClient()
+    last: list[BaseException] = []
+
+    async def remember(error: BaseException) -> None:
+        last[:] = [error]
+
+    options: dict[str, Any] = {
+        "servers": settings.urls,
+        "name": "nats-transform",
+        "connect_timeout": settings.connect_timeout,
+        "max_reconnect_attempts": 0,
+        "reconnect_time_wait": 0.25,
+        "error_cb": remember,
+        "user": settings.user,
+        "password": settings.password and settings.password.get_secret_value(),
+        "token": settings.token and settings.token.get_secret_value(),
+    }
+    for name, path in (("user_credentials", settings.creds), ("nkeys_seed", settings.nkey)):
+        if path is not None:
+            if not path.is_file():
+                raise ArchiveError(f"no file {path}: give the path of the NATS credentials")
+            options[name] = str(path)
+    try:
+        options["tls"] = settings.tls()
+        await client.connect(**options)
+    except (OSError, ValueError, nats.errors.Error) as error:
+        # nats-py says "no servers available" when its last attempt failed; say why it did.
+        raise ArchiveError(_refusal(settings, last[0] if last else error)) from error
+    # From now on a lost connection is a matter of patience.
+    client.options["max_reconnect_attempts"] = -1
+    try:
+        yield client
+    finally:
+        client.sink = None
+        with contextlib.suppress(Exception):
+            await client.close()
+
+
+def _refusal(settings: NatsSettings, error: BaseException) -> str:
+    reason = one_line(error).removeprefix("nats: ").strip("'\"")
+    if isinstance(error, nats.errors.AuthorizationError) or "uthoriz" in reason:
+        return f"NATS server {settings.where} refuses these credentials: {reason}"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS with NATS server {settings.where} failed: {reason}"
+    return f"NATS server {settings.where} cannot be reached: {reason or type(error).__name__}"
+
+
+class ApiError(ArchiveError):
+    """What the JetStream API answered instead of a result.
+
+    Attributes:
+        code: the server's `err_code`, such as 10059 for "stream not found"; 0 for no answer.
+    """
+
+    def __init__(self, message: str, code: int = 0) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+async def api(
+    client: Client, settings: NatsSettings, subject: str, body: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The answer of the JetStream API.
+
+    Raises:
+        ApiError: it refuses, or nobody answers.
+    """
+    payload = json.dumps(body).encode() if body else b""
+    try:
+        answer = await client.request(
+            f"{settings.api_prefix}.{subject}", payload, timeout=settings.connect_timeout
+        )
+    except nats.errors.NoRespondersError as error:
+        raise ApiError(f"JetStream is not enabled on {settings.where} for this account") from error
+    except nats.errors.Error as error:
+        raise ApiError(
+            f"NATS server {settings.where} does not answer: {one_line(error)}"
+        ) from error
+    result: dict[str, Any] = json.loads(answer.data)
+    if "error" in result:
+        refusal = result["error"]
+        raise ApiError(str(refusal.get("description", refusal)), int(refusal.get("err_code", 0)))
+    return result
