@@ -1,0 +1,1 @@
+"""Reading the configurations people already have."""

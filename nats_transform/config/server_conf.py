@@ -1,0 +1,459 @@
+"""nats-server configuration files as trees.
+
+`server_conf.lark` has the syntax; this module gives it meaning: literals, `$VARIABLE`s and
+includes. Source: nats-server `conf/parse.go`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from calendar import monthrange
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+from typing import NamedTuple, TypeAlias
+
+from lark import Lark, Token, Transformer
+from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedInput, UnexpectedToken
+
+from nats_transform.config.source import Source
+from nats_transform.config.tree import (
+    MAX_DEPTH,
+    Entry,
+    Node,
+    Place,
+    Timestamp,
+    array,
+    is_secret,
+    quoted,
+    section,
+    too_deep,
+)
+from nats_transform.errors import InvalidConfig
+
+MAX_INCLUDE_DEPTH = 16
+"""Files that may include one another in a row, and environment variables likewise."""
+
+MAX_FILES = 1000
+"""Files that one configuration may include in all."""
+
+_BCRYPT = "2a$"  # an unquoted bcrypt hash starts with $2a$ and is no variable
+_ENV_KEY = "pk"  # the server reads an environment variable as the file `pk=VALUE`
+_INT64 = 2**63
+_UNITS: dict[str, int] = {
+    suffix: factor
+    for power, letter in enumerate("kmgtpe", start=1)
+    for suffix, factor in (
+        (letter, pow(1000, power)),
+        (f"{letter}b", pow(1024, power)),
+        (f"{letter}i", pow(1024, power)),
+        (f"{letter}ib", pow(1024, power)),
+    )
+}
+_TRUE = frozenset({"true", "yes", "on"})
+_ESCAPE = re.compile(rb"\\(?:x([0-9A-Fa-f]{2})|(.))", re.DOTALL)
+_ESCAPES = {b"t": b"\t", b"n": b"\n", b"r": b"\r", b'"': b'"', b"\\": b"\\"}
+_DOUBLE_SO_FAR = re.compile(r'"(?:[^"\\]++|\\(?:x[0-9A-Fa-f]{2}|[tnr"\\]))*+')
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+
+
+# --- what the grammar gives -----------------------------------------------------------------
+
+
+class _Map(NamedTuple):
+    start: Token
+    items: list[_Item]
+
+
+class _Array(NamedTuple):
+    start: Token
+    values: list[_Syntax]
+
+
+class _NumberText(NamedTuple):
+    head: Token
+    tail: Token | None
+
+
+class _Pair(NamedTuple):
+    key: Token
+    value: _Syntax | None
+
+
+class _Include(NamedTuple):
+    path: Token
+
+
+_Syntax: TypeAlias = "_Map | _Array | _NumberText | Token"
+_Item: TypeAlias = "_Pair | _Include"
+
+
+class _Build(Transformer[Token, list[_Item]]):
+    """Makes plain values of what the grammar finds, while it is found."""
+
+    def start(self, children: list[_Item | Token]) -> list[_Item]:
+        # What is left of the braces around a file is a token.
+        return [child for child in children if not isinstance(child, Token)]
+
+    def pair(self, children: list[Token]) -> _Pair:
+        return _Pair(children[0], children[1])
+
+    def empty(self, children: list[Token]) -> _Pair:
+        return _Pair(children[0], None)
+
+    def include(self, children: list[Token]) -> _Include:
+        return _Include(children[0])
+
+    def map(self, children: list[Token | _Item]) -> _Map:
+        brace, *items = children
+        assert isinstance(brace, Token)  # noqa: S101 - for the type checker
+        return _Map(brace, [item for item in items if not isinstance(item, Token)])
+
+    def array(self, children: list[_Syntax]) -> _Array:
+        bracket, *values = children
+        assert isinstance(bracket, Token)  # noqa: S101 - for the type checker
+        return _Array(bracket, values)
+
+    def number_text(self, children: list[Token]) -> _NumberText:
+        return _NumberText(children[0], children[1] if len(children) > 1 else None)
+
+    empty_at_end = map_empty = empty
+    map_pair = pair
+    map_include = include
+
+
+@cache
+def _grammar() -> Lark:
+    text = files("nats_transform.config").joinpath("server_conf.lark").read_text("utf-8")
+    return Lark(text, parser="lalr", lexer="contextual", transformer=_Build())
+
+
+def _parse(text: str, path: str) -> list[_Item]:
+    """The entries of a file as they are written."""
+    parser = _grammar().parse_interactive(text)
+    depth = 0
+    try:
+        for token in parser.iter_parse():
+            # Counted while reading: a file of brackets must not fill the memory first.
+            if token.type in ("LBRACE", "LSQB"):
+                depth += 1
+                if depth > MAX_DEPTH:
+                    raise too_deep(Place(path, token.line, token.column))
+            elif token.type in ("_RBRACE", "_RSQB", "_NESTED_CLOSE"):
+                depth -= 1
+        items: list[_Item] = parser.feed_eof()  # type: ignore[no-untyped-call]
+    except UnexpectedInput as error:
+        raise _syntax_error(error, text, path) from None
+    return items
+
+
+def _syntax_error(error: UnexpectedInput, text: str, path: str) -> InvalidConfig:
+    """What was expected where, quoting one character at most: the rest may be a secret."""
+    position = error.pos_in_stream
+    at_end = isinstance(error, UnexpectedEOF) or (
+        isinstance(error, UnexpectedToken) and error.token.type == "$END"
+    )
+    if at_end or position is None or position >= len(text):
+        position = len(text)
+    if isinstance(error, UnexpectedCharacters):
+        expected = _expected(error.allowed)
+    else:
+        expected = _expected(getattr(error, "expected", set()))
+    if text[position : position + 1] == '"' and "a value" in expected:
+        # It matches no string: either it is not closed or it has a wrong escape.
+        stop = _DOUBLE_SO_FAR.match(text, position)
+        stopped = stop.end() if stop else position
+        if text[stopped : stopped + 1] == "\\":
+            position = stopped
+    return _place(text, position, path).error(_complaint(text, position, expected))
+
+
+def _complaint(text: str, position: int, expected: list[str]) -> str:
+    found = text[position : position + 1]
+    if found == "\\":
+        return r"unknown escape; use \xXX, \t, \n, \r, \" or \\, or single quotes"
+    if found in ('"', "'") and "a value" in expected:
+        return "the string that starts here has no closing quote"
+    if found in ('"', "'") and "a key" in expected:
+        return "the key that starts here has no closing quote"
+    if found == "(" and "a value" in expected:
+        return "the block that starts here is not closed by a ) on a line of its own"
+    if found and (found.isdigit() or found in "-.") and "a value" in expected:
+        return "this is no number, date or address; quote it if it is text"
+    what = " or ".join([", ".join(expected[:-1]), expected[-1]]) if expected[1:] else expected[0]
+    return f"expected {what}, found {quoted(found) if found else 'the end of the file'}"
+
+
+_WORDS = {
+    "_ASSIGN": "'='",
+    "_SPACE": "a space",
+    "_NL": "a new line",
+    "_COMMA": "','",
+    "_SEMICOLON": "';'",
+    "_RBRACE": "'}'",
+    "_RSQB": "']'",
+    "_NESTED_CLOSE": "'}'",
+    "TEXT": "a value",
+    "KEY": "a key",
+    "MAP_KEY": "a key",
+    "PATH": "the file to include",
+}
+
+
+def _expected(terminals: object) -> list[str]:
+    names = terminals if isinstance(terminals, set | frozenset) else set()
+    words = dict.fromkeys(word for name, word in _WORDS.items() if name in names)
+    return list(words) or ["a key and a value"]
+
+
+def _place(text: str, position: int, path: str) -> Place:
+    line = text.count("\n", 0, position) + 1
+    return Place(path, line, position - text.rfind("\n", 0, position))
+
+
+# --- what it means --------------------------------------------------------------------------
+
+
+def parse_server_config(path: str | os.PathLike[str]) -> Node:
+    """The tree of a nats-server configuration file; its variables and includes are resolved.
+
+    Of a key that stands twice in a map the last one wins, as in the server. What the sections
+    mean is not looked at.
+
+    Raises:
+        InvalidConfig: the file, or one that it includes, cannot be read or parsed.
+    """
+    return parse_server_text(Source(), os.fspath(path))
+
+
+def parse_server_text(source: Source, path: str, text: str | None = None) -> Node:
+    """`parse_server_config` of a file whose text may have been read already."""
+    if text is None:
+        text = source.text(path)
+    return section(_Reader(source).file(path, text), Place(path, 1, 1))
+
+
+class _Reader:
+    """Reads the files of one configuration and keeps to the limits."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._files = 0
+        self._chain: list[str] = []  # files that are being read, the including ones first
+        self._environment: dict[str, Node] = {}
+        self._resolving: list[str] = []  # environment variables that are being read
+        self.depth = 0  # maps and arrays that are open, in all files together
+
+    def file(self, path: str, text: str) -> dict[str, Entry]:
+        """The entries of a file."""
+        self._chain.append(os.path.realpath(path))
+        try:
+            return _Scope(self, path, os.path.dirname(path) or ".").entries(_parse(text, path))
+        finally:
+            self._chain.pop()
+
+    def include(self, path: str, asked_at: Place) -> dict[str, Entry]:
+        """The entries of an included file."""
+        self._files += 1
+        if os.path.realpath(path) in self._chain:
+            raise asked_at.error(f"the include of {path} is a loop: it is being read already")
+        if len(self._chain) > MAX_INCLUDE_DEPTH:
+            raise asked_at.error(f"includes are nested more than {MAX_INCLUDE_DEPTH} deep")
+        if self._files > MAX_FILES:
+            raise asked_at.error(f"more than {MAX_FILES} files are included")
+        return self.file(path, self._source.text(path, asked_at))
+
+    def environment(self, name: str, asked_at: Place) -> Node | None:
+        """The value of an environment variable, read as a value of the file; None if not set."""
+        if name in self._environment:
+            return self._environment[name]
+        if name in self._resolving:
+            raise asked_at.error(f"the variable {quoted(name)} refers to itself")
+        if len(self._resolving) >= MAX_INCLUDE_DEPTH:
+            raise asked_at.error(
+                f"environment variables refer to one another more than {MAX_INCLUDE_DEPTH} deep"
+            )
+        text = os.environ.get(name)
+        if text is None:
+            return None
+        path = f"${name}"
+        self._resolving.append(name)
+        try:
+            entries = _Scope(self, path, ".").entries(_parse(f"{_ENV_KEY}={text}", path))
+        except InvalidConfig:
+            # Its text may be a secret: say nothing of it.
+            raise asked_at.error(
+                f"the environment variable {quoted(name)} holds no valid value; "
+                "put quotes into it if it is text"
+            ) from None
+        finally:
+            self._resolving.pop()
+        # Only a later `pk` in the text itself could take the key away; it cannot be missing.
+        self._environment[name] = entries[_ENV_KEY].node
+        return self._environment[name]
+
+
+class _Scope:
+    """Gives the entries of one file their meaning, from the first to the last."""
+
+    def __init__(self, reader: _Reader, path: str, folder: str) -> None:
+        self._reader = reader
+        self._path = path
+        self._folder = folder
+        self._maps: list[dict[str, Entry]] = []  # the maps that are open, the outermost first
+        self._keys: list[str] = []
+
+    def entries(self, items: list[_Item]) -> dict[str, Entry]:
+        """The entries of a map, or of the whole file."""
+        entries: dict[str, Entry] = {}
+        self._maps.append(entries)
+        for item in items:
+            found = self._included(item) if isinstance(item, _Include) else [self._pair(item)]
+            for entry in found:
+                entries.pop(entry.key, None)  # so that the last of two also stands last
+                entries[entry.key] = entry
+        self._maps.pop()
+        return entries
+
+    def _pair(self, item: _Pair) -> Entry:
+        key, place = _key_text(item.key), self._place(item.key)
+        self._keys.append(key)
+        node = Node("", place) if item.value is None else self._node(item.value)
+        self._keys.pop()
+        return Entry(key, place, node)
+
+    def _included(self, item: _Include) -> list[Entry]:
+        name = item.path.removesuffix("'") if item.path.type == "PATH" else _unquoted(item.path)
+        # Always below the folder of the including file, also if it starts with a slash.
+        path = os.path.normpath(f"{self._folder}/{name}")
+        return list(self._reader.include(path, self._place(item.path)).values())
+
+    def _node(self, syntax: _Syntax) -> Node:
+        match syntax:
+            case _Map(start, items):
+                with self._deeper(start) as place:
+                    return section(self.entries(items), place)
+            case _Array(start, values):
+                with self._deeper(start) as place:
+                    return array([self._node(value) for value in values], place)
+            case _NumberText(head, tail):
+                text = _unescaped(tail.removesuffix("'")) if tail is not None else ""
+                return Node(f"{head}{text}", self._place(head))
+            case token:
+                return self._literal(token)
+
+    @contextmanager
+    def _deeper(self, start: Token) -> Iterator[Place]:
+        place = self._place(start)
+        if self._reader.depth == MAX_DEPTH:
+            raise too_deep(place)
+        self._reader.depth += 1
+        yield place
+        self._reader.depth -= 1
+
+    def _literal(self, token: Token) -> Node:
+        place = self._place(token)
+        match token.type:
+            case "DOUBLE":
+                return Node(_unescaped(_unquoted(token)), place)
+            case "SINGLE" | "BLOCK":
+                return Node(_unquoted(token), place)
+            case "BLOCK_AT_END":
+                return Node(str(token[1:]), place)  # the server keeps this one's parenthesis
+            case "ADDRESS":
+                return Node(str(token), place)
+            case "DATE":
+                return Node(_timestamp(token, place), place)
+            case "FLOAT":
+                return Node(_float(token, place), place)
+            case "INTEGER":
+                return Node(_integer(token, place), place)
+            case "BOOLEAN":
+                return Node(token.lower() in _TRUE, place)
+            case "VARIABLE":
+                return self._variable(str(token[1:]), place)
+            case _:
+                return Node(_unescaped(token.removesuffix("'")), place)
+
+    def _variable(self, name: str, place: Place) -> Node:
+        if name.startswith(_BCRYPT):
+            return Node(f"${name}", place)
+        for entries in reversed(self._maps):
+            if name in entries:
+                entries[name] = entries[name].used()
+                return replace(entries[name].node, place=place)
+        # Under `password: $ecret` the name is the secret.
+        hidden = is_secret(self._keys[-1]) or not _NAME.fullmatch(name)
+        node = self._reader.environment(name, place)
+        if node is None and hidden:
+            raise place.error("no such variable; quote the value if its $ is meant literally")
+        if node is None:
+            raise place.error(
+                f"the variable {quoted(name)} is set neither above here nor in the environment"
+            )
+        return replace(node, place=place)
+
+    def _place(self, token: Token) -> Place:
+        return Place(self._path, token.line, token.column)
+
+
+# --- literals -------------------------------------------------------------------------------
+
+
+def _key_text(token: Token) -> str:
+    if token.type in ("RAW_DOUBLE", "RAW_SINGLE"):
+        return _unquoted(token)
+    return token.removeprefix("/") if token.type == "MAP_KEY" else str(token)
+
+
+def _unquoted(token: Token) -> str:
+    return str(token[1:-1])
+
+
+def _unescaped(text: str) -> str:
+    if "\\" not in text:
+        return str(text)
+    # On bytes: \xc3\xa9 is one character.
+    data = text.encode("utf-8", "surrogateescape")
+    data = _ESCAPE.sub(
+        lambda match: bytes.fromhex(match[1].decode()) if match[1] else _ESCAPES[match[2]], data
+    )
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _integer(token: Token, place: Place) -> int:
+    written = token.rstrip("kKmMgGtTpPeEbBiI")
+    suffix = token[len(written) :].lower()
+    digits = written.removeprefix("-").lstrip("0") or "0"
+    if not digits.isascii():
+        raise place.error("this is no number: only the digits 0 to 9 make one")
+    if suffix and suffix not in _UNITS:
+        raise place.error(f"{quoted(suffix)} is no unit of size; use k, kb, kib, m, mb, mib, ...")
+    number = int(digits) if len(digits) < 20 else _INT64
+    if written.startswith("-"):
+        number = -number
+    if len(digits) >= 20 or not -_INT64 <= number < _INT64:
+        raise place.error("this whole number does not fit into 64 bits")
+    # With a unit it may overflow: it wraps around in the server, and so it does here.
+    factor = _UNITS[suffix] if suffix else 1
+    return (number * factor + _INT64) % (2 * _INT64) - _INT64
+
+
+def _float(token: Token, place: Place) -> float:
+    number = float(token) if token.isascii() else math.inf  # Python reads any script's digits
+    if math.isinf(number):
+        raise place.error("this decimal number is too large, or not in the digits 0 to 9")
+    return number
+
+
+def _timestamp(token: Token, place: Place) -> Timestamp:
+    year, month, day, hour, minute, second = map(int, re.findall(r"\d+", token))
+    leap_year = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    days = monthrange(2000 if leap_year else 2001, month)[1] if 1 <= month <= 12 else 0
+    if not (1 <= day <= days and hour < 24 and minute < 60 and second < 60):
+        raise place.error("there is no such date and time; quote it if it is text")
+    return Timestamp(str(token))

@@ -1,0 +1,58 @@
+"""Reading a file whole: its text, or one clear line why not."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from nats_transform.config.tree import Place
+
+MAX_BYTES = 16 * 1024 * 1024
+"""Size up to which a file is read, includes counted; the largest real ones are around 2 MB."""
+
+_BYTE_ORDER_MARK = "\ufeff"
+
+
+class Source:
+    """Reads the files of one configuration, all of them together within `MAX_BYTES`."""
+
+    def __init__(self) -> None:
+        self._left = MAX_BYTES
+
+    def text(self, path: str | os.PathLike[str], asked_at: Place | None = None) -> str:
+        """The text of a file; bytes that are not UTF-8 are surrogate escapes.
+
+        Args:
+            path: the file.
+            asked_at: the place that names the file, for the error; the file itself if None.
+
+        Raises:
+            InvalidConfig: it cannot be read, is too large, or is not text.
+        """
+        name = os.fspath(path)
+        place = asked_at or Place(name)
+        subject = f"the included file {name}" if asked_at else "the file"
+        try:
+            # A pipe or a device could block or never end.
+            if not stat.S_ISREG(Path(name).stat().st_mode):
+                raise place.error(f"{subject} is not a regular file")
+            with Path(name).open("rb") as file:
+                data = file.read(self._left + 1)
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else None
+            raise place.error(
+                f"{subject} cannot be read: {reason or 'the path is not valid'}"
+            ) from None
+        if len(data) > self._left:
+            raise place.error(f"{subject} is too large: more than {MAX_BYTES >> 20} MiB in all")
+        self._left -= len(data)
+        if b"\0" in data:
+            raise place.error(f"{subject} is not text: it has a NUL byte")
+        text = data.decode("utf-8", "surrogateescape")
+        if text.startswith(_BYTE_ORDER_MARK):
+            raise place.error(
+                f"{subject} starts with a byte order mark, which nats-server takes for a part "
+                "of the first key; save it without"
+            )
+        return text

@@ -1,0 +1,183 @@
+"""A configuration file as a tree whose every key and value knows its place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from nats_transform.errors import InvalidConfig, printable
+
+MAX_DEPTH = 100
+"""Nesting that is read; deeper is refused. Real files stay below 10."""
+
+MAX_VALUES = 2_000_000
+"""Values a file may come to once its variables and aliases stand for what they name."""
+
+_LONGEST_QUOTE = 60
+_SECRET_KEY = re.compile(r"pass|token|secret|seed|jwt|cred|key", re.IGNORECASE)
+# Seeds and private keys (nkeys), JWTs, bcrypt hashes, and anything with a userinfo in it.
+_SECRET_TEXT = re.compile(r"[SP][A-Z2-7]{40}|eyJ[\w-]{8}|\$2[abxy]\$|//[^/\s]*@")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something stands: file, 1-based line and column (None where nothing has a line)."""
+
+    path: str
+    line: int | None = None
+    column: int | None = None
+
+    def error(self, message: str) -> InvalidConfig:
+        """An error at this place."""
+        return InvalidConfig(message, self.path, self.line, self.column)
+
+
+@dataclass(frozen=True, slots=True)
+class Timestamp:
+    """A date and time as it is written, `2006-01-02T15:04:05Z`; no string to the server."""
+
+    text: str
+
+
+Value: TypeAlias = "str | int | float | bool | Timestamp | tuple[Node, ...] | Section | None"
+Section: TypeAlias = "Mapping[str, Entry]"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A value and its place. A map is a `Mapping` from key to `Entry`, an array a tuple of nodes.
+
+    Attributes:
+        value: the value.
+        place: where it starts.
+        depth: how many maps and arrays are nested in it, itself included.
+        size: how many values it comes to, itself included.
+    """
+
+    value: Value
+    place: Place
+    depth: int = 0
+    size: int = 1
+
+    @property
+    def kind(self) -> str:
+        """What the value is, in words for a message."""
+        match self.value:
+            case bool():
+                return "a boolean"
+            case int():
+                return "a whole number"
+            case float():
+                return "a decimal number"
+            case str():
+                return "a string"
+            case Timestamp():
+                return "a date"
+            case tuple():
+                return "a list"
+            case None:
+                return "nothing"
+            case _:
+                return "a section"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A key, its place and its node.
+
+    Attributes:
+        key: the key as written.
+        place: where the key starts.
+        node: the value.
+        is_variable: whether a `$KEY` after it referred to it; nats-server lets such an entry
+            stand where it knows no field of that name.
+    """
+
+    key: str
+    place: Place
+    node: Node
+    is_variable: bool = False
+
+    def used(self) -> Entry:
+        """The same entry, referred to as a variable."""
+        return replace(self, is_variable=True)
+
+
+def section(entries: Mapping[str, Entry], place: Place) -> Node:
+    """The node of a map."""
+    return _container(entries, [entry.node for entry in entries.values()], place)
+
+
+def array(nodes: list[Node], place: Place) -> Node:
+    """The node of an array."""
+    return _container(tuple(nodes), nodes, place)
+
+
+def _container(value: Value, children: list[Node], place: Place) -> Node:
+    depth = 1 + max((child.depth for child in children), default=0)
+    size = 1 + sum(child.size for child in children)
+    if depth > MAX_DEPTH:
+        raise too_deep(place)
+    if size > MAX_VALUES:
+        raise place.error(f"this comes to more than {MAX_VALUES} values; split the file")
+    return Node(value, place, depth, size)
+
+
+def too_deep(place: Place) -> InvalidConfig:
+    """The error for what is nested deeper than `MAX_DEPTH`."""
+    return place.error(f"nested more than {MAX_DEPTH} deep; take some levels out")
+
+
+def plain(node: Node) -> object:
+    """The bare value: dict, list, str, int, float, bool or None; a date as its text."""
+    match node.value:
+        case Timestamp(text):
+            return text
+        case tuple() as nodes:
+            return [plain(child) for child in nodes]
+        case Mapping() as entries:
+            return {key: plain(entry.node) for key, entry in entries.items()}
+        case value:
+            return value
+
+
+def field(entries: Section, *names: str) -> Entry | None:
+    """The entry of a field under any of its names; case does not matter.
+
+    nats-server reads a map in random order, so of two spellings of one field either may win.
+
+    Args:
+        entries: the map.
+        names: the names of the field, in lower case.
+
+    Raises:
+        InvalidConfig: the field is there more than once.
+    """
+    found = [entry for key, entry in entries.items() if lower(key) in names]
+    if len(found) > 1:
+        first, second = found[0], found[1]
+        raise second.place.error(
+            f"{quoted(second.key)} and {quoted(first.key)} (line {first.place.line}) set the same "
+            "thing and nats-server takes either; keep one"
+        )
+    return found[0] if found else None
+
+
+def lower(key: str) -> str:
+    """A key in lower case as Go's `strings.ToLower` has it."""
+    return key.replace("\u0130", "i").lower()  # Python makes two characters of it
+
+
+def quoted(text: str) -> str:
+    """Text from a file, quoted for a message: short, on one line, and no secret."""
+    if _SECRET_TEXT.search(text):
+        return "(hidden)"
+    shown = text if len(text) <= _LONGEST_QUOTE else text[:_LONGEST_QUOTE] + "…"
+    return printable(shown)
+
+
+def is_secret(key: str) -> bool:
+    """Whether what stands under a key must not be shown."""
+    return _SECRET_KEY.search(key) is not None
