@@ -360,9 +360,7 @@ class StreamConfig(Wire):
 
     def captures(self, subject: str) -> bool:
         """Whether a message published under a subject is stored here."""
-        return literal_fault(subject) is None and any(
-            subscribes(filter, subject) for filter in self.captured
-        )
+        return any(subscribes(filter, subject) for filter in self.captured)
 
     def ingress(self, subject: str, entropy: int = 0) -> Outcome:
         """What a message that reaches this stream is stored under.

@@ -103,11 +103,14 @@ def tokens_match(tokens: Sequence[str], filter_tokens: Sequence[str]) -> bool:
 
 
 def subscribes(filter: str, subject: str) -> bool:
-    """Whether a subscription gets a message under a literal subject (`Sublist.Match`).
+    """Whether a subscription gets a message under a subject (`Sublist.Match`).
 
-    Only a token that is exactly `*` stands for any token here, unlike in `tokens_match`.
+    Only a token that is exactly `*` stands for any token here, unlike in `tokens_match`. A subject
+    with an empty token reaches nobody; one with a wildcard token is delivered like any other.
     """
     wanted, tokens = filter.split(SEPARATOR), subject.split(SEPARATOR)
+    if "" in tokens:
+        return False
     if wanted[-1] == ANY_TAIL:
         if len(tokens) < len(wanted):
             return False
