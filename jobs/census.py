@@ -1,0 +1,150 @@
+"""The census job: which subjects a stream had on each day, into `subject_census`.
+
+One row for each (stream, day, subject, cluster), counted in one pass over `messages`. Dry runs look
+at the census first, because subjects are far fewer than messages.
+"""
+
+from __future__ import annotations
+
+import uuid
+from datetime import date, timedelta
+
+from pydantic import BaseModel, ConfigDict, model_validator
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from jobs import tables
+from jobs.errors import ArchiveError
+
+CENSUS = tables.table_spec(
+    "subject_census",
+    {
+        "stream": T.StringType(),
+        "day": T.DateType(),
+        "subject": T.StringType(),
+        "cluster": T.StringType(),
+        "messages": T.LongType(),
+        # Of the payloads, without headers.
+        "bytes": T.LongType(),
+        "first_ts": T.TimestampType(),
+        "last_ts": T.TimestampType(),
+    },
+)
+
+
+class CensusSettings(BaseModel):
+    """Whose subjects to count.
+
+    Attributes:
+        stream: whose messages.
+        warehouse: where the tables are.
+        first_day: the first day; with `last_day` None too, every day there is.
+        last_day: the last day; None is `first_day` alone.
+        run_id: of whoever runs the job, kept with the snapshot; one is made up if None.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    stream: str
+    warehouse: tables.Warehouse = tables.Warehouse()
+    first_day: date | None = None
+    last_day: date | None = None
+    run_id: str | None = None
+
+    @model_validator(mode="after")
+    def _ordered(self) -> CensusSettings:
+        if self.last_day is not None and (self.first_day is None or self.last_day < self.first_day):
+            raise ValueError("the last day needs a first day that is not after it")
+        return self
+
+    @property
+    def days(self) -> list[date] | None:
+        """Every day of the range; None for all that the archive has."""
+        if self.first_day is None:
+            return None
+        last = self.last_day or self.first_day
+        return [self.first_day + timedelta(days=n) for n in range((last - self.first_day).days + 1)]
+
+
+class CensusResult(BaseModel):
+    """What a census found.
+
+    Attributes:
+        stream: whose subjects.
+        rows: of the table: subjects by cluster and day.
+        messages: that were counted.
+        bytes: of their payloads.
+        input_snapshot: the snapshot of `messages` that was read.
+        run_id: as kept with the snapshot.
+        snapshot_id: of `subject_census`.
+    """
+
+    stream: str
+    rows: int
+    messages: int
+    bytes: int
+    input_snapshot: int | None
+    run_id: str
+    snapshot_id: int
+
+
+def census(spark: SparkSession, settings: CensusSettings) -> CensusResult:
+    """What was found and published: the rows of these days replace those there were.
+
+    Raises:
+        ArchiveError: the stream has no messages at all.
+        WarehouseError: tables that cannot be read or written.
+    """
+    source = tables.open_table(settings.warehouse, tables.MESSAGES)
+    target = tables.open_table(settings.warehouse, CENSUS, create=True)
+    if not tables.data_files(source, settings.stream):
+        raise ArchiveError(
+            f"{'.'.join(source.name())} has no messages of stream {settings.stream!r}; "
+            "ingest it or check the name"
+        )
+    messages = tables.read(spark, source, tables.MESSAGES, settings.stream, settings.days)
+    seen = Observation("census")
+    rows = counted(messages).observe(
+        seen,
+        F.count(F.lit(1)).alias("rows"),
+        F.coalesce(F.sum("messages"), F.lit(0)).alias("messages"),
+        F.coalesce(F.sum("bytes"), F.lit(0)).alias("bytes"),
+    )
+    staged = tables.stage(rows, target, CENSUS)
+    totals = seen.get
+    snapshot = source.current_snapshot()
+    input_snapshot = None if snapshot is None else snapshot.snapshot_id
+    run_id = settings.run_id or str(uuid.uuid4())
+    found = {name: int(totals.get(name, 0)) for name in ("rows", "messages", "bytes")}
+    snapshot_id = tables.publish(
+        target,
+        staged,
+        settings.stream,
+        settings.days,
+        replace=True,
+        properties={
+            "job": "census",
+            "stream": settings.stream,
+            "input-snapshot": "" if input_snapshot is None else str(input_snapshot),
+            "run-id": run_id,
+            **{name: str(value) for name, value in found.items()},
+        },
+    )
+    return CensusResult(
+        stream=settings.stream,
+        **found,
+        input_snapshot=input_snapshot,
+        run_id=run_id,
+        snapshot_id=snapshot_id,
+    )
+
+
+def counted(messages: DataFrame) -> DataFrame:
+    """The rows of `subject_census` for those of `messages`."""
+    return messages.groupBy("stream", "day", "subject", "cluster").agg(
+        F.count(F.lit(1)).alias("messages"),
+        F.coalesce(F.sum(F.octet_length("data")), F.lit(0)).cast("long").alias("bytes"),
+        F.min("ts").alias("first_ts"),
+        F.max("ts").alias("last_ts"),
+    )

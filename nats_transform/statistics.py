@@ -1,0 +1,249 @@
+"""The statistics of an audit: intervals, tests, sample sizes and change points, on plain counts.
+
+Everything rests on SciPy; each function cites its method. Shares are fractions, 0 to 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations
+from math import comb
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+Floats: TypeAlias = NDArray[np.float64]
+Counts: TypeAlias = NDArray[np.int64]
+
+POWER = 0.95
+"""How likely an audit of `messages_to_decide` messages is to reach the right verdict."""
+
+EXACT_OUTCOMES = 20_000
+"""The exact multinomial test lists every possible outcome, up to this many."""
+
+ENOUGH = 5
+"""The least expected count in each cell for which G is close to chi-square (Cochran 1954)."""
+
+_SIMULATIONS = 9_999
+_UNDECIDABLE = 10**12  # no archive is larger: the share sits on the edge of the tolerance
+
+
+def intervals(counts: ArrayLike, totals: ArrayLike, confidence: ArrayLike) -> tuple[Floats, Floats]:
+    """The lowest and highest shares that agree with the counts, one pair for each count.
+
+    Clopper and Pearson, "The use of confidence or fiducial limits illustrated in the case of the
+    binomial", Biometrika 26 (1934), in its beta form: coverage is never below `confidence`.
+    Equals `scipy.stats.binomtest(count, total).proportion_ci(confidence, "exact")`. A total of 0
+    gives 0 to 1.
+    """
+    k, n, level = np.broadcast_arrays(
+        np.asarray(counts, np.float64), np.asarray(totals, np.float64), np.asarray(confidence)
+    )
+    tail = (1 - level) / 2
+    low = np.zeros(k.shape)
+    high = np.ones(k.shape)
+    some, rest = k > 0, k < n
+    low[some] = stats.beta.ppf(tail[some], k[some], n[some] - k[some] + 1)
+    high[rest] = stats.beta.isf(tail[rest], k[rest] + 1, n[rest] - k[rest])
+    return low, high
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How well counts fit configured shares.
+
+    Attributes:
+        method: which test was made.
+        p_value: the chance of counts at least as far off, if the shares hold.
+    """
+
+    method: str
+    p_value: float
+
+
+def fit(counts: Sequence[int], shares: Sequence[float]) -> Fit:
+    """The goodness of fit of multinomial counts to shares that add up to 1.
+
+    Exact (all outcomes no likelier than the one seen) while they can be listed; Monte Carlo where
+    they cannot but some cell expects fewer than 5; else the G test, `scipy.stats.power_divergence`
+    with the log-likelihood ratio (Sokal and Rohlf, "Biometry"; Cressie and Read 1984).
+    """
+    if any(count and not share for count, share in zip(counts, shares, strict=True)):
+        return Fit("exact multinomial", 0.0)
+    cells = [(c, s) for c, s in zip(counts, shares, strict=True) if s]
+    total = sum(count for count, _ in cells)
+    if total == 0 or len(cells) < 2:
+        return Fit("exact multinomial", 1.0)
+    seen = np.array([count for count, _ in cells])
+    chances = np.array([share for _, share in cells])
+    chances /= chances.sum()
+    if chances.min() * total >= ENOUGH and total > 50:
+        expected = chances * total
+        result = stats.power_divergence(seen, expected, lambda_="log-likelihood")
+        return Fit("G", float(result.pvalue))
+    if len(cells) == 2:
+        p = stats.binomtest(int(seen[0]), total, float(chances[0])).pvalue
+        return Fit("exact binomial", float(p))
+    if comb(total + len(cells) - 1, len(cells) - 1) <= EXACT_OUTCOMES:
+        likelihoods = stats.multinomial.pmf(_outcomes(total, len(cells)), total, chances)
+        here = stats.multinomial.pmf(seen, total, chances)
+        # The margin that SciPy's binomtest takes for likelihoods that are equal but for rounding.
+        p = likelihoods[likelihoods <= here * (1 + 1e-7)].sum()
+        return Fit("exact multinomial", min(1.0, float(p)))
+    # A generator of its own, always seeded alike: the same counts give the same p-value.
+    draws = stats.multinomial.rvs(total, chances, size=_SIMULATIONS, random_state=0)
+    likelihoods = stats.multinomial.logpmf(draws, total, chances)
+    here = stats.multinomial.logpmf(seen, total, chances)
+    as_unlikely = int((likelihoods <= here + 1e-7).sum())
+    return Fit("Monte Carlo multinomial", (as_unlikely + 1) / (_SIMULATIONS + 1))
+
+
+def _outcomes(total: int, cells: int) -> Counts:
+    """Every way to spread `total` over some cells, one row each: bars between stars."""
+    slots = total + cells - 1
+    bars = np.array(list(combinations(range(slots), cells - 1)), np.int64)
+    edges = np.pad(bars, ((0, 0), (1, 1)), constant_values=((0, 0), (-1, slots)))
+    return np.asarray(np.diff(edges, axis=1) - 1, np.int64)
+
+
+def homogeneity(table: Sequence[Sequence[int]]) -> Fit:
+    """Whether the rows of a table of counts share one split: the G test of independence.
+
+    `scipy.stats.chi2_contingency` with the log-likelihood ratio; empty rows and columns are left
+    out. One row or column alone gives a p-value of 1.
+    """
+    counts = np.asarray(table)
+    counts = counts[counts.sum(axis=1) > 0][:, counts.sum(axis=0) > 0]
+    if min(counts.shape) < 2:
+        return Fit("G", 1.0)
+    result = stats.chi2_contingency(counts, correction=False, lambda_="log-likelihood")
+    return Fit("G", float(result.pvalue))
+
+
+@lru_cache(maxsize=4096)
+def messages_to_decide(
+    share: float, tolerance: float, confidence: float, power: float = POWER
+) -> int | None:
+    """How many messages decide whether a share is within its tolerance; None: no number does.
+
+    From this many on, an interval of this confidence lies inside `share ± tolerance` with at least
+    this power if the share holds, and outside it if the true share is off by twice the tolerance.
+    Found from the exact binomial power of the Clopper-Pearson interval. Power rises with size in a
+    saw (Chernick and Liu, The American Statistician 56, 2002), so the last dip below counts.
+    """
+    tail = (1 - confidence) / 2
+    edges = (share - tolerance, share + tolerance)
+    off = [s for s in (share - 2 * tolerance, share + 2 * tolerance) if 0 <= s <= 1]
+
+    def least_power(sizes: Counts) -> Floats:
+        powers = [_chances(sizes, share, *edges, tail)[0]]
+        powers += [_chances(sizes, truth, *edges, tail)[1] for truth in off]
+        return np.asarray(np.minimum.reduce(powers), np.float64)
+
+    return _least_size(least_power, power)
+
+
+@lru_cache(maxsize=4096)
+def messages_to_settle(
+    truth: float, share: float, tolerance: float, confidence: float, power: float = POWER
+) -> int | None:
+    """As `messages_to_decide`, for a true share that is known: the one seen so far."""
+    tail = (1 - confidence) / 2
+
+    def either(sizes: Counts) -> Floats:
+        return np.maximum(*_chances(sizes, truth, share - tolerance, share + tolerance, tail))
+
+    return _least_size(either, power)
+
+
+def _chances(
+    sizes: Counts, truth: float, bottom: float, top: float, tail: float
+) -> tuple[Floats, Floats]:
+    """How likely the interval lies inside bottom..top, and outside it, at each size."""
+    n = sizes.astype(np.float64)
+    never, always = np.full(n.shape, -1.0), n
+    # Clopper-Pearson turned round: the interval starts above an edge from the first count on that
+    # is this unlikely at the edge, and ends below an edge up to the last such count.
+    above_bottom = stats.binom.ppf(1 - tail, n, bottom) + 1 if bottom > 0 else never + 1
+    below_bottom = stats.binom.ppf(tail, n, bottom) - 1 if bottom > 0 else never
+    below_top = stats.binom.ppf(tail, n, top) - 1 if top < 1 else always
+    above_top = stats.binom.ppf(1 - tail, n, top) + 1 if top < 1 else always + 1
+    reached = stats.binom.cdf
+    inside = reached(below_top, n, truth) - reached(above_bottom - 1, n, truth)
+    outside = reached(below_bottom, n, truth) + stats.binom.sf(above_top - 1, n, truth)
+    return np.maximum(inside, 0.0), np.asarray(outside, np.float64)
+
+
+def _least_size(power_at: Callable[[Counts], Floats], power: float) -> int | None:
+    """The size from which on the power is reached, dips included; None if there is none."""
+    sizes = 2 ** np.arange(_UNDECIDABLE.bit_length())
+    enough = np.flatnonzero(power_at(sizes) >= power)
+    if not enough.size:
+        return None
+    high = int(sizes[enough[0]])
+    low = high // 2
+    while high - low > max(1, low // 1000):
+        middle = (low + high) // 2
+        if power_at(np.array([middle]))[0] >= power:
+            high = middle
+        else:
+            low = middle
+    nearby = np.unique(np.linspace(high, high + high // 4 + 40, 400, dtype=np.int64))
+    short = np.flatnonzero(power_at(nearby) < power)
+    if not short.size:
+        return high
+    return int(nearby[min(short[-1] + 1, len(nearby) - 1)])
+
+
+def change_points(counts: ArrayLike, confidence: float) -> list[int]:
+    """Where the split of a series changed: the first row of each new regime.
+
+    Optimal partitioning (Jackson et al. 2005; PELT, Killick et al. 2012) of multinomial counts: the
+    segments that lose the least log-likelihood, where each change must lower the deviance by more
+    than the chi-square quantile of `confidence`, Bonferroni-corrected for where it may lie. A
+    regime needs enough messages for that quantile to hold: 5 in its smallest cell as expected.
+
+    Args:
+        counts: one row for each time bucket, one column for each destination.
+        confidence: that a steady series shows no change at all.
+    """
+    table = np.asarray(counts, np.int64)
+    table = table[:, table.sum(axis=0) > 0]
+    steps, cells = table.shape if table.size else (0, 0)
+    if steps < 2 or cells < 2:
+        return []
+    totals = table.sum(axis=0)
+    whole = int(totals.sum())
+    least = min(ENOUGH * whole / int(totals.min()), whole / 10)
+    penalty = float(stats.chi2.isf((1 - confidence) / steps, cells - 1))
+    reached = np.vstack([np.zeros(cells, np.int64), table.cumsum(axis=0)])
+    best = np.full(steps + 1, np.inf)
+    best[0] = -penalty
+    before = np.zeros(steps + 1, np.int64)
+    for end in range(1, steps + 1):
+        inside = (reached[end] - reached[:end]).astype(np.float64)
+        sizes = inside.sum(axis=1)
+        costs = best[:end] + _deviance(inside, sizes) + penalty
+        costs[sizes < least] = np.inf
+        before[end] = int(np.argmin(costs))
+        best[end] = costs[before[end]]
+    if not np.isfinite(best[steps]):
+        return []
+    found: list[int] = []
+    place = int(before[steps])
+    while place > 0:
+        found.append(place)
+        place = int(before[place])
+    return found[::-1]
+
+
+def _deviance(inside: Floats, sizes: Floats) -> Floats:
+    """Minus twice the log-likelihood of each row under its own shares."""
+    logs = np.log(np.where(inside > 0, inside, 1.0))
+    whole = np.log(np.where(sizes > 0, sizes, 1.0))
+    result: Any = -2 * ((inside * logs).sum(axis=1) - sizes * whole)
+    return np.asarray(result, np.float64)
