@@ -161,11 +161,11 @@ install_packages() {
         "$python" -I -m venv --clear $venv || die "$PWD/$venv could not be made"
     fi
     : >$log
-    # Two packages come as source. They are built with the locked setuptools instead of one that pip
-    # would fetch for itself, so that all that runs here was checked against a hash.
-    sed -n '/^setuptools==/,/^    # via/p' requirements.lock >$venv/build.lock
+    # First the locked pip, as old ones build source packages in other ways, and the locked setuptools
+    # to build them with, so that all that runs here was checked against a hash.
+    sed -n '/^pip==/,/^    # via/p; /^setuptools==/,/^    # via/p' requirements.lock >$venv/first.lock
     say "installing $(grep -c '^[a-z0-9].*==' requirements.lock) locked packages"
-    pip_install --require-hashes -r $venv/build.lock
+    pip_install --require-hashes -r $venv/first.lock
     pip_install --no-build-isolation --require-hashes -r requirements.lock
     say "installing nats-transform itself"
     pip_install --no-build-isolation -e .
