@@ -185,7 +185,7 @@ class StreamSource(Wire):
             for source, destination in pairs
         )
 
-    def take(self, subject: str, entropy: int = 0, *, as_mirror: bool = False) -> Outcome:
+    def take(self, subject: str, entropy: int | None = 0, *, as_mirror: bool = False) -> Outcome:
         """What this source or mirror makes of a message that the other stream stores.
 
         Fates: `filtered` if no filter covers the subject; `mapped` if one does, even if it renames
@@ -194,7 +194,7 @@ class StreamSource(Wire):
 
         Args:
             subject: the subject under which the other stream stores the message.
-            entropy: 64 bits that decide each `random()`.
+            entropy: 64 bits that decide each `random()`; None leaves it as it is written.
             as_mirror: a mirror, not a source, reads it; they differ on empty filters.
         """
         if fault := literal_fault(subject):
@@ -362,7 +362,7 @@ class StreamConfig(Wire):
         """Whether a message published under a subject is stored here."""
         return any(subscribes(filter, subject) for filter in self.captured)
 
-    def ingress(self, subject: str, entropy: int = 0) -> Outcome:
+    def ingress(self, subject: str, entropy: int | None = 0) -> Outcome:
         """What a message that reaches this stream is stored under.
 
         The ingress transform does not filter: the fate is `unmatched` where it does not apply. An
@@ -370,7 +370,7 @@ class StreamConfig(Wire):
 
         Args:
             subject: as published or mapped, or as the source or mirror renamed it.
-            entropy: 64 bits that decide each `random()`.
+            entropy: 64 bits that decide each `random()`; None leaves it as it is written.
         """
         if fault := literal_fault(subject):
             return Outcome(None, Fate.INVALID, reason=fault)
@@ -380,12 +380,12 @@ class StreamConfig(Wire):
             return Outcome(subject, Fate.UNMATCHED)
         return Outcome(stored, Fate.MAPPED, transform.source, transform.destination)
 
-    def republished(self, stored: str, entropy: int = 0) -> Republished | None:
+    def republished(self, stored: str, entropy: int | None = 0) -> Republished | None:
         """The message that the stream publishes again for one it stores, or None.
 
         Args:
             stored: the subject it is stored under.
-            entropy: 64 bits that decide each `random()`.
+            entropy: 64 bits that decide each `random()`; None leaves it as it is written.
         """
         transform = self.republish_transform
         if self.republish is None or transform is None:

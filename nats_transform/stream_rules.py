@@ -8,6 +8,7 @@ refused either: its configuration is what `nats stream info` prints.
 
 from __future__ import annotations
 
+from itertools import permutations
 from typing import TYPE_CHECKING
 
 from nats_transform.errors import InvalidStream, InvalidTransform, printable
@@ -26,6 +27,7 @@ _MAX_DESCRIPTION_BYTES = 4 * 1024
 _MAX_METADATA_BYTES = 128 * 1024
 _MAX_REPLICAS = 5
 _INVALID_CONFIG = 10052
+_NOT_CREATED = 10049
 _NOT_IN_ASSET_NAMES = frozenset(" \t\r\n\f.*>\\/")
 
 
@@ -149,10 +151,11 @@ def _check_mirror(config: StreamConfig) -> None:
         )
     if config.subject_delete_marker_ttl > 0:
         raise _invalid("subject delete markers forbidden on mirrors")
-    _check_transforms("mirror", mirror.subject_transforms, 10151, 10154)
-    filters = [transform.source for transform in mirror.subject_transforms]
-    if any(collide(a, b) for i, a in enumerate(filters) for b in filters[:i]):
-        raise _invalid("mirror subject filters can not overlap", 10152)
+    for position, transform in enumerate(mirror.subject_transforms):
+        _check_transform("mirror", transform, 10151, 10154)
+        others = mirror.subject_transforms[:position] + mirror.subject_transforms[position + 1 :]
+        if any(collide(transform.source, other.source) for other in others):
+            raise _invalid("mirror subject filters can not overlap", 10152)
     if mirror.external is None and not _is_asset_name(mirror.name):
         raise _invalid("mirrored stream name is invalid", 10142)
 
@@ -173,11 +176,10 @@ def _check_sources(config: StreamConfig) -> None:
                 "source with multiple subject transforms cannot also have a single subject filter",
                 10144,
             )
-        _check_transforms("source", source.subject_transforms, 10145, 10146)
+        for transform in source.subject_transforms:
+            _check_transform("source", transform, 10145, 10146)
         filters = [transform.source for transform in source.subject_transforms]
-        if any(
-            is_subset(a, b) for i, a in enumerate(filters) for b in filters[:i] + filters[i + 1 :]
-        ):
+        if any(is_subset(one, other) for one, other in permutations(filters, 2)):
             raise _invalid("source filters can not overlap", 10147)
         if source.consumer:
             if not _is_usable(source.consumer, source.starts_somewhere, source.filter_subject):
@@ -188,19 +190,17 @@ def _check_sources(config: StreamConfig) -> None:
             consumers.add(consumer)
 
 
-def _check_transforms(
-    place: str, transforms: list[SubjectTransform], source_code: int, destination_code: int
+def _check_transform(
+    place: str, transform: SubjectTransform, source_code: int, destination_code: int
 ) -> None:
-    for transform in transforms:
-        if transform.source and not is_valid_filter(transform.source):
-            raise _invalid(
-                f"{place} transform source: invalid subject {printable(transform.source)}",
-                source_code,
-            )
-        try:
-            validate_mapping(transform.source, transform.destination)
-        except InvalidTransform as error:
-            raise _invalid(f"{place} transform: {error}", destination_code) from error
+    if transform.source and not is_valid_filter(transform.source):
+        raise _invalid(
+            f"{place} transform source: invalid subject {printable(transform.source)}", source_code
+        )
+    try:
+        validate_mapping(transform.source, transform.destination)
+    except InvalidTransform as error:
+        raise _invalid(f"{place} transform: {error}", destination_code) from error
 
 
 def _is_usable(consumer: ConsumerReference, starts_somewhere: bool, filter: str) -> bool:
@@ -273,7 +273,7 @@ def _check_subjects(config: StreamConfig) -> None:
 
 def _check_ingress(config: StreamConfig) -> None:
     if config.subject_transform is not None:
-        _check_transforms("stream", [config.subject_transform], 10155, 10156)
+        _check_transform("stream", config.subject_transform, 10155, 10156)
 
 
 def _check_republish(config: StreamConfig) -> None:
@@ -297,4 +297,6 @@ def _check_filters(config: StreamConfig) -> None:
         lone = "" if upstream.subject_transforms else upstream.filter_subject
         if lone and not is_valid_filter(lone):
             place = "mirror" if upstream is config.mirror else "source"
-            raise _invalid(f"subject filter {printable(lone)} for the {place}: invalid subject")
+            raise _invalid(
+                f"subject filter {printable(lone)} for the {place}: invalid subject", _NOT_CREATED
+            )

@@ -101,7 +101,7 @@ class Transform:
         """Whether some subject can get an empty token: `split` drops empty parts."""
         return self._can_empty
 
-    def apply(self, subject: str, entropy: int = 0) -> str | None:
+    def apply(self, subject: str, entropy: int | None = 0) -> str | None:
         """The new subject, or None if the subject is not covered by the source.
 
         A subject that is not a legal literal one is covered by no source. The result can be
@@ -109,7 +109,8 @@ class Transform:
 
         Args:
             subject: a literal subject.
-            entropy: 64 bits that decide each `random()`; see `nats_transform.draw`.
+            entropy: 64 bits that decide each `random()`, see `nats_transform.draw`; None leaves
+                it as it is written.
         """
         if self.is_identity:
             return subject
@@ -119,10 +120,7 @@ class Transform:
         return self.evaluate(tokens, entropy)
 
     def evaluate(self, tokens: Sequence[str], entropy: int | None = 0) -> str:
-        """The new subject of a subject whose tokens are known to match.
-
-        With None for the entropy a `random()` stays as its text.
-        """
+        """The new subject of a subject whose tokens are known to match."""
         return SEPARATOR.join([token.evaluate(tokens, entropy) for token in self.tokens])
 
     def reverse(self) -> Transform:

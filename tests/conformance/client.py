@@ -86,17 +86,18 @@ class Client:
         while self._read() != b"PONG":
             pass
 
-    def received(self) -> list[Message]:
-        """What has come since the last call."""
-        taken, self._received = self._received, []
+    def received(self, subscription: int | None = None) -> list[Message]:
+        """What has come since the last call, of one subscription or all."""
+        taken = [m for m in self._received if subscription in (None, m.subscription)]
+        self._received = [m for m in self._received if subscription not in (None, m.subscription)]
         return taken
 
-    def wait_for(self, count: int) -> list[Message]:
-        """What has come since the last call, once it is `count` messages."""
+    def wait_for(self, count: int, subscription: int) -> list[Message]:
+        """The messages of a subscription, once they are `count`; the rest is kept."""
         self.flush()
-        while len(self._received) < count:
+        while sum(m.subscription == subscription for m in self._received) < count:
             self._read()
-        return self.received()
+        return self.received(subscription)
 
     def request(self, subject: str, body: object = None) -> dict[str, Any]:
         """The JSON answer of a service."""
@@ -104,22 +105,17 @@ class Client:
 
     def request_all(self, requests: Iterable[tuple[str, object]]) -> list[dict[str, Any]]:
         """The JSON answers of several requests, sent at once."""
-        kept = self.received()
-        sid = self.subscribe(f"{self._inbox}.*")
+        number = self.subscribe(f"{self._inbox}.*")
         count = 0
         for subject, body in requests:
             data = b"" if body is None else json.dumps(body).encode()
             self.publish(subject, data, f"{self._inbox}.{count}")
             count += 1
-        answers: dict[int, Any] = {}
-        while len(answers) < count:
-            for message in self.wait_for(1):
-                if message.subscription == sid:
-                    answers[int(message.subject.rsplit(".", 1)[1])] = json.loads(message.body)
-                else:
-                    kept.append(message)
-        self._output += b"UNSUB %d\r\n" % sid
-        self._received = kept
+        answers = {
+            int(message.subject.rsplit(".", 1)[1]): json.loads(message.body)
+            for message in self.wait_for(count, number)
+        }
+        self._output += b"UNSUB %d\r\n" % number
         return [answers[position] for position in range(count)]
 
     def _read(self) -> bytes:
