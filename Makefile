@@ -2,7 +2,6 @@
 # Paths are relative: make cannot handle a space in a path, the checkout's own may have one.
 
 IN_VENV := sh scripts/setup.sh
-CODE := nats_transform jobs expectations orchestration cli benchmarks tests
 
 # More arguments for the command a target runs: make test ARGS='tests/jobs -k census'
 ARGS ?=
@@ -19,6 +18,10 @@ setup: ## install the locked packages into .venv (the other targets do so by the
 demo: ## run the main job on messages from a real nats-server
 	@$(IN_VENV) nats-transform demo $(ARGS)
 
+ui: ## open the Dagster UI on what the demo made
+	@test -f demo/environment || { echo "nothing to show yet: run make demo first" >&2; exit 2; }
+	@$(IN_VENV) sh -c 'set -a && . ./demo/environment && exec dg dev $(ARGS)'
+
 test: lint ## run lint and all tests but the slow ones
 	@$(IN_VENV) python -m pytest -m "not slow" $(ARGS)
 
@@ -26,13 +29,10 @@ test-slow: ## run the tests that take minutes
 	@$(IN_VENV) python -m pytest -m slow $(ARGS)
 
 lint: ## check style, format and types
-	@$(IN_VENV) ruff check
-	@$(IN_VENV) ruff format --check
-	@$(IN_VENV) mypy
+	@$(IN_VENV) sh -c 'ruff check && ruff format --check && mypy'
 
 format: ## format the code and fix what can be fixed
-	@$(IN_VENV) ruff format
-	@$(IN_VENV) ruff check --fix
+	@$(IN_VENV) sh -c 'ruff check --fix; ruff format'
 
 lock: ## resolve pyproject.toml again into requirements.lock
 	@sh scripts/lock.sh

@@ -6,8 +6,7 @@
 # PYTHON=python3.12 chooses the interpreter; otherwise the first of 3.11 or newer on PATH is taken.
 # Writes nothing outside .venv, except for pip's cache; a missing Java (or Debian's python3-venv) is
 # installed with the system's package manager if we are root or sudo asks for no password. A set-up
-# that is complete and unchanged costs a fraction of a second; one that was interrupted is done again
-# from the start.
+# that is complete and unchanged costs a fraction of a second; an interrupted one starts again.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -65,7 +64,7 @@ install_package() {
 # Runs a command with its output in the log and a line every 10 seconds that says it is alive.
 quietly() {
     (
-        # No output of the loop's may keep a reader of ours, or the lock, waiting for its last sleep.
+        # The last sleep outlives us: it must not hold our output, or the lock, open.
         while sleep 10 >/dev/null 2>&1 9>&- && kill -0 $$ 2>/dev/null; do
             say "  still working: $(tail -n 1 $log | sed 's/^ *//' | cut -c 1-70)"
         done
@@ -157,13 +156,13 @@ install_packages() {
             has_venv "$python" || die "$python has no module venv: install the package python3-venv"
         }
         rm -f $stamp 2>/dev/null || true
-        say "making .venv with Python $(version_of "$python") (the first time takes about 2 minutes)"
+        say "making .venv with Python $(version_of "$python") (the first time takes minutes)"
         "$python" -I -m venv --clear $venv || die "$PWD/$venv could not be made"
     fi
     : >$log
-    # First the locked pip, as old ones build source packages in other ways, and the locked setuptools
-    # to build them with, so that all that runs here was checked against a hash.
-    sed -n '/^pip==/,/^    # via/p; /^setuptools==/,/^    # via/p' requirements.lock >$venv/first.lock
+    # First the locked pip, as old ones build source packages in other ways, and the locked
+    # setuptools to build them with, so that all that runs here was checked against a hash.
+    sed -n '/^pip==/,/# via/p; /^setuptools==/,/# via/p' requirements.lock >$venv/first.lock
     say "installing $(grep -c '^[a-z0-9].*==' requirements.lock) locked packages"
     pip_install --require-hashes -r $venv/first.lock
     pip_install --no-build-isolation --require-hashes -r requirements.lock
