@@ -1,1 +1,25 @@
-"""Reading the configurations people already have."""
+"""Reading the configurations people already have, and the versions of what they say.
+
+Nothing but these readers opens a file in this package.
+"""
+
+from nats_transform.config.jwt import AccountClaims, decode_account
+from nats_transform.config.load import accounts, load
+from nats_transform.config.server_conf import parse_server_config
+from nats_transform.config.tree import Entry, Node, Place, plain
+from nats_transform.config.version import canonical, from_canonical, mapping_version
+
+__all__ = [
+    "AccountClaims",
+    "Entry",
+    "Node",
+    "Place",
+    "accounts",
+    "canonical",
+    "decode_account",
+    "from_canonical",
+    "load",
+    "mapping_version",
+    "parse_server_config",
+    "plain",
+]

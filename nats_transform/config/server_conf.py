@@ -13,13 +13,11 @@ from calendar import monthrange
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
-from importlib.resources import files
 from typing import NamedTuple, TypeAlias
 
-from lark import Lark, Token, Transformer
-from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedInput, UnexpectedToken
+from lark import Token, Transformer
 
+from nats_transform.config.grammar import grammar, parse
 from nats_transform.config.source import Source
 from nats_transform.config.tree import (
     MAX_DEPTH,
@@ -126,68 +124,13 @@ class _Build(Transformer[Token, list[_Item]]):
     map_include = include
 
 
-@cache
-def _grammar() -> Lark:
-    text = files("nats_transform.config").joinpath("server_conf.lark").read_text("utf-8")
-    return Lark(text, parser="lalr", lexer="contextual", transformer=_Build())
-
-
 def _parse(text: str, path: str) -> list[_Item]:
     """The entries of a file as they are written."""
-    parser = _grammar().parse_interactive(text)
-    depth = 0
-    try:
-        for token in parser.iter_parse():
-            # Counted while reading: a file of brackets must not fill the memory first.
-            if token.type in ("LBRACE", "LSQB"):
-                depth += 1
-                if depth > MAX_DEPTH:
-                    raise too_deep(Place(path, token.line, token.column))
-            elif token.type in ("_RBRACE", "_RSQB", "_NESTED_CLOSE"):
-                depth -= 1
-        items: list[_Item] = parser.feed_eof()  # type: ignore[no-untyped-call]
-    except UnexpectedInput as error:
-        raise _syntax_error(error, text, path) from None
+    items: list[_Item] = parse(grammar("server_conf.lark", _BUILD), text, path, _WORDS, _complaint)
     return items
 
 
-def _syntax_error(error: UnexpectedInput, text: str, path: str) -> InvalidConfig:
-    """What was expected where, quoting one character at most: the rest may be a secret."""
-    position = error.pos_in_stream
-    at_end = isinstance(error, UnexpectedEOF) or (
-        isinstance(error, UnexpectedToken) and error.token.type == "$END"
-    )
-    if at_end or position is None or position >= len(text):
-        position = len(text)
-    if isinstance(error, UnexpectedCharacters):
-        expected = _expected(error.allowed)
-    else:
-        expected = _expected(getattr(error, "expected", set()))
-    if text[position : position + 1] == '"' and "a value" in expected:
-        # It matches no string: either it is not closed or it has a wrong escape.
-        stop = _DOUBLE_SO_FAR.match(text, position)
-        stopped = stop.end() if stop else position
-        if text[stopped : stopped + 1] == "\\":
-            position = stopped
-    return _place(text, position, path).error(_complaint(text, position, expected))
-
-
-def _complaint(text: str, position: int, expected: list[str]) -> str:
-    found = text[position : position + 1]
-    if found == "\\":
-        return r"unknown escape; use \xXX, \t, \n, \r, \" or \\, or single quotes"
-    if found in ('"', "'") and "a value" in expected:
-        return "the string that starts here has no closing quote"
-    if found in ('"', "'") and "a key" in expected:
-        return "the key that starts here has no closing quote"
-    if found == "(" and "a value" in expected:
-        return "the block that starts here is not closed by a ) on a line of its own"
-    if found and (found.isdigit() or found in "-.") and "a value" in expected:
-        return "this is no number, date or address; quote it if it is text"
-    what = " or ".join([", ".join(expected[:-1]), expected[-1]]) if expected[1:] else expected[0]
-    return f"expected {what}, found {quoted(found) if found else 'the end of the file'}"
-
-
+_BUILD = _Build()
 _WORDS = {
     "_ASSIGN": "'='",
     "_SPACE": "a space",
@@ -204,15 +147,30 @@ _WORDS = {
 }
 
 
-def _expected(terminals: object) -> list[str]:
-    names = terminals if isinstance(terminals, set | frozenset) else set()
-    words = dict.fromkeys(word for name, word in _WORDS.items() if name in names)
-    return list(words) or ["a key and a value"]
-
-
-def _place(text: str, position: int, path: str) -> Place:
-    line = text.count("\n", 0, position) + 1
-    return Place(path, line, position - text.rfind("\n", 0, position))
+def _complaint(text: str, position: int, expected: list[str]) -> tuple[int, str] | None:
+    """What is wrong with a string or number that the grammar does not take."""
+    found = text[position : position + 1]
+    if found == '"' and "a value" in expected:
+        # Either it is not closed, or a wrong escape is in it.
+        so_far = _DOUBLE_SO_FAR.match(text, position)
+        stopped = so_far.end() if so_far else position
+        if text[stopped : stopped + 1] == "\\":
+            position, found = stopped, "\\"
+    message = None
+    if found == "\\":
+        message = r"unknown escape; use \xXX, \t, \n, \r, \" or \\, or single quotes"
+    elif found and found in "\"'":
+        what = "string" if "a value" in expected else "key" if "a key" in expected else "path"
+        if what != "path" or "the file to include" in expected:
+            message = f"the {what} that starts here has no closing quote"
+    elif "a value" in expected:
+        if found == "(":
+            message = "the block that starts here is not closed by a ) on a line of its own"
+        elif found and (found.isdigit() or found in "-."):
+            message = "this is no number, date or address; quote it if it is text"
+        elif found == "}":
+            message = "the key before this } has no value"
+    return (position, message) if message else None
 
 
 # --- what it means --------------------------------------------------------------------------

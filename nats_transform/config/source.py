@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nats_transform.config.tree import Place
 
-MAX_BYTES = 16 * 1024 * 1024
+MAX_BYTES = 8 * 1024 * 1024
 """Size up to which a file is read, includes counted; the largest real ones are around 2 MB."""
 
 _BYTE_ORDER_MARK = "\ufeff"

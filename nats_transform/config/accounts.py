@@ -1,0 +1,196 @@
+"""The account mappings in the tree of a nats-server configuration.
+
+Sources: nats-server `processConfigFileLine`, `parseAccounts`, `parseAccountMappings` and
+`parseAccountMapDest` in `server/opts.go`. The server refuses a whole file for one wrong mapping,
+so the mappings of all accounts are read, whichever is asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping as MappingABC
+
+from nats_transform.config.tree import Entry, Node, Place, Section, field, lower, quoted
+from nats_transform.errors import InvalidConfig, InvalidMapping, InvalidTransform
+from nats_transform.mapping import AccountMappings, Destination, Mapping
+from nats_transform.subject import is_valid_filter
+
+GLOBAL_ACCOUNT = "$G"
+"""The account of clients that belong to no other; mappings at the top of a file are its own."""
+
+TOP_FIELDS = frozenset(
+    """account_resolver accounts accounts_resolver allow_non_tls authorization client_advertise
+    cluster connect_error_reports debug default_js_domain default_sentinel
+    disable_sublist_cache feature_flags gateway host http http_base_path http_port https
+    https_port jetstream lame_duck_duration lame_duck_grace_period leaf leafnodes listen
+    log_file log_max_num log_size_limit logfile logfile_max_num logfile_size_limit logtime
+    logtime_utc mappings maps max_closed_clients max_conn max_connections max_control_line
+    max_payload max_pending max_sub_tokens max_subs max_subscription_tokens
+    max_subscriptions max_traced_msg_len monitor_port mqtt net no_auth_user
+    no_fast_producer_stall no_header_support no_sublist_cache no_sys_acc no_system
+    no_system_account ocsp ocsp_cache operator operators pid_file pidfile ping_interval
+    ping_max port ports_file_dir prof_block_rate prof_port proxies proxy_protocol
+    reconnect_error_reports remote_syslog resolver resolver_pinned_accounts resolver_preload
+    resolver_tls root root_operator root_operators roots server_metadata server_name
+    server_tags store_dir storedir syslog system system_account tls trace trace_headers
+    trace_verbose trusted trusted_keys websocket write_deadline write_timeout ws""".split()  # noqa: SIM905 - reads better so
+)
+"""What nats-server 2.15.1 knows at the top of a file; anything else is refused."""
+
+ACCOUNT_FIELDS = frozenset(
+    """default_permissions exports imports jetstream limits mappings maps msg_trace nkey
+    trace_dest users""".split()  # noqa: SIM905 - as above
+)
+"""What it knows in an account."""
+
+_WEIGHT = re.compile(r"[+-]?[0-9]{1,18}")
+
+
+def account_mappings(tree: Node) -> dict[str, AccountMappings]:
+    """The mappings of every account of a configuration, `$G` first.
+
+    Raises:
+        InvalidConfig: a field is unknown, or a mapping is one that nats-server refuses.
+    """
+    top = entries_of(tree)
+    _refuse_unknown(top, TOP_FIELDS, "nats-server knows no such field")
+    found = {GLOBAL_ACCOUNT: _mappings(top)}
+    accounts = field(top, "accounts")
+    if accounts is None:
+        return found
+    match accounts.node.value:
+        case tuple() as names:
+            return found | _named(names)
+        case MappingABC() as sections:
+            return found | _accounts(sections)
+        case _:
+            return found  # the server looks at nothing else here
+
+
+def entries_of(node: Node) -> Section:
+    """The entries of a map.
+
+    Raises:
+        InvalidConfig: the node is no map.
+    """
+    if isinstance(node.value, MappingABC):
+        return node.value
+    raise node.place.error(f"expected a section in braces, found {node.kind}")
+
+
+def _named(names: tuple[Node, ...]) -> dict[str, AccountMappings]:
+    found: dict[str, AccountMappings] = {}
+    for node in names:
+        if not isinstance(node.value, str):
+            raise node.place.error(f"expected the name of an account, found {node.kind}")
+        _refuse_reserved(node.value, node.place)
+        if node.value in found:
+            raise node.place.error(f"the account {quoted(node.value)} is listed twice")
+        found[node.value] = AccountMappings(())
+    return found
+
+
+def _accounts(sections: Section) -> dict[str, AccountMappings]:
+    found: dict[str, AccountMappings] = {}
+    for name, entry in sections.items():
+        if entry.is_variable:
+            continue  # what is referred to as a variable is no account
+        fields = entries_of(entry.node)
+        _refuse_reserved(name, entry.place)
+        _refuse_unknown(fields, ACCOUNT_FIELDS, "nats-server knows no such field of an account")
+        found[name] = _mappings(fields)
+    return found
+
+
+def _refuse_reserved(name: str, place: Place) -> None:
+    if name == GLOBAL_ACCOUNT:
+        raise place.error("the account $G is reserved; put its mappings at the top of the file")
+
+
+def _refuse_unknown(fields: Section, known: frozenset[str], complaint: str) -> None:
+    for key, entry in fields.items():
+        if lower(key) not in known and not entry.is_variable:
+            raise entry.place.error(f"unknown field {quoted(key)}: {complaint}")
+
+
+def _mappings(fields: Section) -> AccountMappings:
+    entry = field(fields, "mappings", "maps")
+    if entry is None:
+        return AccountMappings(())
+    return AccountMappings(
+        tuple(_mapping(source, mapping) for source, mapping in entries_of(entry.node).items())
+    )
+
+
+def _mapping(source: str, entry: Entry) -> Mapping:
+    if not is_valid_filter(source):
+        raise entry.place.error(f"the source {quoted(source)} is not a valid subject")
+    match entry.node.value:
+        case str() as subject:
+            destinations = [Destination(subject)]
+        case tuple() as nodes:
+            destinations = [_destination(node) for node in nodes]
+        case _:
+            destinations = [_destination(entry.node)]
+    return located_mapping(source, destinations, entry.place)
+
+
+def located_mapping(source: str, destinations: list[Destination], place: Place) -> Mapping:
+    """A mapping; where it is not valid the error names the place."""
+    try:
+        return Mapping(source, destinations)
+    except (InvalidMapping, InvalidTransform) as error:
+        raise place.error(str(error)) from None
+
+
+def _destination(node: Node) -> Destination:
+    if not isinstance(node.value, MappingABC):
+        raise node.place.error(
+            f"expected a destination like {{dest: SUBJECT, weight: 50%}}, found {node.kind}"
+        )
+    fields = node.value
+    for key, entry in fields.items():
+        if lower(key) not in ("dest", "destination", "weight", "cluster"):
+            raise entry.place.error(
+                f"unknown field {quoted(key)} of a destination; "
+                "there are destination (or dest), weight and cluster"
+            )
+    weight = field(fields, "weight")
+    if weight is None:
+        raise node.place.error("this destination has no weight; nats-server demands one")
+    return Destination(
+        _text(field(fields, "dest", "destination")),
+        _weight(weight.node),
+        _text(field(fields, "cluster")) or None,
+    )
+
+
+def _text(entry: Entry | None) -> str:
+    if entry is None:
+        return ""
+    if isinstance(entry.node.value, str):
+        return entry.node.value
+    raise entry.node.place.error(
+        f"{quoted(entry.key)} must be a string, found {entry.node.kind}; put it in quotes"
+    )
+
+
+def _weight(node: Node) -> int:
+    weight = node.value
+    if isinstance(weight, str):
+        digits = weight.removesuffix("%")
+        if not _WEIGHT.fullmatch(digits):
+            raise node.place.error("the weight is no whole number of percent, like 40 or 40%")
+        weight = int(digits)
+    if not isinstance(weight, int) or isinstance(weight, bool):
+        raise node.place.error(f"the weight must be a whole number of percent, found {node.kind}")
+    if not 0 <= weight <= 100:
+        raise node.place.error(f"the weight is {weight}; it must be 0 to 100 percent")
+    return weight
+
+
+def unknown_account(name: str, names: list[str], path: str) -> InvalidConfig:
+    """The error for an account that a configuration does not have; it lists those it has."""
+    shown = ", ".join(quoted(known) for known in names[:20])
+    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
+    return Place(path).error(f"there is no account {quoted(name)}; there are {shown}{more}")

@@ -1,0 +1,136 @@
+"""What is in a JSON or YAML document: the mappings of one account, or a stream.
+
+Sources: natscli `loadMappingsConfig` and `nats auth account mappings info --json`, whose keys start
+with capitals; nats-server jwt `WeightedMapping`, where a weight of 0, or none, means 100.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping as MappingABC
+from typing import TYPE_CHECKING
+
+from nats_transform.config.accounts import entries_of, located_mapping
+from nats_transform.config.tree import Entry, Node, Section, field, lower, plain, quoted
+from nats_transform.errors import InvalidStream
+from nats_transform.mapping import AccountMappings, Destination, Mapping
+
+if TYPE_CHECKING:
+    from nats_transform.stream import StreamConfig
+
+_FIELDS = ("subject", "weight", "cluster")
+_STREAM_FIELDS = frozenset(
+    {"subjects", "retention", "storage", "mirror", "sources", "subject_transform", "republish"}
+)
+
+
+def is_mappings(tree: Node) -> bool:
+    """Whether a tree has the shape of `{source: [{subject, weight, cluster}, ...]}`."""
+    return isinstance(tree.value, MappingABC) and all(
+        isinstance(entry.node.value, tuple)
+        and all(
+            isinstance(node.value, MappingABC) and field(node.value, "subject")
+            for node in entry.node.value
+        )
+        for entry in tree.value.values()
+    )
+
+
+def mappings_of(tree: Node) -> AccountMappings:
+    """The mappings in `{source: [{subject, weight, cluster}, ...]}`.
+
+    Raises:
+        InvalidConfig: a field is unknown or of the wrong type, or nats-server refuses the mapping.
+    """
+    return AccountMappings(
+        tuple(_mapping(source, entry) for source, entry in entries_of(tree).items())
+    )
+
+
+def _mapping(source: str, entry: Entry) -> Mapping:
+    if not isinstance(entry.node.value, tuple):
+        raise entry.node.place.error(f"expected a list of destinations, found {entry.node.kind}")
+    destinations = [_destination(node) for node in entry.node.value]
+    return located_mapping(source, destinations, entry.place)
+
+
+def _destination(node: Node) -> Destination:
+    fields = entries_of(node)
+    for key, entry in fields.items():
+        if lower(key) not in _FIELDS:
+            raise entry.place.error(
+                f"unknown field {quoted(key)} of a destination; there are {', '.join(_FIELDS)}"
+            )
+    return Destination(
+        _text(field(fields, "subject")),
+        _weight(field(fields, "weight")),
+        _text(field(fields, "cluster")) or None,
+    )
+
+
+def _text(entry: Entry | None) -> str:
+    match entry.node.value if entry else None:
+        case None:
+            return ""
+        case str() | int() as text if not isinstance(text, bool):
+            return str(text)  # a token that is a number needs no quotes in YAML
+    assert entry is not None  # noqa: S101 - for the type checker
+    raise entry.node.place.error(f"{quoted(entry.key)} must be a string, found {entry.node.kind}")
+
+
+def _weight(entry: Entry | None) -> int:
+    weight = entry.node.value if entry else None
+    if entry is None or weight is None:
+        return 100
+    if not isinstance(weight, int) or isinstance(weight, bool):
+        raise entry.node.place.error(
+            f"the weight must be a whole number of percent, found {entry.node.kind}"
+        )
+    if not 0 <= weight <= 100:
+        raise entry.node.place.error(f"the weight is {weight}; it must be 0 to 100 percent")
+    return weight or 100
+
+
+def stream_section(tree: Node) -> Node | None:
+    """The part of a tree that is a stream configuration, or None.
+
+    It is `config` in `nats stream info --json` and in the `backup.json` of a stream backup, or the
+    whole in what `nats stream add --config` reads.
+    """
+    fields = tree.value
+    if not isinstance(fields, MappingABC):
+        return None
+    inner = fields.get("config")
+    if inner and isinstance(inner.node.value, MappingABC):
+        return inner.node
+    name = fields.get("name")
+    if name and isinstance(name.node.value, str) and _STREAM_FIELDS & fields.keys():
+        return tree
+    return None
+
+
+def stream_of(node: Node) -> StreamConfig:
+    """The stream configuration in a part of a tree.
+
+    Raises:
+        InvalidConfig: nats-server refuses it.
+    """
+    from nats_transform.stream import parse_stream
+
+    try:
+        return parse_stream(plain(node))
+    except InvalidStream as error:
+        raise _place_of(node, str(error)).place.error(str(error)) from None
+
+
+def _place_of(node: Node, message: str) -> Node:
+    """The part that a message starts with the path of, like `sources.0.name: ...`."""
+    path, colon, _ = message.partition(":")
+    for step in path.split(".") if colon else ():
+        fields: Section | tuple[Node, ...] | object = node.value
+        if isinstance(fields, MappingABC) and step in fields:
+            node = fields[step].node
+        elif isinstance(fields, tuple) and step.isdigit() and int(step) < len(fields):
+            node = fields[int(step)]
+        else:
+            break
+    return node

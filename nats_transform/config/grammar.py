@@ -1,0 +1,83 @@
+"""Running a grammar over a text: within the limits, and with one-line errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any, TypeAlias
+
+from lark import Lark, Token, Transformer
+from lark.exceptions import UnexpectedInput, UnexpectedToken
+
+from nats_transform.config.tree import MAX_DEPTH, Place, quoted, too_deep
+
+Complaint: TypeAlias = Callable[[str, int, "list[str]"], tuple[int, str] | None]
+"""A better position and text for an error, from the text, the position and what was expected."""
+
+
+@cache
+def grammar(name: str, transformer: Transformer[Token, Any] | None = None) -> Lark:
+    """The grammar in a file of this package."""
+    text = files("nats_transform.config").joinpath(name).read_text("utf-8")
+    return Lark(text, parser="lalr", lexer="contextual", transformer=transformer)
+
+
+def parse(
+    lark: Lark, text: str, path: str, words: Mapping[str, str], complaint: Complaint | None = None
+) -> Any:
+    """What a grammar makes of a text.
+
+    Its terminals that open a level are named LBRACE and LSQB, those that close one _R...
+
+    Args:
+        lark: the grammar.
+        text: what to parse.
+        path: the file, for errors.
+        words: what the terminals are called in an error; those that are not here go unsaid.
+        complaint: knows a better error for some mistakes.
+
+    Raises:
+        InvalidConfig: the text is not of the language, or nested too deep.
+    """
+    parser = lark.parse_interactive(text)
+    depth = 0
+    try:
+        for token in parser.iter_parse():
+            # Counted while reading: a file of brackets must not fill the memory first.
+            if token.type in ("LBRACE", "LSQB"):
+                depth += 1
+                if depth > MAX_DEPTH:
+                    raise too_deep(Place(path, token.line, token.column))
+            elif token.type in ("_RBRACE", "_RSQB", "_NESTED_CLOSE"):
+                depth -= 1
+        return parser.feed_eof()  # type: ignore[no-untyped-call]
+    except UnexpectedInput as error:
+        # Which terminals the state offers is less exact than which the parser can go on with.
+        accepted = parser.accepts()  # type: ignore[no-untyped-call]
+        expected = [word for name, word in words.items() if name in accepted]
+        position, message = _complaint(error, text, list(dict.fromkeys(expected)), complaint)
+        raise _place(text, position, path).error(message) from None
+
+
+def _complaint(
+    error: UnexpectedInput, text: str, expected: list[str], complaint: Complaint | None
+) -> tuple[int, str]:
+    """Where and what; it quotes one character at most, as the rest may be a secret."""
+    position = error.pos_in_stream
+    at_end = isinstance(error, UnexpectedToken) and error.token.type == "$END"
+    if position is None or at_end:
+        position = len(text)
+    if complaint and (better := complaint(text, position, expected)):
+        return better
+    found = text[position : position + 1]
+    shown = quoted(found) if found else "the end of the file"
+    if not expected:
+        return position, f"{shown} cannot stand here"
+    choice = " or ".join([", ".join(expected[:-1]), expected[-1]] if expected[1:] else expected)
+    return position, f"expected {choice}, found {shown}"
+
+
+def _place(text: str, position: int, path: str) -> Place:
+    line = text.count("\n", 0, position) + 1
+    return Place(path, line, position - text.rfind("\n", 0, position))

@@ -1,0 +1,162 @@
+"""Account JWTs: what a NATS operator signed about an account.
+
+Source: nats-io/jwt v2 `Decode` and `AccountClaims`. The token itself is never shown in an error.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping as MappingABC
+from dataclasses import dataclass
+
+from nats_transform.config.documents import mappings_of
+from nats_transform.config.json_text import parse_json
+from nats_transform.config.tree import Node, Place, Section, quoted
+from nats_transform.mapping import AccountMappings
+
+MAX_TOKEN = 1024 * 1024
+"""Bytes of the longest token that nats-server decodes."""
+
+_TOKEN = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
+_DECORATED = re.compile(r"-{3,}BEGIN NATS (\w+) JWT-{3,}\s+([\w.=-]+)\s+-{3,}END", re.ASCII)
+_NEWEST_VERSION = 2
+_OPERATOR, _ACCOUNT = 14 << 3, 0  # first bytes of public keys: O... and A... in base32
+
+
+@dataclass(frozen=True, slots=True)
+class AccountClaims:
+    """What an account JWT says.
+
+    Attributes:
+        subject: public key of the account.
+        name: its name.
+        issuer: public key of who signed it.
+        mappings: its mappings, in the order of the JSON (nats-server's order is random).
+        verified: whether the signature was checked against an issuer that was given.
+    """
+
+    subject: str
+    name: str
+    issuer: str
+    mappings: AccountMappings
+    verified: bool = False
+
+
+def find_token(text: str) -> str | None:
+    """The token in a text that is one or is decorated as `nsc` does it; None for other texts."""
+    if decorated := _DECORATED.search(text):
+        return decorated[2]
+    stripped = text.strip()
+    return stripped if stripped.startswith("eyJ") and _TOKEN.fullmatch(stripped) else None
+
+
+def decode_account(token: str, path: str, issuer: str | None = None) -> AccountClaims:
+    """The claims in an account JWT.
+
+    Args:
+        token: the token without decoration.
+        path: the file, for errors.
+        issuer: public key of the operator, or of one of its signing keys, that must have signed it;
+            None: the signature is not looked at.
+
+    Raises:
+        InvalidConfig: it is no account JWT, its mappings are refused, or the signature is wrong.
+    """
+    place = Place(path)
+    if len(token) > MAX_TOKEN:
+        raise place.error("this JWT is longer than the 1 MiB that nats-server decodes")
+    chunks = token.split(".")
+    if len(chunks) != 3:
+        raise place.error("this is no JWT: it must have three parts joined with dots")
+    header = _part(chunks[0], "header", path)
+    algorithm = _text(header, "alg").lower()
+    if _text(header, "typ").upper() != "JWT" or algorithm not in ("ed25519", "ed25519-nkey"):
+        raise place.error("this is no NATS JWT: its header must say JWT and ed25519-nkey")
+    payload = _part(chunks[1], "payload", path)
+    is_old = "type" in payload  # version 1 signs the payload alone
+    if issuer is not None:
+        signed = chunks[1] if is_old else f"{chunks[0]}.{chunks[1]}"
+        _verify(signed, chunks[2], _text(payload, "iss"), issuer, place)
+    return account_claims(payload, path, verified=issuer is not None)
+
+
+def account_claims(payload: Section, path: str, *, verified: bool = False) -> AccountClaims:
+    """The claims in the payload of an account JWT.
+
+    Raises:
+        InvalidConfig: it is of another type or version, or its mappings are refused.
+    """
+    place = Place(path)
+    claims = payload["nats"].node.value if "nats" in payload else None
+    if not isinstance(claims, MappingABC):
+        raise place.error("this JWT has no claims for NATS")
+    kind = _text(payload, "type") or _text(claims, "type")
+    if kind != "account":
+        raise place.error(
+            f"this is the JWT of a {quoted(kind or 'unknown type')}, not of an account"
+        )
+    version = claims["version"].node.value if "version" in claims else 0
+    if isinstance(version, int) and version > _NEWEST_VERSION:
+        raise place.error(f"this JWT has version {version}; at most {_NEWEST_VERSION} is read")
+    mappings = claims["mappings"].node if "mappings" in claims else None
+    return AccountClaims(
+        subject=_text(payload, "sub"),
+        name=_text(payload, "name"),
+        issuer=_text(payload, "iss"),
+        mappings=mappings_of(mappings)
+        if mappings is not None and mappings.value is not None
+        else AccountMappings(()),
+        verified=verified,
+    )
+
+
+def _part(chunk: str, name: str, path: str) -> Section:
+    node: Node | None = None
+    text = _decoded(chunk)
+    if text is not None:
+        # Line and column within the decoded part would name no place in the file.
+        node = parse_json(text.decode("utf-8", "surrogateescape"), f"{path} ({name})")
+    if node is None or not isinstance(node.value, MappingABC):
+        raise Place(path).error(f"this is no JWT: its {name} is no JSON object in base64url")
+    return node.value
+
+
+def _decoded(chunk: str) -> bytes | None:
+    try:
+        return base64.b64decode(chunk + "=" * (-len(chunk) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        return None
+
+
+def _text(fields: Section, key: str) -> str:
+    value = fields[key].node.value if key in fields else None
+    return value if isinstance(value, str) else ""
+
+
+def _verify(signed: str, signature: str, claimed: str, issuer: str, place: Place) -> None:
+    import nacl.exceptions  # comes with the nkeys extra of nats-py
+    import nacl.signing
+
+    if claimed != issuer:
+        raise place.error(f"this JWT was issued by {quoted(claimed)}, not by {quoted(issuer)}")
+    key = _public_key(issuer)
+    if key is None:
+        raise place.error("the issuer is no public key of an operator or account (O... or A...)")
+    try:
+        nacl.signing.VerifyKey(key).verify(signed.encode(), _decoded(signature) or b"")
+    except (nacl.exceptions.CryptoError, ValueError):
+        raise place.error("the signature of this JWT is wrong: it was changed or cut") from None
+
+
+def _public_key(text: str) -> bytes | None:
+    """The 32 bytes of a public nkey, or None if it is none of an operator or account."""
+    try:
+        raw = base64.b32decode(text.encode() + b"=" * (-len(text) % 8))
+    except (binascii.Error, ValueError):
+        return None
+    # One byte for the kind, the key, and a CRC-16 (XMODEM).
+    if len(raw) != 35 or raw[0] not in (_OPERATOR, _ACCOUNT):
+        return None
+    return raw[1:-2] if binascii.crc_hqx(raw[:-2], 0).to_bytes(2, "little") == raw[-2:] else None

@@ -1,0 +1,149 @@
+"""Loading whatever configuration a file holds; its content decides, not its name."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping as MappingABC
+from typing import TYPE_CHECKING
+
+from nats_transform.config.accounts import (
+    GLOBAL_ACCOUNT,
+    TOP_FIELDS,
+    account_mappings,
+    entries_of,
+    unknown_account,
+)
+from nats_transform.config.documents import is_mappings, mappings_of, stream_of, stream_section
+from nats_transform.config.json_text import parse_json
+from nats_transform.config.jwt import AccountClaims, account_claims, decode_account, find_token
+from nats_transform.config.server_conf import parse_server_text
+from nats_transform.config.source import Source
+from nats_transform.config.tree import Node, Place, lower
+from nats_transform.config.yaml_text import parse_yaml
+from nats_transform.errors import InvalidConfig
+from nats_transform.mapping import AccountMappings
+
+if TYPE_CHECKING:
+    from nats_transform.stream import StreamConfig
+
+_SUFFIXES = (".json", ".yaml", ".yml")
+_CREDENTIALS = re.compile(
+    r"-----BEGIN (?:NATS USER JWT|USER NKEY SEED)|\s*S[UAOCNX][A-Z2-7]{56}\s*$"
+)
+
+
+def load(
+    path: str | os.PathLike[str], account: str = GLOBAL_ACCOUNT, *, issuer: str | None = None
+) -> AccountMappings | StreamConfig:
+    """The mappings of an account, or the stream configuration, in a file.
+
+    It reads nats-server configuration files, account JWTs (bare, decorated, or their claims as
+    JSON), the JSON and YAML of `nats auth account mappings`, and the JSON of `nats stream info` or
+    of a stream's configuration.
+
+    Args:
+        path: the file.
+        account: which account of a server configuration; of a JWT its name or public key. Other
+            files name no account.
+        issuer: public key that must have signed a JWT.
+
+    Raises:
+        InvalidConfig: the file cannot be read or is refused, with its line and column; or the
+            account is not in it.
+    """
+    name = os.fspath(path)
+    source = Source()
+    text = source.text(name)
+    if not text.strip():
+        raise Place(name).error("the file is empty")
+    if token := find_token(text):
+        return _of_claims(decode_account(token, name, issuer), account, name)
+    if _CREDENTIALS.match(text):
+        raise Place(name).error("this is a file of credentials; it holds no mappings")
+    tree = _tree(source, text, name)
+    if (stream := stream_section(tree)) is not None:
+        return stream_of(stream)
+    if _is_claims(tree):
+        return _of_claims(account_claims(entries_of(tree), name), account, name)
+    if _is_document(tree):
+        return mappings_of(tree)
+    found = account_mappings(tree)
+    if account not in found:
+        raise unknown_account(account, list(found), name)
+    return found[account]
+
+
+def accounts(path: str | os.PathLike[str]) -> tuple[str, ...]:
+    """The names of the accounts in a nats-server configuration file, `$G` first.
+
+    Raises:
+        InvalidConfig: the file cannot be read or is refused.
+    """
+    name = os.fspath(path)
+    return tuple(account_mappings(parse_server_text(Source(), name)))
+
+
+def _of_claims(claims: AccountClaims, account: str, path: str) -> AccountMappings:
+    names = [name for name in (claims.name, claims.subject) if name]
+    if account != GLOBAL_ACCOUNT and account not in names:
+        raise unknown_account(account, names, path)
+    return claims.mappings
+
+
+def _tree(source: Source, text: str, path: str) -> Node:
+    """The tree of a text in the first syntax that fits: JSON, a server configuration, YAML.
+
+    JSON is tried first, as it may hold anything; a server configuration in JSON is read again with
+    the server's own rules for strings. Where nothing fits the name of the file chooses the error.
+    """
+    suffix = os.path.splitext(path)[1]
+    errors: dict[str, InvalidConfig] = {}
+    if text.lstrip()[:1] in ("{", "[") or suffix == ".json":
+        try:
+            tree = parse_json(text, path)
+        except InvalidConfig as error:
+            errors[".json"] = error
+        else:
+            if not _is_server_config(tree):
+                return tree
+    server_tree: Node | None = None
+    try:
+        server_tree = parse_server_text(source, path, text)
+    except InvalidConfig as error:
+        errors[""] = error
+    else:
+        # Nearly any text is a server configuration with fields that no server knows.
+        if suffix not in _SUFFIXES or _is_server_config(server_tree) or _is_document(server_tree):
+            return server_tree
+    try:
+        tree = parse_yaml(text, path)
+    except InvalidConfig as error:
+        errors[".yaml"] = errors[".yml"] = error
+    else:
+        if _is_document(tree) or suffix in (".yaml", ".yml"):
+            return tree
+    if server_tree is not None and suffix not in errors:
+        return server_tree
+    raise errors.get(suffix) or errors[""]
+
+
+def _is_claims(tree: Node) -> bool:
+    return isinstance(tree.value, MappingABC) and {"nats", "iss"} <= tree.value.keys()
+
+
+def _is_document(tree: Node) -> bool:
+    """Whether a tree is the mappings of one account."""
+    if not isinstance(tree.value, MappingABC) or not is_mappings(tree):
+        return False
+    # Lists of nothing at all may be anything: `accounts: []`.
+    has_destinations = any(entry.node.value for entry in tree.value.values())
+    return has_destinations or not any(lower(key) in TOP_FIELDS for key in tree.value)
+
+
+def _is_server_config(tree: Node) -> bool:
+    return (
+        isinstance(tree.value, MappingABC)
+        and any(lower(key) in TOP_FIELDS for key in tree.value)
+        and not (_is_claims(tree) or stream_section(tree) or _is_document(tree))
+    )

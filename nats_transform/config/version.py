@@ -1,0 +1,177 @@
+"""Canonical forms and mapping versions.
+
+The canonical form of a configuration is one line of JSON that says all that can change an output
+and nothing else; the mapping version is its SHA-256. Comments, formatting and the order of keys are
+not in it. Of orders that mean something only the meaning is kept:
+
+- mappings that no subject can tell apart stand in order of their sources; where a subject may match
+  two, the earlier one stays the earlier;
+- the destinations of a cluster stand in the order in which the draw tries them;
+- of a stream only what decides subjects counts: its name, subjects, mirror, sources, transform and
+  republish.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from nats_transform.errors import InvalidConfig, NatsTransformError
+from nats_transform.mapping import AccountMappings, Destination, Mapping
+from nats_transform.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR
+
+if TYPE_CHECKING:
+    from nats_transform.stream import StreamConfig
+
+FORMAT = 1
+"""Goes up when the canonical form of the same configuration changes."""
+
+_STREAM_FIELDS = {"name", "subjects", "mirror", "sources", "subject_transform", "republish"}
+
+
+def mapping_version(config: AccountMappings | StreamConfig, seed: int = 0) -> str:
+    """The version of a configuration under a seed: SHA-256 of its canonical form, in hex."""
+    return hashlib.sha256(canonical(config, seed).encode("ascii")).hexdigest()
+
+
+def canonical(config: AccountMappings | StreamConfig, seed: int = 0) -> str:
+    """The canonical form: JSON in ASCII, keys sorted, no blanks."""
+    form: dict[str, object] = {"format": FORMAT, "seed": seed}
+    if isinstance(config, AccountMappings):
+        form["account"] = [_mapping(mapping) for mapping in _ordered(config.mappings)]
+    else:
+        form["stream"] = _stream(config)
+    return json.dumps(form, sort_keys=True, separators=(",", ":"))
+
+
+def from_canonical(text: str) -> tuple[AccountMappings | StreamConfig, int]:
+    """The configuration and the seed of a canonical form.
+
+    Raises:
+        InvalidConfig: the text is no canonical form of this version of the library.
+    """
+    try:
+        form = json.loads(text)
+        if form["format"] != FORMAT:
+            raise InvalidConfig(
+                f"canonical form {form['format']!r} is unknown; this reads {FORMAT}"
+            )
+        if "account" in form:
+            return AccountMappings([_from_mapping(m) for m in form["account"]]), int(form["seed"])
+        from nats_transform.stream import parse_stream
+
+        return parse_stream(form["stream"]), int(form["seed"])
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        reason = str(error) if isinstance(error, NatsTransformError) else "it is damaged"
+        raise InvalidConfig(f"this is no canonical form of a configuration: {reason}") from None
+
+
+def _mapping(mapping: Mapping) -> dict[str, object]:
+    # By weight, stable, is how the draw tries them; those of weight 0 it never takes.
+    destinations = sorted(
+        mapping.destinations,
+        key=lambda d: (d.cluster or "", d.weight, "" if d.weight else d.subject),
+    )
+    return {
+        "source": mapping.source,
+        "destinations": [
+            {"subject": d.subject, "weight": d.weight, "cluster": d.cluster or None}
+            for d in destinations
+        ],
+    }
+
+
+def _from_mapping(form: dict[str, object]) -> Mapping:
+    destinations = form["destinations"]
+    if not isinstance(destinations, list):
+        raise TypeError("destinations")
+    return Mapping(str(form["source"]), [Destination(**entry) for entry in destinations])
+
+
+def _stream(config: StreamConfig) -> dict[str, object]:
+    form = config.model_dump(
+        mode="json", by_alias=True, exclude_defaults=True, include=_STREAM_FIELDS
+    )
+    if "subjects" in form:
+        form["subjects"] = sorted(form["subjects"])
+    return form
+
+
+def _ordered(mappings: Sequence[Mapping]) -> list[Mapping]:
+    """The mappings in an order that depends on nothing that makes no difference."""
+    # A function of a literal source sees an empty subject where that mapping is the first of all.
+    if any(
+        m.filter.is_literal and any("{{" in d.subject for d in m.destinations) for m in mappings
+    ):
+        return list(mappings)
+    levels = _levels([mapping.source for mapping in mappings])
+    ranked = sorted(zip(levels, mappings, strict=True), key=lambda pair: (pair[0], pair[1].source))
+    return [mapping for _, mapping in ranked]
+
+
+@dataclass(slots=True)
+class _Branch:
+    """A node of the tree of sources, one token deep.
+
+    Attributes:
+        here: level of the source that ends here; 0 if none does.
+        tail: level of the source that ends in a `>` here.
+        highest: highest level here and below.
+    """
+
+    here: int = 0
+    tail: int = 0
+    highest: int = 0
+    children: dict[str, _Branch] = field(default_factory=dict)
+
+
+def _levels(sources: Sequence[str]) -> list[int]:
+    """For each source one more than the highest level of the earlier ones it collides with.
+
+    Sources that collide never have the same level, so sorting by it keeps their order.
+    """
+    root = _Branch()
+    levels = []
+    for source in sources:
+        # As in `collide`, the first byte makes a wildcard.
+        *tokens, last = [ANY_TOKEN if t[0] in "*>" else t for t in source.split(SEPARATOR)]
+        is_tail = source.endswith(ANY_TAIL) and source.split(SEPARATOR)[-1] == ANY_TAIL
+        level = 1 + _highest(root, tokens if is_tail else [*tokens, last], is_tail)
+        levels.append(level)
+        branch = root
+        branch.highest = max(branch.highest, level)
+        for token in tokens if is_tail else [*tokens, last]:
+            branch = branch.children.setdefault(token, _Branch())
+            branch.highest = max(branch.highest, level)
+        if is_tail:
+            branch.tail = max(branch.tail, level)
+        else:
+            branch.here = max(branch.here, level)
+    return levels
+
+
+def _highest(root: _Branch, tokens: list[str], is_tail: bool) -> int:
+    """The highest level of the sources in the tree that collide with one of these tokens."""
+    found = 0
+    branches = [root]
+    for token in tokens:
+        found = max([found, *[branch.tail for branch in branches]])
+        if token == ANY_TOKEN:
+            branches = [child for branch in branches for child in branch.children.values()]
+        else:
+            branches = [
+                branch.children[name]
+                for branch in branches
+                for name in (token, ANY_TOKEN)
+                if name in branch.children
+            ]
+    for branch in branches:
+        if is_tail:
+            below = [child.highest for child in branch.children.values()]
+            found = max([found, branch.tail, *below])
+        else:
+            found = max(found, branch.here)
+    return found
