@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import nats.errors
 from nats.aio.client import Client
-from nats.protocol.parser import AWAITING_CONTROL_LINE, Parser
+from nats.protocol.parser import AWAITING_CONTROL_LINE, CRLF_SIZE, Parser
 from pydantic import BaseModel, ConfigDict, SecretStr, field_validator
 
 from jobs.errors import ArchiveError, one_line
@@ -130,11 +130,21 @@ class _BulkParser(Parser):
     nc: RawClient
 
     async def parse(self, data: bytes = b"") -> None:
-        if self.nc.sink is not None and self.state == AWAITING_CONTROL_LINE:
+        sink = self.nc.sink
+        if sink is None:
+            await super().parse(data)
+            return
+        if self.state != AWAITING_CONTROL_LINE:
+            # The rest of a message that came in pieces, and no more: what follows is for the sink.
+            missing = max(self.needed + CRLF_SIZE - len(self.buf), 0)
+            await super().parse(data[:missing])
+            data = data[missing:]
+        if data and self.state == AWAITING_CONTROL_LINE:
             buffer = bytes(self.buf) + data if self.buf else data
             self.buf = bytearray()
-            data = buffer[self.nc.sink.take(buffer) :]
-        await super().parse(data)
+            data = buffer[sink.take(buffer) :]
+        if data:
+            await super().parse(data)
 
 
 @contextlib.asynccontextmanager

@@ -129,8 +129,8 @@ def _wait_for_port(folder: Path, process: subprocess.Popen[bytes], log: Path) ->
             continue
         return url
     _end(process, signal.SIGKILL)
-    lines = log.read_text(errors="replace").strip().splitlines()
-    raise JobError(f"nats-server does not start: {lines[-1] if lines else 'no reason given'}")
+    lines = log.read_text(errors="replace").strip().splitlines() or ["no reason given"]
+    raise JobError(f"nats-server does not start: {lines[-1].removeprefix('nats-server: ')}")
 
 
 def _end(process: subprocess.Popen[bytes], how: signal.Signals) -> None:

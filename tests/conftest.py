@@ -5,12 +5,17 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 from pyspark.sql import SparkSession
 
 from jobs.nats_process import NatsServer
 from jobs.nats_process import nats_server as run_nats_server
 from jobs.session import SparkSettings, spark_session
+
+# A busy machine is not a failure; pytest's timeout catches what hangs.
+hypothesis.settings.register_profile("nats-transform", deadline=None)
+hypothesis.settings.load_profile("nats-transform")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,0 +1,53 @@
+"""The session: what the tables need of it, and one line where Java is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.errors import SparkUnavailable
+from jobs.session import SparkSettings, spark_session
+
+
+@pytest.mark.spark
+def test_what_the_tables_need(spark: SparkSession) -> None:
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.conf.get("spark.sql.parquet.outputTimestampType") == "TIMESTAMP_MICROS"
+    assert spark.conf.get("spark.ui.enabled") == "false"
+
+
+JAVAS = [
+    pytest.param(None, r"does not run .*install a Java runtime 17 or newer", id="missing"),
+    pytest.param('openjdk version "11.0.2" 2019-01-15', r"is Java 11: install", id="java-11"),
+    pytest.param('java version "1.8.0_291"', r"is Java 8: install", id="java-8"),
+    pytest.param("hello", r"is Java \?: install", id="not-java"),
+]
+
+
+@pytest.mark.parametrize(("says", "message"), JAVAS)
+def test_java_is_checked(
+    says: str | None, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if says is not None:
+        java = tmp_path / "bin" / "java"
+        java.parent.mkdir()
+        java.write_text(f"#!/bin/sh\necho '{says}' >&2\n")
+        java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(SparkUnavailable, match=message) as caught:
+        spark_session()
+    assert "\n" not in str(caught.value)
+
+
+def test_no_java_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SparkUnavailable, match="no Java found on PATH"):
+        spark_session()
+
+
+def test_master_and_remote_exclude_each_other() -> None:
+    with pytest.raises(SparkUnavailable, match="choose one"):
+        spark_session(SparkSettings(master="local", remote="sc://somewhere"))
