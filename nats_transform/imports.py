@@ -55,8 +55,8 @@ class AccountImport:
             `p.subject`.
 
     Raises:
-        InvalidTransform: strict rules: only `wildcard`, and every `*` of `subject` used. A stream
-            import of a literal subject is not checked at all, as in the server.
+        InvalidTransform: strict rules: only `wildcard`, and every `*` of `subject` used. The `to`
+            of a stream import of a literal subject is not checked at all, as in the server.
     """
 
     kind: ImportKind
@@ -133,6 +133,8 @@ class AccountImport:
         return backward.evaluate(wanted.split(SEPARATOR))
 
     def _as_stream(self) -> tuple[Transform | None, str, str]:
+        if not is_valid_filter(self.subject):
+            raise InvalidSubject(self.subject, self.to, self.subject)
         if not has_wildcard(self.subject) or self.to == self.subject:
             return None, self.subject, self.to
         transform = Transform(self.subject, number_wildcards(self.to), strict=True)

@@ -165,20 +165,39 @@ class Generator(random.Random):
                 continue
 
     def strict_pair(self, broken: float) -> tuple[str, str]:
-        """A filter and the other side of an import."""
+        """A filter and the other side of an import of it."""
         source = self.filter()
-        wildcards = source.split(".").count("*")
+        wildcards = source.split(".").count(ANY_TOKEN)
+        if self.random() < 0.15:
+            return source, ""
         used = [self._wildcard(number) for number in range(1, wildcards + 1)]
+        if self.random() < 0.15:
+            used = [ANY_TOKEN] * wildcards
         if self.random() < broken and used:
-            used[0] = self.choice(["$9", "y", "$x", "{{wildcard(7)}}", "{{left(1,2)}}", used[-1]])
-        parts = [*used, *[self.choice(["x", "y"]) for _ in range(self.randint(0, 2))]]
+            used[0] = self.choice(
+                ["$9", "y", "$x", "$0", "$+1", "{{wildcard(7)}}", "{{left(1,2)}}", used[-1]]
+            )
+        parts = [*used, *self.choices(["x", "y", "y-y"], k=self.randint(0, 2))]
         self.shuffle(parts)
         parts = parts or ["z"]
-        if source.endswith(">") != (self.random() < broken / 4):
-            parts.append(">")
+        if source.endswith(ANY_TAIL) != (self.random() < broken / 4):
+            parts.append(ANY_TAIL)
         if self.random() < broken / 4:
-            parts.insert(0, "")
+            parts.insert(0, self.choice(["", "a b", ANY_TAIL]))
         return source, ".".join(parts)
+
+    def subscription(self, subject: str) -> str:
+        """A filter that overlaps another one, most of the time."""
+        tokens = subject.split(".")
+        for position, token in enumerate(tokens):
+            if token != ANY_TAIL and self.random() < 0.4:
+                tokens[position] = self.choice([ANY_TOKEN, ANY_TOKEN, self.token(0.1)])
+        match self.random():
+            case chance if chance < 0.3:
+                tokens = [*tokens[: self.randint(0, len(tokens) - 1)], ANY_TAIL]
+            case chance if chance < 0.6 and tokens[-1] == ANY_TAIL:
+                tokens = [*tokens[:-1], *self.choices(["k", ANY_TOKEN], k=self.randint(1, 2))]
+        return ".".join(tokens)
 
     def _wildcard(self, number: int) -> str:
         return self.choice([f"${number}", f"{{{{wildcard({number})}}}}"])

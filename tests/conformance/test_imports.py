@@ -1,0 +1,349 @@
+"""Imports and leaf nodes: what crosses accounts of a real nats-server is what we say."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from jobs.nats_process import NatsServer, nats_server, nats_server_binary
+from nats_transform import (
+    AccountImport,
+    AccountMappings,
+    Destination,
+    ImportKind,
+    InvalidTransform,
+    LeafNode,
+    Mapping,
+    Transform,
+)
+from nats_transform.functions import Random
+from nats_transform.subject import decode, is_valid_filter, literal_fault
+from nats_transform.transform import number_wildcards
+from tests import cases
+from tests.conformance.client import Client
+from tests.conformance.generate import Generator
+
+pytestmark = pytest.mark.server
+
+IMPORTS = 80
+SUBJECTS = 8
+SUBSCRIPTIONS = 6
+CONFIGS = 300
+LEAVES = 15
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _user(name: str) -> str:
+    return f"users: [{{user: {name}, password: secret}}]"
+
+
+def _import(imported: AccountImport, exporter: str, to: str | None = None) -> str:
+    to = imported.to if to is None else to
+    destination = f", to: {_quoted(to)}" if to else ""
+    subject = _quoted(imported.subject)
+    return f"{{{imported.kind}: {{account: {exporter}, subject: {subject}}}{destination}}}"
+
+
+EXPORTS = 'exports: [{stream: ">"}, {service: ">"}]'
+
+
+def pairs(imports: Sequence[AccountImport]) -> str:
+    """A configuration with accounts E0 and I0 for the first import, and so on."""
+    lines = ["system_account: SYS", "accounts {", f"  SYS {{ {_user('SYS')} }}"]
+    for number, imported in enumerate(imports):
+        lines.append(f"  E{number} {{ {_user(f'E{number}')}, {EXPORTS} }}")
+        entry = _import(imported, f"E{number}")
+        lines.append(f"  I{number} {{ {_user(f'I{number}')}, imports: [{entry}] }}")
+    return "\n".join([*lines, "}"])
+
+
+def crossing(
+    server: NatsServer, number: int, kind: ImportKind, subjects: Sequence[str]
+) -> list[str | None]:
+    """The subject under which each published one arrives on the other side, or None."""
+    here, there = (
+        (f"E{number}", f"I{number}") if kind is ImportKind.STREAM else (f"I{number}", f"E{number}")
+    )
+    with Client(server.url, there) as receiver, Client(server.url, here) as sender:
+        receiver.subscribe(">")
+        receiver.flush()
+        for position, subject in enumerate(subjects):
+            sender.publish(subject, str(position).encode())
+        sender.flush()
+        receiver.flush()
+        results: list[str | None] = [None] * len(subjects)
+        for message in receiver.received():
+            results[int(message.body)] = message.subject
+    return results
+
+
+def generated(generator: Generator, kind: ImportKind | None = None) -> AccountImport:
+    """An import that we accept."""
+    while True:
+        subject, to = generator.strict_pair(broken=0.03)
+        if " " in to:
+            continue  # Accepted, but the server then breaks its own protocol.
+        try:
+            return AccountImport(kind or generator.choice(list(ImportKind)), subject, to)
+        except InvalidTransform:
+            continue
+
+
+def test_generated_imports(seed: int) -> None:
+    generator = Generator(seed)
+    imports = [generated(generator) for _ in range(IMPORTS)]
+    differences = []
+    with nats_server(pairs(imports)) as server:
+        for number, imported in enumerate(imports):
+            published = imported.subject
+            if imported.kind is ImportKind.SERVICE:
+                published = re.sub(r"\$\d|\{\{[^.]*\}\}", "*", imported.to)
+            subjects = [generator.subject(published) for _ in range(SUBJECTS)]
+            subjects = [subject for subject in subjects if literal_fault(subject) is None]
+            arrived = crossing(server, number, imported.kind, subjects)
+            differences += [
+                f"{imported}: {subject!r}: {got!r}, ours {imported.apply(subject)!r}"
+                for subject, got in zip(subjects, arrived, strict=True)
+                if got != imported.apply(subject)
+            ]
+    assert not differences, "\n".join(differences)
+
+
+def test_every_row_of_the_table_of_imports() -> None:
+    rows = [row for row in cases.load("imports.yaml")["imports"] if not isinstance(row[5], dict)]
+    imports = [AccountImport(row[1], row[2], row[3]) for row in rows]
+    with nats_server(pairs(imports)) as server:
+        for number, (imported, row) in enumerate(zip(imports, rows, strict=True)):
+            assert crossing(server, number, imported.kind, [row[4]]) == [row[5]], row
+
+
+def shadows(server: NatsServer, wanted: dict[int, list[str]]) -> dict[int, list[str]]:
+    """What each exporting account is subscribed to while its importer has subscriptions."""
+    result = {}
+    for number, subscriptions in wanted.items():
+        with Client(server.url, f"I{number}") as importer, Client(server.url, "SYS") as system:
+            for subscription in subscriptions:
+                importer.subscribe(subscription)
+            importer.flush()
+            answer = system.request(
+                "$SYS.REQ.SERVER.PING.SUBSZ", {"subscriptions": True, "account": f"E{number}"}
+            )
+            entries = answer["data"].get("subscriptions_list", [])
+            # A shadow subscription stands in the exporter's list in the importer's name.
+            result[number] = sorted(e["subject"] for e in entries if e["account"] == f"I{number}")
+    return result
+
+
+def test_generated_shadow_subscriptions(seed: int) -> None:
+    generator = Generator(seed)
+    imports = [generated(generator, ImportKind.STREAM) for _ in range(IMPORTS)]
+    wanted: dict[int, list[str]] = {}
+    expected: dict[int, list[str]] = {}
+    for number, imported in enumerate(imports):
+        arrives = re.sub(r"\$\d|\{\{[^.]*\}\}", "*", imported.to)
+        subscriptions = [generator.subscription(arrives) for _ in range(SUBSCRIPTIONS)]
+        try:
+            opened = {s: imported.shadow(s) for s in subscriptions if is_valid_filter(s)}
+        except InvalidTransform:
+            continue  # The server would crash.
+        wanted[number] = list(opened)
+        expected[number] = sorted(shadow for shadow in opened.values() if shadow is not None)
+    with nats_server(pairs(imports)) as server:
+        found = shadows(server, wanted)
+    differences = [
+        f"{imports[number]}: {wanted[number]}: {found[number]}, ours {expected[number]}"
+        for number in wanted
+        if found[number] != expected[number]
+    ]
+    assert not differences, "\n".join(differences)
+
+
+def test_every_row_of_the_table_of_shadows() -> None:
+    rows = cases.load("imports.yaml")["shadow"]
+    imports = [AccountImport(ImportKind.STREAM, row[1], row[2]) for row in rows]
+    with nats_server(pairs(imports)) as server:
+        found = shadows(server, {number: [row[3]] for number, row in enumerate(rows)})
+    assert found == {n: [row[4]] if row[4] else [] for n, row in enumerate(rows)}
+
+
+def test_imports_are_accepted_and_refused_alike(seed: int, tmp_path: Path) -> None:
+    generator = Generator(seed)
+    lines = ["accounts {", f"  E {{ {EXPORTS} }}"]
+    ours: dict[str, str] = {}
+    for number in range(CONFIGS):
+        kind = generator.choice(list(ImportKind))
+        subject, to = generator.strict_pair(broken=0.5)
+        # The server names what it refuses by its subject.
+        subject, to = f"s{number}.{subject}", to and f"t{number}.{to}"
+        entry = f"{{{kind}: {{account: E, subject: {_quoted(subject)}}}, to: {_quoted(to)}}}"
+        lines.append(f"  I{number} {{ imports: [{entry}] }}")
+        try:
+            AccountImport(kind, subject, to)
+        except InvalidTransform as error:
+            ours[f"s{number}"] = f"{kind} {subject} -> {to}: {error}"
+    config = tmp_path / "imports.conf"
+    config.write_text("\n".join([*lines, "}"]))
+    checked = subprocess.run(
+        [nats_server_binary(), "-t", "-c", str(config)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = re.findall(r'Error adding \w+ import "(s\d+)\.[^\n]*', checked.stderr)
+    theirs = dict.fromkeys(said)
+    assert checked.stderr.count("\n") <= len(said) + 2, checked.stderr
+    assert ours.keys() == theirs.keys(), [
+        ours.get(name) or [line for line in checked.stderr.splitlines() if f'"{name}.' in line]
+        for name in ours.keys() ^ theirs.keys()
+    ]
+    assert 50 < len(ours) < CONFIGS - 50
+
+
+def hub_and_leaf(leaves: Sequence[LeafNode], exporters: Sequence[AccountMappings]) -> str:
+    """A hub with accounts E0, H0 and so on; each H imports from its E and has a leaf node."""
+    lines = ["leafnodes { listen: '127.0.0.1:-1' }", "accounts {"]
+    for number, (leaf, exporter) in enumerate(zip(leaves, exporters, strict=True)):
+        lines.append(
+            f"  E{number} {{ {_user(f'E{number}')}, {EXPORTS}, "
+            f"mappings: {{ {_entries(exporter)} }} }}"
+        )
+        entries = ", ".join(_import(imported, f"E{number}") for imported in leaf.imports)
+        lines.append(
+            f"  H{number} {{ {_user(f'H{number}')}, imports: [{entries}], "
+            f"mappings: {{ {_entries(leaf.hub)} }} }}"
+        )
+    return "\n".join([*lines, "}"])
+
+
+def on_the_leaf(leaves: Sequence[LeafNode], hub: NatsServer) -> str:
+    """The leaf's server: account L0 is bound to H0 of the hub, and so on."""
+    # The ports file leaves this one out.
+    found = re.search(r"Listening for leafnode connections on (\S+)", hub.log.read_text())
+    assert found
+    remotes = ", ".join(
+        f"{{url: 'nats-leaf://H{n}:secret@{found[1]}', account: L{n}}}" for n in range(len(leaves))
+    )
+    lines = [f"leafnodes {{ remotes: [{remotes}] }}", "accounts {"]
+    for number, leaf in enumerate(leaves):
+        lines.append(
+            f"  L{number} {{ {_user(f'L{number}')}, mappings: {{ {_entries(leaf.mappings)} }} }}"
+        )
+    return "\n".join([*lines, "}"])
+
+
+def _entries(account: AccountMappings) -> str:
+    return ", ".join(
+        f"{_quoted(m.source)}: {_quoted(m.destinations[0].subject)}" for m in account.mappings
+    )
+
+
+def _mapped(source: str, destination: str) -> AccountMappings:
+    return AccountMappings([Mapping(source, [Destination(destination)])])
+
+
+def _plain(generator: Generator) -> Transform:
+    """A transform that draws nothing."""
+    while True:
+        transform = generator.transform()
+        if not any(isinstance(token, Random) for token in transform.tokens):
+            return transform
+
+
+def _leaf(generator: Generator) -> tuple[LeafNode, AccountMappings]:
+    while True:
+        hub, leaf = _plain(generator), _plain(generator)
+        imported = generated(generator, ImportKind.STREAM)
+        try:
+            # What the exporter publishes under r. lands where the import takes it.
+            exporter = _mapped(f"r.{imported.subject}", number_wildcards(imported.subject))
+            # The leaf maps what the hub's destinations often begin with, and everything of h.
+            mappings = _mapped(leaf.source, leaf.destination)
+            return LeafNode(_mapped(f"h.{hub.source}", hub.destination), [imported], mappings), (
+                exporter
+            )
+        except InvalidTransform:
+            continue
+
+
+def test_generated_leaf_nodes(seed: int) -> None:
+    generator = Generator(seed)
+    leaves, exporters = zip(*(_leaf(generator) for _ in range(LEAVES)), strict=True)
+    differences = []
+    with (
+        nats_server(hub_and_leaf(leaves, exporters)) as hub,
+        nats_server(on_the_leaf(leaves, hub)) as leaf_server,
+    ):
+        for number, (leaf, exporter) in enumerate(zip(leaves, exporters, strict=True)):
+            sources = [leaf.hub.mappings[0].source, exporter.mappings[0].source]
+            here, far = (
+                [s for s in (generator.subject(source) for _ in range(SUBJECTS)) if legal(s)]
+                for source in sources
+            )
+            with (
+                Client(hub.url, f"H{number}") as on_hub,
+                Client(hub.url, f"E{number}") as on_exporter,
+                Client(leaf_server.url, f"L{number}") as on_leaf,
+            ):
+                on_leaf.subscribe(">")
+                on_leaf.flush()
+                wait_for_leaf(on_hub, on_leaf)
+                for subject in here:
+                    on_hub.publish(subject, f"here {subject}".encode("utf-8", "surrogateescape"))
+                on_hub.flush()
+                for subject in far:
+                    on_exporter.publish(
+                        subject, f"far {subject}".encode("utf-8", "surrogateescape")
+                    )
+                on_exporter.flush()
+                got = until_end(on_hub, on_leaf)
+            expected = Counter(
+                (f"here {subject}", outcome.subject)
+                for subject in here
+                for outcome in [leaf.sees(subject)]
+                if outcome.subject is not None
+            ) + Counter(
+                (f"far {subject}", outcome.subject)
+                for subject in far
+                for outcome in leaf.sees_import(subject, exporter)
+                if outcome.subject is not None
+            )
+            if got != expected:
+                differences.append(f"{leaf}, {exporter}: {got - expected}, ours {expected - got}")
+    assert not differences, "\n".join(differences)
+
+
+def legal(subject: str) -> bool:
+    return literal_fault(subject) is None
+
+
+def wait_for_leaf(on_hub: Client, on_leaf: Client) -> None:
+    """Waits until what the hub publishes comes to the leaf."""
+    while not on_leaf.received():
+        on_hub.publish("$ready")
+        on_hub.flush()
+        time.sleep(0.01)
+        on_leaf.flush()
+
+
+def until_end(on_hub: Client, on_leaf: Client) -> Counter[tuple[str, str]]:
+    """What came to the leaf, by body and subject, up to a last message of the hub."""
+    on_hub.publish("$end", b"end")
+    on_hub.flush()
+    got: Counter[tuple[str, str]] = Counter()
+    while True:
+        on_leaf.flush()
+        for message in on_leaf.received():
+            if message.body == b"end":
+                return got
+            if message.body:
+                got[decode(message.body), message.subject] += 1
