@@ -1,0 +1,21 @@
+"""What Dagster loads: every archive under `defs/`, and the Spark session they share."""
+
+import os
+from pathlib import Path
+
+import dagster as dg
+
+from orchestration.resources import SparkResource
+
+
+@dg.definitions
+def defs() -> dg.Definitions:
+    """All definitions of this code location."""
+    spark = SparkResource(
+        master=os.environ.get("NATS_TRANSFORM_SPARK_MASTER"),
+        remote=os.environ.get("NATS_TRANSFORM_SPARK_REMOTE"),
+    )
+    return dg.Definitions.merge(
+        dg.load_from_defs_folder(path_within_project=Path(__file__).parent),
+        dg.Definitions(resources={"spark": spark}),
+    )

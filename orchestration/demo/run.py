@@ -1,0 +1,258 @@
+"""The demo: real messages through a real nats-server, then the whole asset graph, in this process.
+
+Everything it makes is in one folder: the dump, the warehouse, the reports, and the Dagster instance
+that `make ui` opens.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import dagster as dg
+from pydantic import BaseModel, ConfigDict, Field
+
+from jobs.errors import JobError, one_line
+from jobs.nats_process import nats_server
+from orchestration.archive import Archive
+from orchestration.demo.publish import publish, remove_stream
+from orchestration.demo.traffic import messages, write_dump
+
+_MARKER = ".nats-transform-demo"  # a folder without it is not ours to empty
+
+
+class DemoSettings(BaseModel):
+    """How the demo runs.
+
+    Attributes:
+        folder: what it makes goes there; the folder of an earlier demo is emptied.
+        server: URL of a nats-server to use instead of starting one; the stream is removed after.
+        messages: how many are published today; half as many on each of the two days before.
+        seed: of the traffic.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    folder: Path = Path("demo")
+    server: str | None = None
+    messages: int = Field(200_000, ge=1_000)
+    seed: int = 7
+
+
+@dataclass(frozen=True)
+class DemoRun:
+    """What a demo made.
+
+    Attributes:
+        archive: the settings of the archive, as its YAML says.
+        days: first and last day of its messages.
+        checks: the result of every asset check: its name and whether it passed.
+        digest: of what the mapping made of which message, without the times that the server set.
+        same_as_before: whether an earlier demo with the same seed and size had this digest; None
+            if there was none.
+        seconds: how long it took.
+    """
+
+    archive: Archive
+    days: tuple[date, date]
+    checks: dict[str, bool]
+    digest: str
+    same_as_before: bool | None
+    seconds: float
+
+
+def run(settings: DemoSettings) -> DemoRun:
+    """What the demo made; it says on stderr what it is doing.
+
+    Raises:
+        NatsTransformError: a step or an asset check failed; the text says which.
+    """
+    started = time.monotonic()
+    folder = _empty_folder(settings.folder)
+    today = datetime.now(UTC).date()
+    history = [today - timedelta(days=2), today - timedelta(days=1)]
+    with _step("writing a dump of two days of history"):
+        last_seq = write_dump(
+            folder / "history.parquet", history, settings.messages // 2, settings.seed
+        )
+    with ExitStack() as stack:
+        server = settings.server
+        if server is None:
+            with _step("starting nats-server"):
+                server = stack.enter_context(nats_server()).url
+        # A name of its own, so that no stream of the user's can be meant when it is removed.
+        stream = f"NATS_TRANSFORM_DEMO_{uuid.uuid4().hex[:8]}"
+        os.environ |= _environment(folder, settings.seed, history[0], server, stream)
+        archive = _archive()
+        with _step(f"publishing {settings.messages:,} messages into stream {stream}") as say:
+            traffic = messages(settings.messages, settings.seed)
+            if settings.server is not None:
+                stack.callback(remove_stream, server, stream)
+            publish(server, stream, traffic, last_seq + 1, lambda n: say(f"{n:,}"))
+        # Midnight may have passed while they were published.
+        days = (history[0], datetime.now(UTC).date())
+        with _dagster(folder) as instance:
+            checks = _materialize(instance, archive, days)
+    with _step("computing a digest without the times that the server set"):
+        digest = _digest(archive)
+    return DemoRun(
+        archive=archive,
+        days=days,
+        checks=checks,
+        digest=digest,
+        same_as_before=_same_as_before(folder, settings, digest),
+        seconds=time.monotonic() - started,
+    )
+
+
+def _environment(folder: Path, seed: int, start: date, server: str, stream: str) -> dict[str, str]:
+    """The variables that the YAML of the demo's archive reads, also kept for `make ui`."""
+    variables = {
+        "DAGSTER_HOME": str(folder / "dagster"),
+        "NATS_TRANSFORM_DEMO": str(folder),
+        "NATS_TRANSFORM_DEMO_SEED": str(seed),
+        "NATS_TRANSFORM_DEMO_START": start.isoformat(),
+        "NATS_TRANSFORM_DEMO_SERVER": server,
+        "NATS_TRANSFORM_DEMO_STREAM": stream,
+    }
+    lines = [f"{name}={shlex.quote(value)}\n" for name, value in variables.items()]
+    (folder / "environment").write_text("".join(lines))
+    return variables
+
+
+def _archive() -> Archive:
+    """The demo's archive, read from its YAML."""
+    from orchestration.components import SubjectArchive
+
+    tree = dg.ComponentTree.for_project(Path(__file__))
+    (archive,) = [
+        component
+        for component in tree.get_all_components(of_type=SubjectArchive)
+        if component.name == "shop"
+    ]
+    return archive
+
+
+@contextmanager
+def _dagster(folder: Path) -> Iterator[dg.DagsterInstance]:
+    """A Dagster instance in the folder, which reports to nobody."""
+    home = folder / "dagster"
+    home.mkdir()
+    (home / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        yield instance
+
+
+def _materialize(
+    instance: dg.DagsterInstance, archive: Archive, days: tuple[date, date]
+) -> dict[str, bool]:
+    """The result of every asset check, once all assets are materialized.
+
+    Raises:
+        JobError: an asset or a check failed.
+    """
+    from orchestration.definitions import defs
+
+    job = defs().resolve_implicit_global_asset_job_def()
+    checks: dict[str, bool] = {}
+    for assets in (
+        ["mapping_version"],
+        ["messages", "subject_census", "transformed_messages", "weight_audit"],
+    ):
+        partitioned = assets != ["mapping_version"]
+        tags = {
+            "dagster/asset_partition_range_start": days[0].isoformat(),
+            "dagster/asset_partition_range_end": days[1].isoformat(),
+        }
+        with _step(f"materializing {', '.join(assets)}"):
+            result = job.execute_in_process(
+                instance=instance,
+                asset_selection=[archive.key(asset) for asset in assets],
+                tags=tags if partitioned else None,
+                raise_on_error=False,
+                run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+            )
+        checks |= {
+            "/".join([*check.asset_key.path, check.check_name]): check.passed
+            for check in result.get_asset_check_evaluations()
+        }
+        if not result.success:
+            failure = next(event for event in result.all_events if event.is_step_failure)
+            error = failure.step_failure_data.user_failure_data
+            reason = error.description if error else failure.message
+            raise JobError(f"asset {'/'.join(failure.node_name.split('__'))} failed: {reason}")
+    failed = [name for name, passed in checks.items() if not passed]
+    if failed:
+        raise JobError(f"asset checks failed: {', '.join(failed)}")
+    return checks
+
+
+def _digest(archive: Archive) -> str:
+    """The digest of what became of every message, but for the times: a rerun has other ones."""
+    from jobs import digest, tables
+    from jobs.session import spark_session
+
+    table = tables.open_table(archive.tables, tables.TRANSFORMED)
+    rows = tables.read(spark_session(), table, tables.TRANSFORMED, archive.stream)
+    columns = [name for name in rows.columns if name not in ("ts", "ts_ns", "day")]
+    return str(digest.digest(rows, columns))
+
+
+def _same_as_before(folder: Path, settings: DemoSettings, digest: str) -> bool | None:
+    """Whether an earlier demo with this seed and size had this digest; None if there was none."""
+    known = json.loads((folder / _MARKER).read_text() or "{}")
+    name = f"seed {settings.seed}, {settings.messages} messages"
+    before = known.get(name)
+    (folder / _MARKER).write_text(json.dumps(known | {name: digest}))
+    return None if before is None else before == digest
+
+
+def _empty_folder(folder: Path) -> Path:
+    """The folder, absolute, with nothing in it but what earlier demos remember."""
+    folder = folder.absolute()
+    marker = folder / _MARKER
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()) and not marker.exists():
+            raise JobError(f"{folder} is not empty and no earlier demo's: choose another --dir")
+        marker.touch()
+        for entry in folder.iterdir():
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            elif entry != marker:
+                entry.unlink()
+    except OSError as error:
+        raise JobError(f"{folder} cannot be used: {one_line(error)}") from error
+    return folder
+
+
+@contextmanager
+def _step(title: str) -> Iterator[Callable[[str], None]]:
+    """Says on stderr what is being done, and how long it took; gives a way to say how far it is."""
+    is_terminal = sys.stderr.isatty()
+    started = time.monotonic()
+
+    def say(text: str, end: str = "") -> None:
+        if is_terminal:
+            sys.stderr.write(f"\r\033[K{title} ... {text}{end}")
+        elif end:
+            sys.stderr.write(f"{title} ... {text}{end}")
+        sys.stderr.flush()
+
+    say("")
+    try:
+        yield say
+    except BaseException:
+        say("failed", "\n")
+        raise
+    say(f"{time.monotonic() - started:.0f} s", "\n")
