@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping as MappingABC
 
 from nats_transform.config.tree import Entry, Node, Place, Section, field, lower, quoted
-from nats_transform.errors import InvalidConfig, InvalidMapping, InvalidTransform
+from nats_transform.errors import InvalidMapping, InvalidTransform, UnknownAccount
 from nats_transform.mapping import AccountMappings, Destination, Mapping
 from nats_transform.subject import is_valid_filter
 
@@ -65,6 +65,27 @@ def account_mappings(tree: Node) -> dict[str, AccountMappings]:
             return found | _accounts(sections)
         case _:
             return found  # the server looks at nothing else here
+
+
+def mapping_places(tree: Node) -> dict[str, dict[str, Place]]:
+    """Where each mapping of every account stands, by source, in a configuration that is valid."""
+    top = entries_of(tree)
+    sections = {GLOBAL_ACCOUNT: top}
+    accounts = field(top, "accounts")
+    if accounts is not None and isinstance(accounts.node.value, MappingABC):
+        for name, section in accounts.node.value.items():
+            if not section.is_variable:
+                sections[name] = entries_of(section.node)
+    return {
+        name: places_of(entries_of(entry.node))
+        for name, fields in sections.items()
+        if (entry := field(fields, "mappings", "maps")) is not None
+    }
+
+
+def places_of(mappings: Section) -> dict[str, Place]:
+    """Where each mapping stands, by source."""
+    return {source: entry.place for source, entry in mappings.items()}
 
 
 def entries_of(node: Node) -> Section:
@@ -189,8 +210,8 @@ def _weight(node: Node) -> int:
     return weight
 
 
-def unknown_account(name: str, names: list[str], path: str) -> InvalidConfig:
+def unknown_account(name: str, names: list[str], path: str) -> UnknownAccount:
     """The error for an account that a configuration does not have; it lists those it has."""
     shown = ", ".join(quoted(known) for known in names[:20])
     more = f" and {len(names) - 20} more" if len(names) > 20 else ""
-    return Place(path).error(f"there is no account {quoted(name)}; there are {shown}{more}")
+    return UnknownAccount(f"there is no account {quoted(name)}; there are {shown}{more}", path)

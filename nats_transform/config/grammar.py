@@ -50,7 +50,8 @@ def parse(
                 if depth > MAX_DEPTH:
                     raise too_deep(Place(path, token.line, token.column))
             elif token.type in ("_RBRACE", "_RSQB", "_NESTED_CLOSE"):
-                depth -= 1
+                # At the top of a server configuration a brace may close nothing.
+                depth = max(0, depth - 1)
         return parser.feed_eof()  # type: ignore[no-untyped-call]
     except UnexpectedInput as error:
         # Which terminals the state offers is less exact than which the parser can go on with.
@@ -68,6 +69,8 @@ def _complaint(
     at_end = isinstance(error, UnexpectedToken) and error.token.type == "$END"
     if position is None or at_end:
         position = len(text)
+    while text[position : position + 1] in (" ", "\t"):
+        position += 1  # to what the blanks lead to
     if complaint and (better := complaint(text, position, expected)):
         return better
     found = text[position : position + 1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping as MappingABC
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nats_transform.config.accounts import (
@@ -12,6 +13,8 @@ from nats_transform.config.accounts import (
     TOP_FIELDS,
     account_mappings,
     entries_of,
+    places_of,
+    mapping_places,
     unknown_account,
 )
 from nats_transform.config.documents import is_mappings, mappings_of, stream_of, stream_section
@@ -52,26 +55,61 @@ def load(
         InvalidConfig: the file cannot be read or is refused, with its line and column; or the
             account is not in it.
     """
+    found = load_all(path, issuer=issuer)
+    for one in found:
+        if not one.accounts or account in (*one.accounts, one.default):
+            return one.config
+    raise unknown_account(account, [name for one in found for name in one.accounts], str(path))
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A configuration and where it stands.
+
+    Attributes:
+        config: the mappings of one account, or a stream.
+        accounts: the names of the account; none where the file names none.
+        default: another name that stands for it, or None.
+        places: where each mapping stands, by source; of a JWT nothing is known.
+    """
+
+    config: AccountMappings | StreamConfig
+    accounts: tuple[str, ...] = ()
+    default: str | None = None
+    places: MappingABC[str, Place] = field(default_factory=dict)
+
+
+def load_all(path: str | os.PathLike[str], *, issuer: str | None = None) -> list[Located]:
+    """Everything in a file: the mappings of each account, `$G` first, or one stream.
+
+    Args:
+        path: the file; see `load`.
+        issuer: public key that must have signed a JWT.
+
+    Raises:
+        InvalidConfig: the file cannot be read or is refused, with its line and column.
+    """
     name = os.fspath(path)
     source = Source()
     text = source.text(name)
     if not text.strip():
         raise Place(name).error("the file is empty")
     if token := find_token(text):
-        return _of_claims(decode_account(token, name, issuer), account, name)
+        return [_of_claims(decode_account(token, name, issuer))]
     if _CREDENTIALS.match(text):
         raise Place(name).error("this is a file of credentials; it holds no mappings")
     tree = _tree(source, text, name)
     if (stream := stream_section(tree)) is not None:
-        return stream_of(stream)
+        return [Located(stream_of(stream))]
     if _is_claims(tree):
-        return _of_claims(account_claims(entries_of(tree), name), account, name)
+        return [_of_claims(account_claims(entries_of(tree), name))]
     if _is_document(tree):
-        return mappings_of(tree)
-    found = account_mappings(tree)
-    if account not in found:
-        raise unknown_account(account, list(found), name)
-    return found[account]
+        return [Located(mappings_of(tree), places=places_of(entries_of(tree)))]
+    places = mapping_places(tree)
+    return [
+        Located(mappings, (account,), places=places.get(account, {}))
+        for account, mappings in account_mappings(tree).items()
+    ]
 
 
 def accounts(path: str | os.PathLike[str]) -> tuple[str, ...]:
@@ -84,11 +122,9 @@ def accounts(path: str | os.PathLike[str]) -> tuple[str, ...]:
     return tuple(account_mappings(parse_server_text(Source(), name)))
 
 
-def _of_claims(claims: AccountClaims, account: str, path: str) -> AccountMappings:
-    names = [name for name in (claims.name, claims.subject) if name]
-    if account != GLOBAL_ACCOUNT and account not in names:
-        raise unknown_account(account, names, path)
-    return claims.mappings
+def _of_claims(claims: AccountClaims) -> Located:
+    names = tuple(name for name in (claims.name, claims.subject) if name)
+    return Located(claims.mappings, names, default=GLOBAL_ACCOUNT)
 
 
 def _tree(source: Source, text: str, path: str) -> Node:

@@ -132,6 +132,10 @@ def _parse(text: str, path: str) -> list[_Item]:
 
 _BUILD = _Build()
 _WORDS = {
+    "TEXT": "a value",
+    "KEY": "a key",
+    "MAP_KEY": "a key",
+    "PATH": "the file to include",
     "_ASSIGN": "'='",
     "_SPACE": "a space",
     "_NL": "a new line",
@@ -140,10 +144,6 @@ _WORDS = {
     "_RBRACE": "'}'",
     "_RSQB": "']'",
     "_NESTED_CLOSE": "'}'",
-    "TEXT": "a value",
-    "KEY": "a key",
-    "MAP_KEY": "a key",
-    "PATH": "the file to include",
 }
 
 

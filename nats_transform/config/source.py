@@ -34,16 +34,15 @@ class Source:
         place = asked_at or Place(name)
         subject = f"the included file {name}" if asked_at else "the file"
         try:
-            # A pipe or a device could block or never end.
-            if not stat.S_ISREG(Path(name).stat().st_mode):
-                raise place.error(f"{subject} is not a regular file")
-            with Path(name).open("rb") as file:
-                data = file.read(self._left + 1)
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else None
-            raise place.error(
-                f"{subject} cannot be read: {reason or 'the path is not valid'}"
-            ) from None
+            # Opening a pipe could block, and a device never end.
+            is_file = stat.S_ISREG(Path(name).stat().st_mode)
+            data = _head(name, self._left + 1) if is_file else b""
+        except OSError as error:
+            raise place.error(f"{subject} cannot be read: {error.strerror}") from None
+        except ValueError:
+            raise place.error(f"{subject} cannot be read: the path has a NUL") from None
+        if not is_file:
+            raise place.error(f"{subject} is not a regular file")
         if len(data) > self._left:
             raise place.error(f"{subject} is too large: more than {MAX_BYTES >> 20} MiB in all")
         self._left -= len(data)
@@ -56,3 +55,8 @@ class Source:
                 "of the first key; save it without"
             )
         return text
+
+
+def _head(path: str, size: int) -> bytes:
+    with Path(path).open("rb") as file:
+        return file.read(size)
