@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from cli.options import account_option, debug_option, json_option
+from cli.options import debug_option, json_option
 from cli.output import one_line, print_json
-from nats_transform.errors import InvalidConfig, NatsTransformError, printable
+from nats_transform.errors import InvalidConfig, UnknownAccount, printable
 from nats_transform.findings import Finding, Severity
 from nats_transform.subject import decode
 
 if TYPE_CHECKING:
     from nats_transform.check import Config
+    from nats_transform.config import Located
 
 NEVER = "never"
 
@@ -27,7 +30,11 @@ NEVER = "never"
     epilog="Exit codes: 0 nothing as bad as --fail-on; 1 something is; 2 a file cannot be read.",
 )
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
-@account_option
+@click.option(
+    "--account",
+    metavar="NAME",
+    help="Only the mappings of this account.  [default: of every account in the file]",
+)
 @click.option(
     "--cluster",
     "clusters",
@@ -42,8 +49,8 @@ NEVER = "never"
 )
 @click.option(
     "--fail-on",
-    type=click.Choice([*Severity, NEVER]),
-    default=Severity.ERROR,
+    type=click.Choice([*(severity.value for severity in Severity), NEVER]),
+    default=Severity.ERROR.value,
     show_default=True,
     help="The mildest severity that makes the exit code 1.",
 )
@@ -51,7 +58,7 @@ NEVER = "never"
 @debug_option
 def command(
     files: tuple[str, ...],
-    account: str,
+    account: str | None,
     clusters: tuple[str, ...],
     subjects: str | None,
     fail_on: str,
@@ -71,20 +78,22 @@ def command(
       nats-transform check server.conf --account ORDERS --cluster east --cluster west
       nats-transform check server.conf streams/*.json --fail-on warning --json
     """
-    from nats_transform.check import check
+    from nats_transform.check import Origin, check
 
     configs: list[Config] = []
-    paths: list[str] = []
+    origins: list[Origin] = []
     findings: list[Finding] = []
     for file in files:
         loaded = _load(file, account)
         if isinstance(loaded, Finding):
             findings.append(loaded)
-        else:
-            configs.append(loaded)
-            paths.append(file)
+            continue
+        for one in loaded:
+            configs.append(one.config)
+            name = one.accounts[0] if len(loaded) > 1 else ""
+            origins.append(Origin(file, name, one.places))
     seen = _lines(subjects) if subjects else ()
-    findings += check(configs, clusters=clusters, subjects=seen, paths=paths)
+    findings += check(configs, clusters=clusters, subjects=seen, origins=origins)
     fine = not any(
         fail_on != NEVER and finding.severity.rank <= Severity(fail_on).rank for finding in findings
     )
@@ -101,25 +110,40 @@ def command(
         raise click.exceptions.Exit(1)
 
 
-def _load(file: str, account: str) -> Config | Finding:
-    """The configuration in a file, or the finding that it is refused."""
-    from nats_transform.config import load
+def _load(file: str, account: str | None) -> list[Located] | Finding:
+    """The configurations in a file, or the finding that it is refused.
 
-    # What cannot be opened is the caller's mistake, what cannot be loaded the file's.
-    _lines(file)
+    Raises:
+        ClickException: the file cannot be read.
+        UnknownAccount: it has no such account.
+    """
+    from nats_transform.config import load_all
+
+    _open(file).close()
     try:
-        return load(file, account)
-    except NatsTransformError as error:
-        line = error.line if isinstance(error, InvalidConfig) else None
-        return Finding("refused", str(error).removeprefix(f"{file}: "), path=file, line=line)
+        return load_all(file, account)
+    except UnknownAccount:
+        raise
+    except InvalidConfig as error:
+        return Finding("refused", error.reason, path=error.path or file, line=error.line)
 
 
-def _lines(file: str) -> Iterable[str]:
+def _open(file: str) -> BinaryIO:
+    """What cannot be opened is the caller's mistake; what cannot be loaded is the file's."""
     try:
-        with open(file, "rb") as lines:
-            return [decode(text) for line in lines if (text := line.rstrip(b"\r\n"))]
+        # Opening a pipe would wait for its writer.
+        if not stat.S_ISREG(os.stat(file).st_mode):
+            raise click.ClickException(f"{file}: not a regular file")
+        return open(file, "rb")
     except OSError as error:
         raise click.ClickException(f"{file}: {error.strerror}") from error
+
+
+def _lines(file: str) -> Iterator[str]:
+    with _open(file) as lines:
+        for line in lines:
+            if text := line.rstrip(b"\r\n"):
+                yield decode(text)
 
 
 def _print(finding: Finding) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from jobs.nats_connection import NatsSettings
     from jobs.tables import Warehouse
 
 DEBUG = "nats_transform.debug"
@@ -98,3 +100,43 @@ def spark(master: str | None, remote: str | None) -> SparkSession:
     if master is not None and remote is not None:
         raise click.UsageError("give --master or --remote, not both")
     return spark_session(SparkSettings(master=master, remote=remote))
+
+
+def server_options(command: _Command) -> _Command:
+    """`--server` and what a connection takes; the command gets them as `connect`, for `server`."""
+
+    @functools.wraps(command)
+    def collecting(**values: Any) -> Any:
+        connect = {name: values.pop(name) for name in _CONNECTION}
+        return command(connect=connect, **values)
+
+    wrapped: Callable[..., Any] = collecting
+    for name, (flag, metavar, variable, help) in reversed(_CONNECTION.items()):
+        wrapped = click.option(
+            flag, name, metavar=metavar, envvar=variable, show_envvar=bool(variable), help=help
+        )(wrapped)
+    return cast(_Command, wrapped)
+
+
+# Field of NatsSettings: its option, named as the `nats` command names it.
+_CONNECTION: dict[str, tuple[str, str, str | None, str]] = {
+    "servers": ("--server", "URL", None, "A nats-server, or several with commas between."),
+    "creds": ("--creds", "FILE", "NATS_CREDS", "Credentials: a user JWT and its seed."),
+    "nkey": ("--nkey", "FILE", "NATS_NKEY", "File with an NKey seed."),
+    "user": ("--user", "NAME", "NATS_USER", "User name."),
+    "password": ("--password", "TEXT", "NATS_PASSWORD", "Better given in the environment."),
+    "token": ("--token", "TEXT", "NATS_TOKEN", "Better given in the environment."),
+    "tls_ca": ("--tlsca", "FILE", "NATS_CA", "Certificate authority (PEM)."),
+    "tls_cert": ("--tlscert", "FILE", "NATS_CERT", "Certificate of the client (PEM)."),
+    "tls_key": ("--tlskey", "FILE", "NATS_KEY", "Key of the client's certificate (PEM)."),
+    "domain": ("--js-domain", "NAME", None, "JetStream domain."),
+}
+
+
+def server(connect: dict[str, str | None]) -> NatsSettings | None:
+    """How to reach the server, or None without `--server`."""
+    from jobs.nats_connection import NatsSettings
+
+    if connect["servers"] is None:
+        return None
+    return NatsSettings.model_validate({k: v for k, v in connect.items() if v is not None})

@@ -164,7 +164,8 @@ async def connection(settings: NatsSettings) -> AsyncIterator[RawClient]:
         "servers": settings.urls,
         "name": "nats-transform",
         "connect_timeout": settings.connect_timeout,
-        "max_reconnect_attempts": 0,
+        # The client reads 0 as "for ever".
+        "max_reconnect_attempts": 1,
         "reconnect_time_wait": 0.25,
         "error_cb": remember,
         "user": settings.user,

@@ -8,9 +8,10 @@ the configuration shows, so a clean answer is no promise. The codes are in
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Mapping as MappingABC
+from dataclasses import dataclass, field, replace
 from itertools import combinations, repeat
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from nats_transform.check_transform import (
     can_land_in,
@@ -27,12 +28,43 @@ from nats_transform.stream import StreamConfig, StreamSource
 from nats_transform.subject import ANY_TAIL, SEPARATOR, collide, is_subset, matches
 from nats_transform.transform import Transform
 
-__all__ = ["RULES", "Finding", "Severity", "check"]
+if TYPE_CHECKING:
+    from nats_transform.config import Place
+
+__all__ = ["RULES", "Finding", "Origin", "Severity", "check"]
 
 Config: TypeAlias = AccountMappings | StreamConfig
 
+MAPPING = "mapping"
+"""The place of an account mapping; a stream's transforms name the stream."""
+
 # A reply as clients write its subject, a JetStream request and an acknowledgment.
 _SYSTEM_SUBJECTS = ("_INBOX.id.1", "$JS.API.INFO", "$JS.ACK.s.c.1.1.1.1.1")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a configuration came from.
+
+    Attributes:
+        path: its file.
+        account: whose mappings, where the file says so.
+        places: where each mapping stands, by source.
+    """
+
+    path: str = ""
+    account: str = ""
+    places: MappingABC[str, Place] = field(default_factory=dict)
+
+    def locate(self, finding: Finding) -> Finding:
+        """A finding of the configuration with its file, line and account."""
+        place = finding.place
+        if self.account and place == MAPPING:
+            place = f"{MAPPING} of account {self.account}"
+        where = self.places.get(finding.source)
+        if where is None:
+            return replace(finding, place=place, path=self.path)
+        return replace(finding, place=place, path=where.path, line=where.line)
 
 
 def check(
@@ -40,7 +72,7 @@ def check(
     *,
     clusters: Collection[str] = (),
     subjects: Iterable[str] = (),
-    paths: Sequence[str] = (),
+    origins: Sequence[Origin] = (),
 ) -> list[Finding]:
     """The findings about one configuration or several that stand together, worst first.
 
@@ -48,18 +80,21 @@ def check(
         config: mappings of accounts and streams; several are also held against each other.
         clusters: the names of all clusters, if known; a mapping's labels are compared to them.
         subjects: literal subjects seen in traffic, if any; they show how many keys a partition has.
-        paths: where each of several configurations came from.
+        origins: where each configuration came from, in the same order.
     """
     configs = [config] if isinstance(config, AccountMappings | StreamConfig) else list(config)
     streams = [one for one in configs if isinstance(one, StreamConfig)]
+    with_mappings = [one for one in configs if isinstance(one, AccountMappings) and one.mappings]
+    # A stream belongs to one account; of several nobody says which.
+    around = streams if len(with_mappings) == 1 else []
     seen = [subject.split(SEPARATOR) for subject in subjects]
     findings: list[Finding] = []
-    for one, path in zip(configs, paths or repeat(""), strict=False):
+    for one, origin in zip(configs, origins or repeat(Origin()), strict=False):
         if isinstance(one, AccountMappings):
-            found = _check_account(one, streams, clusters, seen)
+            found = _check_account(one, around, clusters, seen)
         else:
             found = _check_stream(one, streams, seen)
-        findings += [replace(finding, path=path) for finding in found]
+        findings += [origin.locate(finding) for finding in found]
     return sorted(findings, key=lambda finding: finding.severity.rank)
 
 
@@ -74,7 +109,7 @@ def _check_account(
         for transform in _transforms(mapping):
             faults = [*transform_faults(transform), *_few_keys(transform, seen)]
             for code, message in faults:
-                yield Finding(code, message, mapping.source, transform.destination, "mapping")
+                yield Finding(code, message, mapping.source, transform.destination, MAPPING)
         yield from _about(mapping, _weights(mapping))
         yield from _about(mapping, _clusters(mapping, clusters))
         yield from _destinations(mapping)
@@ -85,7 +120,7 @@ def _check_account(
 
 def _about(mapping: Mapping, faults: Iterable[tuple[str, str]]) -> Iterator[Finding]:
     for code, message in faults:
-        yield Finding(code, message, mapping.source, place="mapping")
+        yield Finding(code, message, mapping.source, place=MAPPING)
 
 
 def _transforms(mapping: Mapping) -> list[Transform]:
@@ -161,14 +196,12 @@ def _destinations(mapping: Mapping) -> Iterator[Finding]:
                 "empty-destination",
                 "nats-server crashes when this destination is chosen",
                 mapping.source,
-                place="mapping",
+                place=MAPPING,
             )
     if not _renaming(mapping) and all(d.subject for d in mapping.destinations):
         loses = any(share.destination is None for share in _all_shares(mapping))
         if not loses:
-            yield Finding(
-                "changes-nothing", "no subject is changed", mapping.source, place="mapping"
-            )
+            yield Finding("changes-nothing", "no subject is changed", mapping.source, place=MAPPING)
         return
     if not mapping.source.startswith(("$", "_")):
         for subject in _SYSTEM_SUBJECTS:
@@ -177,7 +210,7 @@ def _destinations(mapping: Mapping) -> Iterator[Finding]:
                     "system-subjects",
                     f"it also maps subjects like {subject}",
                     mapping.source,
-                    place="mapping",
+                    place=MAPPING,
                 )
                 break
     for transform in _renaming(mapping):
@@ -187,7 +220,7 @@ def _destinations(mapping: Mapping) -> Iterator[Finding]:
                 "the result is covered by the source again",
                 mapping.source,
                 transform.destination,
-                "mapping",
+                MAPPING,
             )
 
 
@@ -208,7 +241,7 @@ def _chained(mapping: Mapping, account: AccountMappings) -> Iterator[Finding]:
                     "applied to it",
                     mapping.source,
                     transform.destination,
-                    "mapping",
+                    MAPPING,
                 )
 
 
@@ -223,7 +256,7 @@ def _overlaps(account: AccountMappings) -> Iterator[Finding]:
                 f"the mapping of {printable(wide.source)} covers all of it; nats-server tries "
                 "either first, at random after each reading of the configuration",
                 narrow.source,
-                place="mapping",
+                place=MAPPING,
             )
         else:
             yield Finding(
@@ -231,7 +264,7 @@ def _overlaps(account: AccountMappings) -> Iterator[Finding]:
                 f"the mapping of {printable(wide.source)} covers some of it; nats-server tries "
                 "either first, at random after each reading of the configuration",
                 narrow.source,
-                place="mapping",
+                place=MAPPING,
             )
 
 
@@ -246,7 +279,7 @@ def _streams_around(mapping: Mapping, streams: Sequence[StreamConfig]) -> Iterat
                     f"stream {stream.name} captures the source, and no stream the result",
                     mapping.source,
                     transform.destination,
-                    "mapping",
+                    MAPPING,
                 )
             if not before and stream in takes:
                 yield Finding(
@@ -254,7 +287,7 @@ def _streams_around(mapping: Mapping, streams: Sequence[StreamConfig]) -> Iterat
                     f"stream {stream.name} captures the result, and not the source",
                     mapping.source,
                     transform.destination,
-                    "mapping",
+                    MAPPING,
                 )
 
 

@@ -12,6 +12,7 @@ NatsTransformError              anything the user can mend; its text is one line
 ├── InvalidMapping              weights or destinations that nats-server refuses (a ValueError)
 ├── InvalidStream               a stream configuration that nats-server refuses (a ValueError)
 └── InvalidConfig               a file that cannot be read as configuration (a ValueError)
+    └── UnknownAccount          it has no account of that name
 
 Children of InvalidTransform follow nats-server's family under `ErrInvalidMappingDestination`
 (`server/errors.go`).
@@ -106,6 +107,7 @@ class InvalidConfig(NatsTransformError, ValueError):
     """A file that cannot be read as configuration.
 
     Attributes:
+        reason: what is wrong, without the place.
         path: the file.
         line: 1-based line, or None where the format has no lines.
         column: 1-based column, or None.
@@ -114,11 +116,16 @@ class InvalidConfig(NatsTransformError, ValueError):
     def __init__(
         self, message: str, path: str = "", line: int | None = None, column: int | None = None
     ) -> None:
+        self.reason = message
         self.path = path
         self.line = line
         self.column = column
         place = ":".join(str(part) for part in (path, line, column) if part)
         super().__init__(f"{place}: {message}" if place else message)
+
+
+class UnknownAccount(InvalidConfig):
+    """A configuration that is fine and has no account of the name that is asked for."""
 
 
 def printable(subject: str) -> str:

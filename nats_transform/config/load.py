@@ -13,8 +13,8 @@ from nats_transform.config.accounts import (
     TOP_FIELDS,
     account_mappings,
     entries_of,
-    places_of,
     mapping_places,
+    places_of,
     unknown_account,
 )
 from nats_transform.config.documents import is_mappings, mappings_of, stream_of, stream_section
@@ -52,14 +52,10 @@ def load(
         issuer: public key that must have signed a JWT.
 
     Raises:
-        InvalidConfig: the file cannot be read or is refused, with its line and column; or the
-            account is not in it.
+        InvalidConfig: the file cannot be read or is refused, with its line and column.
+        UnknownAccount: the account is not in it.
     """
-    found = load_all(path, issuer=issuer)
-    for one in found:
-        if not one.accounts or account in (*one.accounts, one.default):
-            return one.config
-    raise unknown_account(account, [name for one in found for name in one.accounts], str(path))
+    return load_all(path, account, issuer=issuer)[0].config
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,28 +64,38 @@ class Located:
 
     Attributes:
         config: the mappings of one account, or a stream.
-        accounts: the names of the account; none where the file names none.
-        default: another name that stands for it, or None.
+        accounts: names of the account; none where the file names none.
         places: where each mapping stands, by source; of a JWT nothing is known.
     """
 
     config: AccountMappings | StreamConfig
     accounts: tuple[str, ...] = ()
-    default: str | None = None
     places: MappingABC[str, Place] = field(default_factory=dict)
 
 
-def load_all(path: str | os.PathLike[str], *, issuer: str | None = None) -> list[Located]:
+def load_all(
+    path: str | os.PathLike[str], account: str | None = None, *, issuer: str | None = None
+) -> list[Located]:
     """Everything in a file: the mappings of each account, `$G` first, or one stream.
 
     Args:
         path: the file; see `load`.
+        account: only this account, if the file names any.
         issuer: public key that must have signed a JWT.
 
     Raises:
         InvalidConfig: the file cannot be read or is refused, with its line and column.
+        UnknownAccount: the account is not in it.
     """
     name = os.fspath(path)
+    everything = _everything(name, issuer)
+    found = [one for one in everything if account in (None, *one.accounts) or not one.accounts]
+    if account is not None and not found:
+        raise unknown_account(account, [n for one in everything for n in one.accounts], name)
+    return found
+
+
+def _everything(name: str, issuer: str | None) -> list[Located]:
     source = Source()
     text = source.text(name)
     if not text.strip():
@@ -123,8 +129,8 @@ def accounts(path: str | os.PathLike[str]) -> tuple[str, ...]:
 
 
 def _of_claims(claims: AccountClaims) -> Located:
-    names = tuple(name for name in (claims.name, claims.subject) if name)
-    return Located(claims.mappings, names, default=GLOBAL_ACCOUNT)
+    names = (name for name in (claims.name, claims.subject) if name)
+    return Located(claims.mappings, (*names, GLOBAL_ACCOUNT))
 
 
 def _tree(source: Source, text: str, path: str) -> Node:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from nats_transform.check import Config, check
+from nats_transform.check import Config, Origin, check
+from nats_transform.config import Place
 from nats_transform.findings import RULES, Finding, Severity
 from nats_transform.mapping import AccountMappings, Destination, Mapping
 from nats_transform.stream import StreamConfig, bucket_source, parse_stream
@@ -478,13 +479,22 @@ def test_the_examples_of_adr_36() -> None:
 def test_the_worst_comes_first_and_each_names_its_file() -> None:
     found = check(
         [maps({"foo": [("foo", 50)], "bar": ""}), ingress("o", "x", "y")],
-        paths=["server.conf", "S.json"],
+        origins=[
+            Origin("server.conf", "SHOP", {"bar": Place("included.conf", 7)}),
+            Origin("S.json"),
+        ],
     )
-    assert [(f.code, f.severity, f.path) for f in found] == [
-        ("empty-destination", Severity.ERROR, "server.conf"),
-        ("unreachable", Severity.WARNING, "S.json"),
-        ("loss", Severity.INFO, "server.conf"),
+    assert [(f.code, f.severity, f.path, f.line, f.place) for f in found] == [
+        ("empty-destination", Severity.ERROR, "included.conf", 7, "mapping of account SHOP"),
+        ("unreachable", Severity.WARNING, "S.json", None, "stream S, subject_transform"),
+        ("loss", Severity.INFO, "server.conf", None, "mapping of account SHOP"),
     ]
+
+
+def test_streams_are_not_held_against_the_mappings_of_several_accounts() -> None:
+    leaving = [maps({"a.*": "b.$1"}), stream("A", "a.*")]
+    assert codes([*leaving, maps({})]) == {"escapes-stream"}
+    assert codes([*leaving, maps({"x": "y"})]) == set()
 
 
 def test_a_finding_says_where_and_what_to_do() -> None:

@@ -1,0 +1,200 @@
+"""`nats-transform check`: findings, refusals, files that cannot be read, exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from cli.main import main
+
+CANARY = """mappings {
+  shop: [ { destination: shop.v1, weight: 90% }, { destination: shop.v2, weight: 8% } ]
+  "orders.*": "orders.$1.new"
+}
+"""
+STREAM = {"name": "ORDERS", "subjects": ["orders.*"]}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*args: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(main, ["check", *args])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def document(*args: str) -> tuple[int, Any]:
+    code, out, err = run(*args, "--json")
+    assert err == ""
+    assert out.count("\n") == 1
+    return code, json.loads(out)
+
+
+def test_findings_have_file_line_severity_code_and_cure(folder: Path) -> None:
+    (folder / "a.conf").write_text(CANARY)
+    assert run("a.conf") == (
+        0,
+        "a.conf:2: warning remainder-kept: mapping 'shop': 2 % of the messages in all clusters "
+        "keep the subject they are published on\n"
+        "    bring the weights to 100; to lose the rest, list the source itself with weight 0\n"
+        "1 file checked: 1 warning\n",
+        "",
+    )
+
+
+def test_nothing_found(folder: Path) -> None:
+    (folder / "a.conf").write_text("mappings { foo: bar }")
+    assert run("a.conf") == (0, "1 file checked, nothing found\n", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "levels"),
+    [
+        ("mappings { foo: '' }", {"error": 1, "warning": 1, "info": 1, "never": 0}),
+        (CANARY, {"error": 0, "warning": 1, "info": 1, "never": 0}),
+        ("mappings { foo.>: foo.v2.> }", {"error": 0, "warning": 0, "info": 1, "never": 0}),
+        ("mappings { foo: bar }", {"error": 0, "warning": 0, "info": 0, "never": 0}),
+    ],
+    ids=["error", "warning", "info", "fine"],
+)
+def test_fail_on_decides_the_exit_code(folder: Path, text: str, levels: dict[str, int]) -> None:
+    (folder / "a.conf").write_text(text)
+    assert {level: run("a.conf", "--fail-on", level)[0] for level in levels} == levels
+    assert run("a.conf")[0] == levels["error"]
+
+
+def test_json_is_one_document(folder: Path) -> None:
+    (folder / "a.conf").write_text(CANARY)
+    code, found = document("a.conf")
+    assert code == 0
+    assert found == {
+        "files": ["a.conf"],
+        "fine": True,
+        "summary": {"error": 0, "warning": 1, "info": 0},
+        "findings": [
+            {
+                "code": "remainder-kept",
+                "severity": "warning",
+                "message": "2 % of the messages in all clusters keep the subject they are "
+                "published on",
+                "cure": "bring the weights to 100; to lose the rest, list the source itself "
+                "with weight 0",
+                "source": "shop",
+                "destination": "",
+                "place": "mapping",
+                "path": "a.conf",
+                "line": 2,
+            }
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "line", "reason"),
+    [
+        ("a.conf", "mappings {\n foo: 'b.*' }", 2, "a destination names wildcards as"),
+        ("a.conf", "mappings { foo: [{dest: a, weight: 101}] }", 1, "the weight is 101"),
+        ("a.conf", "mappings {\n foo: {{wildcard(1)}} }", 2, ""),
+        ("a.json", json.dumps(STREAM | {"mirror": {"name": "X"}}), 1, "can not contain subjects"),
+        ("a.yaml", "foo:\n- subject: a\n  weight: 200\n", 3, "the weight is 200"),
+        ("a.conf", "", None, "the file is empty"),
+    ],
+    ids=["transform", "weight", "syntax", "stream", "yaml", "empty"],
+)
+def test_what_the_server_refuses_is_a_finding(
+    folder: Path, name: str, text: str, line: int | None, reason: str
+) -> None:
+    (folder / name).write_text(text)
+    code, found = document(name, "--fail-on", "error")
+    assert code == 1
+    assert found["summary"] == {"error": 1, "warning": 0, "info": 0}
+    (refused,) = found["findings"]
+    assert (refused["code"], refused["severity"], refused["path"]) == ("refused", "error", name)
+    assert refused["line"] == line
+    assert reason in refused["message"]
+    assert name not in refused["message"]
+
+
+def test_an_error_in_an_included_file_names_that_file(folder: Path) -> None:
+    (folder / "a.conf").write_text("include 'b.conf'")
+    (folder / "b.conf").write_text("\nmappings { foo: 'b.*' }")
+    _, found = document("a.conf")
+    assert [(f["code"], f["path"], f["line"]) for f in found["findings"]] == [
+        ("refused", "b.conf", 2)
+    ]
+
+
+def test_bytes_that_are_no_configuration(folder: Path) -> None:
+    (folder / "a.conf").write_bytes(bytes(range(256)))
+    code, out, err = run("a.conf")
+    assert (code, err) == (1, "")
+    assert all(line.isprintable() for line in out.split("\n"))
+
+
+@pytest.mark.parametrize(
+    ("file", "told"),
+    [
+        ("none.conf", "nats-transform: none.conf: No such file or directory\n"),
+        (".", "nats-transform: .: not a regular file\n"),
+        ("/dev/zero", "nats-transform: /dev/zero: not a regular file\n"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_exit_2(folder: Path, file: str, told: str) -> None:
+    assert run(file) == (2, "", told)
+    (folder / "a.conf").write_text("mappings { foo: bar }")
+    assert run("a.conf", "--subjects", file) == (2, "", told)
+
+
+def test_accounts(folder: Path) -> None:
+    (folder / "a.conf").write_text(
+        "mappings { foo: bar }\naccounts { A { mappings { foo: foo } }\n B {} }"
+    )
+    _, everything = document("a.conf")
+    assert [(f["code"], f["place"], f["line"]) for f in everything["findings"]] == [
+        ("changes-nothing", "mapping of account A", 2)
+    ]
+    assert document("a.conf", "--account", "$G")[1]["findings"] == []
+    assert document("a.conf", "--account", "B")[1]["findings"] == []
+    assert len(document("a.conf", "--account", "A")[1]["findings"]) == 1
+    assert run("a.conf", "--account", "C") == (
+        2,
+        "",
+        "nats-transform: a.conf: there is no account 'C'; there are '$G', 'A', 'B'\n",
+    )
+
+
+def test_several_files_are_held_against_each_other(folder: Path) -> None:
+    (folder / "a.conf").write_text("mappings { 'orders.*': 'orders.$1.new' }")
+    (folder / "s.json").write_text(json.dumps({"config": STREAM}))
+    (folder / "bad.json").write_text(json.dumps(STREAM | {"name": "a.b"}))
+    assert document("a.conf")[1]["findings"] == []
+    code, found = document("a.conf", "s.json", "bad.json")
+    assert code == 1
+    assert [(f["code"], f["path"]) for f in found["findings"]] == [
+        ("refused", "bad.json"),
+        ("escapes-stream", "a.conf"),
+    ]
+
+
+def test_clusters_and_subjects_of_the_caller(folder: Path) -> None:
+    (folder / "a.conf").write_text(
+        "mappings { foo: [{dest: a, weight: 100, cluster: eest}, {dest: b, weight: 100}]\n"
+        " 'o.*': 'p.{{partition(4,1)}}.$1' }"
+    )
+    (folder / "subjects").write_bytes(b"o.a\r\no.b\n\no.\xff\nfoo\n")
+    assert document("a.conf")[1]["findings"] == []
+    _, found = document(
+        "a.conf", "--cluster", "east", "--cluster", "west", "--subjects", "subjects"
+    )
+    assert [(f["code"], f["line"]) for f in found["findings"]] == [
+        ("unknown-cluster", 1),
+        ("few-keys", 2),
+    ]
+    assert found["findings"][1]["message"].startswith("3 distinct keys for 4 partitions")
