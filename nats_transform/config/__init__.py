@@ -4,7 +4,7 @@ Nothing but these readers opens a file in this package.
 """
 
 from nats_transform.config.jwt import AccountClaims, decode_account
-from nats_transform.config.load import Located, accounts, load, load_all
+from nats_transform.config.load import Located, accounts, load, load_all, load_mappings
 from nats_transform.config.server_conf import parse_server_config
 from nats_transform.config.tree import Entry, Node, Place, plain
 from nats_transform.config.version import canonical, from_canonical, mapping_version
@@ -20,6 +20,7 @@ __all__ = [
     "decode_account",
     "from_canonical",
     "load",
+    "load_mappings",
     "load_all",
     "mapping_version",
     "parse_server_config",

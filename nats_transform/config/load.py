@@ -58,6 +58,20 @@ def load(
     return load_all(path, account, issuer=issuer)[0].config
 
 
+def load_mappings(
+    path: str | os.PathLike[str], account: str = GLOBAL_ACCOUNT, *, issuer: str | None = None
+) -> AccountMappings:
+    """`load` where only mappings will do.
+
+    Raises:
+        InvalidConfig: as `load`, or the file is a stream configuration.
+    """
+    config = load(path, account, issuer=issuer)
+    if not isinstance(config, AccountMappings):
+        raise InvalidConfig("a stream configuration; account mappings are needed", str(path))
+    return config
+
+
 @dataclass(frozen=True, slots=True)
 class Located:
     """A configuration and where it stands.
