@@ -13,14 +13,13 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
-from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any
 from typing import Literal as OneOf
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pyiceberg.table import Table
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -212,9 +211,14 @@ def audit(spark: SparkSession, settings: AuditSettings) -> AuditResult:
         WarehouseError: tables that cannot be read or written.
         AuditError: messages that cannot be audited.
     """
-    from nats_transform.config import load, mapping_version
+    from nats_transform.config import load_mappings, mapping_version
 
-    mappings = load(settings.mapping, settings.account)
+    mappings = load_mappings(settings.mapping, settings.account)
+    if not isinstance(mappings, AccountMappings):
+        raise AuditError(
+            f"{settings.mapping} is a stream's configuration, which has no weights: "
+            "give a file with the mappings of an account"
+        )
     return run(spark, settings, mappings, mapping_version(mappings, settings.seed))
 
 
@@ -421,11 +425,12 @@ def _partitions(rows: DataFrame, audited: Sequence[Mapping]) -> Iterator[Partiti
     number = F.lit(None).cast("string")
     for condition, (_, _, place, _) in zip(is_end, places, strict=True):
         number = F.when(condition, F.try_element_at(tokens, F.lit(place))).otherwise(number)
-    chosen = rows.where((F.col("fate") == Fate.MAPPED.value) & reduce(Column.__or__, is_end))
-    groups = chosen.groupBy("mapping_source", "mapping_destination", number.alias("number"))
+    # Without a filter: of a replay Spark would push it down, and with it a copy of the replay.
+    groups = rows.groupBy("mapping_source", "mapping_destination", number.alias("number"))
     found = {
         (row["mapping_source"], row["mapping_destination"], int(row["number"])): row["count"]
         for row in groups.count().collect()
+        if row["number"] is not None
     }
     for source, destination, _, count in places:
         counts = tuple(found.get((source, destination, n), 0) for n in range(count))

@@ -204,9 +204,9 @@ def _panels(rule: RuleAudit, result: AuditResult) -> Iterator[Panel]:
     totals = [sum(bins[place]) for place in places]
     middles = [min(1.0, (place + 0.5) * step / span) for place in places]
     for n, end in enumerate(rule.destinations):
-        counts = [bins[place][n] for place in places]
-        lows, highs = statistics.intervals(counts, totals, result.confidence)
-        shares = [100 * c / t for c, t in zip(counts, totals, strict=True)]
+        column = [bins[place][n] for place in places]
+        lows, highs = statistics.intervals(column, totals, result.confidence)
+        shares = [100 * c / t for c, t in zip(column, totals, strict=True)]
         bottom = min([end.expected - result.tolerance, *shares])
         top = max([end.expected + result.tolerance, *shares])
         margin = (top - bottom) * 0.2
