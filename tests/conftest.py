@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Iterator
 
@@ -12,6 +13,9 @@ from pyspark.sql import SparkSession
 from jobs.nats_process import NatsServer
 from jobs.nats_process import nats_server as run_nats_server
 from jobs.session import SparkSettings, spark_session
+
+# No test reports to the makers of Dagster and Great Expectations, nor does what it starts.
+os.environ |= {"DAGSTER_DISABLE_TELEMETRY": "1", "GX_ANALYTICS_ENABLED": "false"}
 
 # A busy machine is not a failure; pytest's timeout catches what hangs.
 hypothesis.settings.register_profile("nats-transform", deadline=None)
