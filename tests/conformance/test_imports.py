@@ -24,7 +24,14 @@ from nats_transform import (
     Transform,
 )
 from nats_transform.functions import Random
-from nats_transform.subject import decode, is_valid_filter, literal_fault
+from nats_transform.subject import (
+    ANY_TAIL,
+    ANY_TOKEN,
+    decode,
+    encode,
+    is_valid_filter,
+    literal_fault,
+)
 from nats_transform.transform import number_wildcards
 from tests import cases
 from tests.conformance.client import Client
@@ -263,6 +270,12 @@ def _leaf(generator: Generator) -> tuple[LeafNode, AccountMappings]:
     while True:
         hub, leaf = _plain(generator), _plain(generator)
         imported = generated(generator, ImportKind.STREAM)
+        if imported.transform is None and not imported.keeps_subject:
+            continue  # The `to` of a literal is not checked and may be no legal subject.
+        if "$" in imported.subject:
+            # Turned around, the server reads such a literal token as a wildcard, so a subscription
+            # by the leaf's mapping takes in more than the import.
+            continue
         try:
             # What the exporter publishes under r. lands where the import takes it.
             exporter = _mapped(f"r.{imported.subject}", number_wildcards(imported.subject))
@@ -298,12 +311,10 @@ def test_generated_leaf_nodes(seed: int) -> None:
                 on_leaf.flush()
                 wait_for_leaf(on_hub, on_leaf)
                 for subject in here:
-                    on_hub.publish(subject, f"here {subject}".encode("utf-8", "surrogateescape"))
+                    on_hub.publish(subject, encode(f"here {subject}"))
                 on_hub.flush()
                 for subject in far:
-                    on_exporter.publish(
-                        subject, f"far {subject}".encode("utf-8", "surrogateescape")
-                    )
+                    on_exporter.publish(subject, encode(f"far {subject}"))
                 on_exporter.flush()
                 got = until_end(on_hub, on_leaf)
             expected = Counter(
@@ -323,7 +334,8 @@ def test_generated_leaf_nodes(seed: int) -> None:
 
 
 def legal(subject: str) -> bool:
-    return literal_fault(subject) is None
+    """Whether a subject stays a literal one however it is cut: we do not follow others further."""
+    return literal_fault(subject) is None and not set(subject) & {ANY_TOKEN, ANY_TAIL}
 
 
 def wait_for_leaf(on_hub: Client, on_leaf: Client) -> None:
