@@ -16,7 +16,7 @@ from cli.options import (
     warehouse,
     warehouse_options,
 )
-from cli.output import print_counts, print_json, progress, stdout_kept_clean
+from cli.output import print_counts, print_json, progress, quiet_work
 
 _COLUMNS = ("subject", "seq", "time", "cluster", "headers", "data")
 
@@ -77,7 +77,7 @@ def command(
     """
     columns = {name: given.pop(f"{name}_column") for name in _COLUMNS}
     columns["data_encoding"] = data_encoding
-    with stdout_kept_clean():
+    with quiet_work():
         from jobs.ingest import IngestSettings, ingest
 
         settings = IngestSettings.model_validate(

@@ -36,6 +36,7 @@ COMMANDS = {
     "check": "check",
     "ingest": "ingest",
     "transform": "transform",
+    "demo": "demo",
 }
 
 
@@ -54,7 +55,8 @@ class CommandLine(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             result = super().invoke(ctx)
-            sys.stdout.flush()
+            if sys.stdout is not None:  # closed by the caller
+                sys.stdout.flush()
             return result
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise

@@ -41,6 +41,11 @@ def debug_option(command: _Command) -> _Command:
     )(command)
 
 
+def is_debug() -> bool:
+    """Whether `--debug` was given."""
+    return bool(click.get_current_context().meta.get(DEBUG))
+
+
 def json_option(help: str) -> Callable[[_Command], _Command]:
     """`--json`, with what it prints."""
     return click.option("--json", "as_json", is_flag=True, help=help)

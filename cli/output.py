@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from cli.options import is_debug
 from nats_transform.subject import encode
 
 _STDOUT, _STDERR = 1, 2
@@ -48,18 +49,28 @@ def progress(line: str) -> None:
 
 
 @contextlib.contextmanager
-def stdout_kept_clean() -> Iterator[None]:
-    """While it lasts, what libraries and their processes print on stdout goes to stderr."""
-    sys.stdout.flush()
-    try:
-        saved = os.dup(_STDOUT)
-    except OSError:  # closed by the caller
-        yield
-        return
-    os.dup2(_STDERR, _STDOUT)
-    try:
+def quiet_work() -> Iterator[None]:
+    """While it lasts, stdout is kept for the result, and the processes it starts are silent.
+
+    What libraries print on stdout goes to stderr. A JVM has nothing to say there that is not also
+    in our errors, but says it at length; `--debug` lets it.
+    """
+    # None of it if a caller closed a stream, or put something else in its place.
+    is_replaced = sys.stdout is not sys.__stdout__
+    if is_replaced or sys.stdout is None or sys.stderr is None:
         with contextlib.redirect_stdout(sys.stderr):
             yield
-    finally:
-        os.dup2(saved, _STDOUT)
-        os.close(saved)
+        return
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with contextlib.ExitStack() as undo:
+        ours = undo.enter_context(open(os.dup(_STDERR), "w", buffering=1, errors="replace"))
+        nobody = undo.enter_context(open(os.devnull, "w"))
+        theirs = ours if is_debug() else nobody
+        for stream in (_STDOUT, _STDERR):
+            undo.callback(os.close, saved := os.dup(stream))
+            undo.callback(os.dup2, saved, stream)
+            os.dup2(theirs.fileno(), stream)
+        undo.enter_context(contextlib.redirect_stdout(ours))
+        undo.enter_context(contextlib.redirect_stderr(ours))
+        yield

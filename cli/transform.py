@@ -15,7 +15,7 @@ from cli.options import (
     warehouse,
     warehouse_options,
 )
-from cli.output import print_counts, print_json, stdout_kept_clean
+from cli.output import print_counts, print_json, quiet_work
 
 
 @click.command(
@@ -74,7 +74,7 @@ def command(
       nats-transform transform --stream ORDERS --mapping server.conf --day 2026-11-01..2026-11-30
     """
     _check_mapping(mapping, account)
-    with stdout_kept_clean():
+    with quiet_work():
         from jobs.transform import TransformSettings, day_range, transform
 
         try:
