@@ -1,0 +1,115 @@
+"""The sequence of scopes: a trace shows where a real nats-server puts each message."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from jobs.nats_process import nats_server
+from nats_transform import AccountMappings, Destination, Mapping, bucket_source, parse_stream
+from nats_transform.trace import StreamStep, trace
+from tests.conformance.client import Client
+from tests.conformance.test_streams import create, stored, subject_of, wait_until_settled
+
+pytestmark = pytest.mark.server
+
+MAPPINGS = AccountMappings(
+    [
+        Mapping("shop.*.*", [Destination("v1.$1.{{left(2,3)}}")]),
+        # Would catch the result of the first, the republished and the sourced: none is mapped.
+        Mapping("v1.>", [Destination("never.>")]),
+        Mapping("live.>", [Destination("never.>")]),
+        Mapping("copied.>", [Destination("never.>")]),
+        Mapping("cut.*", [Destination("v2.{{split(1,-)}}")]),
+    ]
+)
+CONFIG = """
+accounts { A {
+  users: [{user: A, password: secret}], jetstream: enabled
+  mappings {
+    "shop.*.*": "v1.$1.{{left(2,3)}}"
+    "v1.>": "never.>", "live.>": "never.>", "copied.>": "never.>"
+    "cut.*": "v2.{{split(1,-)}}"
+  }
+} }
+"""
+STREAMS: list[dict[str, Any]] = [
+    {
+        "name": "V1",
+        "subjects": ["v1.*.*"],
+        "subject_transform": {"src": "v1.*.*", "dest": "v1.$2.$1.{{partition(5,1,2)}}"},
+        "republish": {"src": "v1.*.*.*", "dest": "live.$1.$3", "headers_only": True},
+    },
+    {
+        "name": "LIVE",
+        "subjects": ["live.>"],
+        "subject_transform": {"src": "live.>", "dest": "kept.>"},
+        "republish": {"src": "kept.*.*", "dest": "late.$2.$1"},
+    },
+    {"name": "LATE", "subjects": ["late.>"]},
+    {"name": "NEVER", "subjects": ["never.>"]},
+    {"name": "V2", "subjects": ["v2.>"]},
+    {
+        "name": "COPY",
+        "mirror": {"name": "V1", "subject_transforms": [{"src": "v1.>", "dest": "copied.>"}]},
+        "subject_transform": {"src": "copied.*.*.*", "dest": "copied.$1"},
+        "republish": {"src": "copied.*", "dest": "v2.from.$1"},
+    },
+    {
+        "name": "ALL",
+        "sources": [
+            {"name": "COPY"},
+            {"name": "V1", "filter_subject": "v1.*.eu.*"},
+            {"name": "V1", "subject_transforms": [{"src": "v1.*.us.*", "dest": "us.$1"}]},
+            {"name": "V2", "subject_transforms": [{"src": "v2.>", "dest": ""}]},
+        ],
+        "subject_transform": {"src": "us.*", "dest": "shop.us.$1"},
+    },
+    {"name": "KV_A", "subjects": ["$KV.A.>"]},
+    {
+        "name": "KV_B",
+        "subjects": ["$KV.B.>"],
+        "sources": [bucket_source("A", into="B").model_dump(by_alias=True, exclude_unset=True)],
+    },
+]
+SUBJECTS = [
+    *(f"shop.{place}.{name}" for place in ("eu", "us", "é") for name in ("a", "order", "日本")),
+    "v1.direct.x",
+    "v2.direct",
+    "live.x.y",
+    "cut.a-b",
+    "cut.--",
+    "late.x",
+    "$KV.A.k",
+    "$KV.B.k.l",
+    "nowhere",
+]
+
+
+def _stored(steps: Iterable[StreamStep], found: dict[str, list[str]]) -> None:
+    for step in steps:
+        if step.stored is not None:
+            found[step.stream].append(step.stored)
+        _stored(step.taken_by, found)
+        if step.republished is not None:
+            _stored(step.republished.captured, found)
+
+
+def test_each_scope_transforms_once() -> None:
+    configs = [parse_stream(config) for config in STREAMS]
+    expected: dict[str, list[str]] = defaultdict(list)
+    for subject in SUBJECTS:
+        (path,) = trace(subject, MAPPINGS, configs).paths
+        _stored(path.streams, expected)
+    with nats_server(CONFIG) as server, Client(server.url, "A") as client:
+        create(client, STREAMS)
+        for subject in SUBJECTS:
+            client.publish(subject, subject.encode())
+        wait_until_settled(client, sum(map(len, expected.values())))
+        found = stored(client, [config.name for config in configs])
+    theirs = {name: sorted(map(subject_of, messages)) for name, messages in found.items()}
+    assert theirs == {name: sorted(subjects) for name, subjects in expected.items()}
+    assert set(theirs) == {config.name for config in configs}
