@@ -30,7 +30,8 @@ from nats_transform.mapping import AccountMappings
 if TYPE_CHECKING:
     from nats_transform.stream import StreamConfig
 
-_SUFFIXES = (".json", ".yaml", ".yml")
+_YAML = (".yaml", ".yml")
+_NAMED = (".json", *_YAML)
 _CREDENTIALS = re.compile(
     r"-----BEGIN (?:NATS USER JWT|USER NKEY SEED)|\s*S[UAOCNX][A-Z2-7]{56}\s*$"
 )
@@ -123,7 +124,7 @@ def _everything(name: str, issuer: str | None) -> list[Located]:
         return [Located(stream_of(stream))]
     if _is_claims(tree):
         return [_of_claims(account_claims(entries_of(tree), name))]
-    if _is_document(tree):
+    if _is_document(tree) or (name.endswith(_NAMED) and not _is_server_config(tree)):
         return [Located(mappings_of(tree), places=places_of(entries_of(tree)))]
     places = mapping_places(tree)
     return [
@@ -150,38 +151,39 @@ def _of_claims(claims: AccountClaims) -> Located:
 def _tree(source: Source, text: str, path: str) -> Node:
     """The tree of a text in the first syntax that fits: JSON, a server configuration, YAML.
 
-    JSON is tried first, as it may hold anything; a server configuration in JSON is read again with
-    the server's own rules for strings. Where nothing fits the name of the file chooses the error.
+    A file named for JSON or YAML is read as such first; if it is broken only a text with fields
+    that nats-server knows is a server configuration, as nearly any text is one without. What is
+    one goes by the server's rules for strings, also in JSON.
     """
     suffix = os.path.splitext(path)[1]
-    errors: dict[str, InvalidConfig] = {}
-    if text.lstrip()[:1] in ("{", "[") or suffix == ".json":
+    named_error: InvalidConfig | None = None
+    is_json = suffix == ".json" or (suffix not in _YAML and text.lstrip()[:1] in ("{", "["))
+    if is_json or suffix in _YAML:
         try:
-            tree = parse_json(text, path)
+            tree = parse_json(text, path) if is_json else parse_yaml(text, path)
         except InvalidConfig as error:
-            errors[".json"] = error
+            named_error = error if suffix in _NAMED else None
         else:
             if not _is_server_config(tree):
                 return tree
-    server_tree: Node | None = None
     try:
-        server_tree = parse_server_text(source, path, text)
+        tree = parse_server_text(source, path, text)
     except InvalidConfig as error:
-        errors[""] = error
-    else:
-        # Nearly any text is a server configuration with fields that no server knows.
-        if suffix not in _SUFFIXES or _is_server_config(server_tree) or _is_document(server_tree):
-            return server_tree
+        if suffix not in _NAMED and (document := _yaml_document(text, path)):
+            return document
+        raise named_error or error from None
+    if named_error is not None and not _is_server_config(tree):
+        raise named_error
+    return tree
+
+
+def _yaml_document(text: str, path: str) -> Node | None:
+    """The mappings in a YAML text, if it holds some."""
     try:
         tree = parse_yaml(text, path)
-    except InvalidConfig as error:
-        errors[".yaml"] = errors[".yml"] = error
-    else:
-        if _is_document(tree) or suffix in (".yaml", ".yml"):
-            return tree
-    if server_tree is not None and suffix not in errors:
-        return server_tree
-    raise errors.get(suffix) or errors[""]
+    except InvalidConfig:
+        return None
+    return tree if _is_document(tree) else None
 
 
 def _is_claims(tree: Node) -> bool:

@@ -170,6 +170,8 @@ def _complaint(text: str, position: int, expected: list[str]) -> tuple[int, str]
             message = "this is no number, date or address; quote it if it is text"
         elif found == "}":
             message = "the key before this } has no value"
+            if "{{" in text[text.rfind("\n", 0, position) + 1 : position]:
+                message += '; put quotes around "{{"'
     return (position, message) if message else None
 
 

@@ -18,7 +18,7 @@ MAX_VALUES = 2_000_000
 _LONGEST_QUOTE = 60
 _SECRET_KEY = re.compile(r"pass|token|secret|seed|jwt|cred|key", re.IGNORECASE)
 # Seeds and private keys (nkeys), JWTs, bcrypt hashes, and anything with a userinfo in it.
-_SECRET_TEXT = re.compile(r"[SP][A-Z2-7]{40}|eyJ[\w-]{8}|\$2[abxy]\$|//[^/\s]*@")
+_SECRET_TEXT = re.compile(r"(?<![A-Z2-7])[SP][A-Z2-7]{40}|eyJ[\w-]{8}|\$2[abxy]\$|//[^/\s]*@")
 
 
 @dataclass(frozen=True, slots=True)

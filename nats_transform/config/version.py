@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from nats_transform.errors import InvalidConfig, NatsTransformError
 from nats_transform.mapping import AccountMappings, Destination, Mapping
-from nats_transform.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR
+from nats_transform.subject import ANY_TOKEN, Filter
 
 if TYPE_CHECKING:
     from nats_transform.stream import StreamConfig
@@ -107,7 +107,7 @@ def _ordered(mappings: Sequence[Mapping]) -> list[Mapping]:
         m.filter.is_literal and any("{{" in d.subject for d in m.destinations) for m in mappings
     ):
         return list(mappings)
-    levels = _levels([mapping.source for mapping in mappings])
+    levels = _levels([mapping.filter for mapping in mappings])
     ranked = sorted(zip(levels, mappings, strict=True), key=lambda pair: (pair[0], pair[1].source))
     return [mapping for _, mapping in ranked]
 
@@ -128,50 +128,49 @@ class _Branch:
     children: dict[str, _Branch] = field(default_factory=dict)
 
 
-def _levels(sources: Sequence[str]) -> list[int]:
-    """For each source one more than the highest level of the earlier ones it collides with.
+def _levels(filters: Sequence[Filter]) -> list[int]:
+    """For each source one more than the highest level of the earlier ones it has subjects with.
 
-    Sources that collide never have the same level, so sorting by it keeps their order.
+    Two sources that a subject can match never have the same level, so sorting by it keeps their
+    order.
     """
     root = _Branch()
     levels = []
-    for source in sources:
-        # As in `collide`, the first byte makes a wildcard.
-        *tokens, last = [ANY_TOKEN if t[0] in "*>" else t for t in source.split(SEPARATOR)]
-        is_tail = source.endswith(ANY_TAIL) and source.split(SEPARATOR)[-1] == ANY_TAIL
-        level = 1 + _highest(root, tokens if is_tail else [*tokens, last], is_tail)
+    for source in filters:
+        fixed = source.tokens[:-1] if source.is_open else source.tokens
+        # Any token that starts with a `*` matches all, as in `Filter.covers`.
+        tokens = [ANY_TOKEN if token.startswith(ANY_TOKEN) else token for token in fixed]
+        level = 1 + _highest(root, tokens, source.is_open)
         levels.append(level)
         branch = root
         branch.highest = max(branch.highest, level)
-        for token in tokens if is_tail else [*tokens, last]:
+        for token in tokens:
             branch = branch.children.setdefault(token, _Branch())
             branch.highest = max(branch.highest, level)
-        if is_tail:
+        if source.is_open:
             branch.tail = max(branch.tail, level)
         else:
             branch.here = max(branch.here, level)
     return levels
 
 
-def _highest(root: _Branch, tokens: list[str], is_tail: bool) -> int:
-    """The highest level of the sources in the tree that collide with one of these tokens."""
+def _highest(root: _Branch, tokens: Sequence[str], is_open: bool) -> int:
+    """The highest level of the sources in the tree that can match a subject with this one."""
     found = 0
-    branches = [root]
-    for token in tokens:
-        found = max([found, *[branch.tail for branch in branches]])
-        if token == ANY_TOKEN:
-            branches = [child for branch in branches for child in branch.children.values()]
-        else:
-            branches = [
-                branch.children[name]
-                for branch in branches
-                for name in (token, ANY_TOKEN)
-                if name in branch.children
-            ]
-    for branch in branches:
-        if is_tail:
-            below = [child.highest for child in branch.children.values()]
-            found = max([found, branch.tail, *below])
+    todo = [(root, 0)]
+    while todo:
+        branch, position = todo.pop()
+        if branch.highest <= found:
+            continue
+        if position < len(tokens):
+            found = max(found, branch.tail)
+            token = tokens[position]
+            names = branch.children if token == ANY_TOKEN else {token, ANY_TOKEN}
+            below = [branch.children[name] for name in names if name in branch.children]
+            todo += [(child, position + 1) for child in below]
+        elif is_open:
+            levels = [child.highest for child in branch.children.values()]
+            found = max([found, branch.tail, *levels])
         else:
             found = max(found, branch.here)
     return found

@@ -1,0 +1,134 @@
+"""Mappings in a nats-server configuration: what is read and what is refused, row by row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nats_transform import AccountMappings, Destination, InvalidConfig, Mapping
+from nats_transform.config import accounts, load
+
+BAR = [Mapping("foo", [Destination("bar")])]
+
+ROWS = [
+    # id, text, account, mappings
+    ("short form", "mappings { foo: bar }", "$G", BAR),
+    ("the other name", "maps = { foo = bar }", "$G", BAR),
+    ("any case", "Mappings { foo: { DEST: bar, Weight: 100 } }", "$G", BAR),
+    ("one destination", "mappings { foo: { destination: bar, weight: 100% } }", "$G", BAR),
+    ("weights", "mappings { foo.*: [ {dest: 'a.$1', weight: 40}, {dest: 'b.$1', weight: '30%'} ] }",
+     "$G", [Mapping("foo.*", [Destination("a.$1", 40), Destination("b.$1", 30)])]),
+    ("clusters", "mappings { foo: [ {dest: a, weight: 5, cluster: east}, {dest: b, weight: 7} ] }",
+     "$G", [Mapping("foo", [Destination("a", 5, "east"), Destination("b", 7)])]),
+    ("an empty cluster is none", "mappings { foo: { dest: bar, weight: 100, cluster: '' } }",
+     "$G", BAR),
+    ("a plus sign before a weight", "mappings { foo: { dest: bar, weight: '+100' } }", "$G", BAR),
+    ("no destination at all", "mappings { foo: [] }", "$G", [Mapping("foo", [])]),
+    ("empty destination", "mappings { foo: '' }", "$G", [Mapping("foo", [Destination("")])]),
+    ("order of the file", "mappings { b: x, a: y, c: z }", "$G",
+     [Mapping("b", [Destination("x")]), Mapping("a", [Destination("y")]),
+      Mapping("c", [Destination("z")])]),
+    ("last of two wins", "mappings { foo: x, a: y, foo: bar }", "$G",
+     [Mapping("a", [Destination("y")]), *BAR]),
+    ("none", "port: 4222", "$G", []),
+    ("of an account", "accounts { A { mappings { foo: bar }\n} }", "A", BAR),
+    ("beside an account", "mappings { foo: bar }\naccounts { A { mappings { foo: baz }\n}\n}",
+     "$G", BAR),
+    ("account without mappings", "accounts { A { jetstream: enabled } }", "A", []),
+    ("account by name alone", "accounts: [A, B]", "B", []),
+    ("quoted account", 'accounts { "a b" { mappings { foo: bar }\n} }', "a b", BAR),
+    ("variable", "to: bar\nmappings { foo: $to }", "$G", BAR),
+    ("variable within mappings", "mappings { foo: bar, x: $foo }", "$G",
+     [*BAR, Mapping("x", [Destination("bar")])]),
+    ("a variable of any name at the top", "anything { foo: bar }\nmappings: $anything", "$G", BAR),
+    ("an account used as a variable is none",
+     "accounts { TEMPLATE { mappings { foo: bar }\n}\n A: $TEMPLATE }", "A", BAR),
+    ("other sections are not looked at",
+     "authorization { users: [ {user: a, password: $2a$11$x} ] }\nleaf {}\nmappings {foo: bar}",
+     "$G", BAR),
+    ("accounts that are none", "accounts: 5\nmappings { foo: bar }", "$G", BAR),
+]  # fmt: skip
+
+REFUSED = [
+    # id, text, line, column, part of the message
+    ("unknown field", "mapping { foo: bar }", 1, 1, "unknown field 'mapping'"),
+    ("unknown field of an account", "accounts { A {\n maping: {}\n} }", 2, 2, "field 'maping'"),
+    ("mappings are no section", "mappings: [a, b]", 1, 11, "expected a section in braces"),
+    ("source", "mappings { foo..x: bar }", 1, 12, "source 'foo..x' is not a valid subject"),
+    ("number as destination", "mappings { foo: 5 }", 1, 17, "expected a destination like"),
+    ("list in a list", "mappings { foo: [[]] }", 1, 18, "expected a destination like"),
+    ("field of a destination", "mappings { foo: {dest: b, wieght: 5} }", 1, 27, "'wieght'"),
+    ("no weight", "mappings { foo: [\n {dest: bar} ] }", 2, 2, "has no weight"),
+    ("weight above", "mappings { foo: {dest: b, weight: 101} }", 1, 35, "is 101; it must be 0 to"),
+    ("weight below", "mappings { foo: {dest: b, weight: -1} }", 1, 35, "is -1; it must be 0 to"),
+    ("decimal weight", "mappings { foo: {dest: b, weight: 1.5} }", 1, 35, "found a decimal number"),
+    ("weight in words", "mappings { foo: {dest: b, weight: half} }", 1, 35, "no whole number"),
+    ("boolean weight", "mappings { foo: {dest: b, weight: true} }", 1, 35, "found a boolean"),
+    ("destination no string", "mappings { foo: {dest: 5, weight: 1} }", 1, 24, "must be a string"),
+    ("cluster no string", "mappings { a: {dest: b, weight: 1, cluster: 5} }", 1, 45, "be a string"),
+    ("a field under two names", "mappings { foo: {dest: a, destination: b, weight: 1} }",
+     1, 27, "'destination' and 'dest' (line 1) set the same thing"),
+    ("mappings under two names", "maps {}\nmappings {}", 2, 1, "set the same thing"),
+    ("weights above 100", "mappings { x: y, foo: [{dest: a, weight: 60}, {dest: b, weight: 60}] }",
+     1, 18, "to 120; at most 100"),
+    ("destination twice", "mappings { foo: [{dest: a, weight: 6}, {dest: a, weight: 6}] }",
+     1, 12, "listed twice"),
+    ("unknown function", 'mappings { foo.*: "{{nope(1)}}" }', 1, 12, "unknown mapping function"),
+    ("of another account", "accounts { B { mappings { a..b: c }\n}\n A {} }", 1, 27, "not a valid"),
+    ("reserved account", "accounts { $G {} }", 1, 12, "reserved"),
+    ("reserved account in a list", "accounts: [$G]", 1, 12, "the variable 'G'"),
+    ("account twice in a list", "accounts: [A, B, A]", 1, 18, "listed twice"),
+    ("account no string", "accounts: [5 ]", 1, 12, "expected the name of an account"),
+    ("account no section", "accounts { A: 5 }", 1, 15, "expected a section in braces"),
+    ("a lost brace", "mappings { foo: {{wildcard(1)}} }", 1, 33, "put quotes around"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "account", "expected"), [pytest.param(*row[1:], id=row[0]) for row in ROWS]
+)
+def test_mappings_that_are_read(
+    tmp_path: Path, text: str, account: str, expected: list[Mapping]
+) -> None:
+    path = tmp_path / "server.conf"
+    path.write_text(text)
+    assert load(path, account) == AccountMappings(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "message"), [pytest.param(*row[1:], id=row[0]) for row in REFUSED]
+)
+def test_mappings_that_are_refused(
+    tmp_path: Path, text: str, line: int, column: int, message: str
+) -> None:
+    path = tmp_path / "server.conf"
+    path.write_text(text)
+    with pytest.raises(InvalidConfig) as raised:
+        load(path, "A")
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert (raised.value.line, raised.value.column) == (line, column)
+
+
+def test_the_names_of_the_accounts(tmp_path: Path) -> None:
+    path = tmp_path / "server.conf"
+    path.write_text("accounts { B {}, A {} }")
+    assert accounts(path) == ("$G", "B", "A")
+
+
+def test_an_unknown_account_lists_those_there_are(tmp_path: Path) -> None:
+    path = tmp_path / "server.conf"
+    path.write_text("accounts { B {}, A {} }")
+    with pytest.raises(InvalidConfig, match=r"no account 'C'; there are '\$G', 'B', 'A'"):
+        load(path, "C")
+
+
+def test_a_wrong_mapping_in_an_included_file_names_that_file(tmp_path: Path) -> None:
+    (tmp_path / "mappings.conf").write_text("\nfoo: 'a..b'")
+    path = tmp_path / "server.conf"
+    path.write_text("mappings { include mappings.conf }")
+    with pytest.raises(InvalidConfig) as raised:
+        load(path)
+    assert raised.value.path == str(tmp_path / "mappings.conf")
+    assert raised.value.line == 2

@@ -1,0 +1,188 @@
+"""Account JWTs, signed here with real keys."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import nkeys
+import pytest
+
+from nats_transform import AccountMappings, Destination, InvalidConfig, Mapping
+from nats_transform.config import decode_account, load
+
+
+def key(kind: int, byte: int) -> Any:
+    return nkeys.from_seed(nkeys.encode_seed(bytes([byte]) * 32, kind))
+
+
+OPERATOR = key(nkeys.PREFIX_BYTE_OPERATOR, 1)
+OTHER = key(nkeys.PREFIX_BYTE_OPERATOR, 2)
+ACCOUNT = key(nkeys.PREFIX_BYTE_ACCOUNT, 3)
+
+
+def public(pair: Any) -> str:
+    return pair.public_key.decode().rstrip("=")
+
+
+MAPPINGS = {
+    "orders.*": [
+        {"subject": "orders.v1.$1", "weight": 90},
+        {"subject": "orders.v2.$1", "weight": 10},
+        {"subject": "orders.east.$1", "cluster": "east"},
+    ],
+    "a": [{"subject": "b", "weight": 0}],
+}
+MEANING = AccountMappings(
+    [
+        Mapping(
+            "orders.*",
+            [
+                Destination("orders.v1.$1", 90),
+                Destination("orders.v2.$1", 10),
+                Destination("orders.east.$1", 100, "east"),
+            ],
+        ),
+        Mapping("a", [Destination("b", 100)]),
+    ]
+)
+
+
+def claims(mappings: object = MAPPINGS, kind: str = "account") -> dict[str, Any]:
+    return {
+        "jti": "X",
+        "iss": public(OPERATOR),
+        "name": "ORDERS",
+        "sub": public(ACCOUNT),
+        "nats": {"mappings": mappings, "type": kind, "version": 2},
+    }
+
+
+def part(value: object) -> str:
+    text = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return base64.urlsafe_b64encode(text).decode().rstrip("=")
+
+
+def token(payload: object, header: object = None, signer: Any = OPERATOR) -> str:
+    head = part({"typ": "JWT", "alg": "ed25519-nkey"} if header is None else header)
+    signed = f"{head}.{part(payload)}"
+    return f"{signed}.{part(signer.sign(signed.encode()))}"
+
+
+def decorated(text: str, kind: str = "ACCOUNT") -> str:
+    return f"-----BEGIN NATS {kind} JWT-----\n{text}\n------END NATS {kind} JWT------\n\n"
+
+
+@pytest.mark.parametrize("account", ["$G", "ORDERS", public(ACCOUNT)])
+@pytest.mark.parametrize(
+    "text",
+    [
+        token(claims()),
+        f"\n {token(claims())}\n",
+        decorated(token(claims())),
+        json.dumps(claims(), indent=2),
+    ],
+    ids=["bare", "blanks around", "decorated", "claims"],
+)
+def test_the_mappings_of_an_account(tmp_path: Path, text: str, account: str) -> None:
+    path = tmp_path / "account.jwt"
+    path.write_text(text)
+    assert load(path, account) == MEANING
+    assert [m.source for m in load(path, account).mappings] == ["orders.*", "a"]
+
+
+def test_an_account_without_mappings() -> None:
+    assert decode_account(token(claims({})), "x").mappings == AccountMappings(())
+    without = claims()
+    del without["nats"]["mappings"]
+    assert decode_account(token(without), "x").mappings == AccountMappings(())
+
+
+def test_another_account_is_not_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "account.jwt"
+    path.write_text(token(claims()))
+    with pytest.raises(InvalidConfig, match="no account 'B'; there are 'ORDERS', 'A"):
+        load(path, "B")
+
+
+def test_the_signature_is_checked_against_the_issuer(tmp_path: Path) -> None:
+    path = tmp_path / "account.jwt"
+    path.write_text(token(claims()))
+    assert load(path, issuer=public(OPERATOR)) == MEANING
+    with pytest.raises(InvalidConfig, match=r"was issued by 'O.*', not by 'O"):
+        load(path, issuer=public(OTHER))
+
+
+def test_version_1_signs_the_payload_alone() -> None:
+    payload = {**claims(), "type": "account"}
+    body = part(payload)
+    head = part({"typ": "jwt", "alg": "ed25519"})
+    text = f"{head}.{body}.{part(OPERATOR.sign(body.encode()))}"
+    assert decode_account(text, "x", public(OPERATOR)).verified
+    assert not decode_account(text, "x").verified
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        token(claims(), signer=OTHER),
+        token(claims())[:-20],
+        token(claims()).rsplit(".", 1)[0] + ".",
+        token(claims()).rsplit(".", 1)[0] + ".!!!!",
+    ],
+    ids=["another signer", "cut", "none", "no base64"],
+)
+def test_a_wrong_signature_is_refused(text: str) -> None:
+    with pytest.raises(InvalidConfig, match="signature of this JWT is wrong"):
+        decode_account(text, "x", public(OPERATOR))
+
+
+@pytest.mark.parametrize(
+    "issuer",
+    ["", "O", "é", public(OPERATOR)[:-1] + "A", key(nkeys.PREFIX_BYTE_USER, 5).public_key.decode()],
+)
+def test_an_issuer_that_is_no_key_is_refused(issuer: str) -> None:
+    payload = {**claims(), "iss": issuer}
+    with pytest.raises(InvalidConfig, match="no public key of an operator or account"):
+        decode_account(token(payload), "x", issuer)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (token(claims(kind="user")), "JWT of a 'user', not of an account"),
+        (token({**claims(), "nats": 5}), "no claims for NATS"),
+        (token({**claims(), "nats": {"type": "account", "version": 3}}), "version 3; at most 2"),
+        (token(claims(), {"typ": "JWT", "alg": "HS256"}), "must say JWT and ed25519-nkey"),
+        (token(claims(), {"typ": 1, "alg": "ed25519"}), "must say JWT and ed25519-nkey"),
+        (token([1]), "payload is no JSON object"),
+        (token(b"{"), "x (payload):1:2: expected"),
+        (token(claims(), b"\xff"), "not UTF-8"),
+        ("a.b", "three parts"),
+        ("eyJ!.b.c", "header is no JSON object in base64url"),
+        (token(claims({"a": [{"subject": "b", "weight": 256}]})), "weight is 256"),
+        (token(claims({"a": [{"subject": "b"}, {"subject": "c"}]})), "to 200; at most 100"),
+        (token(claims({"a": [{"subject": "b", "wieght": 5}]})), "unknown field 'wieght'"),
+        (token(claims({"a..b": []})), "not a valid subject"),
+        (token(claims([1])), "expected a section"),
+        ("e" * 2**21, "longer than the 1 MiB"),
+    ],
+)
+def test_a_jwt_that_is_refused(text: str, message: str) -> None:
+    with pytest.raises(InvalidConfig) as raised:
+        decode_account(text, "x")
+    assert message in str(raised.value)
+    assert len(str(raised.value)) < 300
+
+
+def test_credentials_of_a_user_are_no_configuration(tmp_path: Path) -> None:
+    path = tmp_path / "user.creds"
+    seed = nkeys.encode_seed(bytes([7]) * 32, nkeys.PREFIX_BYTE_USER).decode()
+    key_block = f"-----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"
+    for text in (decorated(token(claims(kind="user")), "USER") + key_block, key_block, seed):
+        path.write_text(text)
+        with pytest.raises(InvalidConfig, match=r"of a 'user'|file of credentials") as raised:
+            load(path)
+        assert seed not in str(raised.value)

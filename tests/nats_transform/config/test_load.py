@@ -1,0 +1,256 @@
+"""`load`: one entry for every file; bad files give one line, and no secret."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from nats_transform import AccountMappings, Destination, InvalidConfig, Mapping
+from nats_transform.config import load
+from nats_transform.config.source import MAX_BYTES
+from nats_transform.stream import StreamConfig
+
+ORDERS = AccountMappings(
+    [Mapping("orders.*", [Destination("a.$1", 70), Destination("b.$1", 30, "east")])]
+)
+STREAM = {"name": "ORDERS", "subjects": ["orders.*"], "retention": "limits"}
+
+MAPPING_FILES = {
+    "conf": "mappings { orders.*: [ {dest: 'a.$1', weight: 70},"
+    " {dest: 'b.$1', weight: 30, cluster: east} ] }",
+    "conf in JSON": '{"mappings": {"orders.*": [{"dest": "a.$1", "weight": 70},'
+    ' {"dest": "b.$1", "weight": "30%", "cluster": "east"}]}}',
+    "JSON": '{"orders.*": [{"subject": "a.$1", "weight": 70},'
+    ' {"subject": "b.$1", "weight": 30, "cluster": "east"}]}',
+    "JSON of info": '{"orders.*": [{"Subject": "a.$1", "Weight": 70, "Cluster": ""},'
+    ' {"Subject": "b.$1", "Weight": 30, "Cluster": "east"}]}',
+    "YAML": "orders.*:\n  - subject: a.$1\n    weight: 70 # most\n"
+    "  - {subject: b.$1, weight: 30, cluster: east}\n",
+    "YAML in one line": "orders.*: [{subject: a.$1, weight: 70},"
+    " {subject: b.$1, weight: 30, cluster: east}]",
+    "YAML with an alias": "---\norders.*:\n- subject: a.$1\n  weight: 70\n"
+    "- subject: b.$1\n  weight: 30\n  cluster: &c east\n",
+}
+STREAM_FILES = {
+    "info": {"config": STREAM, "created": "2026-01-01T00:00:00Z", "state": {"messages": 5}},
+    "config": STREAM,
+}
+
+
+def names(suffixes: str) -> list[str]:
+    return [f"file{suffix}" for suffix in suffixes.split(",")]
+
+
+@pytest.mark.parametrize("name", names(",.txt,.conf"))
+@pytest.mark.parametrize("text", MAPPING_FILES.values(), ids=MAPPING_FILES)
+def test_mappings_are_known_by_their_content(tmp_path: Path, text: str, name: str) -> None:
+    (tmp_path / name).write_text(text)
+    assert load(tmp_path / name) == ORDERS
+    assert load(str(tmp_path / name)) == ORDERS
+
+
+@pytest.mark.parametrize("name", names(",.json,.yaml"))
+@pytest.mark.parametrize("data", STREAM_FILES.values(), ids=STREAM_FILES)
+def test_streams_are_known_by_their_content(tmp_path: Path, data: object, name: str) -> None:
+    (tmp_path / name).write_text(json.dumps(data, indent=2))
+    assert load(tmp_path / name) == StreamConfig.model_validate(STREAM)
+
+
+@pytest.mark.parametrize("name", names(",.json,.yaml,.conf"))
+@pytest.mark.parametrize("text", ["{}", "# nothing", "port: 4222", '{"accounts": []}'])
+def test_a_file_without_mappings(tmp_path: Path, text: str, name: str) -> None:
+    if (text[0] == "#" or text[0] == "p") and name.endswith((".json", ".yaml")):
+        pytest.skip("not of that language")
+    (tmp_path / name).write_text(text)
+    assert load(tmp_path / name) == AccountMappings(())
+
+
+REFUSED = [
+    # id, name, text, line, column, part of the message
+    ("empty", "f", "", None, None, "the file is empty"),
+    ("blank", "f", " \n\t", None, None, "the file is empty"),
+    ("binary", "f", "\x7fELF\0\1", None, None, "NUL byte"),
+    ("words", "f", "hello, world", 1, 1, "unknown field 'hello,'"),
+    ("JSON list", "f.json", "[1]", 1, 1, "expected a section in braces, found a list"),
+    ("JSON string", "f.json", '"x"', 1, 1, "expected a section in braces, found a string"),
+    ("broken JSON", "f.json", '{"a": [{"subject": ]}', 1, 20, "expected a string or a value"),
+    ("JSON twice", "f.json", '{"a": [],\n "a": []}', 2, 2, "there twice in one object"),
+    ("JSON not UTF-8", "f.json", '{"a":\n "\udcff"}', 2, None, "not UTF-8"),
+    ("JSON number", "f.json", '{"a": 1e999}', 1, 7, "too large"),
+    ("long JSON number", "f.json", f'{{"a": {"1" * 500}}}', 1, 7, "too many digits"),
+    ("deep JSON", "f.json", '{"a":' * 200, 1, 501, "nested more than 100"),
+    ("broken YAML", "f.yaml", "a:\n  - subject: [\n", 3, 1, "expected"),
+    ("YAML list", "f.yaml", "- a\n- b", 1, 1, "expected a section in braces, found a list"),
+    ("YAML text", "f.yaml", "a: b", 1, 4, "expected a list of destinations, found a string"),
+    ("YAML tag", "f.yaml", "a: !!python/object:os.system x", 1, 4, "tags are not read"),
+    ("YAML twice", "f.yaml", "a: []\na: []", 2, 1, "there twice in one map"),
+    ("YAML documents", "f.yaml", "a: []\n---\nb: []", 2, 1, "a second document"),
+    ("YAML alias", "f.yaml", "a: &x [*x]", 1, 8, "alias stands for nothing"),
+    ("YAML not UTF-8", "f.yaml", "a: \udcff", None, None, "not UTF-8"),
+    ("YAML control byte", "f.yaml", "a: \x01", None, None, "bytes that YAML does not allow"),
+    ("deep YAML", "f.yaml", "[" * 200, 1, 101, "nested more than 100"),
+    ("YAML that multiplies", "f.yaml", "x0: &x0 [1]\n" + "".join(
+        f"x{n}: &x{n} [{', '.join([f'*x{n - 1}'] * 9)}]\n" for n in range(1, 20)),
+     8, 5, "comes to more than"),
+    ("field of a document", "f.yaml", "a:\n- subject: b\n  wieght: 5", 3, 3, "'wieght'"),
+    ("weight of a document", "f.yaml", "a:\n- subject: b\n  weight: 101", 3, 11, "is 101"),
+    ("weight in words", "f.yaml", "a:\n- subject: b\n  weight: '5'", 3, 11, "found a string"),
+    ("mapping of a document", "f.yaml", "x: []\na:\n- subject: b..c", 2, 1, "invalid"),
+    ("stream field", "f.json", '{"name": "S",\n "subjects": 5}', 2, 14, "subjects: "),
+    ("stream rule", "f.json", '{"created": "x", "config":\n {"name": "a.b", "subjects": []}}',
+     2, 2, "stream name is required"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "line", "column", "message"),
+    [pytest.param(*row[1:], id=row[0]) for row in REFUSED],
+)
+def test_files_that_are_refused(
+    tmp_path: Path, name: str, text: str, line: int | None, column: int | None, message: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(InvalidConfig) as raised:
+        load(path)
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert str(raised.value).startswith(f"{path}:")
+    assert (raised.value.line, raised.value.column) == (line, column)
+
+
+def test_a_missing_file_or_folder(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match="cannot be read: No such file or directory"):
+        load(tmp_path / "none.conf")
+    with pytest.raises(InvalidConfig, match="not a regular file"):
+        load(tmp_path)
+    with pytest.raises(InvalidConfig, match="the path has a NUL"):
+        load("a\0b")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "server.conf"
+    path.write_text("port: 1")
+    path.chmod(0)
+    with pytest.raises(InvalidConfig, match="cannot be read: Permission denied"):
+        load(path)
+
+
+def test_a_pipe_does_not_block(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InvalidConfig, match="not a regular file"):
+        load(tmp_path / "pipe")
+
+
+def test_a_huge_file_is_refused_unread(tmp_path: Path) -> None:
+    path = tmp_path / "huge.json"
+    with path.open("wb") as file:
+        file.truncate(200 * MAX_BYTES)  # sparse
+    with pytest.raises(InvalidConfig, match="too large"):
+        load(path)
+
+
+# --- secrets --------------------------------------------------------------------------------
+
+PASSWORD = "Tr0ub4dor-horse"  # noqa: S105 - planted
+SEED = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"
+HASH = "$2b$11$UP3xizk94sWF9SHF/wkklOfBT9jphTGNrhZqz2OHoBdk9yO1kvErG"
+JWT = "eyJ0eXAiOiJKV1QiLCJhbGciOiJlZDI1NTE5LW5rZXkifQ.eyJqdGkiOiJTRUNSRVQifQ.c2lnbmF0dXJl"
+
+PLANTED = [
+    f"authorization {{ user: a, password: {PASSWORD} oops }}",
+    f"authorization {{ user: a, password: ${PASSWORD} }}",
+    f"authorization {{ user: a, token: ${PASSWORD.replace('-', '')} }}",
+    f'authorization {{ user: a, password: "{PASSWORD} }}',
+    f"authorization {{ user: a, password: '{PASSWORD} }}",
+    f'authorization {{ user: a, password: "{PASSWORD}\\q" }}',
+    f"authorization {{ user: a, password: {PASSWORD}\\q }}",
+    f"authorization {{ users [ {{user: a, password: (\n{PASSWORD} ) }} ] }}",
+    f"authorization {{ users [ {{user: a, password: {HASH} }} ] }}",
+    f"authorization {{ nkey_seed: {SEED} oops }}",
+    f"leafnodes {{ remotes [ {{ url: nats://a:{PASSWORD}@host:4222 oops }} ] }}",
+    f"nats://a:{PASSWORD}@host:4222",
+    f"resolver_preload {{ A: {JWT} oops }}",
+    f"A {JWT}",
+    f"{JWT}",
+    f"{JWT}x.y",
+    f"-----BEGIN NATS ACCOUNT JWT-----\n{JWT}\n------END",
+    f"-----BEGIN NATS ACCOUNT JWT-----\n{JWT}\n------END NATS ACCOUNT JWT------\n",
+    SEED,
+    f"{SEED} x",
+    f"{SEED}: x",
+    f"${{{SEED}}}",
+    f"x: ${SEED}",
+    f"include {SEED} oops",
+    f"mappings {{ foo: {{ dest: bar, weight: 50, password: {PASSWORD} }} }}",
+    f'{{"authorization": {{"password": "{PASSWORD}" oops}}}}',
+    f'{{"authorization": {{"password": "{PASSWORD}}}}}',
+    f'{{"password": "{PASSWORD}"}}',
+    f'{{"password": "{PASSWORD}", "password": "{PASSWORD}"}}',
+    f"password: *{PASSWORD}",
+    f"password: !{PASSWORD} x",
+    f"password: &{PASSWORD} x\n&{PASSWORD}: [",
+    f'password: "{PASSWORD}\\q"',
+    f"- password: {PASSWORD}\n -x",
+    f'{{"config": {{"name": "S", "subjects": "{PASSWORD}"}}}}',
+    f'{{"config": {{"name": "S", "retention": "{PASSWORD}"}}}}',
+]
+
+
+@pytest.mark.parametrize("name", names(",.conf,.json,.yaml,.jwt"))
+@pytest.mark.parametrize("text", PLANTED)
+def test_errors_show_no_secret(tmp_path: Path, text: str, name: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(InvalidConfig) as raised:
+        load(path)
+    shown = str(raised.value).removeprefix(str(path))
+    for secret in (PASSWORD, PASSWORD.replace("-", ""), SEED, HASH, JWT):
+        for part in re.findall(r"\w{8,}", secret):
+            assert part not in shown
+
+
+def test_the_text_of_an_environment_variable_is_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NATS_PASSWORD", f"{PASSWORD} x")
+    path = tmp_path / "server.conf"
+    path.write_text("authorization { user: a, password: $NATS_PASSWORD }")
+    with pytest.raises(InvalidConfig, match="holds no valid value") as raised:
+        load(path)
+    assert PASSWORD not in str(raised.value)
+
+
+# --- any bytes at all -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", names(",.json,.yaml"))
+def test_any_bytes_give_a_result_or_one_line(tmp_path: Path, name: str, seed: int) -> None:
+    chance = random.Random(seed)
+    seeds = [text.encode() for text in (*MAPPING_FILES.values(), *PLANTED, json.dumps(STREAM))]
+    path = tmp_path / name
+    for _ in range(300):
+        data = bytearray(chance.choice(seeds))
+        for _ in range(chance.randint(1, 8)):
+            at = chance.randrange(len(data) + 1)
+            match chance.randrange(3):
+                case 0:
+                    data[at:at] = chance.randbytes(chance.randint(1, 4))
+                case 1:
+                    del data[at : at + chance.randint(1, 9)]
+                case _:
+                    data[at:at] = chance.choice(b"{}[]\"':,&*!|>-#$\n\t \\").to_bytes()
+        path.write_bytes(data)
+        try:
+            load(path)
+        except InvalidConfig as error:
+            shown = str(error)
+        else:
+            shown = ""
+        assert "\n" not in shown, bytes(data)

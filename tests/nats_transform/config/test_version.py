@@ -1,0 +1,226 @@
+"""Canonical forms and mapping versions: what changes them and what does not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nats_transform import AccountMappings, Destination, InvalidConfig, Mapping
+from nats_transform.config import canonical, from_canonical, load, mapping_version
+from nats_transform.config.version import _levels
+from nats_transform.stream import StreamConfig
+from nats_transform.subject import Filter, is_valid_filter
+
+
+def version(tmp_path: Path, text: str, seed: int = 0) -> str:
+    path = tmp_path / "server.conf"
+    path.write_text(text)
+    return mapping_version(load(path), seed)
+
+
+BASE = """mappings {
+  orders.*: [ {dest: "a.$1", weight: 40}, {dest: "b.$1", weight: 30, cluster: east} ]
+  other.*: "x.$1"
+  orders.>: "rest.>"
+}"""
+
+SAME = {
+    "formatting": BASE.replace("\n", "\n\n").replace(":", " = "),
+    "comments": BASE.replace("\n  other", " # x\n // y\n  other"),
+    "spelling of fields": BASE.replace("dest", "Destination").replace("40", "40%"),
+    "order of keys": BASE.replace('{dest: "a.$1", weight: 40}', '{weight: 40, dest: "a.$1"}'),
+    "order of mappings that never meet": """mappings {
+  other.*: "x.$1"
+  orders.*: [ {dest: "a.$1", weight: 40}, {dest: "b.$1", weight: 30, cluster: east} ]
+  orders.>: "rest.>"
+}""",
+    "order of destinations of two clusters": BASE.replace(
+        '{dest: "a.$1", weight: 40}, {dest: "b.$1", weight: 30, cluster: east}',
+        '{dest: "b.$1", weight: 30, cluster: east}, {dest: "a.$1", weight: 40}',
+    ),
+    "other settings": BASE + "\nport: 4222\naccounts { A { mappings { a: b }\n}\n}",
+}
+DIFFERENT = {
+    "a weight": BASE.replace("40", "41"),
+    "a cluster": BASE.replace("east", "west"),
+    "a destination": BASE.replace("a.$1", "a.{{wildcard(1)}}"),
+    "a source": BASE.replace("other", "others"),
+    "a mapping more": BASE.replace("other.*", 'more: "x"\n  other.*'),
+    "order of mappings that meet": """mappings {
+  orders.>: "rest.>"
+  orders.*: [ {dest: "a.$1", weight: 40}, {dest: "b.$1", weight: 30, cluster: east} ]
+  other.*: "x.$1"
+}""",
+}
+
+
+@pytest.mark.parametrize("text", SAME.values(), ids=SAME)
+def test_what_does_not_change_the_version(tmp_path: Path, text: str) -> None:
+    assert version(tmp_path, text) == version(tmp_path, BASE)
+
+
+@pytest.mark.parametrize("text", DIFFERENT.values(), ids=DIFFERENT)
+def test_what_changes_the_version(tmp_path: Path, text: str) -> None:
+    assert version(tmp_path, text) != version(tmp_path, BASE)
+
+
+def test_the_seed_is_part_of_the_version(tmp_path: Path) -> None:
+    assert version(tmp_path, BASE, 1) != version(tmp_path, BASE, 2)
+
+
+def test_the_version_is_the_sha_256_of_the_form_which_stays_as_it_is() -> None:
+    """A new form gives every table a new version: raise `FORMAT` if that must be."""
+    mappings = AccountMappings([Mapping("a.*", [Destination("b.$1", 50), Destination("é", 5)])])
+    assert canonical(mappings, 7) == (
+        '{"account":[{"destinations":[{"cluster":null,"subject":"\\u00e9","weight":5},'
+        '{"cluster":null,"subject":"b.$1","weight":50}],"source":"a.*"}],"format":1,"seed":7}'
+    )
+    assert mapping_version(mappings, 7) == (
+        "c523dc5f2dc03bfe02d7f5ba85019b4ff2cf052b962a6f0f03d885e1cc81481e"
+    )
+
+
+def test_equal_weights_keep_their_order() -> None:
+    one = [Destination("a", 10), Destination("b", 10)]
+    assert mapping_version(AccountMappings([Mapping("x", one)])) != mapping_version(
+        AccountMappings([Mapping("x", one[::-1])])
+    )
+    none = [Destination("a", 0), Destination("b", 0)]
+    assert mapping_version(AccountMappings([Mapping("x", none)])) == mapping_version(
+        AccountMappings([Mapping("x", none[::-1])])
+    )
+
+
+def test_the_first_literal_source_with_a_function_keeps_its_place() -> None:
+    """Its partition(n) hashes an empty subject only where it is the first mapping."""
+    literal = Mapping("b", [Destination("x.{{partition(9)}}")])
+    other = Mapping("a", [Destination("y")])
+    forward, backward = AccountMappings([literal, other]), AccountMappings([other, literal])
+    assert forward.apply("b") != backward.apply("b")
+    assert mapping_version(forward) != mapping_version(backward)
+
+
+def test_streams(tmp_path: Path) -> None:
+    base = {"name": "S", "subjects": ["b", "a"], "subject_transform": {"src": "a", "dest": "c"}}
+    one = StreamConfig.model_validate(base)
+    assert from_canonical(canonical(one, 3)) == (one.model_copy(update={"subjects": ["a", "b"]}), 3)
+    same = {**base, "description": "x", "num_replicas": 3, "subjects": ["a", "b"], "metadata": {}}
+    assert mapping_version(StreamConfig.model_validate(same)) == mapping_version(one)
+    other = {**base, "subject_transform": {"src": "a", "dest": "d"}}
+    assert mapping_version(StreamConfig.model_validate(other)) != mapping_version(one)
+    assert mapping_version(StreamConfig.model_validate({**base, "name": "T"})) != mapping_version(
+        one
+    )
+
+
+TOKENS = st.sampled_from(["a", "b", "c", "*", "*x", "é", "\udcff"])
+SOURCES = st.builds(
+    lambda tokens, tail: ".".join([*tokens, *tail]),
+    st.lists(TOKENS, min_size=1, max_size=3),
+    st.sampled_from([[], [">"]]),
+).filter(is_valid_filter)
+DESTINATIONS = st.lists(
+    st.builds(
+        Destination,
+        st.sampled_from(["x", "y.z", "é", ""]),
+        st.integers(0, 33),
+        st.sampled_from([None, "east", "west"]),
+    ),
+    max_size=3,
+    unique_by=lambda destination: destination.subject,
+)
+
+
+def _mapping(source: str, destinations: list[Destination]) -> Mapping:
+    if source.endswith(">"):
+        destinations = [
+            Destination(f"{d.subject or 'e'}.>", d.weight, d.cluster) for d in destinations
+        ]
+    return Mapping(source, destinations)
+
+
+ACCOUNTS = st.lists(
+    st.builds(_mapping, SOURCES, DESTINATIONS), max_size=6, unique_by=lambda m: m.source
+).map(AccountMappings)
+
+
+@given(ACCOUNTS, st.integers(-(2**63), 2**63 - 1))
+def test_the_canonical_form_comes_back(account: AccountMappings, seed: int) -> None:
+    form = canonical(account, seed)
+    again, seed_again = from_canonical(form)
+    assert seed_again == seed
+    assert canonical(again, seed) == form
+    assert form.isascii()
+    assert isinstance(again, AccountMappings)
+    for mapping in account.mappings:
+        subject = mapping.source.replace("*", "q").replace(">", "r.s")
+        for cluster in (None, "east", "north"):
+            for draw in (0, 1, 32, 33, 50, 99):
+                assert again.apply(subject, cluster, draw) == account.apply(subject, cluster, draw)
+
+
+def meet(one: str, other: str) -> bool:
+    """Whether some subject matches both sources."""
+    ones, others = one.split("."), other.split(".")
+    for position in range(max(len(ones), len(others))):
+        pair = [tokens[position : position + 1] for tokens in (ones, others)]
+        if [">"] in pair:
+            return [] not in pair
+        if [] in pair:
+            return False
+        if pair[0] != pair[1] and not any(token.startswith("*") for (token,) in pair):
+            return False
+    return True
+
+
+@given(ACCOUNTS, st.randoms(use_true_random=False))
+def test_only_an_order_that_means_something_is_kept(
+    account: AccountMappings, chance: object
+) -> None:
+    shuffled = list(account.mappings)
+    chance.shuffle(shuffled)  # type: ignore[attr-defined]
+    sources = [m.source for m in account.mappings]
+    order = [m.source for m in shuffled]
+    kept = all(
+        (sources.index(one) < sources.index(other)) == (order.index(one) < order.index(other))
+        for one in sources
+        for other in sources
+        if one != other and meet(one, other)
+    )
+    if kept:
+        assert canonical(AccountMappings(shuffled)) == canonical(account)
+
+
+@settings(max_examples=300)
+@given(st.lists(SOURCES, max_size=8, unique=True))
+def test_levels_are_one_more_than_those_of_the_earlier_sources_that_meet(
+    sources: list[str],
+) -> None:
+    levels: list[int] = []
+    for number, source in enumerate(sources):
+        earlier = [levels[i] for i in range(number) if meet(source, sources[i])]
+        levels.append(1 + max(earlier, default=0))
+    assert _levels([Filter(source) for source in sources]) == levels
+
+
+def test_thousands_of_mappings_take_no_time() -> None:
+    sources = [f"t{n}.*" for n in range(2000)] + [f"*.u{n}" for n in range(1000)]
+    account = AccountMappings([Mapping(source, [Destination("x")]) for source in sources])
+    assert len(json.loads(canonical(account))["account"]) == 3000
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{}", "[]", "5", '{"format": 2, "account": [], "seed": 0}', '{"format": 1, "seed": 0}',
+     '{"format": 1, "account": [{"source": "a", "destinations": [{"x": 1}]}], "seed": 0}',
+     '{"format": 1, "account": [{"source": "a..b", "destinations": []}], "seed": 0}',
+     '{"format": 1, "account": [], "seed": null}', "[" * 100_000],
+)  # fmt: skip
+def test_what_is_no_canonical_form_is_refused(text: str) -> None:
+    with pytest.raises(InvalidConfig, match="no canonical form") as raised:
+        from_canonical(text)
+    assert "\n" not in str(raised.value)
