@@ -11,10 +11,10 @@ token's UTF-8 form, as the server does (ADR-30 says characters), so a character 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import TypeAlias
+from functools import lru_cache
+from typing import TypeAlias, TypeVar
 
 from nats_transform.draw import random_of
 from nats_transform.errors import (
@@ -27,6 +27,7 @@ from nats_transform.errors import (
 from nats_transform.subject import SEPARATOR, decode, encode
 
 _INT32_MAX = 2**31 - 1
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,15 @@ class Split:
     delimiter: str
 
     def evaluate(self, tokens: Sequence[str], entropy: int | None) -> str:
-        parts = _split(tokens[self.position], self.delimiter)
+        token = tokens[self.position]
+        if not self.delimiter:
+            return SEPARATOR.join(token)
+        # A delimiter that is not UTF-8 can stand inside a character: look at bytes.
+        return _by_byte(token, self._split, _latin(self.delimiter))
+
+    @staticmethod
+    def _split(token: str, delimiter: str) -> str:
+        parts = token.split(delimiter)
         text = SEPARATOR.join([part for part in parts if part])
         return f"{SEPARATOR}{text}" if text and len(parts) > 2 and not any(parts[:2]) else text
 
@@ -106,7 +115,11 @@ class SplitFromLeft:
     offset: int
 
     def evaluate(self, tokens: Sequence[str], entropy: int | None) -> str:
-        return _cut(tokens[self.position], lambda size: (self.offset,), self.offset)
+        return _by_byte(tokens[self.position], self._split, self.offset)
+
+    @staticmethod
+    def _split(token: str, offset: int) -> str:
+        return f"{token[:offset]}.{token[offset:]}" if 0 < offset < len(token) else token
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +130,11 @@ class SplitFromRight:
     offset: int
 
     def evaluate(self, tokens: Sequence[str], entropy: int | None) -> str:
-        return _cut(tokens[self.position], lambda size: (size - self.offset,), self.offset)
+        return _by_byte(tokens[self.position], self._split, self.offset)
+
+    @staticmethod
+    def _split(token: str, offset: int) -> str:
+        return f"{token[:-offset]}.{token[-offset:]}" if 0 < offset < len(token) else token
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +145,13 @@ class SliceFromLeft:
     size: int
 
     def evaluate(self, tokens: Sequence[str], entropy: int | None) -> str:
-        return _cut(
-            tokens[self.position], lambda size: range(self.size, size, self.size), self.size
-        )
+        return _by_byte(tokens[self.position], self._slice, self.size)
+
+    @staticmethod
+    def _slice(token: str, size: int) -> str:
+        if not 0 < size < len(token):
+            return token
+        return SEPARATOR.join([token[i : i + size] for i in range(0, len(token), size)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +162,15 @@ class SliceFromRight:
     size: int
 
     def evaluate(self, tokens: Sequence[str], entropy: int | None) -> str:
-        return _cut(
-            tokens[self.position],
-            lambda size: range(size % self.size or self.size, size, self.size),
-            self.size,
-        )
+        return _by_byte(tokens[self.position], self._slice, self.size)
+
+    @staticmethod
+    def _slice(token: str, size: int) -> str:
+        if not 0 < size < len(token):
+            return token
+        short = len(token) % size
+        slices = [token[i : i + size] for i in range(short, len(token), size)]
+        return SEPARATOR.join([token[:short], *slices] if short else slices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +181,11 @@ class Left:
     size: int
 
     def evaluate(self, tokens: Sequence[str], entropy: int | None) -> str:
-        return _piece(tokens[self.position], slice(None, self.size), self.size)
+        return _by_byte(tokens[self.position], self._cut, self.size)
+
+    @staticmethod
+    def _cut(token: str, size: int) -> str:
+        return token[:size] if 0 < size < len(token) else token
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +196,11 @@ class Right:
     size: int
 
     def evaluate(self, tokens: Sequence[str], entropy: int | None) -> str:
-        return _piece(tokens[self.position], slice(-self.size, None), self.size)
+        return _by_byte(tokens[self.position], self._cut, self.size)
+
+    @staticmethod
+    def _cut(token: str, size: int) -> str:
+        return token[-size:] if 0 < size < len(token) else token
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,6 +386,7 @@ def _int32(text: str) -> int:
     return (number + 2**31) % 2**32 - 2**31
 
 
+@lru_cache(maxsize=2**16)  # keys come again and again, and a loop over bytes is slow
 def fnv1a(data: bytes) -> int:
     """The 32-bit FNV-1a hash of some bytes, as Go's hash/fnv computes it."""
     value = 2166136261
@@ -361,27 +395,12 @@ def fnv1a(data: bytes) -> int:
     return value
 
 
-def _split(token: str, delimiter: str) -> list[str]:
-    if not delimiter:
-        return list(token)
+def _by_byte(token: str, cut: Callable[[str, _T], str], argument: _T) -> str:
+    """What `cut` makes of a token that it sees as one character a byte."""
     if token.isascii():
-        return token.split(delimiter)
-    # A delimiter that is not UTF-8 can stand inside a character: look at bytes, as the server does.
-    return [decode(part) for part in encode(token).split(encode(delimiter))]
+        return cut(token, argument)
+    return decode(cut(_latin(token), argument).encode("latin-1"))
 
 
-def _piece(token: str, piece: slice, size: int) -> str:
-    if token.isascii():
-        return token[piece] if 0 < size < len(token) else token
-    data = encode(token)
-    return decode(data[piece]) if 0 < size < len(data) else token
-
-
-def _cut(token: str, cuts: Callable[[int], Iterable[int]], size: int) -> str:
-    """A token with a dot at each cut, or as it is when `size` is not inside it."""
-    data = token if token.isascii() else encode(token)
-    if not 0 < size < len(data):
-        return token
-    edges = [0, *cuts(len(data)), len(data)]
-    pieces = [data[start:end] for start, end in pairwise(edges)]
-    return SEPARATOR.join([p if isinstance(p, str) else decode(p) for p in pieces])
+def _latin(text: str) -> str:
+    return text if text.isascii() else encode(text).decode("latin-1")

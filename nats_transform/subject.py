@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 SEPARATOR = "."
 ANY_TOKEN = "*"  # noqa: S105 - a wildcard, not a secret
 ANY_TAIL = ">"
+NOT_LITERAL = frozenset(("", ANY_TOKEN, ANY_TAIL))
+"""Tokens that a literal subject cannot have."""
 _BLANKS = frozenset("\t\n\f\r ")
 
 NO_SUBJECT = "no subject"

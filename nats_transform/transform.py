@@ -27,9 +27,9 @@ from nats_transform.functions import (
 from nats_transform.subject import (
     ANY_TAIL,
     ANY_TOKEN,
+    NOT_LITERAL,
     SEPARATOR,
     Filter,
-    literal_fault,
 )
 
 _BLANKS = "\t\n\f\r "
@@ -56,7 +56,17 @@ class Transform:
         tokens: the destination parsed, one value for each token.
     """
 
-    __slots__ = ("_can_empty", "destination", "filter", "source", "strict", "tokens")
+    __slots__ = (
+        "_can_empty",
+        "_computed",
+        "_format",
+        "_is_identity",
+        "destination",
+        "filter",
+        "source",
+        "strict",
+        "tokens",
+    )
 
     source: str
     destination: str
@@ -74,6 +84,13 @@ class Transform:
         if strict and not self.filter.is_literal:
             self._check_strict()
         self._can_empty = any(isinstance(token, Split) for token in self.tokens)
+        self._is_identity = self.source == self.destination == ANY_TAIL
+        # The destination as a format with a hole for each token that is not literal.
+        self._computed = tuple(token for token in self.tokens if not isinstance(token, Literal))
+        self._format = SEPARATOR.join(
+            token.text.replace("%", "%%") if isinstance(token, Literal) else "%s"
+            for token in self.tokens
+        )
 
     def __repr__(self) -> str:
         strict = ", strict=True" if self.strict else ""
@@ -94,7 +111,7 @@ class Transform:
     @property
     def is_identity(self) -> bool:
         """Whether this is `>` to `>`, which the server passes through without looking."""
-        return self.source == self.destination == ANY_TAIL
+        return self._is_identity
 
     @property
     def can_make_empty_token(self) -> bool:
@@ -112,16 +129,17 @@ class Transform:
             entropy: 64 bits that decide each `random()`, see `nats_transform.draw`; None leaves
                 it as it is written.
         """
-        if self.is_identity:
+        if self._is_identity:
             return subject
         tokens = subject.split(SEPARATOR)
-        if not self.filter.covers(tokens) or literal_fault(subject):
+        if not self.filter.covers(tokens) or not NOT_LITERAL.isdisjoint(tokens):
             return None
         return self.evaluate(tokens, entropy)
 
     def evaluate(self, tokens: Sequence[str], entropy: int | None = 0) -> str:
         """The new subject of a subject whose tokens are known to match."""
-        return SEPARATOR.join([token.evaluate(tokens, entropy) for token in self.tokens])
+        values = [token.evaluate(tokens, entropy) for token in self._computed]
+        return self._format % tuple(values)
 
     def reverse(self) -> Transform:
         """The transform that undoes this one.
