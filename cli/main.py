@@ -95,7 +95,9 @@ def _told(error: Exception) -> str:
         return mistake
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
-    return f"unexpected {type(error).__name__}: {error} (--debug shows the stack trace)"
+    # Spark's go on for pages: plans and Java stack traces.
+    text = next((line for line in str(error).splitlines() if line.strip()), "no message")
+    return f"unexpected {type(error).__name__}: {text} (--debug shows the stack trace)"
 
 
 def _wrong_setting(error: Exception) -> str | None:

@@ -91,8 +91,8 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
             "nats-transform: unexpected KeyError: 'a\\nb' (--debug shows the stack trace)\n",
         ),
         (
-            RuntimeError("a\n  b\nc"),
-            "nats-transform: unexpected RuntimeError: a b c (--debug shows the stack trace)\n",
+            RuntimeError("\n first\tline\n  b\nc"),
+            "nats-transform: unexpected RuntimeError: first line (--debug shows the stack trace)\n",
         ),
     ],
 )

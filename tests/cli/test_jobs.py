@@ -1,0 +1,223 @@
+"""The commands that need Spark: what they print, and their one-line errors."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import nats
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+
+from cli.main import main
+from cli.options import WAREHOUSE_VARIABLE
+from jobs.nats_process import NatsServer
+
+pytestmark = [pytest.mark.spark, pytest.mark.server]
+
+SCRIPT = str(Path(sys.executable).parent / "nats-transform")
+MAPPING = """mappings {
+  "orders.*": [
+    { destination: "orders.v1.$1", weight: 50% }
+    { destination: "orders.v2.$1", weight: 50% }
+  ]
+}
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> Path:
+    """An empty current folder with a mapping; the commands take the session of the tests."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(WAREHOUSE_VARIABLE, raising=False)
+    (tmp_path / "mapping.conf").write_text(MAPPING)
+    return tmp_path
+
+
+def run(*args: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(main, args)
+    return result.exit_code, result.stdout, result.stderr
+
+
+def document(*args: str) -> Any:
+    code, out, err = run(*args, "--json")
+    assert (code, err) == (0, "")
+    assert out.count("\n") == 1
+    return json.loads(out)
+
+
+def refused(*args: str) -> str:
+    """The one line on stderr of a command that ends with 2."""
+    code, out, err = run(*args)
+    assert (code, out) == (2, "")
+    assert err.startswith("nats-transform")
+    assert err.count("\n") == 1
+    return err
+
+
+def publish(server: NatsServer, stream: str, subjects: Sequence[str]) -> None:
+    """Makes a stream with a message on each subject."""
+
+    async def publish() -> None:
+        client = await nats.connect(server.url)
+        jetstream = client.jetstream()
+        await jetstream.add_stream(name=stream, subjects=[f"{stream}.>"])
+        for subject in subjects:
+            await jetstream.publish(f"{stream}.{subject}", b"data")
+        await client.close()
+
+    asyncio.run(publish())
+
+
+def dump(folder: Path, subjects: Sequence[str]) -> str:
+    """A Parquet dump with a message on each subject."""
+    noon = datetime(2026, 11, 30, 12, tzinfo=UTC)
+    table = pa.table(
+        {
+            "seq": range(1, len(subjects) + 1),
+            "subject": subjects,
+            "ts": pa.array([noon] * len(subjects), pa.timestamp("us", "UTC")),
+        }
+    )
+    path = folder / "dump.parquet"
+    pq.write_table(table, path)
+    return str(path)
+
+
+def test_ingest_and_transform_in_a_process_of_their_own(folder: Path) -> None:
+    orders = [f"orders.{n}" for n in range(100)]
+    argv = [SCRIPT, "ingest", "--stream", "ORDERS", "--parquet", dump(folder, [*orders, "other"])]
+    done = subprocess.run([*argv, "--json"], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert done.stdout.count("\n") == 1
+    ingested = json.loads(done.stdout)
+    assert {
+        key: ingested[key] for key in ("stream", "messages", "first_seq", "last_seq", "gaps")
+    } == {"stream": "ORDERS", "messages": 101, "first_seq": 1, "last_seq": 101, "gaps": 0}
+    assert {"bytes", "digest", "snapshot_id"} <= ingested.keys()
+
+    transformed = document("transform", "--stream", "ORDERS", "--mapping", "mapping.conf")
+    assert transformed["fates"] == {
+        "mapped": 100,
+        "unmatched": 1,
+        "lost": 0,
+        "filtered": 0,
+        "invalid": 0,
+    }
+    assert (transformed["stream"], transformed["messages"]) == ("ORDERS", 101)
+    assert transformed["days"] == ["2026-11-30"]
+    assert transformed["seed"] == 0
+    assert {"mapping_version", "digest", "snapshot_id"} <= transformed.keys()
+    again = document("transform", "--stream", "ORDERS", "--mapping", "mapping.conf", "--seed", "1")
+    assert again["digest"] != transformed["digest"]
+
+    code, out, err = run(
+        "transform", "--stream", "ORDERS", "--mapping", "mapping.conf", "--day", "2026-11-30"
+    )
+    assert (code, err) == (0, "")
+    assert out.startswith("ORDERS: 101 messages of 1 day\n  mapped     100\n")
+    assert f"digest {transformed['digest']}, snapshot " in out
+    assert {entry.name for entry in folder.iterdir()} == {
+        "mapping.conf",
+        "dump.parquet",
+        "warehouse",
+    }
+
+
+def test_ingest_from_a_server(nats_server: NatsServer, folder: Path) -> None:
+    publish(nats_server, "LIVE", ["a", "b", "c"])
+    args = ["ingest", "--stream", "LIVE", "--server", nats_server.url, "--warehouse", "here"]
+    assert document(*args)["messages"] == 3
+    code, out, err = run(*args)
+    assert (code, err) == (0, "")
+    assert out.startswith("LIVE: 0 messages added\n")
+    assert (folder / "here").is_dir()
+
+
+def test_the_warehouse_of_the_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(WAREHOUSE_VARIABLE, str(folder / "there"))
+    document("ingest", "--stream", "A", "--parquet", dump(folder, ["a"]))
+    assert (folder / "there").is_dir()
+    assert not (folder / "warehouse").exists()
+    document("ingest", "--stream", "A", "--parquet", dump(folder, ["a"]), "--warehouse", "here")
+    assert (folder / "here").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["--parquet", "none"], "none"),
+        (["--jsonl", "mapping.conf"], "mapping.conf"),
+        (["--server", "nats://127.0.0.1:1"], "127.0.0.1:1 cannot be reached"),
+        (["--server", "SERVER"], "no stream NONE on 127.0.0.1"),
+        (["--server", "SERVER", "--from-stream", "EMPTY"], "stream EMPTY on 127.0.0.1"),
+        ([], "give one source"),
+        (["--server", "SERVER", "--parquet", "none"], "give one source"),
+        (["--parquet", "none", "--since", "someday"], "since"),
+        (["--parquet", "none", "--warehouse", "a", "--catalog", "b"], "--warehouse or --catalog"),
+        (["--parquet", "none", "--master", "local", "--remote", "sc://b"], "--master or --remote"),
+    ],
+    ids=[
+        "no-dump",
+        "not-json",
+        "no-server",
+        "no-stream",
+        "empty-stream",
+        "no-source",
+        "two-sources",
+        "bad-time",
+        "two-warehouses",
+        "two-sparks",
+    ],
+)
+def test_what_cannot_be_ingested_is_one_line_and_leaves_nothing(
+    nats_server: NatsServer, folder: Path, args: list[str], told: str
+) -> None:
+    if "EMPTY" in args:
+        publish(nats_server, "EMPTY", [])
+    given = [nats_server.url if arg == "SERVER" else arg for arg in args]
+    assert told in refused("ingest", "--stream", "NONE", *given)
+    assert {entry.name for entry in folder.iterdir()} == {"mapping.conf"}
+
+
+def test_a_warehouse_that_cannot_be_written(folder: Path) -> None:
+    (folder / "file").touch()
+    path = dump(folder, ["a"])
+    line = refused("ingest", "--stream", "A", "--parquet", path, "--warehouse", "file/warehouse")
+    assert str(folder / "file") in line
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["--mapping", "none.conf"], "none.conf"),
+        (["--mapping", "bad.conf"], "bad.conf:1:"),
+        (["--mapping", "mapping.conf", "--account", "NONE"], "there is no account 'NONE'"),
+        (["--mapping", "mapping.conf", "--day", "today"], "'today' is not a day"),
+        (["--mapping", "mapping.conf", "--day", "2026-11-30..2026-11-01"], "day"),
+        (["--mapping", "mapping.conf"], "messages"),
+        ([], "Missing option '--mapping'"),
+    ],
+    ids=["no-file", "refused", "no-account", "no-day", "backwards", "no-table", "no-mapping"],
+)
+def test_what_cannot_be_transformed_is_one_line_and_leaves_nothing(
+    folder: Path, args: list[str], told: str
+) -> None:
+    (folder / "bad.conf").write_text("mappings { foo: 'b.*' }")
+    assert told in refused("transform", "--stream", "ORDERS", *args)
+    assert not (folder / "warehouse").exists()
+
+
+def test_a_stream_that_is_not_archived(folder: Path) -> None:
+    document("ingest", "--stream", "A", "--parquet", dump(folder, ["a"]))
+    line = refused("transform", "--stream", "B", "--mapping", "mapping.conf")
+    assert "'B'" in line
