@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import re
 
+from pydantic import ValidationError
+
 from nats_transform.errors import NatsTransformError
 
 
@@ -51,7 +53,12 @@ class AccountingError(ArchiveError):
 
 
 def one_line(error: BaseException) -> str:
-    """The text of any error on one line, without Java or Python stack traces."""
+    """The text of any error on one line, without stack traces; of bad settings, the first one."""
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        text = first["msg"].removeprefix("Value error, ")
+        return f"{place}: {text}" if place else text
     text = str(error).strip() or type(error).__name__
     return text.splitlines()[0].strip()
 

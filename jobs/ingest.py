@@ -8,27 +8,34 @@ Commits are made of whole days; only the day that is still being written grows b
 What the table has of a stream is a property of the table, `nats-transform.stream.<stream>`
 (`Archived`), which changes in the same commit as the rows.
 
-Run it as `python -m jobs.ingest --help`, or under spark-submit.
+Run it as `python -m jobs.ingest settings.json`, or with spark-submit; the file has the fields of
+`IngestSettings`. For people there is `nats-transform ingest`.
 """
 
 from __future__ import annotations
 
+import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, date, datetime
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+import click
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pyiceberg.table import Table
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from jobs.accounting import Account, Archived
+from jobs.backup import open_backup, restored
 from jobs.dumps import DumpColumns, json_messages, parquet_messages
-from jobs.errors import AccountingError, ArchiveError, ConcurrentWrite, NoTable, job_error
+from jobs.errors import AccountingError, ArchiveError, ConcurrentWrite, NoTable, job_error, one_line
 from jobs.jetstream import JetStreamSettings
 from jobs.nats_connection import NatsSettings
+from jobs.session import SparkSettings, spark_session
 from jobs.sources import DumpSource, Source, Span, StreamSource
 from jobs.tables import (
     MESSAGES,
@@ -39,6 +46,7 @@ from jobs.tables import (
     read_files,
     stage,
 )
+from nats_transform.errors import NatsTransformError
 
 _ATTEMPTS = 5  # at a stream that another ingest is busy with
 
@@ -54,12 +62,13 @@ Bound = Annotated[int | datetime, BeforeValidator(_number_or_time)]
 
 
 class IngestSettings(BaseModel):
-    """What to ingest from where; exactly one of server, parquet and jsonl.
+    """What to ingest from where; exactly one of server, backup, parquet and jsonl.
 
     Attributes:
         stream: the name that the messages get in the table, and of the stream on the server.
         from_stream: its name on the server, if it is another.
         server: how to reach the server that has it.
+        backup: a folder that `nats stream backup` wrote.
         parquet, jsonl: a file, folder or pattern.
         columns: of the dump.
         since: the first sequence, or the first moment.
@@ -77,6 +86,7 @@ class IngestSettings(BaseModel):
     stream: str = Field(min_length=1)
     from_stream: str | None = None
     server: NatsSettings | None = None
+    backup: Path | None = None
     parquet: str | None = None
     jsonl: str | None = None
     columns: DumpColumns = DumpColumns()
@@ -92,12 +102,12 @@ class IngestSettings(BaseModel):
 
     @model_validator(mode="after")
     def _sources(self) -> IngestSettings:
-        given = [self.server, self.parquet, self.jsonl]
+        given = [self.server, self.backup, self.parquet, self.jsonl]
         if sum(source is not None for source in given) != 1:
             raise ValueError("give one source: a server, a backup, a Parquet or a JSON lines dump")
         if self.cluster is not None and self.cluster_header is not None:
             raise ValueError("give a cluster or a cluster header, not both")
-        if self.subject is not None and self.server is None:
+        if self.subject is not None and not (self.server or self.backup):
             raise ValueError("a subject filter is for streams, not for dumps")
         since, until = self.since, self.until
         if isinstance(since, int) and isinstance(until, int) and since > until:
@@ -151,7 +161,13 @@ def ingest(
         ConcurrentWrite: other ingests of the same stream kept getting in first.
         WarehouseError: the tables cannot be opened or written.
     """
-    source = _source(spark, settings)
+    with _source(spark, settings) as source:
+        return _ingest(spark, settings, source, progress)
+
+
+def _ingest(
+    spark: SparkSession, settings: IngestSettings, source: Source, progress: Progress | None
+) -> IngestResult:
     added, days = 0, set[date]()
     for attempt in range(_ATTEMPTS):
         # Errors of the source come before anything is made in the warehouse.
@@ -262,23 +278,29 @@ def _verify(spark: SparkSession, paths: tuple[str, ...]) -> tuple[Account, set[d
     return Account.of(results), set(results["days"])
 
 
-def _source(spark: SparkSession, settings: IngestSettings) -> Source:
+@contextmanager
+def _source(spark: SparkSession, settings: IngestSettings) -> Iterator[Source]:
+    stream = settings.stream
     if settings.server is not None:
-        return StreamSource(
-            spark, settings.server, _stream_settings(settings), settings.publish_messages
-        )
-    if settings.parquet is not None:
-        messages = parquet_messages(spark, settings.parquet, settings.stream, settings.columns)
-        return DumpSource(_chosen(messages, settings), settings.parquet, "parquet")
-    assert settings.jsonl is not None  # noqa: S101 - the settings have one source
-    messages = json_messages(spark, settings.jsonl, settings.stream, settings.columns)
-    return DumpSource(_chosen(messages, settings), settings.jsonl, "jsonl")
+        of_stream = _stream_settings(settings, settings.from_stream or stream)
+        yield StreamSource(spark, settings.server, of_stream, settings.publish_messages)
+    elif settings.backup is not None:
+        backup = open_backup(settings.backup)
+        with restored(backup) as nats:
+            of_stream = _stream_settings(settings, backup.stream)
+            yield StreamSource(spark, nats, of_stream, settings.publish_messages, "backup")
+    elif settings.parquet is not None:
+        messages = parquet_messages(spark, settings.parquet, stream, settings.columns)
+        yield DumpSource(_chosen(messages, settings), settings.parquet, "parquet")
+    elif settings.jsonl is not None:
+        messages = json_messages(spark, settings.jsonl, stream, settings.columns)
+        yield DumpSource(_chosen(messages, settings), settings.jsonl, "jsonl")
 
 
-def _stream_settings(settings: IngestSettings) -> JetStreamSettings:
+def _stream_settings(settings: IngestSettings, name: str) -> JetStreamSettings:
     since, until = settings.since, settings.until
     return JetStreamSettings(
-        stream=settings.from_stream or settings.stream,
+        stream=name,
         label=settings.stream,
         first=since if isinstance(since, int) else None,
         last=until if isinstance(until, int) else None,
@@ -315,3 +337,23 @@ def _chosen(messages: DataFrame, settings: IngestSettings) -> DataFrame:
 
 def _utc(moment: datetime) -> datetime:
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+@click.command()
+@click.argument("settings", type=click.File("rb"), default="-")
+@click.option("--master", help="Spark master; what spark-submit says by default.")
+@click.option("--remote", help="Spark Connect URL, instead of a master.")
+def main(settings: BinaryIO, master: str | None, remote: str | None) -> None:
+    """Ingest what the JSON document SETTINGS says (-: stdin); print what the table has as JSON."""
+    try:
+        wanted = IngestSettings.model_validate_json(settings.read())
+        spark = spark_session(SparkSettings(master=master, remote=remote))
+        result = ingest(spark, wanted)
+    except (NatsTransformError, ValidationError) as error:
+        click.echo(f"error: {one_line(error)}", err=True)
+        sys.exit(2)
+    click.echo(result.model_dump_json())
+
+
+if __name__ == "__main__":
+    main()

@@ -569,8 +569,7 @@ def settings_from_options(
     try:
         return NatsSettings.model_validate(nats), JetStreamSettings.model_validate(settings)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise ArchiveError(f"jetstream: option {first['loc'][0]}: {first['msg']}") from error
+        raise ArchiveError(f"jetstream: option {one_line(error)}") from error
 
 
 class JetStreamReader(DataSourceReader):

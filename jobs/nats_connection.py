@@ -183,8 +183,7 @@ async def connection(settings: NatsSettings) -> AsyncIterator[RawClient]:
     except (OSError, ValueError, nats.errors.Error) as error:
         # nats-py says "no servers available" when its last attempt failed; say why it did.
         raise ArchiveError(_refusal(settings, last[0] if last else error)) from error
-    # From now on a lost connection is a matter of patience.
-    client.options["max_reconnect_attempts"] = -1
+    client.options |= {"allow_reconnect": True, "max_reconnect_attempts": -1}
     try:
         yield client
     finally:

@@ -1,0 +1,297 @@
+"""The ingest: complete, incremental and repeatable, whatever happens to it on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.accounting import Account
+from jobs.digest import digest_of
+from jobs.errors import AccountingError, ArchiveError
+from jobs.ingest import IngestResult, IngestSettings, ingest
+from jobs.nats_connection import NatsSettings
+from jobs.sources import StreamSource
+from jobs.tables import MESSAGES, Warehouse, open_table, read, snapshot_properties
+
+pytestmark = [pytest.mark.server, pytest.mark.spark]
+
+Run = Callable[..., IngestResult]
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Warehouse:
+    return Warehouse(dir=tmp_path / "warehouse")
+
+
+@pytest.fixture
+def run(spark: SparkSession, warehouse: Warehouse, nats: NatsSettings) -> Run:
+    def run(stream: str, **settings: Any) -> IngestResult:
+        if not settings.keys() & {"server", "backup", "parquet", "jsonl"}:
+            settings["server"] = nats
+        return ingest(spark, IngestSettings(stream=stream, warehouse=warehouse, **settings))
+
+    return run
+
+
+def rows_in(spark: SparkSession, warehouse: Warehouse, stream: str) -> list[Any]:
+    table = open_table(warehouse, MESSAGES)
+    return read(spark, table, MESSAGES, stream).orderBy("seq").collect()
+
+
+def check(spark: SparkSession, warehouse: Warehouse, result: IngestResult) -> None:
+    """The result says what is in the table."""
+    rows = rows_in(spark, warehouse, result.stream)
+    assert result.digest == str(digest_of([r.asDict() for r in rows], MESSAGES.spark_schema))
+    assert result.messages == len(rows) == len({r.seq for r in rows})
+    assert result.bytes == sum(len(r.data) for r in rows)
+    assert (result.first_seq, result.last_seq) == (rows[0].seq, rows[-1].seq)
+
+
+def files_in(warehouse: Warehouse) -> list[Path]:
+    return [p for p in warehouse.folder.rglob("*.parquet") if p.is_file()]
+
+
+def test_a_stream_is_followed_and_a_repeat_changes_nothing(
+    spark: SparkSession, run: Run, warehouse: Warehouse, stream: Any
+) -> None:
+    stream.count(300)
+    stream.delete(1, 2, 50, 51)
+    first = run(stream.name)
+    check(spark, warehouse, first)
+    assert (first.messages, first.first_seq, first.last_seq, first.gaps) == (296, 3, 300, 2)
+    assert first.added == 296
+
+    again = run(stream.name)
+    assert again == first.model_copy(update={"added": 0, "days": []})
+    assert len(open_table(warehouse, MESSAGES).metadata.snapshots) == 1
+
+    stream.count(100)
+    more = run(stream.name)
+    check(spark, warehouse, more)
+    assert (more.messages, more.last_seq, more.added) == (396, 400, 100)
+    properties = snapshot_properties(open_table(warehouse, MESSAGES))
+    assert properties["messages"] == "100"
+    assert properties["job"] == "ingest"
+
+
+def test_what_the_stream_has_deleted_since_stays(
+    spark: SparkSession, run: Run, warehouse: Warehouse, stream: Any
+) -> None:
+    stream.count(50)
+    run(stream.name)
+    stream.run(lambda js: js.purge_stream(stream.name))
+    assert run(stream.name).messages == 50
+    stream.count(10)
+    result = run(stream.name)
+    check(spark, warehouse, result)
+    assert (result.messages, result.last_seq) == (60, 60)
+
+
+def test_ranges_are_put_together(
+    spark: SparkSession, run: Run, warehouse: Warehouse, stream: Any
+) -> None:
+    stream.count(100)
+    assert run(stream.name, since=41, until=60).messages == 20
+    assert run(stream.name, since=1, until=50).messages == 60
+    result = run(stream.name)
+    check(spark, warehouse, result)
+    assert (result.messages, result.gaps, result.added) == (100, 0, 40)
+
+
+def test_a_subject_filter_belongs_to_the_archive(run: Run, stream: Any) -> None:
+    stream.count(70)
+    assert run(stream.name, subject=f"{stream.name}.n.2").messages == 10
+    with pytest.raises(ArchiveError, match=r"archived with subject filter .*n\.2, not none"):
+        run(stream.name)
+    other = run("ELSEWHERE", from_stream=stream.name)
+    assert other.messages == 70
+
+
+def test_another_stream_of_the_same_name_is_refused(
+    run: Run, warehouse: Warehouse, stream: Any
+) -> None:
+    stream.count(20)
+    run(stream.name)
+
+    async def again(js: Any) -> None:
+        await js.delete_stream(stream.name)
+        await js.add_stream(name=stream.name, subjects=[f"{stream.name}.>"])
+
+    stream.run(again)
+    stream.count(30)
+    before = files_in(warehouse)
+    with pytest.raises(ArchiveError, match="was made anew or is another one"):
+        run(stream.name)
+    assert files_in(warehouse) == before
+
+
+def test_several_commits(spark: SparkSession, run: Run, warehouse: Warehouse, stream: Any) -> None:
+    """Messages of one day are one commit, however many a commit should have."""
+    stream.count(100)
+    result = run(stream.name, publish_messages=10)
+    check(spark, warehouse, result)
+    assert len(open_table(warehouse, MESSAGES).metadata.snapshots) == len(result.days)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        pytest.param({"stream": "NONE"}, "no stream NONE", id="no-stream"),
+        pytest.param(
+            {"server": NatsSettings(servers="nats://127.0.0.1:1")}, "be reached", id="no-server"
+        ),
+        pytest.param({}, "is empty: nothing to ingest", id="empty-stream"),
+    ],
+)
+def test_a_source_that_cannot_be_read_makes_nothing(
+    run: Run, warehouse: Warehouse, stream: Any, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ArchiveError, match=message) as caught:
+        run(**({"stream": stream.name} | settings))
+    assert "\n" not in str(caught.value)
+    assert not warehouse.folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        pytest.param({}, "give one source", id="no-source"),
+        pytest.param({"parquet": "a", "jsonl": "b"}, "give one source", id="two-sources"),
+        pytest.param({"parquet": "a", "since": 9, "until": 3}, "ends before it starts", id="range"),
+        pytest.param(
+            {"parquet": "a", "since": "2026-02-01", "until": "2026-01-01"},
+            "ends before it starts",
+            id="times",
+        ),
+        pytest.param({"parquet": "a", "subject": "x"}, "for streams", id="filter-of-a-dump"),
+        pytest.param(
+            {"parquet": "a", "cluster": "x", "cluster_header": "y"}, "not both", id="clusters"
+        ),
+    ],
+)
+def test_settings_that_make_no_sense(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        IngestSettings(stream="S", **settings)
+
+
+def test_what_was_lost_on_the_way_is_not_published(
+    run: Run, warehouse: Warehouse, stream: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream.count(100)
+    rows = StreamSource.rows
+    monkeypatch.setattr(StreamSource, "rows", lambda *a: rows(*a).where("seq <> 7"))
+    with pytest.raises(AccountingError, match="have 100 to 100 messages, but 99 were read"):
+        run(stream.name)
+    assert files_in(warehouse) == []
+    monkeypatch.undo()
+    assert run(stream.name).messages == 100
+
+
+def test_what_was_written_wrong_is_not_published(
+    run: Run, warehouse: Warehouse, stream: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream.count(100)
+    of = Account.of
+    calls: list[Account] = []
+
+    def twist(results: Any) -> Account:
+        calls.append(of(results))
+        return calls[0] if len(calls) == 1 else of(dict(results) | {"bytes": 1})
+
+    monkeypatch.setattr(Account, "of", twist)
+    with pytest.raises(AccountingError, match=r"read 100 messages.*; wrote 100 messages.*1 bytes"):
+        run(stream.name)
+    assert files_in(warehouse) == []
+
+
+def test_concurrent_ingests_never_mix(
+    spark: SparkSession, run: Run, warehouse: Warehouse, stream: Any
+) -> None:
+    stream.count(400)
+    results: list[IngestResult] = []
+    threads = [threading.Thread(target=lambda: results.append(run(stream.name))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 3
+    assert sum(result.added for result in results) == 400
+    for result in results:
+        check(spark, warehouse, result)
+    assert len(files_in(warehouse)) == len(
+        list(open_table(warehouse, MESSAGES).scan().plan_files())
+    )
+
+
+def start(settings: dict[str, Any], folder: Path) -> subprocess.Popen[bytes]:
+    path = folder / "settings.json"
+    path.write_text(json.dumps(settings))
+    return subprocess.Popen(
+        [sys.executable, "-m", "jobs.ingest", str(path), "--master", "local[2]"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+def survive_kills(
+    spark: SparkSession, run: Run, warehouse: Warehouse, stream: Any, folder: Path, kills: int
+) -> None:
+    """Kills ingests of a growing stream, each at another moment; the next must repair it."""
+    settings = {
+        "stream": stream.name,
+        "server": {"servers": stream.server.url},
+        "warehouse": {"dir": str(warehouse.folder)},
+    }
+    started = time.monotonic()
+    stream.count(2000)
+    whole = start(settings, folder)
+    output, errors = whole.communicate(timeout=200)
+    assert whole.returncode == 0, errors
+    assert json.loads(output)["messages"] == 2000
+    took = time.monotonic() - started
+    chance = random.Random(stream.name)
+    for _ in range(kills):
+        stream.count(2000)
+        process = start(settings, folder)
+        time.sleep(chance.uniform(0.3, 1.0) * took)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        result = run(stream.name)
+        check(spark, warehouse, result)
+        assert result.messages == result.last_seq == stream.info().state.messages
+
+
+def test_killed_and_run_again(
+    spark: SparkSession, run: Run, warehouse: Warehouse, stream: Any, tmp_path: Path
+) -> None:
+    survive_kills(spark, run, warehouse, stream, tmp_path, kills=1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_killed_at_twenty_moments(
+    spark: SparkSession, run: Run, warehouse: Warehouse, stream: Any, tmp_path: Path
+) -> None:
+    survive_kills(spark, run, warehouse, stream, tmp_path, kills=20)
+
+
+def test_main_says_one_line_and_2(tmp_path: Path) -> None:
+    process = start({"stream": "S", "server": {"servers": "nats://127.0.0.1:1"}}, tmp_path)
+    output, errors = process.communicate(timeout=200)
+    assert process.returncode == 2
+    assert output == b""
+    assert errors.splitlines()[-1].startswith(b"error: NATS server 127.0.0.1:1 cannot be reached")
+    assert b"Traceback" not in errors
