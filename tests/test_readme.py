@@ -31,6 +31,9 @@ RUN_ELSEWHERE = {
     "make bench": "runs for minutes and measures a quiet machine",
 }
 
+# What a session runs instead, if it goes on with what the command made.
+SMALLER = {"make demo": "nats-transform demo --messages 2000"}
+
 
 @dataclass(frozen=True)
 class Command:
@@ -102,10 +105,13 @@ def test_commands(session: list[Command], folder: Path) -> None:
     scripts = Path(sys.executable).parent
     environment = os.environ | {"PATH": f"{scripts}:{os.environ['PATH']}", "COLUMNS": "100"}
     for command in session:
-        if command.text in RUN_ELSEWHERE:
-            continue
+        text, output = command.text, command.output
+        if text in RUN_ELSEWHERE:
+            if text not in SMALLER or command is session[-1]:
+                continue
+            text, output = SMALLER[text], None
         done = subprocess.run(
-            ["sh", "-c", command.text],
+            ["sh", "-c", text],
             cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -114,12 +120,10 @@ def test_commands(session: list[Command], folder: Path) -> None:
             text=True,
             check=False,
         )
-        assert done.returncode == 0, f"{command.text}\n{done.stdout}"
-        if command.output is not None:
-            matches = doctest.OutputChecker().check_output(
-                command.output, done.stdout, doctest.ELLIPSIS
-            )
-            assert matches, f"{command.text}\n{done.stdout}"
+        assert done.returncode == 0, f"{text}\n{done.stdout}"
+        if output is not None:
+            matches = doctest.OutputChecker().check_output(output, done.stdout, doctest.ELLIPSIS)
+            assert matches, f"{text}\n{done.stdout}"
 
 
 def test_make_targets_exist() -> None:
