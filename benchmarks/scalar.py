@@ -22,7 +22,6 @@ DESTINATIONS = {
     "literal": ("orders.*.*.*", "orders.all"),
     "reorder": ("orders.*.*.*", "orders.$3.{{wildcard(1)}}.$2"),
     "tail": ("orders.>", "archive.orders.>"),
-    "no match": ("orders.*.*", "x"),
     "partition": ("orders.*.*.*", "orders.{{partition(64,1,2)}}.$1.$2"),
     "split": ("orders.*.*.*", "orders.{{split(1,-)}}.$2"),
     "slice": ("orders.*.*.*", "orders.$1.$2.{{slicefromright(3,3)}}"),
