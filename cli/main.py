@@ -34,6 +34,7 @@ PIPE_CLOSED = 128 + signal.SIGPIPE
 COMMANDS = {
     "map": "map",
     "check": "check",
+    "trace": "trace",
     "ingest": "ingest",
     "transform": "transform",
     "demo": "demo",

@@ -108,6 +108,6 @@ def command(
 
 def _check_mapping(mapping: Path, account: str) -> None:
     """Find a mistake in the mapping file before anything slow is imported or started."""
-    from nats_transform.config import load
+    from nats_transform.config import load_mappings
 
-    load(mapping, account)
+    load_mappings(mapping, account)

@@ -1,0 +1,72 @@
+"""`nats-transform trace`: where a subject goes, without a server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cli.options import account_option, debug_option, json_option
+from cli.output import print_json, print_line
+from cli.streams import load_streams
+from nats_transform.subject import is_valid_literal
+
+
+@click.command(
+    "trace",
+    short_help="Show where a subject goes: mappings, streams, republish.",
+    epilog="Exit codes: 0 traced; 1 the subject is not a legal one; 2 a file cannot be read.",
+)
+@click.argument("subject")
+@click.option(
+    "--config",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Mappings: a server configuration, an account JWT, JSON or YAML.",
+)
+@account_option
+@click.option(
+    "--streams",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Folder with the account's streams, a `nats stream info NAME --json` each.",
+)
+@click.option("--cluster", metavar="NAME", help="Where it is published.  [default: no cluster]")
+@json_option("Print one JSON document: subject, cluster, paths (each with percent, fate, streams).")
+@debug_option
+def command(
+    subject: str,
+    config: Path | None,
+    account: str,
+    streams: Path | None,
+    cluster: str | None,
+    as_json: bool,
+) -> None:
+    """Show what becomes of a message published on SUBJECT: an offline `nats trace`.
+
+    Every destination that the mappings can choose with its probability, each stream that stores
+    the message and under which subject, what it republishes, and the streams that mirror or
+    source it.
+
+    \b
+    Examples:
+      nats-transform trace orders.eu.42 --config server.conf
+      nats-transform trace orders.eu.42 --config server.conf --streams streams/ --cluster east
+    """
+    if config is None and streams is None:
+        raise click.UsageError("give --config, --streams or both: there is nothing to follow")
+    from nats_transform.config import load_mappings
+    from nats_transform.trace import trace
+
+    traced = trace(
+        subject,
+        load_mappings(config, account) if config else None,
+        load_streams(streams) if streams else (),
+        cluster,
+    )
+    if as_json:
+        print_json(traced.model_dump(mode="json"))
+    else:
+        print_line(traced.text())
+    if not is_valid_literal(subject):
+        raise click.exceptions.Exit(1)

@@ -1,0 +1,118 @@
+"""`nats-transform trace`: text for people, JSON for programs, one-line errors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cli.main import main
+
+ORDERS = {
+    "name": "ORDERS",
+    "subjects": ["orders.>"],
+    "republish": {"src": "orders.>", "dest": "copy.>"},
+}
+MAPPING = """accounts { SHOP { mappings {
+  "new.*": [
+    { destination: "orders.v1.$1", weight: 70% }
+    { destination: "orders.v2.$1", weight: 30% }
+    { destination: "orders.east.$1", weight: 100%, cluster: east }
+  ]
+} } }
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a server configuration and two streams."""
+    monkeypatch.chdir(tmp_path)
+    Path("shop.conf").write_text(MAPPING)
+    Path("streams").mkdir()
+    Path("streams/orders.json").write_text(json.dumps({"config": ORDERS}))
+    Path("streams/all.json").write_text(
+        json.dumps({"name": "ALL", "mirror": {"name": "ORDERS", "filter_subject": "orders.v2.>"}})
+    )
+    return tmp_path
+
+
+def run(*args: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(main, ["trace", *args])
+    return result.exit_code, result.stdout, result.stderr
+
+
+SHOP = ("--config", "shop.conf", "--account", "SHOP")
+
+
+def test_mappings_and_streams() -> None:
+    code, out, err = run("new.7", *SHOP, "--streams", "streams")
+    assert (code, err) == (0, "")
+    assert out == (
+        "new.7 published\n"
+        "├─ 30 % orders.v2.7 by new.* -> orders.v2.$1\n"
+        "│  └─ stream ORDERS stores orders.v2.7\n"
+        "│     ├─ republished as copy.v2.7\n"
+        "│     └─ stream ALL mirrors it as orders.v2.7\n"
+        "└─ 70 % orders.v1.7 by new.* -> orders.v1.$1\n"
+        "   └─ stream ORDERS stores orders.v1.7\n"
+        "      ├─ republished as copy.v1.7\n"
+        "      └─ stream ALL mirrors it: filtered\n"
+    )
+
+
+def test_json_is_one_document() -> None:
+    code, out, err = run("new.7", *SHOP, "--cluster", "east", "--json")
+    assert (code, err, out.count("\n")) == (0, "", 1)
+    assert json.loads(out) == {
+        "subject": "new.7",
+        "cluster": "east",
+        "paths": [
+            {
+                "percent": 100,
+                "fate": "mapped",
+                "subject": "orders.east.7",
+                "mapping_source": "new.*",
+                "mapping_destination": "orders.east.$1",
+                "reason": None,
+                "streams": [],
+            }
+        ],
+    }
+
+
+def test_streams_alone_and_one_file() -> None:
+    code, out, _ = run("orders.x", "--streams", "streams/orders.json")
+    assert code == 0
+    assert "stream ORDERS stores orders.x" in out
+
+
+def test_an_illegal_subject_is_exit_1() -> None:
+    code, out, err = run("new..7", *SHOP)
+    assert (code, err) == (1, "")
+    assert "100 % invalid: empty token" in out
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        ([], "give --config, --streams or both"),
+        (["--config", "none.conf"], "none.conf: "),
+        (["--config", "shop.conf", "--account", "X"], "there is no account 'X'"),
+        (["--config", "streams/orders.json"], "account mappings are needed"),
+        (["--streams", "none"], "none: "),
+        (["--streams", "empty"], "empty: no *.json files"),
+        (["--streams", "shop.conf"], "shop.conf: mappings, where a stream"),
+        (["--streams", "twice"], "twice/b.json: stream ORDERS is also in twice/a.json"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_2(args: list[str], told: str) -> None:
+    Path("empty").mkdir()
+    Path("twice").mkdir()
+    for name in ("a", "b"):
+        Path(f"twice/{name}.json").write_text(json.dumps(ORDERS))
+    code, out, err = run("new.7", *args)
+    assert (code, out) == (2, "")
+    assert told in err
+    assert err.count("\n") == 1
