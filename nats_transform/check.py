@@ -26,6 +26,7 @@ from nats_transform.functions import Literal, Partition
 from nats_transform.mapping import AccountMappings, Mapping, Share
 from nats_transform.stream import StreamConfig, StreamSource
 from nats_transform.subject import ANY_TAIL, SEPARATOR, collide, is_subset, matches
+from nats_transform.subject_index import SubjectIndex
 from nats_transform.transform import Transform
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ def _check_account(
     clusters: Collection[str],
     seen: Sequence[Sequence[str]],
 ) -> Iterator[Finding]:
+    index = SubjectIndex([mapping.source for mapping in account.mappings])
     for mapping in account.mappings:
         yield from _about(mapping, source_faults(mapping.source))
         for transform in _transforms(mapping):
@@ -113,9 +115,9 @@ def _check_account(
         yield from _about(mapping, _weights(mapping))
         yield from _about(mapping, _clusters(mapping, clusters))
         yield from _destinations(mapping)
-        yield from _chained(mapping, account)
+        yield from _chained(mapping, index, account)
         yield from _streams_around(mapping, streams)
-    yield from _overlaps(account)
+    yield from _overlaps(account, index)
 
 
 def _about(mapping: Mapping, faults: Iterable[tuple[str, str]]) -> Iterator[Finding]:
@@ -229,9 +231,10 @@ def _all_shares(mapping: Mapping) -> Iterator[Share]:
         yield from mapping.shares(cluster)
 
 
-def _chained(mapping: Mapping, account: AccountMappings) -> Iterator[Finding]:
+def _chained(mapping: Mapping, index: SubjectIndex, account: AccountMappings) -> Iterator[Finding]:
     for transform in _renaming(mapping):
-        for other in account.mappings:
+        for number in index.colliding(result_filter(transform)):
+            other = account.mappings[number]
             if other is mapping or not _renaming(other):
                 continue
             if can_land_in(transform, other.source):
@@ -245,27 +248,23 @@ def _chained(mapping: Mapping, account: AccountMappings) -> Iterator[Finding]:
                 )
 
 
-def _overlaps(account: AccountMappings) -> Iterator[Finding]:
-    for one, other in combinations(account.mappings, 2):
-        if not collide(one.source, other.source):
-            continue
-        narrow, wide = (other, one) if is_subset(other.source, one.source) else (one, other)
-        if is_subset(narrow.source, wide.source):
-            yield Finding(
-                "shadowed",
-                f"the mapping of {printable(wide.source)} covers all of it; nats-server tries "
-                "either first, at random after each reading of the configuration",
-                narrow.source,
-                place=MAPPING,
-            )
-        else:
-            yield Finding(
-                "overlap",
-                f"the mapping of {printable(wide.source)} covers some of it; nats-server tries "
-                "either first, at random after each reading of the configuration",
-                narrow.source,
-                place=MAPPING,
-            )
+def _overlaps(account: AccountMappings, index: SubjectIndex) -> Iterator[Finding]:
+    for number, one in enumerate(account.mappings):
+        for later in index.colliding(one.source):
+            if later > number:
+                yield _overlap(one, account.mappings[later])
+
+
+def _overlap(one: Mapping, other: Mapping) -> Finding:
+    narrow, wide = (other, one) if is_subset(other.source, one.source) else (one, other)
+    is_covered = is_subset(narrow.source, wide.source)
+    return Finding(
+        "shadowed" if is_covered else "overlap",
+        f"the mapping of {printable(wide.source)} covers {'all' if is_covered else 'some'} of it; "
+        "nats-server tries either first, at random after each reading of the configuration",
+        narrow.source,
+        place=MAPPING,
+    )
 
 
 def _streams_around(mapping: Mapping, streams: Sequence[StreamConfig]) -> Iterator[Finding]:

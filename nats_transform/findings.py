@@ -58,7 +58,7 @@ RULES: dict[str, Rule] = {
     "remainder-kept": Rule(
         _W,
         "weights below 100: the rest keeps the published subject (the documentation says lost)",
-        "bring the weights to 100; to lose the rest, list the source itself with weight 0",
+        "bring the weights to 100; a source without `*` loses the rest if it is listed itself",
     ),
     "lost-elsewhere": Rule(
         _W,

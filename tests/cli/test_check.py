@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from cli.main import main
+from nats_transform.findings import RULES
 
 CANARY = """mappings {
   shop: [ { destination: shop.v1, weight: 90% }, { destination: shop.v2, weight: 8% } ]
@@ -43,7 +44,7 @@ def test_findings_have_file_line_severity_code_and_cure(folder: Path) -> None:
         0,
         "a.conf:2: warning remainder-kept: mapping 'shop': 2 % of the messages in all clusters "
         "keep the subject they are published on\n"
-        "    bring the weights to 100; to lose the rest, list the source itself with weight 0\n"
+        f"    {RULES['remainder-kept'].cure}\n"
         "1 file checked: 1 warning\n",
         "",
     )
@@ -84,8 +85,7 @@ def test_json_is_one_document(folder: Path) -> None:
                 "severity": "warning",
                 "message": "2 % of the messages in all clusters keep the subject they are "
                 "published on",
-                "cure": "bring the weights to 100; to lose the rest, list the source itself "
-                "with weight 0",
+                "cure": RULES["remainder-kept"].cure,
                 "source": "shop",
                 "destination": "",
                 "place": "mapping",

@@ -1,0 +1,72 @@
+"""Many filters by token, so that the few that matter need not be looked for among all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from nats_transform.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR, collide
+
+
+@dataclass(slots=True)
+class _Node:
+    """What follows a run of tokens: filters that end here, and next tokens.
+
+    Attributes:
+        wild: next tokens that start with a wildcard; the server takes them to fit any token.
+    """
+
+    ends: list[int] = field(default_factory=list)
+    literal: dict[str, _Node] = field(default_factory=dict)
+    wild: dict[str, _Node] = field(default_factory=dict)
+
+
+class SubjectIndex:
+    """Filters, numbered from 0, by token.
+
+    >>> SubjectIndex(["a.*", "b", "a.>"]).colliding("a.b")
+    [0, 2]
+    """
+
+    def __init__(self, filters: Iterable[str]) -> None:
+        self._filters = list(filters)
+        self._root = _Node()
+        for number, filter in enumerate(self._filters):
+            node = self._root
+            for token in filter.split(SEPARATOR):
+                following = node.wild if _is_wild(token) else node.literal
+                node = following.setdefault(token, _Node())
+            node.ends.append(number)
+
+    def colliding(self, filter: str) -> list[int]:
+        """The numbers of the filters that `collide` with one, ascending."""
+        found = _candidates(self._root, filter.split(SEPARATOR))
+        return sorted(number for number in found if collide(self._filters[number], filter))
+
+
+def _candidates(root: _Node, tokens: list[str]) -> Iterator[int]:
+    """The filters that can collide, and maybe a few more; none twice."""
+    ways = [(root, 0)]
+    while ways:
+        node, place = ways.pop()
+        if place == len(tokens):
+            yield from node.ends
+            continue
+        token = tokens[place]
+        if token == ANY_TAIL:
+            yield from node.ends
+            ways += [(below, place) for below in (*node.literal.values(), *node.wild.values())]
+            continue
+        for name, below in node.wild.items():
+            if name == ANY_TAIL:
+                yield from below.ends
+            else:
+                ways.append((below, place + 1))
+        if _is_wild(token):
+            ways += [(below, place + 1) for below in node.literal.values()]
+        elif token in node.literal:
+            ways.append((node.literal[token], place + 1))
+
+
+def _is_wild(token: str) -> bool:
+    return token[:1] in (ANY_TOKEN, ANY_TAIL)
