@@ -20,6 +20,8 @@ Children of InvalidTransform follow nats-server's family under `ErrInvalidMappin
 
 from __future__ import annotations
 
+_LONGEST = 120  # characters of a subject in a message; real ones are far shorter
+
 
 class NatsTransformError(Exception):
     """An error the user can mend; `str()` of it is one line that says what, where and the cure."""
@@ -129,5 +131,9 @@ class UnknownAccount(InvalidConfig):
 
 
 def printable(subject: str) -> str:
-    """A subject quoted for a one-line message: control bytes and bad UTF-8 are escaped."""
-    return repr(subject.encode("utf-8", "backslashreplace").decode("utf-8"))
+    """A subject quoted for a one-line message: control bytes and bad UTF-8 are escaped.
+
+    Of a very long one only the start is shown.
+    """
+    shown = subject if len(subject) <= _LONGEST else f"{subject[:_LONGEST]}…"
+    return repr(shown.encode("utf-8", "backslashreplace").decode("utf-8"))

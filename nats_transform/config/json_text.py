@@ -69,6 +69,6 @@ def _number(token: Token, place: Place) -> int | float:
     if len(token) > _LONGEST_NUMBER:
         raise place.error("this number has too many digits")
     number: int | float = json.loads(token)
-    if math.isinf(number):
+    if isinstance(number, float) and math.isinf(number):
         raise place.error("this number is too large")
     return number

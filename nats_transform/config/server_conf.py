@@ -220,7 +220,9 @@ class _Reader:
         """The entries of an included file."""
         self._files += 1
         if os.path.realpath(path) in self._chain:
-            raise asked_at.error(f"the include of {path} is a loop: it is being read already")
+            raise asked_at.error(
+                f"the include of {quoted(path)} is a loop: it is being read already"
+            )
         if len(self._chain) > MAX_INCLUDE_DEPTH:
             raise asked_at.error(f"includes are nested more than {MAX_INCLUDE_DEPTH} deep")
         if self._files > MAX_FILES:

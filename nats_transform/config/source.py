@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from nats_transform.config.tree import Place
+from nats_transform.config.tree import Place, quoted
 
 MAX_BYTES = 8 * 1024 * 1024
 """Size up to which a file is read, includes counted; the largest real ones are around 2 MB."""
@@ -32,7 +32,7 @@ class Source:
         """
         name = os.fspath(path)
         place = asked_at or Place(name)
-        subject = f"the included file {name}" if asked_at else "the file"
+        subject = f"the included file {quoted(name)}" if asked_at else "the file"
         try:
             # Opening a pipe could block, and a device never end.
             is_file = stat.S_ISREG(Path(name).stat().st_mode)

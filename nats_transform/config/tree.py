@@ -31,7 +31,8 @@ class Place:
 
     def error(self, message: str) -> InvalidConfig:
         """An error at this place."""
-        return InvalidConfig(message, self.path, self.line, self.column)
+        path = self.path if self.path.isprintable() else printable(self.path)
+        return InvalidConfig(message, path, self.line, self.column)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from nats_transform.errors import InvalidConfig, NatsTransformError
 from nats_transform.mapping import AccountMappings, Destination, Mapping
@@ -25,6 +25,8 @@ from nats_transform.subject import ANY_TOKEN, Filter
 
 if TYPE_CHECKING:
     from nats_transform.stream import StreamConfig
+
+T = TypeVar("T")
 
 FORMAT = 1
 """Goes up when the canonical form of the same configuration changes."""
@@ -56,14 +58,13 @@ def from_canonical(text: str) -> tuple[AccountMappings | StreamConfig, int]:
     try:
         form = json.loads(text)
         if form["format"] != FORMAT:
-            raise InvalidConfig(
-                f"canonical form {form['format']!r} is unknown; this reads {FORMAT}"
-            )
+            raise InvalidConfig(f"its format is not {FORMAT}")
+        seed = _typed(form["seed"], int)
         if "account" in form:
-            return AccountMappings([_from_mapping(m) for m in form["account"]]), int(form["seed"])
+            return AccountMappings([_from_mapping(entry) for entry in form["account"]]), seed
         from nats_transform.stream import parse_stream
 
-        return parse_stream(form["stream"]), int(form["seed"])
+        return parse_stream(form["stream"]), seed
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         reason = str(error) if isinstance(error, NatsTransformError) else "it is damaged"
         raise InvalidConfig(f"this is no canonical form of a configuration: {reason}") from None
@@ -84,11 +85,22 @@ def _mapping(mapping: Mapping) -> dict[str, object]:
     }
 
 
-def _from_mapping(form: dict[str, object]) -> Mapping:
-    destinations = form["destinations"]
-    if not isinstance(destinations, list):
-        raise TypeError("destinations")
-    return Mapping(str(form["source"]), [Destination(**entry) for entry in destinations])
+def _from_mapping(form: dict[str, Any]) -> Mapping:
+    destinations = [
+        Destination(
+            _typed(entry["subject"], str),
+            _typed(entry["weight"], int),
+            None if entry["cluster"] is None else _typed(entry["cluster"], str),
+        )
+        for entry in form["destinations"]
+    ]
+    return Mapping(_typed(form["source"], str), destinations)
+
+
+def _typed(value: Any, kind: type[T]) -> T:
+    if type(value) is not kind:  # a boolean is no whole number here
+        raise TypeError(kind.__name__)
+    return value
 
 
 def _stream(config: StreamConfig) -> dict[str, object]:

@@ -82,6 +82,8 @@ REFUSED = [
     ("JSON twice", "f.json", '{"a": [],\n "a": []}', 2, 2, "there twice in one object"),
     ("JSON not UTF-8", "f.json", '{"a":\n "\udcff"}', 2, None, "not UTF-8"),
     ("JSON number", "f.json", '{"a": 1e999}', 1, 7, "too large"),
+    ("whole JSON number that is no float", "f.json", f'{{"a": {"1" * 350}}}', 1, 7,
+     "expected a list of destinations, found a whole number"),
     ("long JSON number", "f.json", f'{{"a": {"1" * 500}}}', 1, 7, "too many digits"),
     ("deep JSON", "f.json", '{"a":' * 200, 1, 501, "nested more than 100"),
     ("broken YAML", "f.yaml", "a:\n  - subject: [\n", 3, 1, "expected"),
