@@ -1,0 +1,78 @@
+"""No sequence is missing that nobody can explain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import date
+
+from great_expectations.compatibility.pydantic import Field
+
+from expectations.measured import MESSAGES, Judgement, MeasuredExpectation, count
+from expectations.measures import MessagesMeasures, Range
+
+
+class ExpectNoUnexplainedGap(MeasuredExpectation):
+    """Between a day's first and last sequence, and between days in a row, none is missing.
+
+    Args:
+        explained: inclusive ranges of sequences that may be missing: the stream had lost them
+            itself (deleted, purged, expired) or the ingest left them out on purpose.
+    """
+
+    explained: list[tuple[int, int]] = Field(default_factory=list)
+
+    metric_dependencies = (MESSAGES,)
+    success_keys = ("explained",)
+    statement = "The sequences of each day have no gap that the ingest does not explain."
+    reason = "A gap is a message that was never archived, or a file that went missing."
+
+    def judge(self, measures: MessagesMeasures) -> Judgement:
+        gaps = [
+            (stream, day, gap)
+            for (stream, day), found in measures.sequences.items()
+            for gap in found.gaps
+        ]
+        gaps += _between_days(measures)
+        missing = sum(last - first + 1 for _, _, (first, last) in gaps)
+        unexplained = [
+            (stream, day, rest)
+            for stream, day, gap in gaps
+            for rest in _without(gap, self.explained)
+        ]
+        lost = sum(last - first + 1 for _, _, (first, last) in unexplained)
+        examples = [
+            {"stream": stream, "day": day, "from": first, "to": last, "missing": last - first + 1}
+            for stream, day, (first, last) in unexplained
+        ]
+        observed = "no gap"
+        if missing:
+            observed = f"{count(missing, 'sequence')} missing, {lost:,} of them unexplained"
+        details = {"missing": missing, "unexplained": lost, "gaps": len(gaps)}
+        return Judgement(not lost, observed, examples, details=details)
+
+
+def _between_days(measures: MessagesMeasures) -> list[tuple[str | None, date | None, Range]]:
+    """What is missing between the last sequence of a day and the first of the next."""
+    gaps: list[tuple[str | None, date | None, Range]] = []
+    for (stream, day), found in measures.sequences.items():
+        if day is None or not found.ranges:
+            continue
+        following = measures.sequences.get((stream, date.fromordinal(day.toordinal() + 1)))
+        if following is not None and following.ranges:
+            first, last = found.ranges[-1][1] + 1, following.ranges[0][0] - 1
+            if first <= last:
+                gaps.append((stream, day, (first, last)))
+    return gaps
+
+
+def _without(gap: Range, explained: Sequence[Range]) -> Iterable[Range]:
+    """What is left of a gap without the explained ranges."""
+    first, last = gap
+    for low, high in sorted(explained):
+        if high < first or low > last:
+            continue
+        if low > first:
+            yield first, low - 1
+        first = high + 1
+    if first <= last:
+        yield first, last

@@ -1,0 +1,248 @@
+"""What our expectations share: they judge measures of a table, and show themselves in Data Docs.
+
+A metric of Great Expectations measures the batch; every expectation of a suite names that metric
+with the same arguments, so it is computed once for all of them: one pass over the table.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from string import Template
+from typing import Any, ClassVar
+
+from great_expectations.core import ExpectationValidationResult
+from great_expectations.core.metric_domain_types import MetricDomainTypes
+from great_expectations.execution_engine.execution_engine import ExecutionEngine
+from great_expectations.execution_engine.sparkdf_execution_engine import SparkDFExecutionEngine
+from great_expectations.expectations.expectation import BatchExpectation
+from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
+from great_expectations.expectations.metrics.metric_provider import metric_value
+from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
+from great_expectations.render.components import (
+    CollapseContent,
+    LegacyDiagnosticRendererType,
+    LegacyRendererType,
+    RenderedStringTemplateContent,
+    RenderedTableContent,
+)
+from great_expectations.render.renderer.renderer import renderer
+from great_expectations.render.renderer_configuration import (
+    RendererConfiguration,
+    RendererValueType,
+)
+
+from expectations.measures import (
+    EXAMPLES,
+    Flag,
+    MessagesMeasures,
+    TransformedMeasures,
+    measure_messages,
+    measure_transformed,
+)
+
+MESSAGES = "nats.messages"
+TRANSFORMED = "nats.transformed_messages"
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What an expectation says of the measures.
+
+    Attributes:
+        success: whether it holds.
+        observed: what was seen, in a sentence.
+        examples: of what breaks it, as rows of plain values.
+        evidence: rows that are shown whether it holds or not.
+        details: the numbers behind it, as plain values.
+    """
+
+    success: bool
+    observed: str
+    examples: Sequence[Row] = ()
+    evidence: Sequence[Row] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+class MessagesMetric(TableMetricProvider):
+    """The measures of a batch that `prepare_messages` made."""
+
+    metric_name = MESSAGES
+
+    @metric_value(engine=SparkDFExecutionEngine)
+    def _spark(cls, execution_engine: SparkDFExecutionEngine, **kwargs: Any) -> MessagesMeasures:  # noqa: N805 - GX makes it a class method
+        return measure_messages(_rows(execution_engine, kwargs))
+
+
+class TransformedMetric(TableMetricProvider):
+    """The measures of a batch that `prepare_transformed` made."""
+
+    metric_name = TRANSFORMED
+
+    @metric_value(engine=SparkDFExecutionEngine)
+    def _spark(cls, execution_engine: SparkDFExecutionEngine, **kwargs: Any) -> TransformedMeasures:  # noqa: N805 - GX makes it a class method
+        return measure_transformed(_rows(execution_engine, kwargs))
+
+
+def _rows(engine: SparkDFExecutionEngine, arguments: Mapping[str, Any]) -> Any:
+    domain = arguments["metric_domain_kwargs"]
+    rows, _, _ = engine.get_compute_domain(domain, domain_type=MetricDomainTypes.TABLE)
+    return rows
+
+
+class MeasuredExpectation(BatchExpectation, ABC):
+    """An expectation about the measures of a table.
+
+    A child says what it expects (`statement`), why (`reason`) and judges (`judge`). Its fields are
+    its arguments; `shown` are those that its statement names.
+    """
+
+    statement: ClassVar[str]
+    """With the names in `shown` behind a `$`."""
+
+    reason: ClassVar[str]
+    """What goes wrong where it does not hold."""
+
+    shown: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def judge(self, measures: Any) -> Judgement:
+        """The judgement on the measures of the table."""
+
+    def _validate(
+        self,
+        metrics: dict[str, Any],
+        runtime_configuration: dict[str, Any] | None = None,
+        execution_engine: ExecutionEngine[Any] | None = None,
+    ) -> dict[str, Any]:
+        (metric,) = self.metric_dependencies
+        judgement = self.judge(metrics[metric])
+        result = {
+            "observed_value": judgement.observed,
+            "details": plain(judgement.details),
+            "examples": plain(judgement.examples[: 4 * EXAMPLES]),
+            "evidence": plain(judgement.evidence),
+        }
+        return {"success": judgement.success, "result": result}
+
+    @classmethod
+    def sentence(cls, arguments: Mapping[str, Any]) -> str:
+        """The statement with its arguments filled in."""
+        return Template(cls.statement).substitute(cls._shown_words(arguments))
+
+    @classmethod
+    def _shown_words(cls, arguments: Mapping[str, Any]) -> dict[str, str]:
+        # A configuration leaves out the arguments that have their default.
+        return {
+            name: _words(arguments.get(name, cls.__fields__[name].default)) for name in cls.shown
+        }
+
+    @classmethod
+    def _prescriptive_template(
+        cls, renderer_configuration: RendererConfiguration[Any]
+    ) -> RendererConfiguration[Any]:
+        """What tools that read the JSON of results show (GX's atomic renderers)."""
+        renderer_configuration.template_str = cls.statement
+        for name, words in cls._shown_words(renderer_configuration.kwargs).items():
+            renderer_configuration.add_param(name, RendererValueType.STRING, words)
+        return renderer_configuration
+
+    @classmethod
+    @renderer(renderer_type=LegacyRendererType.PRESCRIPTIVE)
+    def _prescriptive_renderer(
+        cls,
+        configuration: ExpectationConfiguration | None = None,
+        result: ExpectationValidationResult | None = None,
+        runtime_configuration: dict[str, Any] | None = None,
+    ) -> list[RenderedStringTemplateContent]:
+        """What Data Docs shows: the statement, and under it the reason."""
+        if configuration is None and result is not None:
+            configuration = result.expectation_config
+        arguments = configuration.kwargs if configuration else {}
+        styling = {"default": {"classes": ["badge", "badge-secondary"]}}
+        return [
+            RenderedStringTemplateContent(
+                content_block_type="string_template",
+                string_template={
+                    "template": cls.statement,
+                    "params": cls._shown_words(arguments),
+                    "styling": styling,
+                },
+            ),
+            RenderedStringTemplateContent(
+                content_block_type="string_template",
+                string_template={
+                    "template": cls.reason,
+                    "params": {},
+                    "tag": "small",
+                    "styling": {"classes": ["text-muted"]},
+                },
+                styling={"classes": ["mb-1"]},
+            ),
+        ]
+
+    @classmethod
+    @renderer(renderer_type=LegacyDiagnosticRendererType.UNEXPECTED_TABLE)
+    def _diagnostic_unexpected_table_renderer(
+        cls,
+        configuration: ExpectationConfiguration | None = None,
+        result: ExpectationValidationResult | None = None,
+        runtime_configuration: dict[str, Any] | None = None,
+    ) -> list[RenderedTableContent | CollapseContent] | None:
+        """The examples of what is wrong, and the evidence, as tables in Data Docs."""
+        found = result.result if result is not None else {}
+        shown = [found.get(name) for name in ("examples", "evidence")]
+        return [_table(rows) for rows in shown if rows] or None
+
+
+def _table(rows: Sequence[Row]) -> RenderedTableContent:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return RenderedTableContent(
+        content_block_type="table",
+        header_row=names,
+        table=[[_words(row.get(name)) for name in names] for row in rows],
+        styling={"body": {"classes": ["table-bordered", "table-sm", "mt-3"]}},
+    )
+
+
+def _words(value: Any) -> str:
+    """A value as people read it."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.4f}".rstrip("0").rstrip(".")
+    return str(plain(value))
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has them; text keeps only what UTF-8 can hold, the rest escaped."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, Mapping):
+        return {str(plain(name)): plain(item) for name, item in value.items()}
+    if isinstance(value, Iterable) and not isinstance(value, bytes | bytearray):
+        return [plain(item) for item in value]
+    return str(value)
+
+
+def count(number: int, noun: str) -> str:
+    """`1 message`, `2,000 messages`."""
+    return f"{number:,} {noun if number == 1 else noun + 's'}"
+
+
+def judge_flag(flag: Flag, broken: str, fine: str) -> Judgement:
+    """The judgement on a rule about single rows, with the rows that break it."""
+    if not flag.rows:
+        return Judgement(True, fine)
+    return Judgement(
+        False, f"{count(flag.rows, 'message')} {broken}", flag.examples, details={"rows": flag.rows}
+    )

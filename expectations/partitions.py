@@ -1,0 +1,147 @@
+"""Whether partition numbers are in range, stay with their key and spread the keys."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from scipy import stats
+
+from expectations.measured import TRANSFORMED, Judgement, MeasuredExpectation, count
+from expectations.measures import TransformedMeasures
+
+
+class _PartitionExpectation(MeasuredExpectation):
+    """An expectation about partition functions.
+
+    Args:
+        partitions: `source`, `destination` and `count` of each.
+    """
+
+    partitions: list[dict[str, Any]]
+
+    metric_dependencies = (TRANSFORMED,)
+    success_keys: ClassVar[tuple[str, ...]] = ("partitions",)
+
+
+class ExpectPartitionNumbersInRange(_PartitionExpectation):
+    """The number that `partition(n)` gave is one of 0 to n - 1, in every subject; args as above."""
+
+    statement = "Every partition number is one of 0 to n - 1, as its mapping function says."
+    reason = "Nobody consumes a partition that is not there."
+
+    def judge(self, measures: TransformedMeasures) -> Judgement:
+        examples = []
+        for entry in self.partitions:
+            legal = {str(number) for number in range(entry["count"])}
+            found = measures.numbers.get((entry["source"], entry["destination"]), {})
+            examples += [
+                {
+                    "mapping": entry["source"],
+                    "destination": entry["destination"],
+                    "number": number,
+                    "messages": rows,
+                }
+                for number, rows in found.items()
+                if number not in legal
+            ]
+        numbered = sum(sum(numbers.values()) for numbers in measures.numbers.values())
+        wrong = sum(example["messages"] for example in examples)
+        observed = f"{count(numbered, 'message')} with a partition number"
+        if wrong:
+            observed += f", {wrong:,} of them out of range"
+        details = {"messages": numbered, "out_of_range": wrong}
+        return Judgement(not wrong, observed, examples, details=details)
+
+
+class ExpectKeysToKeepTheirPartition(MeasuredExpectation):
+    """All messages of a key are in one partition: exactly, for a sample of the keys."""
+
+    metric_dependencies = (TRANSFORMED,)
+    statement = "All messages of a key are in one partition."
+    reason = "A consumer of one partition relies on seeing every message of its keys, in order."
+
+    def judge(self, measures: TransformedMeasures) -> Judgement:
+        split = [
+            {
+                "mapping": source,
+                "destination": destination,
+                "key (hash)": f"{key & (2**64 - 1):016x}",
+                "partitions": ", ".join(f"{n} ({rows:,}x)" for n, rows in sorted(numbers.items())),
+            }
+            for (source, destination), keys in measures.keys.items()
+            for key, numbers in keys.items()
+            if len(numbers) > 1
+        ]
+        looked = sum(len(keys) for keys in measures.keys.values())
+        observed = count(looked, "key")
+        if measures.key_share > 1:
+            observed += f" (one in {measures.key_share:,})"
+        if split:
+            observed += f", {len(split):,} of them in more than one partition"
+        details = {"keys": looked, "split": len(split), "one_in": measures.key_share}
+        return Judgement(not split, observed, split, details=details)
+
+
+class ExpectPartitionsToBeBalanced(_PartitionExpectation):
+    """The keys are spread over the partitions as evenly as chance would do it.
+
+    Args:
+        partitions: `source`, `destination` and `count` of each partition function.
+        confidence: that keys which chance spreads pass, 0 to 1.
+    """
+
+    confidence: float = 0.9999
+
+    success_keys = ("partitions", "confidence")
+    shown = ("confidence",)
+    statement = (
+        "Each of n partitions has 1/n of the keys, as nearly as chance allows for so many keys at "
+        "confidence $confidence."
+    )
+    reason = (
+        "The bounds are binomial, corrected for the number of partitions. A partition with too "
+        "many keys is a hot one; with few, busy keys it can be hot all the same."
+    )
+
+    def judge(self, measures: TransformedMeasures) -> Judgement:
+        rows = []
+        for entry in self.partitions:
+            rule = (entry["source"], entry["destination"])
+            keys = measures.keys.get(rule)
+            if keys:
+                rows.append(self._row(entry, keys, measures.numbers[rule]))
+        uneven = [row for row in rows if row["fewest keys"] < row["at least"]]
+        uneven += [row for row in rows if row["most keys"] > row["at most"] and row not in uneven]
+        observed = f"{len(rows) - len(uneven)} of {count(len(rows), 'partition function')} even"
+        return Judgement(
+            not uneven,
+            observed if rows else "no message with a partition number",
+            uneven,
+            rows,
+            {"functions": len(rows), "uneven": len(uneven)},
+        )
+
+    def _row(
+        self,
+        entry: Mapping[str, Any],
+        keys: Mapping[int, Mapping[str, int]],
+        rows: Mapping[str, int],
+    ) -> dict[str, Any]:
+        n = entry["count"]
+        # A key that is in two partitions counts in both; that it is so fails elsewhere.
+        held = Counter(number for numbers in keys.values() for number in numbers)
+        each = [held[str(number)] for number in range(n)]
+        tail = (1 - self.confidence) / (2 * n)
+        return {
+            "mapping": entry["source"],
+            "destination": entry["destination"],
+            "n": n,
+            "keys": len(keys),
+            "fewest keys": min(each),
+            "at least": int(stats.binom.ppf(tail, len(keys), 1 / n)),
+            "most keys": max(each),
+            "at most": int(stats.binom.isf(tail, len(keys), 1 / n)),
+            "most messages, of the mean": max(rows.values()) * n / sum(rows.values()),
+        }

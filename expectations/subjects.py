@@ -1,0 +1,46 @@
+"""Subjects that a server would take."""
+
+from __future__ import annotations
+
+from expectations.measured import (
+    MESSAGES,
+    TRANSFORMED,
+    Judgement,
+    MeasuredExpectation,
+    judge_flag,
+)
+from expectations.measures import MAX_SUBJECT, Flag, MessagesMeasures, TransformedMeasures
+
+
+class ExpectMappedSubjectsToBeLegal(MeasuredExpectation):
+    """Every mapped subject is a legal literal one, and short enough to be published."""
+
+    metric_dependencies = (TRANSFORMED,)
+    statement = (
+        "Every mapped subject is a legal literal subject (no empty token, no wildcard) of at most "
+        f"{MAX_SUBJECT:,} bytes."
+    )
+    reason = (
+        "nats-server drops a message with an empty token, and closes the connection on a protocol "
+        "line above max_control_line (4,096 bytes by default)."
+    )
+
+    def judge(self, measures: TransformedMeasures) -> Judgement:
+        return _judge(measures.flags["illegal"], measures.flags["too_long"], "mapped to")
+
+
+class ExpectArchivedSubjectsToBeLegal(MeasuredExpectation):
+    """Every archived subject is a legal literal one."""
+
+    metric_dependencies = (MESSAGES,)
+    statement = "Every archived subject is a legal literal subject."
+    reason = "Others cannot be mapped: the transform quarantines them under the fate invalid."
+
+    def judge(self, measures: MessagesMeasures) -> Judgement:
+        return _judge(measures.flags["illegal"], measures.flags["too_long"], "under")
+
+
+def _judge(illegal: Flag, too_long: Flag, how: str) -> Judgement:
+    if too_long.rows and not illegal.rows:
+        return judge_flag(too_long, f"{how} a subject above {MAX_SUBJECT:,} bytes", "")
+    return judge_flag(illegal, f"{how} an illegal subject", "all are")

@@ -1,0 +1,157 @@
+"""The suites: one for each table, built by a function, each expectation with its severity.
+
+A critical expectation blocks: what is downstream of the table must not be made from it. A warning
+is shown and does not block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from great_expectations import ExpectationSuite
+from great_expectations.expectations.metadata_types import FailureSeverity
+
+from expectations.completeness import ExpectNoUnexplainedGap
+from expectations.conservation import (
+    ExpectArchiveToBeAsIngested,
+    ExpectArchiveToBeUntouched,
+    ExpectFatesToBeCoherent,
+    ExpectMessagesToBeConserved,
+    ExpectNoSequenceTwice,
+    ExpectOneMappingVersion,
+    ExpectRowsToBeDated,
+    ExpectTransformedRowsToBeDated,
+)
+from expectations.determinism import (
+    ExpectRecomputationToAgree,
+    ExpectScalarReplayToAgree,
+    ExpectTheSameDigest,
+)
+from expectations.mappings import as_plain
+from expectations.measured import MeasuredExpectation
+from expectations.measures import MAX_NUMBERS, Range, partition_rules
+from expectations.partitions import (
+    ExpectKeysToKeepTheirPartition,
+    ExpectPartitionNumbersInRange,
+    ExpectPartitionsToBeBalanced,
+)
+from expectations.subjects import (
+    ExpectArchivedSubjectsToBeLegal,
+    ExpectMappedSubjectsToBeLegal,
+)
+from expectations.weights import ExpectWeightsToHold
+from nats_transform import AccountMappings
+from nats_transform.audit import is_audited
+
+MESSAGES_SUITE = "messages"
+TRANSFORMED_SUITE = "transformed_messages"
+
+BLOCKS = FailureSeverity.CRITICAL
+WARNS = FailureSeverity.WARNING
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What another party counted, to hold a table against.
+
+    Attributes:
+        messages: how many there are.
+        digest: of their columns, as 16 hexadecimal digits; None if it is not known.
+    """
+
+    messages: int
+    digest: str | None = None
+
+
+def messages_suite(
+    *, ingested: Reference | None = None, explained: Sequence[Range] = ()
+) -> ExpectationSuite:
+    """The suite of `messages`: what an ingest must have left for any day.
+
+    Args:
+        ingested: what the ingest counted, if that is known for just these rows.
+        explained: sequences that may be missing.
+    """
+    suite: list[MeasuredExpectation] = [
+        ExpectRowsToBeDated(severity=BLOCKS),
+        ExpectNoSequenceTwice(severity=BLOCKS),
+        ExpectNoUnexplainedGap(explained=list(explained), severity=BLOCKS),
+        ExpectArchivedSubjectsToBeLegal(severity=WARNS),
+    ]
+    if ingested is not None and ingested.digest is not None:
+        digest = ExpectArchiveToBeAsIngested(
+            messages=ingested.messages, digest=ingested.digest, severity=BLOCKS
+        )
+        suite.insert(0, digest)
+    return ExpectationSuite(name=MESSAGES_SUITE, expectations=suite)
+
+
+def transformed_messages_suite(
+    mappings: AccountMappings,
+    *,
+    archive: Reference,
+    seed: int = 0,
+    version: str | None = None,
+    written: str | None = None,
+    before: str | None = None,
+    tolerance: float = 1.0,
+    confidence: float = 0.99,
+) -> ExpectationSuite:
+    """The suite of `transformed_messages`: what a transform must have left for any day.
+
+    Args:
+        mappings: the rows were written with.
+        archive: the messages that were read.
+        seed: the rows were written with.
+        version: the mapping version they should name.
+        written: the digest of all columns that the job saw while it wrote.
+        before: the digest that an earlier run over the same messages, mappings and seed published.
+        tolerance: percentage points that a share may be off its weight.
+        confidence: of the verdicts on shares.
+    """
+    plain = as_plain(mappings.mappings)
+    suite: list[MeasuredExpectation] = [
+        ExpectMessagesToBeConserved(messages=archive.messages, severity=BLOCKS)
+    ]
+    if archive.digest is not None:
+        untouched = ExpectArchiveToBeUntouched(
+            messages=archive.messages, digest=archive.digest, severity=BLOCKS
+        )
+        suite.append(untouched)
+    suite += [
+        ExpectTransformedRowsToBeDated(severity=BLOCKS),
+        ExpectFatesToBeCoherent(severity=BLOCKS),
+    ]
+    if version is not None:
+        suite.append(ExpectOneMappingVersion(mapping_version=version, severity=BLOCKS))
+    if written is not None:
+        suite.append(ExpectTheSameDigest(digest=written, severity=BLOCKS))
+    if before is not None:
+        earlier = ExpectTheSameDigest(
+            digest=before, origin="an earlier run over the same input", severity=BLOCKS
+        )
+        suite.append(earlier)
+    suite += [
+        ExpectRecomputationToAgree(mappings=plain, seed=seed, severity=BLOCKS),
+        ExpectScalarReplayToAgree(mappings=plain, seed=seed, severity=BLOCKS),
+        ExpectMappedSubjectsToBeLegal(severity=BLOCKS),
+    ]
+    audited = [mapping for mapping in mappings.mappings if is_audited(mapping)]
+    if audited:
+        weights = ExpectWeightsToHold(
+            mappings=as_plain(audited), tolerance=tolerance, confidence=confidence, severity=BLOCKS
+        )
+        suite.append(weights)
+    counted = [
+        {"source": rule.rule[0], "destination": rule.rule[1], "count": rule.count}
+        for rule in partition_rules(mappings)
+        if rule.count <= MAX_NUMBERS and rule.place is not None
+    ]
+    if counted:
+        suite += [
+            ExpectPartitionNumbersInRange(partitions=counted, severity=BLOCKS),
+            ExpectKeysToKeepTheirPartition(severity=BLOCKS),
+            ExpectPartitionsToBeBalanced(partitions=counted, severity=WARNS),
+        ]
+    return ExpectationSuite(name=TRANSFORMED_SUITE, expectations=suite)

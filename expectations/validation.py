@@ -1,0 +1,313 @@
+"""Running a suite: results that asset checks and people can use, kept with Data Docs in a folder.
+
+In the folder are `results` (JSON, as Great Expectations writes them) and `data_docs`
+(HTML; open `data_docs/index.html`). Nothing else is written, nothing is sent anywhere.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import unquote, urlparse
+
+with warnings.catch_warnings():
+    # Great Expectations (1.24) imports `sre_constants`, which Python has deprecated.
+    warnings.filterwarnings("ignore", "module 'sre_constants'", DeprecationWarning)
+    import great_expectations as gx
+
+from great_expectations import ExpectationSuite
+from great_expectations.core import RunIdentifier
+from great_expectations.core.expectation_validation_result import ExpectationValidationResult
+from great_expectations.core.validation_definition import ValidationDefinition
+from great_expectations.data_context.data_context.ephemeral_data_context import (
+    EphemeralDataContext,
+)
+from great_expectations.data_context.types.base import DataContextConfig, ProgressBarsConfig
+from great_expectations.data_context.types.resource_identifiers import (
+    ExpectationSuiteIdentifier,
+    ValidationResultIdentifier,
+)
+from great_expectations.expectations.metadata_types import FailureSeverity
+from great_expectations.expectations.registry import get_expectation_impl
+from pyspark.sql import Column, DataFrame
+
+from expectations.measured import MeasuredExpectation
+from expectations.measures import Range, prepare_messages, prepare_transformed
+from expectations.suites import Reference, messages_suite, transformed_messages_suite
+from nats_transform import AccountMappings, NatsTransformError
+
+_KEPT_PAGES = 200
+"""Results that the index of Data Docs lists, the latest; older ones stay in `results`."""
+
+
+class ChecksBroken(NatsTransformError):
+    """Checks that could not be made; whether they hold is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectationResult:
+    """What one expectation found.
+
+    Attributes:
+        name: of its class.
+        topic: what it is about: the name of the module that has it.
+        expects: in a sentence.
+        success: whether it holds.
+        blocks: whether what is downstream must stop if it does not.
+        severity: critical, warning or info.
+        observed: what was seen, in a sentence.
+        examples: rows that break it, some of them, as plain values.
+        details: the numbers behind it, as plain values.
+    """
+
+    name: str
+    topic: str
+    expects: str
+    success: bool
+    blocks: bool
+    severity: str
+    observed: str
+    examples: tuple[Mapping[str, Any], ...] = ()
+    details: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a suite found.
+
+    Attributes:
+        suite: its name.
+        success: whether all its expectations hold.
+        results: one for each expectation, in the order of the suite.
+        results_path: the JSON file.
+        docs_path: the page in Data Docs.
+    """
+
+    suite: str
+    success: bool
+    results: tuple[ExpectationResult, ...]
+    results_path: Path
+    docs_path: Path
+
+    @property
+    def failures(self) -> tuple[ExpectationResult, ...]:
+        """The expectations that do not hold."""
+        return tuple(result for result in self.results if not result.success)
+
+    @property
+    def blocks(self) -> bool:
+        """Whether what is downstream must stop."""
+        return any(result.blocks for result in self.failures)
+
+    def __str__(self) -> str:
+        """One line: which expectations fail, and the page that shows them."""
+        if self.success:
+            return f"{self.suite}: all {len(self.results)} expectations hold ({self.docs_path})"
+        told = "; ".join(f"{result.name}: {result.observed}" for result in self.failures)
+        return f"{self.suite}: {told}; see {self.docs_path}"
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields as plain JSON values."""
+        return {
+            "suite": self.suite,
+            "success": self.success,
+            "blocks": self.blocks,
+            "results": [asdict(result) for result in self.results],
+            "results_path": str(self.results_path),
+            "docs_path": str(self.docs_path),
+        }
+
+
+def validate_messages(
+    rows: DataFrame,
+    folder: Path,
+    *,
+    name: str,
+    ingested: Reference | None = None,
+    explained: Sequence[Range] = (),
+    row_hash: Column | None = None,
+) -> Report:
+    """The report of the suite of `messages` on some of its rows; one pass over them.
+
+    Args:
+        rows: of `messages`: of whole days, or gaps will be seen.
+        folder: where results and Data Docs are kept; shared by all runs.
+        name: of what the rows are, for people: a stream and its days.
+        ingested: what the ingest counted, if that is known for just these rows.
+        explained: inclusive ranges of sequences that may be missing.
+        row_hash: the 64-bit hash that the digest in `ingested` adds up.
+    """
+    suite = messages_suite(ingested=ingested, explained=explained)
+    return validate(prepare_messages(rows, row_hash=row_hash), suite, folder, name=name)
+
+
+def validate_transformed_messages(
+    rows: DataFrame,
+    mappings: AccountMappings,
+    folder: Path,
+    *,
+    name: str,
+    archive: Reference,
+    seed: int = 0,
+    version: str | None = None,
+    written: str | None = None,
+    before: str | None = None,
+    archive_hash: Column | None = None,
+    table_hash: Column | None = None,
+    tolerance: float = 1.0,
+    confidence: float = 0.99,
+) -> Report:
+    """The report of the suite of `transformed_messages` on some of its rows; one pass over them.
+
+    Args:
+        rows: of `transformed_messages`, as they are read back.
+        mappings: they were written with.
+        folder: where results and Data Docs are kept; shared by all runs.
+        name: of what the rows are, for people: a stream and its days.
+        archive: the messages that were read; its digest adds up `archive_hash`.
+        seed: the rows were written with.
+        version: the mapping version they should name.
+        written: the digest of all columns that the job saw while it wrote; adds up `table_hash`.
+        before: the same of an earlier run over the same messages, mappings and seed.
+        archive_hash: a 64-bit hash of the columns that `messages` has.
+        table_hash: a 64-bit hash of all columns.
+        tolerance: percentage points that a share may be off its weight.
+        confidence: of the verdicts on shares.
+    """
+    suite = transformed_messages_suite(
+        mappings,
+        archive=archive,
+        seed=seed,
+        version=version,
+        written=written,
+        before=before,
+        tolerance=tolerance,
+        confidence=confidence,
+    )
+    prepared = prepare_transformed(
+        rows,
+        mappings,
+        messages=archive.messages,
+        version=version,
+        archive_hash=archive_hash,
+        table_hash=table_hash,
+    )
+    return validate(prepared, suite, folder, name=name)
+
+
+def validate(prepared: DataFrame, suite: ExpectationSuite, folder: Path, *, name: str) -> Report:
+    """The report of a suite of ours on prepared rows of its table.
+
+    Args:
+        prepared: what `expectations.measures` prepared.
+        suite: from `expectations.suites`.
+        folder: where results and Data Docs are kept.
+        name: of what the rows are, for people.
+
+    Raises:
+        ChecksBroken: an expectation could not be checked, as when Spark fails.
+    """
+    context = _context(folder.absolute())
+    # Great Expectations would keep the batch in memory for its many passes; we make one.
+    source = context.data_sources.add_spark("spark", persist=False)
+    data = source.add_dataframe_asset(suite.name).add_batch_definition_whole_dataframe(name)
+    definition = ValidationDefinition(name=suite.name, data=data, suite=context.suites.add(suite))
+    context.validation_definitions.add(definition)
+    # The name becomes the name of a folder.
+    run = RunIdentifier(run_name=re.sub(r"[^\w .-]", "_", name), run_time=datetime.now(UTC))
+    found = definition.run(batch_parameters={"dataframe": prepared}, run_id=run)
+    key = ValidationResultIdentifier(
+        ExpectationSuiteIdentifier(suite.name), run, str(found.batch_id)
+    )
+    context.build_data_docs(resource_identifiers=[key])
+    (docs,) = context.get_docs_sites_urls(key)
+    stored: Any = context.validation_results_store.store_backend
+    results = [_result(result) for result in found.results]
+    return Report(
+        suite=suite.name,
+        success=bool(found.success),
+        results=tuple(results),
+        results_path=_file(stored.get_url_for_key(cast(Any, key).to_tuple())),
+        docs_path=_file(docs["site_url"]),
+    )
+
+
+def _result(found: ExpectationValidationResult) -> ExpectationResult:
+    config = found.expectation_config
+    assert config is not None  # noqa: S101 - results of a suite have one
+    kind = get_expectation_impl(config.type)
+    assert issubclass(kind, MeasuredExpectation)  # noqa: S101 - as all of our suites
+    error = _error(found.exception_info or {})
+    if error is not None:
+        raise ChecksBroken(f"{kind.__name__} could not be checked: {error}")
+    severity = FailureSeverity(config.severity)
+    return ExpectationResult(
+        name=kind.__name__,
+        topic=kind.__module__.rpartition(".")[2],
+        expects=kind.sentence(config.kwargs),
+        success=bool(found.success),
+        blocks=severity is FailureSeverity.CRITICAL,
+        severity=severity.value,
+        observed=found.result["observed_value"],
+        examples=tuple(found.result["examples"]),
+        details=found.result["details"],
+    )
+
+
+def _file(url: object) -> Path:
+    return Path(unquote(urlparse(str(url)).path))
+
+
+def _error(info: Mapping[str, Any]) -> str | None:
+    """The first line of what was raised while an expectation was checked, if anything was."""
+    infos = [info] if "raised_exception" in info else list(info.values())
+    for entry in infos:
+        if entry.get("raised_exception"):
+            return str(entry.get("exception_message")).strip().splitlines()[0]
+    return None
+
+
+def _context(folder: Path) -> EphemeralDataContext:
+    """A context that keeps results and Data Docs in the folder, and the rest in memory."""
+
+    def files(name: str) -> dict[str, Any]:
+        return {
+            "class_name": "TupleFilesystemStoreBackend",
+            "root_directory": str(folder),
+            "base_directory": name,
+        }
+
+    memory = {"class_name": "InMemoryStoreBackend"}
+    config = DataContextConfig(
+        analytics_enabled=False,
+        progress_bars=ProgressBarsConfig(globally=False),
+        expectations_store_name="suites",
+        validation_results_store_name="results",
+        checkpoint_store_name="checkpoints",
+        stores={
+            "suites": {"class_name": "ExpectationsStore", "store_backend": memory},
+            "results": {"class_name": "ValidationResultsStore", "store_backend": files("results")},
+            "validation_definition_store": {
+                "class_name": "ValidationDefinitionStore",
+                "store_backend": memory,
+            },
+            "checkpoints": {"class_name": "CheckpointStore", "store_backend": memory},
+        },
+        data_docs_sites={
+            "site": {
+                "class_name": "SiteBuilder",
+                "show_how_to_buttons": False,
+                "store_backend": files("data_docs"),
+                "site_index_builder": {
+                    "class_name": "DefaultSiteIndexBuilder",
+                    "validation_results_limit": _KEPT_PAGES,
+                },
+            }
+        },
+    )
+    return gx.get_context(mode="ephemeral", project_config=config)

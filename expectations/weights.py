@@ -1,0 +1,95 @@
+"""Whether the split that was drawn is the split that was configured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, time
+from typing import Any
+
+from expectations.mappings import as_mappings
+from expectations.measured import TRANSFORMED, Judgement, MeasuredExpectation
+from expectations.measures import TransformedMeasures
+from nats_transform import Fate
+from nats_transform.audit import Criteria, End, Period, Tally, Verdict, assess
+
+
+class ExpectWeightsToHold(MeasuredExpectation):
+    """Each destination's share is within a tolerance of its weight, in each cluster and day.
+
+    Judged by `nats_transform.audit`: exact Clopper-Pearson intervals, their confidence corrected
+    for the number of comparisons. What too few messages leave undecided does not fail.
+
+    Args:
+        mappings: as `expectations.mappings.as_plain` gives them.
+        tolerance: in percentage points.
+        confidence: that no interval misses, 0 to 1.
+    """
+
+    mappings: list[dict[str, Any]]
+    tolerance: float = 1.0
+    confidence: float = 0.99
+
+    metric_dependencies = (TRANSFORMED,)
+    success_keys = ("mappings", "tolerance", "confidence")
+    shown = ("tolerance", "confidence")
+    statement = (
+        "Each destination gets its weight of the messages, within $tolerance percentage points, in "
+        "every cluster and on every day, at confidence $confidence."
+    )
+    reason = (
+        "Exact (Clopper-Pearson) intervals, corrected for the number of comparisons: an interval "
+        "inside the tolerance is within, one outside of it is outside; between the two there are "
+        "too few messages to decide, which does not fail."
+    )
+
+    def judge(self, measures: TransformedMeasures) -> Judgement:
+        assessment = assess(
+            [Period(as_mappings(self.mappings))],
+            _tallies(measures),
+            Criteria(self.tolerance, self.confidence, "day"),
+        )
+        rows = [
+            {
+                "mapping": rule.source,
+                "cluster": rule.cluster or "-",
+                "destination": share.destination or share.end,
+                "weight %": share.weight,
+                "messages": share.count,
+                "share %": share.share,
+                "interval %": f"{share.low:.2f} to {share.high:.2f}",
+                "verdict": str(share.verdict),
+            }
+            for rule in assessment.rules
+            if rule.messages
+            for share in rule.destinations
+        ]
+        outside = [
+            {"mapping": rule.source, "cluster": rule.cluster or "-", "why": rule.reason}
+            for rule in assessment.rules
+            if rule.verdict is Verdict.OUTSIDE
+        ]
+        verdicts = [rule.verdict for rule in assessment.rules if rule.messages]
+        told = ", ".join(
+            f"{verdicts.count(verdict)} {verdict}"
+            for verdict in (Verdict.WITHIN, Verdict.UNDECIDED, Verdict.OUTSIDE)
+            if verdict in verdicts
+        )
+        return Judgement(
+            not outside,
+            f"of {len(verdicts)} splits: {told}" if told else "no message that a weight applies to",
+            outside,
+            rows,
+            {"verdict": str(assessment.verdict), "comparisons": assessment.comparisons},
+        )
+
+
+def _tallies(measures: TransformedMeasures) -> Iterable[Tally]:
+    for ending, rows in measures.endings.items():
+        # An ending without a destination counts only where it is that part of the weights.
+        if ending.source is None or ending.day is None:
+            continue
+        if ending.destination is None and ending.fate != Fate.LOST.value:
+            continue
+        start = datetime.combine(ending.day, time(), UTC)
+        end = End(ending.source, ending.destination or "")
+        yield Tally(ending.cluster, start, (end,), rows)
