@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -22,7 +23,8 @@ from nats_transform.config.json_text import parse_json
 from nats_transform.config.jwt import AccountClaims, account_claims, decode_account, find_token
 from nats_transform.config.server_conf import parse_server_text
 from nats_transform.config.source import Source
-from nats_transform.config.tree import Node, Place, lower
+from nats_transform.config.tree import Node, Place, Section, lower, quoted
+from nats_transform.config.tree import field as find_field
 from nats_transform.config.yaml_text import parse_yaml
 from nats_transform.errors import InvalidConfig
 from nats_transform.mapping import AccountMappings
@@ -42,9 +44,9 @@ def load(
 ) -> AccountMappings | StreamConfig:
     """The mappings of an account, or the stream configuration, in a file.
 
-    It reads nats-server configuration files, account JWTs (bare, decorated, or their claims as
-    JSON), the JSON and YAML of `nats auth account mappings`, and the JSON of `nats stream info` or
-    of a stream's configuration.
+    It reads nats-server configuration files and the JWTs in their `resolver_preload`, account JWTs
+    (bare, decorated, or their claims as JSON), the JSON and YAML of `nats auth account mappings`,
+    and the JSON of `nats stream info` or of a stream's configuration.
 
     Args:
         path: the file.
@@ -130,17 +132,34 @@ def _everything(name: str, issuer: str | None) -> list[Located]:
     return [
         Located(mappings, (account,), places=places.get(account, {}))
         for account, mappings in account_mappings(tree).items()
-    ]
+    ] + list(_preloaded(entries_of(tree), issuer))
+
+
+def _preloaded(top: Section, issuer: str | None) -> Iterator[Located]:
+    """The accounts whose JWTs stand in a server configuration (`resolver_preload`)."""
+    entry = find_field(top, "resolver_preload")
+    if entry is None:
+        return
+    for key, account in entries_of(entry.node).items():
+        place = account.node.place
+        if not isinstance(account.node.value, str):
+            raise place.error(f"expected the JWT of an account, found {account.node.kind}")
+        try:
+            claims = decode_account(account.node.value, "", issuer)
+        except InvalidConfig as error:
+            raise place.error(f"the JWT of {quoted(key)}: {error}") from None
+        if claims.subject != key:
+            raise account.place.error(f"the JWT of {quoted(key)} is that of another account")
+        yield Located(claims.mappings, tuple(name for name in (claims.name, key) if name))
 
 
 def accounts(path: str | os.PathLike[str]) -> tuple[str, ...]:
-    """The names of the accounts in a nats-server configuration file, `$G` first.
+    """The names of the accounts in a file: of a nats-server configuration, `$G` first.
 
     Raises:
         InvalidConfig: the file cannot be read or is refused.
     """
-    name = os.fspath(path)
-    return tuple(account_mappings(parse_server_text(Source(), name)))
+    return tuple(name for one in load_all(path) for name in one.accounts)
 
 
 def _of_claims(claims: AccountClaims) -> Located:

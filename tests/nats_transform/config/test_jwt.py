@@ -11,7 +11,7 @@ import nkeys
 import pytest
 
 from nats_transform import AccountMappings, Destination, InvalidConfig, Mapping
-from nats_transform.config import decode_account, load
+from nats_transform.config import accounts, decode_account, load
 
 
 def key(kind: int, byte: int) -> Any:
@@ -186,3 +186,31 @@ def test_credentials_of_a_user_are_no_configuration(tmp_path: Path) -> None:
         with pytest.raises(InvalidConfig, match=r"of a 'user'|file of credentials") as raised:
             load(path)
         assert seed not in str(raised.value)
+
+
+def test_the_jwts_in_a_server_configuration(tmp_path: Path) -> None:
+    path = tmp_path / "server.conf"
+    preload = f"resolver: MEMORY\nresolver_preload {{ {public(ACCOUNT)}: {token(claims())}\n}}"
+    path.write_text(f"mappings {{ x: y }}\n{preload}")
+    assert accounts(path) == ("$G", "ORDERS", public(ACCOUNT))
+    assert load(path, "ORDERS") == load(path, public(ACCOUNT)) == MEANING
+    assert load(path) == AccountMappings([Mapping("x", [Destination("y")])])
+
+
+@pytest.mark.parametrize(
+    ("preload", "column", "message"),
+    [
+        (f"{public(ACCOUNT)}: 5", 77, "expected the JWT of an account"),
+        (f"{public(ACCOUNT)}: eyJ", 77, "must have three parts"),
+        (f"AB: {token(claims())}", 19, "that of another account"),
+        ("AB", 22, "has no value"),
+    ],
+)
+def test_jwts_in_a_server_configuration_that_are_refused(
+    tmp_path: Path, preload: str, column: int, message: str
+) -> None:
+    path = tmp_path / "server.conf"
+    path.write_text(f"resolver_preload {{{preload} }}")
+    with pytest.raises(InvalidConfig, match=message) as raised:
+        load(path)
+    assert (raised.value.line, raised.value.column) == (1, column)
