@@ -61,13 +61,19 @@ def test_streams_are_known_by_their_content(tmp_path: Path, data: object, name: 
     assert load(tmp_path / name) == StreamConfig.model_validate(STREAM)
 
 
-@pytest.mark.parametrize("name", names(",.json,.yaml,.conf"))
-@pytest.mark.parametrize("text", ["{}", "# nothing", "port: 4222", '{"accounts": []}'])
-def test_a_file_without_mappings(tmp_path: Path, text: str, name: str) -> None:
-    if (text[0] == "#" or text[0] == "p") and name.endswith((".json", ".yaml")):
-        pytest.skip("not of that language")
-    (tmp_path / name).write_text(text)
-    assert load(tmp_path / name) == AccountMappings(())
+@pytest.mark.parametrize(
+    ("text", "suffixes"),
+    [
+        ("{}", ",.json,.yaml,.conf"),
+        ('{"accounts": []}', ",.json,.yaml,.conf"),
+        ("# nothing", ",.conf"),
+        ("port: 4222", ",.yaml,.conf"),
+    ],
+)
+def test_a_file_without_mappings(tmp_path: Path, text: str, suffixes: str) -> None:
+    for name in names(suffixes):
+        (tmp_path / name).write_text(text)
+        assert load(tmp_path / name) == AccountMappings(())
 
 
 REFUSED = [
