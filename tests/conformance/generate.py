@@ -66,6 +66,8 @@ class Generator(random.Random):
 
     def filter(self, first: Sequence[str] = (), literal: float = 0.15) -> str:
         """A valid filter, its first token one of `first` or a wildcard if that is given."""
+        if self.random() < 0.05:
+            return ANY_TAIL
         wild = 0.0 if self.random() < literal else 0.55
         tokens = [
             "*" if self.random() < wild else self.token(0.15) for _ in range(self.randint(1, 4))

@@ -19,6 +19,7 @@ from nats_transform import (
     StreamConfig,
     parse_stream,
 )
+from nats_transform.subject import decode
 from tests import cases
 from tests.conformance.client import Client, Message
 from tests.conformance.generate import Generator, agrees
@@ -213,6 +214,38 @@ def test_generated_mirrors_sources_and_ingress(client: Client, seed: int) -> Non
     assert not differences, "\n".join(differences)
 
 
+def _republish_differences(
+    configs: dict[str, dict[str, Any]],
+    found: dict[str, list[Message]],
+    republished: Sequence[Message],
+) -> Iterator[str]:
+    got = {(m.headers["Nats-Stream"], int(m.headers["Nats-Sequence"])): m for m in republished}
+    for name, raw in configs.items():
+        config = parse_stream(raw)
+        last: dict[str, int] = {}
+        for sequence, message in enumerate(found[name], 1):
+            subject = subject_of(message)
+            ours = config.republished(subject, None) if config.republish else None
+            theirs = got.pop((name, sequence), None)
+            if (ours is None) != (theirs is None):
+                yield f"{raw}: {subject!r} republished as {theirs}, not {ours}"
+            if ours is not None and theirs is not None:
+                headers = ours.headers(
+                    sequence,
+                    last.get(subject, 0),
+                    theirs.headers["Nats-Time-Stamp"],
+                    len(message.body),
+                )
+                if not agrees(ours.subject, theirs.subject) or not (
+                    headers.items() <= theirs.headers.items()
+                ):
+                    yield f"{raw}: {subject!r} republished as {theirs}, not {ours}"
+                if theirs.body != (b"" if ours.headers_only else message.body):
+                    yield f"{raw}: {subject!r} republished with the body {theirs.body!r}"
+            last[subject] = sequence
+    yield from (f"republished unasked: {message}" for message in got.values())
+
+
 def try_to_create(client: Client, config: dict[str, Any]) -> tuple[dict[str, Any], int | None]:
     """The server's answer and its error code, if it refuses; the stream is gone again."""
     name = config["name"]
@@ -246,43 +279,73 @@ def test_stream_configurations_are_accepted_and_refused_alike(client: Client, se
     assert 80 < accepted_count < CONFIGS - 80
 
 
-def test_every_row_of_the_table_of_streams(client: Client) -> None:
-    for case in cases.load("streams.yaml"):
-        config = case["config"] | {"storage": "memory"}
-        # A server of this version refuses fields it does not know; the ADR's example has one.
-        for source in config.get("sources", []):
-            source.pop("subject_transform_dest", None)
-        answer, code = try_to_create(client, config)
-        assert code == case.get("refused"), (case, answer)
+TABLE = [pytest.param(case, id=case["id"]) for case in cases.load("streams.yaml")]
 
 
-def _republish_differences(
-    configs: dict[str, dict[str, Any]],
-    found: dict[str, list[Message]],
-    republished: Sequence[Message],
-) -> Iterator[str]:
-    got = {(m.headers["Nats-Stream"], int(m.headers["Nats-Sequence"])): m for m in republished}
-    for name, raw in configs.items():
-        config = parse_stream(raw)
-        last: dict[str, int] = {}
-        for sequence, message in enumerate(found[name], 1):
-            subject = subject_of(message)
-            ours = config.republished(subject, None) if config.republish else None
-            theirs = got.pop((name, sequence), None)
-            if (ours is None) != (theirs is None):
-                yield f"{raw}: {subject!r} republished as {theirs}, not {ours}"
-            if ours is not None and theirs is not None:
-                headers = ours.headers(
-                    sequence,
-                    last.get(subject, 0),
-                    theirs.headers["Nats-Time-Stamp"],
-                    len(message.body),
-                )
-                if not agrees(ours.subject, theirs.subject) or not (
-                    headers.items() <= theirs.headers.items()
-                ):
-                    yield f"{raw}: {subject!r} republished as {theirs}, not {ours}"
-                if theirs.body != (b"" if ours.headers_only else message.body):
-                    yield f"{raw}: {subject!r} republished with the body {theirs.body!r}"
-            last[subject] = sequence
-    yield from (f"republished unasked: {message}" for message in got.values())
+@pytest.mark.parametrize("case", TABLE)
+def test_the_table_of_streams(client: Client, case: dict[str, Any]) -> None:
+    config = case["config"]
+    # A server of this version refuses fields it does not know; the ADR's example has one.
+    for source in config.get("sources", []):
+        source.pop("subject_transform_dest", None)
+    answer, code = try_to_create(client, config | {"storage": "memory"})
+    assert code == case.get("refused"), answer
+    if "take" in case:
+        check_taken(client, config, case["take"])
+    if "ingress" in case:
+        check_ingress(client, config, case["ingress"])
+    if "republish" in case:
+        check_republished(client, config, case)
+
+
+def check_taken(client: Client, config: dict[str, Any], take: dict[Any, dict[str, Any]]) -> None:
+    """What each mirror or source takes, alone in a stream without ingress."""
+    for place, subjects in take.items():
+        key, one = (
+            ("mirror", config["mirror"])
+            if place == "mirror"
+            else ("sources", config["sources"][place])
+        )
+        taken = {"name": "TAKEN", key: one if key == "mirror" else [one]}
+        create(client, [{"name": one["name"], "subjects": list(subjects)}, taken])
+        for subject in subjects:
+            client.publish(subject, subject.encode())
+        expected = {s: to for s, to in subjects.items() if to is not None}
+        wait_until_settled(client, len(subjects) + len(expected))
+        found = {decode(m.body): m.subject for m in stored(client, ["TAKEN"])["TAKEN"]}
+        assert found == expected
+        for name in ("TAKEN", one["name"]):
+            client.request(f"$JS.API.STREAM.DELETE.{name}")
+
+
+def check_ingress(client: Client, config: dict[str, Any], ingress: dict[str, str]) -> None:
+    """What subjects are stored under, brought in by a source so that any can come."""
+    fed = {"name": "FED", "sources": [{"name": "FEED"}]}
+    if "subject_transform" in config:
+        fed["subject_transform"] = config["subject_transform"]
+    create(client, [{"name": "FEED", "subjects": list(ingress)}, fed])
+    for subject in ingress:
+        client.publish(subject, subject.encode())
+    wait_until_settled(client, 2 * len(ingress))
+    found = {decode(m.body): subject_of(m) for m in stored(client, ["FED"])["FED"]}
+    assert found == ingress
+    for name in ("FED", "FEED"):
+        client.request(f"$JS.API.STREAM.DELETE.{name}")
+
+
+def check_republished(client: Client, config: dict[str, Any], case: dict[str, Any]) -> None:
+    """What a stored subject is republished under."""
+    stored_as = case.get("ingress") or {subject: subject for subject in case["republish"]}
+    create(client, [config])
+    everything = client.subscribe(">")
+    for subject in stored_as:
+        client.publish(subject)
+    wait_until_settled(client, len(stored_as))
+    client.flush()
+    found = {
+        m.headers["Nats-Subject"]: m.subject
+        for m in client.received(everything)
+        if "Nats-Stream" in m.headers
+    }
+    expected = {subject: case["republish"][subject] for subject in stored_as.values()}
+    assert found == {subject: to for subject, to in expected.items() if to is not None}
