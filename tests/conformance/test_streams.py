@@ -349,3 +349,10 @@ def check_republished(client: Client, config: dict[str, Any], case: dict[str, An
     }
     expected = {subject: case["republish"][subject] for subject in stored_as.values()}
     assert found == {subject: to for subject, to in expected.items() if to is not None}
+
+
+def test_a_field_that_the_server_does_not_know(client: Client) -> None:
+    config = {"name": "S", "sources": [{"name": "O", "subject_transform_dest": "foo.>"}]}
+    _, code = try_to_create(client, config)
+    assert code == _INVALID_JSON
+    assert parse_stream(config).sources[0].model_extra == {"subject_transform_dest": "foo.>"}
