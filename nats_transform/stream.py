@@ -23,10 +23,12 @@ from pydantic import (
 )
 
 from nats_transform import stream_rules
+from nats_transform.draw import mapping_key, message_entropy
 from nats_transform.errors import InvalidStream
 from nats_transform.mapping import Fate, Outcome
 from nats_transform.subject import (
     ANY_TAIL,
+    NO_SUBJECT,
     SEPARATOR,
     Filter,
     is_valid_publish_subject,
@@ -36,8 +38,7 @@ from nats_transform.subject import (
 from nats_transform.transform import Transform
 
 INGRESS = "subject_transform"
-REPUBLISH = "republish"
-"""The places whose `random()` draws apart: names for `nats_transform.draw.mapping_key`."""
+"""The place of the ingress transform, for `nats_transform.draw.mapping_key`."""
 
 Int32: TypeAlias = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 Int64: TypeAlias = Annotated[int, Field(ge=-(2**63), lt=2**63)]
@@ -379,6 +380,21 @@ class StreamConfig(Wire):
         if transform is None or stored is None:
             return Outcome(subject, Fate.UNMATCHED)
         return Outcome(stored, Fate.MAPPED, transform.source, transform.destination)
+
+    def replay(
+        self, subject: str | None, *, stream: str | None, seq: int | None, seed: int = 0
+    ) -> Outcome:
+        """What a message of an archive is stored under: `ingress` with the message's own draw.
+
+        Args:
+            subject: of the message; without one it is invalid.
+            stream: the stream the message is in.
+            seq: its sequence there.
+            seed: the seed of the run.
+        """
+        if subject is None:
+            return Outcome(None, Fate.INVALID, reason=NO_SUBJECT)
+        return self.ingress(subject, message_entropy(stream, seq, mapping_key(seed, INGRESS)))
 
     def republished(self, stored: str, entropy: int | None = 0) -> Republished | None:
         """The message that the stream publishes again for one it stores, or None.

@@ -104,6 +104,15 @@ def test_ingress_outcomes() -> None:
     assert config.ingress("a..y").fate is Fate.INVALID
 
 
+def test_a_replay_repeats_itself() -> None:
+    config = parse_stream({"name": "S", "subject_transform": {"src": "S", "dest": "{{random(9)}}"}})
+    first = [config.replay("S", stream="S", seq=seq).subject for seq in range(200)]
+    assert first == [config.replay("S", stream="S", seq=seq).subject for seq in range(200)]
+    assert first != [config.replay("S", stream="S", seq=seq, seed=1).subject for seq in range(200)]
+    assert len(set(first)) == 9
+    assert config.replay(None, stream="S", seq=1).fate is Fate.INVALID
+
+
 def test_a_source_without_filter_takes_everything_as_it_is() -> None:
     source = parse_stream({"name": "S", "sources": [{"name": "O"}]}).sources[0]
     assert source.take("a.b") == Outcome("a.b", Fate.UNMATCHED)
