@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import dagster as dg
-from pydantic import Field, model_validator
+from pydantic import Field, SecretStr, model_validator
 
 from jobs.dumps import DumpColumns
 from jobs.ingest import IngestSettings
@@ -75,8 +75,8 @@ class ArchiveSource(dg.Model, dg.Resolvable):
                 creds=self.creds,
                 nkey=self.nkey,
                 user=self.user,
-                password=self.password,  # type: ignore[arg-type] - pydantic makes it a secret
-                token=self.token,  # type: ignore[arg-type]
+                password=None if self.password is None else SecretStr(self.password),
+                token=None if self.token is None else SecretStr(self.token),
                 tls_ca=self.tls_ca,
                 tls_cert=self.tls_cert,
                 tls_key=self.tls_key,
@@ -121,6 +121,9 @@ class Archive(dg.Model, dg.Resolvable):
     seed: int = Field(0, description="Decides every draw.")
     warehouse: OptionalPath = Field(None, description="Folder of the tables.")
     catalog: str | None = Field(None, description="PyIceberg catalog, instead of a folder.")
+    reports: OptionalPath = Field(
+        None, description="Folder of check results and pages; `reports` beside the tables' folder."
+    )
     tolerance: float = Field(1.0, description="Percentage points a share may be off its weight.")
     confidence: float = Field(0.99, description="Of the audit's intervals, together.")
 
@@ -128,6 +131,11 @@ class Archive(dg.Model, dg.Resolvable):
     def tables(self) -> Warehouse:
         """Where the tables of the archive are."""
         return Warehouse(dir=self.warehouse, catalog=self.catalog)
+
+    @property
+    def reports_folder(self) -> Path:
+        """Where check results, Data Docs and pages are kept."""
+        return self.reports or self.tables.folder.parent / "reports"
 
     @property
     def partitions(self) -> dg.DailyPartitionsDefinition:

@@ -8,18 +8,24 @@ messages ─┬─▶ subject_census   ▼
 # Dagster reads the annotations of asset functions: no `from __future__ import annotations` here.
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import date
+from datetime import date, timedelta
 
 import dagster as dg
 from dagster import AssetExecutionContext
 
+from expectations.suites import Reference
+from expectations.validation import Report, validate_messages, validate_transformed_messages
+from jobs import report as page
+from jobs import tables
 from jobs.audit import AuditSettings, audit
 from jobs.census import CensusSettings, census
+from jobs.digest import row_hash
+from jobs.errors import Refused
 from jobs.ingest import ingest
-from jobs.transform import TransformSettings, transform
+from jobs.transform import StagedTransform, TransformSettings, run
 from nats_transform import NatsTransformError
-from nats_transform.config import load, mapping_version
-from orchestration import metadata
+from nats_transform.config import load_mappings, mapping_version
+from orchestration import checks, metadata
 from orchestration.archive import Archive
 from orchestration.resources import SparkResource
 
@@ -47,8 +53,8 @@ def _mapping_version(archive: Archive) -> dg.AssetsDefinition:
     )
     def mapping_version_(context: AssetExecutionContext) -> dg.MaterializeResult[None]:
         with _one_message():
-            mappings = load(archive.mapping, archive.account)
-            version = mapping_version(mappings, archive.seed)
+            mappings = load_mappings(archive.mapping, archive.account)
+        version = mapping_version(mappings, archive.seed)
         return dg.MaterializeResult(
             data_version=dg.DataVersion(version),
             metadata={"version": version, "rules": metadata.rules(mappings)},
@@ -58,24 +64,37 @@ def _mapping_version(archive: Archive) -> dg.AssetsDefinition:
 
 
 def _messages(archive: Archive) -> dg.AssetsDefinition:
+    key = archive.key("messages")
+
     @dg.asset(
-        key=archive.key("messages"),
+        key=key,
         group_name=archive.name,
         partitions_def=archive.partitions,
         backfill_policy=_BACKFILL,
         kinds={"nats", "spark", "iceberg"},
+        check_specs=checks.specs(key, checks.MESSAGES),
         description="The archived messages of a day, as they were stored.",
     )
     def messages(
         context: AssetExecutionContext, spark: SparkResource
-    ) -> dg.MaterializeResult[None]:
+    ) -> Iterator[dg.AssetCheckResult | dg.MaterializeResult[None]]:
+        first, last = _days(context)
+        session = spark.session()
         with _one_message():
             for source in archive.sources:
                 settings = source.ingest_settings(
-                    archive.stream, archive.tables, _days(context), context.run_id
+                    archive.stream, archive.tables, (first, last), context.run_id
                 )
-                result = ingest(spark.session(), settings, context.log.info)
-        return dg.MaterializeResult(metadata=metadata.of_ingest(result))
+                result = ingest(session, settings, context.log.info)
+            table = tables.open_table(archive.tables, tables.MESSAGES)
+            days = [first + timedelta(days=n) for n in range((last - first).days + 1)]
+            report = validate_messages(
+                tables.read(session, table, tables.MESSAGES, archive.stream, days),
+                archive.reports_folder,
+                name=f"{archive.stream} {first} to {last}",
+            )
+        yield from checks.results(key, checks.MESSAGES, report)
+        yield dg.MaterializeResult(metadata=metadata.of_ingest(result))
 
     return messages
 
@@ -109,18 +128,21 @@ def _subject_census(archive: Archive) -> dg.AssetsDefinition:
 
 
 def _transformed_messages(archive: Archive) -> dg.AssetsDefinition:
+    key = archive.key("transformed_messages")
+
     @dg.asset(
-        key=archive.key("transformed_messages"),
+        key=key,
         group_name=archive.name,
         deps=[archive.key("messages"), archive.key("mapping_version")],
         partitions_def=archive.partitions,
         backfill_policy=_BACKFILL,
         kinds={"spark", "iceberg"},
+        check_specs=checks.specs(key, checks.TRANSFORMED_MESSAGES),
         description="The messages of a day as the mappings make them, each with its fate.",
     )
     def transformed_messages(
         context: AssetExecutionContext, spark: SparkResource
-    ) -> dg.MaterializeResult[None]:
+    ) -> Iterator[dg.AssetCheckResult | dg.MaterializeResult[None]]:
         first, last = _days(context)
         settings = TransformSettings(
             stream=archive.stream,
@@ -133,8 +155,38 @@ def _transformed_messages(archive: Archive) -> dg.AssetsDefinition:
             run_id=context.run_id,
         )
         with _one_message():
-            result = transform(spark.session(), settings)
-        return dg.MaterializeResult(metadata=metadata.of_transform(result))
+            mappings = load_mappings(archive.mapping, archive.account)
+        version = mapping_version(mappings, archive.seed)
+        reports: list[Report] = []
+
+        def check(staged: StagedTransform) -> None:
+            report = validate_transformed_messages(
+                staged.rows,
+                mappings,
+                archive.reports_folder,
+                name=f"{archive.stream} {first} to {last}",
+                archive=Reference(staged.result.messages),
+                seed=archive.seed,
+                version=version,
+                written=staged.result.digest,
+                table_hash=row_hash(tables.TRANSFORMED.spark_schema),
+                tolerance=archive.tolerance,
+                confidence=archive.confidence,
+            )
+            reports.append(report)
+            if report.blocks:
+                raise Refused(str(report))
+
+        try:
+            result = run(spark.session(), settings, mappings, version, check)
+        except NatsTransformError as error:
+            # The checks that refused it are results all the same.
+            for report in reports:
+                yield from checks.results(key, checks.TRANSFORMED_MESSAGES, report)
+            raise dg.Failure(description=str(error), allow_retries=False) from error
+        for report in reports:
+            yield from checks.results(key, checks.TRANSFORMED_MESSAGES, report)
+        yield dg.MaterializeResult(metadata=metadata.of_transform(result))
 
     return transformed_messages
 
@@ -167,7 +219,11 @@ def _weight_audit(archive: Archive) -> dg.AssetsDefinition:
         )
         with _one_message():
             result = audit(spark.session(), settings)
-        return dg.MaterializeResult(metadata=metadata.of_audit(result))
+            archive.reports_folder.mkdir(parents=True, exist_ok=True)
+            path = archive.reports_folder / f"audit-{first}-{last}.html"
+            page.write(result, path)
+            path.with_suffix(".json").write_text(result.model_dump_json(indent=2))
+        return dg.MaterializeResult(metadata=metadata.of_audit(result, path))
 
     return weight_audit
 

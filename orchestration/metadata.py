@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -18,7 +19,7 @@ Metadata = Mapping[str, Any]
 
 def rules(mappings: AccountMappings) -> dg.MetadataValue[Any]:
     """The mappings as a table: one row for each destination."""
-    return _table(
+    return table(
         ("source", "destination", "weight", "cluster"),
         [
             (mapping.source, d.subject, f"{d.weight} %", d.cluster or "")
@@ -61,12 +62,13 @@ def of_transform(result: TransformResult) -> Metadata:
     }
 
 
-def of_audit(result: AuditResult) -> Metadata:
-    """Of `weight_audit`: the verdict and each destination's share against its weight."""
+def of_audit(result: AuditResult, page: Path) -> Metadata:
+    """Of `weight_audit`: the verdict, each destination's share against its weight, the page."""
     return {
+        "page": dg.MetadataValue.path(page),
         "verdict": str(result.verdict),
         "messages": result.messages,
-        "split": _table(
+        "split": table(
             ("source", "cluster", "destination", "weight", "share", "interval", "verdict"),
             [
                 (
@@ -85,7 +87,8 @@ def of_audit(result: AuditResult) -> Metadata:
     }
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> dg.MetadataValue[Any]:
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> dg.MetadataValue[Any]:
+    """A Markdown table; what a subject holds cannot end a cell or become markup."""
     lines = [columns, ["---"] * len(columns), *rows]
     return dg.MetadataValue.md(
         "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)

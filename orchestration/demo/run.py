@@ -20,8 +20,10 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import dagster as dg
+from dagster._core.execution.plan.objects import StepFailureData
 from pydantic import BaseModel, ConfigDict, Field
 
+from jobs.audit import AuditResult
 from jobs.errors import JobError, one_line
 from jobs.nats_process import nats_server
 from orchestration.archive import Archive
@@ -60,6 +62,8 @@ class DemoRun:
         digest: of what the mapping made of which message, without the times that the server set.
         same_as_before: whether an earlier demo with the same seed and size had this digest; None
             if there was none.
+        audit: of the weights, as the asset `weight_audit` has it.
+        page: the audit as an HTML file.
         seconds: how long it took.
     """
 
@@ -68,6 +72,8 @@ class DemoRun:
     checks: dict[str, bool]
     digest: str
     same_as_before: bool | None
+    audit: AuditResult
+    page: Path
     seconds: float
 
 
@@ -103,6 +109,7 @@ def run(settings: DemoSettings) -> DemoRun:
         days = (history[0], datetime.now(UTC).date())
         with _dagster(folder) as instance:
             checks = _materialize(instance, archive, days)
+    page = archive.reports_folder / f"audit-{days[0]}-{days[1]}.html"
     with _step("computing a digest without the times that the server set"):
         digest = _digest(archive)
     return DemoRun(
@@ -111,6 +118,8 @@ def run(settings: DemoSettings) -> DemoRun:
         checks=checks,
         digest=digest,
         same_as_before=_same_as_before(folder, settings, digest),
+        audit=AuditResult.model_validate_json(page.with_suffix(".json").read_text()),
+        page=page,
         seconds=time.monotonic() - started,
     )
 
@@ -188,13 +197,22 @@ def _materialize(
         }
         if not result.success:
             failure = next(event for event in result.all_events if event.is_step_failure)
-            error = failure.step_failure_data.user_failure_data
-            reason = error.description if error else failure.message
-            raise JobError(f"asset {'/'.join(failure.node_name.split('__'))} failed: {reason}")
+            asset = failure.node_name.replace("__", "/")
+            raise JobError(f"asset {asset} failed: {_reason(failure.step_failure_data)}")
     failed = [name for name, passed in checks.items() if not passed]
     if failed:
         raise JobError(f"asset checks failed: {', '.join(failed)}")
     return checks
+
+
+def _reason(failure: StepFailureData) -> str:
+    """Why a step failed: what the asset says, else the first line of what was raised in it."""
+    if failure.user_failure_data is not None:
+        return str(failure.user_failure_data.description)
+    error = failure.error
+    while error is not None and error.cause is not None:
+        error = error.cause
+    return error.message.strip().splitlines()[0] if error is not None else "no reason is known"
 
 
 def _digest(archive: Archive) -> str:
