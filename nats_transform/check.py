@@ -24,7 +24,7 @@ from nats_transform.errors import printable
 from nats_transform.findings import RULES, Finding, Severity
 from nats_transform.functions import Literal, Partition
 from nats_transform.mapping import AccountMappings, Mapping, Share
-from nats_transform.stream import StreamConfig, StreamSource
+from nats_transform.stream import StreamConfig
 from nats_transform.subject import ANY_TAIL, SEPARATOR, collide, is_subset, matches
 from nats_transform.subject_index import SubjectIndex
 from nats_transform.transform import Transform
@@ -329,11 +329,9 @@ def _stream_transforms(
     """Each filter of a stream: its place, source, transform, and what can reach it."""
     received = list(stream.captured)
     for upstream in stream.upstreams:
-        as_mirror = upstream is stream.mirror
-        place = f"{'mirror' if as_mirror else 'source'} {upstream.name}"
-        nothing = _takes_nothing(upstream, as_mirror)
+        place = f"{'mirror' if upstream is stream.mirror else 'source'} {upstream.name}"
         for rule in upstream.rules:
-            yield place, rule.source, rule.transform, [] if nothing else [ANY_TAIL]
+            yield place, rule.source, rule.transform, [] if upstream.takes_nothing else [ANY_TAIL]
             received.append(result_filter(rule.transform) if rule.transform else rule.source)
         if not upstream.rules:
             received.append(ANY_TAIL)
@@ -343,12 +341,6 @@ def _stream_transforms(
     republish = stream.republish_transform
     if republish:
         yield "republish", republish.source, republish, _stored(received, ingress)
-
-
-def _takes_nothing(upstream: StreamSource, as_mirror: bool) -> bool:
-    # See StreamSource.take: an empty filter in a list of transforms makes no consumer.
-    empty = any(not transform.source for transform in upstream.subject_transforms)
-    return empty and not (as_mirror and len(upstream.subject_transforms) == 1)
 
 
 def _stored(received: Sequence[str], ingress: Transform | None) -> list[str]:

@@ -129,7 +129,7 @@ class Rule:
 
 
 class StreamSource(Wire):
-    """The stream that a mirror mirrors, or one of the streams that a stream sources.
+    """One of the streams that a stream sources.
 
     Attributes:
         name: the other stream.
@@ -186,7 +186,7 @@ class StreamSource(Wire):
             for source, destination in pairs
         )
 
-    def take(self, subject: str, entropy: int | None = 0, *, as_mirror: bool = False) -> Outcome:
+    def take(self, subject: str, entropy: int | None = 0) -> Outcome:
         """What this source or mirror makes of a message that the other stream stores.
 
         Fates: `filtered` if no filter covers the subject; `mapped` if one does, even if it renames
@@ -196,14 +196,13 @@ class StreamSource(Wire):
         Args:
             subject: the subject under which the other stream stores the message.
             entropy: 64 bits that decide each `random()`; None leaves it as it is written.
-            as_mirror: a mirror, not a source, reads it; they differ on empty filters.
         """
         if fault := literal_fault(subject):
             return Outcome(None, Fate.INVALID, reason=fault)
         if not self.rules:
             return Outcome(subject, Fate.UNMATCHED)
         taken = None
-        if not self._takes_nothing(as_mirror):
+        if not self.takes_nothing:
             taken = next((rule for rule in self.rules if subscribes(rule.source, subject)), None)
         if taken is None:
             return Outcome(None, Fate.FILTERED)
@@ -218,11 +217,19 @@ class StreamSource(Wire):
                 )
         return Outcome(subject, Fate.MAPPED, taken.source, taken.destination)
 
-    def _takes_nothing(self, as_mirror: bool) -> bool:
-        # The consumer behind it is refused for an empty filter in a list. A mirror with one
-        # transform hands its filter over alone, where empty means all.
-        empty = any(not transform.source for transform in self.subject_transforms)
-        return empty and not (as_mirror and len(self.subject_transforms) == 1)
+    @property
+    def takes_nothing(self) -> bool:
+        """Whether no message is ever taken: the server refuses its consumer for an empty filter."""
+        return any(not transform.source for transform in self.subject_transforms)
+
+
+class StreamMirror(StreamSource):
+    """The stream that a mirror mirrors."""
+
+    @property
+    def takes_nothing(self) -> bool:
+        """As for a source, but a lone transform hands over its filter where empty means all."""
+        return len(self.subject_transforms) > 1 and super().takes_nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +299,7 @@ class StreamConfig(Wire):
     no_ack: bool = False
     duplicate_window: Int64 = 0
     placement: dict[str, Any] | None = None
-    mirror: StreamSource | None = None
+    mirror: StreamMirror | None = None
     sources: list[StreamSource] = []
     compression: Literal["none", "s2"] = "none"
     first_seq: UInt64 = 0

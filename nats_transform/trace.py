@@ -230,7 +230,7 @@ def _takers(
     for config in network:
         mirror = config.mirror
         if mirror is not None and mirror.external is None and mirror.name == name:
-            taken = mirror.take(stored, None, as_mirror=True)
+            taken = mirror.take(stored, None)
             yield _step(config, taken, network, been, "mirror", None)
         for position, source in enumerate(config.sources):
             if source.external is None and source.name == name:

@@ -192,9 +192,8 @@ def test_generated_mirrors_sources_and_ingress(client: Client, seed: int) -> Non
         config = parse_stream(raw)
         taken = []
         for source in config.upstreams:
-            is_mirror = source is config.mirror
             for position, subject in enumerate(subjects):
-                outcome = source.take(subject, None, as_mirror=is_mirror)
+                outcome = source.take(subject, None)
                 taken.append((position, after_ingress(config, outcome)))
         expected[name] = by_position((p, subject) for p, subject in taken if subject is not None)
     total = sum(len(made) for positions in expected.values() for made in positions.values())

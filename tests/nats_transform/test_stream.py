@@ -22,7 +22,7 @@ def test_the_cases(case: dict[str, Any]) -> None:
         for subject, expected in subjects.items():
             if place == "mirror":
                 assert config.mirror is not None
-                outcome = config.mirror.take(subject, as_mirror=True)
+                outcome = config.mirror.take(subject)
             else:
                 outcome = config.sources[place].take(subject)
             assert outcome.subject == expected
