@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -55,14 +56,25 @@ def quiet_work() -> Iterator[None]:
     What libraries print on stdout goes to stderr. A JVM has nothing to say there that is not also
     in our errors, but says it at length; `--debug` lets it.
     """
-    # None of it if a caller closed a stream, or put something else in its place.
-    is_replaced = sys.stdout is not sys.__stdout__
-    if is_replaced or sys.stdout is None or sys.stderr is None:
-        with contextlib.redirect_stdout(sys.stderr):
-            yield
-        return
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with contextlib.ExitStack() as undo:
+        if not is_debug():
+            # py4j logs a stack trace on Ctrl-C; where nobody handles it, logging prints it.
+            silent = logging.NullHandler()
+            logging.getLogger().addHandler(silent)
+            undo.callback(logging.getLogger().removeHandler, silent)
+        # A caller may have closed a stream, or put something else in its place.
+        is_ours = sys.stdout is sys.__stdout__
+        if is_ours and sys.stdout is not None and sys.stderr is not None:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            undo.enter_context(_streams_apart())
+        undo.enter_context(contextlib.redirect_stdout(sys.stderr))
+        yield
+
+
+@contextlib.contextmanager
+def _streams_apart() -> Iterator[None]:
+    """While it lasts, only `sys.stderr` reaches our stderr; processes inherit something else."""
     with contextlib.ExitStack() as undo:
         ours = undo.enter_context(open(os.dup(_STDERR), "w", buffering=1, errors="replace"))
         nobody = undo.enter_context(open(os.devnull, "w"))
@@ -71,6 +83,5 @@ def quiet_work() -> Iterator[None]:
             undo.callback(os.close, saved := os.dup(stream))
             undo.callback(os.dup2, saved, stream)
             os.dup2(theirs.fileno(), stream)
-        undo.enter_context(contextlib.redirect_stdout(ours))
         undo.enter_context(contextlib.redirect_stderr(ours))
         yield
