@@ -4,41 +4,52 @@ Spark counts messages by mapping, destination, cluster and hour in one pass; `na
 judges the counts, which are few whatever the size of the archive.
 
 An expected audit counts `transformed_messages`, or replays `messages` where they have not been
-transformed under this very mapping version.
+transformed under this very mapping version. An observed audit counts `messages` that were stored
+after the mapping, and reads their destination back from their subject (`jobs.attribution`).
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any
 from typing import Literal as OneOf
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from jobs import tables
+from jobs.attribution import HOUR_MICROS, Attribution, attribute, with_keys
 from jobs.errors import ArchiveError
 from jobs.transform import transformed
-from nats_transform import AccountMappings, Fate, Mapping
+from nats_transform import Fate
+from nats_transform import Mapping as SubjectMapping
 from nats_transform.audit import (
+    Assessment,
     ClustersAudit,
     Criteria,
     End,
+    Hours,
     Period,
     RuleAudit,
+    Scope,
     Tally,
     Verdict,
     assess,
     is_audited,
 )
+from nats_transform.config import load_mappings, mapping_version
+from nats_transform.errors import printable
 from nats_transform.functions import Left, Literal, Partition, Random, Right, Token, Wildcard
+from nats_transform.subject import Filter, is_valid_filter
 
 WEIGHT_AUDIT = tables.table_spec(
     "weight_audit",
@@ -76,11 +87,34 @@ WEIGHT_AUDIT = tables.table_spec(
 MOST_PARTITIONS = 1024
 """The balance of more partitions is not worth a row each."""
 
-_HOUR_MICROS = 3_600_000_000
-
 
 class AuditError(ArchiveError):
     """Messages that cannot be audited."""
+
+
+class InForce(BaseModel):
+    """A mapping file that came into force at some time."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    since: AwareDatetime
+    mapping: Path
+
+
+class Published(BaseModel):
+    """How many messages were published to the source of a mapping, from a counter.
+
+    Attributes:
+        source: of the mapping.
+        messages: how many.
+        cluster: where; None if the messages of the archive say no cluster.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    source: str
+    messages: int = Field(ge=0)
+    cluster: str | None = None
 
 
 class AuditSettings(BaseModel):
@@ -98,6 +132,15 @@ class AuditSettings(BaseModel):
         by: the buckets that get a verdict of their own.
         tolerance: percentage points that a share may be off.
         confidence: of all intervals together.
+        key: number of a wildcard of the source: report how many of its values saw more than one
+            destination.
+        in_force: mapping files that took over from `mapping`, each held against its own time.
+        observed: the messages were stored after the mapping.
+        source_stream: observed only: the same messages as they were published; what was lost or
+            is not captured is inferred from them.
+        published: observed only: the same from counters.
+        captured: observed only: filters of the subjects that the archive holds.
+        publishers: observed only: filters of subjects that something else publishes to as well.
         run_id: of whoever runs the job, kept with the snapshot; one is made up if None.
     """
 
@@ -114,12 +157,34 @@ class AuditSettings(BaseModel):
     by: OneOf["hour", "day"] = "day"
     tolerance: float = 1.0
     confidence: float = 0.99
+    key: int | None = Field(None, ge=1)
+    in_force: tuple[InForce, ...] = ()
+    observed: bool = False
+    source_stream: str | None = None
+    published: tuple[Published, ...] = ()
+    captured: tuple[str, ...] = ()
+    publishers: tuple[str, ...] = ()
     run_id: str | None = None
 
     @model_validator(mode="after")
     def _checked(self) -> AuditSettings:
         if self.last_day is not None and (self.first_day is None or self.last_day < self.first_day):
             raise ValueError("the last day needs a first day that is not after it")
+        times = [version.since for version in self.in_force]
+        if times != sorted(set(times)):
+            raise ValueError("the mapping files in force must be given in the order of their times")
+        if not self.observed and (
+            self.source_stream or self.published or self.captured or self.publishers
+        ):
+            raise ValueError(
+                "a source stream, counters, captured subjects and publishers are of an observed "
+                "audit only"
+            )
+        if self.source_stream and self.published:
+            raise ValueError("give a source stream or counters of what was published, not both")
+        for filter in (*self.captured, *self.publishers):
+            if not is_valid_filter(filter):
+                raise ValueError(f"{printable(filter)} is not a valid subject filter")
         _ = self.criteria
         return self
 
@@ -155,6 +220,30 @@ class PartitionBalance(BaseModel):
     busiest: float
 
 
+class KeyStickiness(BaseModel):
+    """How many keys saw more than one destination: weights are drawn per message, not per key.
+
+    Attributes:
+        source: of the mapping.
+        wildcard: number of the source's wildcard that is the key.
+        keys: how many values it had.
+        split: how many of them saw more than one destination.
+    """
+
+    source: str
+    wildcard: int
+    keys: int
+    split: int
+
+
+class MappingInForce(BaseModel):
+    """A mapping version, and from when to when it was in force; null is open."""
+
+    mapping_version: str
+    since: datetime | None
+    until: datetime | None
+
+
 class AuditResult(BaseModel):
     """What an audit found: the JSON of `nats-transform audit --json`.
 
@@ -167,12 +256,15 @@ class AuditResult(BaseModel):
         from_, to: of the hours that have messages, the end excluded.
         by, tolerance, confidence: as asked for.
         comparisons: how many intervals share the error that the confidence allows.
-        mapping_version: of the mapping file and the seed.
+        mapping_version: of the mapping file and the seed; the last one in force.
+        in_force: all versions.
         messages: that were looked at.
-        fates: how many of them for each fate.
-        rules: one for each mapping with weights and each cluster.
+        fates: how many of them for each fate; if observed, how many could be attributed to one
+            destination, are ambiguous, and are none of a mapping with weights.
+        rules: one for each mapping with weights, each cluster and mapping version.
         clusters: each mapping over all its clusters.
-        partitions: the balance of every `partition()`.
+        partitions: the balance of every `partition()`; expected only.
+        keys: who saw more than one destination, if asked for.
         notes: what else the reader must know, in sentences.
         input_snapshot: the snapshot that was read.
         run_id: as kept with the snapshot.
@@ -192,11 +284,13 @@ class AuditResult(BaseModel):
     confidence: float
     comparisons: int
     mapping_version: str
+    in_force: tuple[MappingInForce, ...] = ()
     messages: int
     fates: dict[str, int]
     rules: tuple[RuleAudit, ...]
     clusters: tuple[ClustersAudit, ...] = ()
     partitions: tuple[PartitionBalance, ...] = ()
+    keys: tuple[KeyStickiness, ...] = ()
     notes: tuple[str, ...] = ()
     input_snapshot: int | None = None
     run_id: str
@@ -207,51 +301,48 @@ def audit(spark: SparkSession, settings: AuditSettings) -> AuditResult:
     """The verdict on the weights, also written to `weight_audit`.
 
     Raises:
-        InvalidConfig: the mapping file.
+        InvalidConfig: a mapping file.
         WarehouseError: tables that cannot be read or written.
         AuditError: messages that cannot be audited.
     """
-    from nats_transform.config import load_mappings, mapping_version
-
-    mappings = load_mappings(settings.mapping, settings.account)
-    if not isinstance(mappings, AccountMappings):
-        raise AuditError(
-            f"{settings.mapping} is a stream's configuration, which has no weights: "
-            "give a file with the mappings of an account"
-        )
-    return run(spark, settings, mappings, mapping_version(mappings, settings.seed))
+    return run(spark, settings, periods_of(settings))
 
 
-def run(
-    spark: SparkSession, settings: AuditSettings, mappings: AccountMappings, version: str
-) -> AuditResult:
+def periods_of(settings: AuditSettings) -> list[Period]:
+    """The mapping versions that the settings name, loaded."""
+    files = [(None, settings.mapping), *((v.since, v.mapping) for v in settings.in_force)]
+    ends = [since for since, _ in files[1:]] + [None]
+    periods = []
+    for (since, path), until in zip(files, ends, strict=True):
+        mappings = load_mappings(path, settings.account)
+        periods.append(Period(mappings, mapping_version(mappings, settings.seed), since, until))
+    return periods
+
+
+def run(spark: SparkSession, settings: AuditSettings, periods: Sequence[Period]) -> AuditResult:
     """`audit` with mappings that are loaded already."""
-    run_id = settings.run_id or str(uuid.uuid4())
-    audited = [mapping for mapping in mappings.mappings if is_audited(mapping)]
+    audited = [m for period in periods for m in period.mappings.mappings if is_audited(m)]
     if not audited:
-        return AuditResult(
-            verdict=Verdict.NOTHING,
-            kind="expected",
-            basis="",
-            stream=settings.stream,
-            by=settings.by,
-            tolerance=settings.tolerance,
-            confidence=settings.confidence,
-            comparisons=0,
-            mapping_version=version,
-            messages=0,
-            fates={},
-            rules=(),
+        return _result(
+            settings,
+            periods,
+            Assessment(Verdict.NOTHING, (), (), 0),
             notes=(f"no mapping in {settings.mapping} has weights: nothing to audit",),
-            run_id=run_id,
         )
-    counted = _expected(spark, settings, mappings, version)
-    notes = _unlabelled(counted, audited)
-    found = assess([Period(mappings, version)], counted.tallies, settings.criteria)
-    result = AuditResult(
+    if settings.observed:
+        result = _observed(spark, settings, periods)
+    else:
+        result = _expected(spark, settings, periods)
+    return result.model_copy(update={"snapshot_id": _publish(spark, settings, result)})
+
+
+def _result(
+    settings: AuditSettings, periods: Sequence[Period], found: Assessment, **more: Any
+) -> AuditResult:
+    defaults: dict[str, Any] = {"basis": "", "messages": 0, "fates": {}}
+    return AuditResult(
         verdict=found.verdict,
-        kind="expected",
-        basis=counted.basis,
+        kind="observed" if settings.observed else "expected",
         stream=settings.stream,
         from_=min((rule.from_ for rule in found.rules if rule.from_), default=None),
         to=max((rule.to for rule in found.rules if rule.to), default=None),
@@ -259,17 +350,88 @@ def run(
         tolerance=settings.tolerance,
         confidence=settings.confidence,
         comparisons=found.comparisons,
-        mapping_version=version,
-        messages=sum(counted.fates.values()),
-        fates=counted.fates,
+        mapping_version=periods[-1].version,
+        in_force=tuple(
+            MappingInForce(mapping_version=p.version, since=p.since, until=p.until) for p in periods
+        ),
         rules=found.rules,
         clusters=found.clusters,
+        run_id=settings.run_id or str(uuid.uuid4()),
+        **(defaults | more),
+    )
+
+
+def _expected(
+    spark: SparkSession, settings: AuditSettings, periods: Sequence[Period]
+) -> AuditResult:
+    """The audit of what the mappings make of the archive."""
+    audited = [m for period in periods for m in period.mappings.mappings if is_audited(m)]
+    counted = _transformed(spark, settings, periods) or _replayed(spark, settings, periods)
+    notes = _unlabelled(counted, audited)
+    keys = _keys(counted.rows, audited, settings.key) if settings.key else ()
+    return _result(
+        settings,
+        periods,
+        assess(periods, counted.tallies, settings.criteria),
+        basis=counted.basis,
+        messages=sum(counted.fates.values()),
+        fates=counted.fates,
         partitions=tuple(_partitions(counted.rows, audited)),
+        keys=tuple(keys),
         notes=tuple(notes),
         input_snapshot=counted.snapshot,
-        run_id=run_id,
     )
-    return result.model_copy(update={"snapshot_id": _publish(spark, settings, result)})
+
+
+def _observed(
+    spark: SparkSession, settings: AuditSettings, periods: Sequence[Period]
+) -> AuditResult:
+    """The audit of an archive that was stored after the mappings."""
+    table = tables.open_table(settings.warehouse, tables.MESSAGES)
+    rows = _messages(spark, table, settings, settings.stream)
+    source = None
+    if settings.source_stream is not None:
+        source = _messages(spark, table, settings, settings.source_stream)
+    attribution = attribute(
+        rows,
+        periods,
+        source=source,
+        captured=settings.captured,
+        publishers=settings.publishers,
+    )
+    total = attribution.attributed + attribution.ambiguous + attribution.other
+    if not total:
+        raise AuditError(_nothing_there(settings))
+    if source is not None and not attribution.published:
+        raise AuditError(
+            f"stream {settings.source_stream} has no messages that a mapping applies to on "
+            f"{_range(settings)}: nothing can be inferred from it"
+        )
+    published: dict[Scope, Hours] | None = attribution.published
+    if settings.published:
+        published = {(0, p.source, p.cluster): p.messages for p in settings.published}
+    found = assess(
+        periods,
+        attribution.tallies,
+        settings.criteria,
+        hidden=attribution.hidden,
+        published=published,
+    )
+    return _result(
+        settings,
+        periods,
+        found,
+        basis=tables.MESSAGES.name,
+        messages=total,
+        fates={
+            "attributed": attribution.attributed,
+            "ambiguous": attribution.ambiguous,
+            "other": attribution.other,
+        },
+        keys=tuple(_observed_keys(rows, periods, settings.key)) if settings.key else (),
+        notes=tuple(_observed_notes(settings, periods, attribution, published)),
+        input_snapshot=_snapshot_id(table),
+    )
 
 
 @dataclass(frozen=True)
@@ -277,7 +439,7 @@ class _Counted:
     """The counts of an archive, and where they are from.
 
     Attributes:
-        rows: transformed messages with their `hour`.
+        rows: the transformed messages.
         basis: what was counted.
         snapshot: of the table that was read.
         counts: one row for each mapping, destination, fate, cluster and hour.
@@ -303,70 +465,95 @@ class _Counted:
                 row["hour"],
                 (End(row["mapping_source"], row["mapping_destination"] or ""),),
                 row["count"],
+                row.get("period", 0),
             )
             for row in self.counts
             if row["mapping_source"] is not None
         ]
 
-    def of_cluster(self, cluster: str | None) -> _Counted:
-        """The counts of one cluster; None is all of them."""
-        if cluster is None:
-            return self
-        return replace(
-            self,
-            rows=self.rows.where(F.col("cluster") == cluster),
-            counts=[row for row in self.counts if row["cluster"] == cluster],
-        )
 
-
-def _expected(
-    spark: SparkSession, settings: AuditSettings, mappings: AccountMappings, version: str
-) -> _Counted:
-    """The counts of what the mapping makes of the archive."""
-    catalog = tables.open_catalog(settings.warehouse)
+def _transformed(
+    spark: SparkSession, settings: AuditSettings, periods: Sequence[Period]
+) -> _Counted | None:
+    """The counts of the transformed messages; None unless every day has them, in this version."""
+    spec, catalog = tables.TRANSFORMED, tables.open_catalog(settings.warehouse)
+    if len(periods) > 1 or not catalog.table_exists((tables.NAMESPACE, spec.name)):
+        return None
     days: set[date] = set()
     if catalog.table_exists((tables.NAMESPACE, tables.MESSAGES.name)):
         there = tables.days_of(
             tables.open_table(settings.warehouse, tables.MESSAGES), settings.stream
         )
         days = {day for day in there if settings.days is None or day in settings.days}
-    spec = tables.TRANSFORMED
-    if catalog.table_exists((tables.NAMESPACE, spec.name)):
-        table = tables.open_table(settings.warehouse, spec)
-        rows = tables.read(spark, table, spec, settings.stream, settings.days)
-        counted = _count(rows.where(F.col("mapping_version") == version), spec.name, table)
-        labelled = all(row["cluster"] is not None for row in counted.counts)
-        complete = days <= {row["hour"].date() for row in counted.counts}
-        if counted.counts and complete and (settings.cluster is None or labelled):
-            return counted.of_cluster(settings.cluster)
-    # Not transformed under this very mapping, or only in part: replay the messages.
-    spec = tables.MESSAGES
     table = tables.open_table(settings.warehouse, spec)
     rows = tables.read(spark, table, spec, settings.stream, settings.days)
+    counts = _count(rows.where(F.col("mapping_version") == periods[0].version))
+    if not counts or not days <= {row["hour"].date() for row in counts}:
+        return None
+    if settings.cluster is not None and any(row["cluster"] is None for row in counts):
+        return None  # they were transformed as of no cluster
+    rows = rows.where(F.col("mapping_version") == periods[0].version)
+    if settings.cluster is not None:
+        rows = rows.where(F.col("cluster") == settings.cluster)
+        counts = [row for row in counts if row["cluster"] == settings.cluster]
+        if not counts:
+            raise AuditError(_nothing_there(settings))
+    return _Counted(rows, spec.name, _snapshot_id(table), counts)
+
+
+def _replayed(spark: SparkSession, settings: AuditSettings, periods: Sequence[Period]) -> _Counted:
+    """The counts of the messages, transformed on the fly."""
+    table = tables.open_table(settings.warehouse, tables.MESSAGES)
+    messages = _messages(spark, table, settings, settings.stream)
+    parts, counts = [], []
+    for index, period in enumerate(periods):
+        part = messages
+        if period.since is not None:
+            part = part.where(F.col("ts") >= F.lit(period.since))
+        if period.until is not None:
+            part = part.where(F.col("ts") < F.lit(period.until))
+        parts.append(transformed(part, period.mappings, period.version, settings.seed))
+        for row in _count(parts[-1]):
+            row["period"] = index
+            row["hour"] = max(row["hour"], period.since) if period.since else row["hour"]
+            counts.append(row)
+    if not counts:
+        raise AuditError(_nothing_there(settings))
+    basis = f"{tables.MESSAGES.name}, replayed"
+    return _Counted(reduce(DataFrame.unionByName, parts), basis, _snapshot_id(table), counts)
+
+
+def _messages(spark: SparkSession, table: Table, settings: AuditSettings, stream: str) -> DataFrame:
+    """The messages of a stream that the settings ask for."""
+    rows = tables.read(spark, table, tables.MESSAGES, stream, settings.days)
     if settings.cluster is not None:
         rows = rows.withColumn("cluster", F.coalesce("cluster", F.lit(settings.cluster)))
-    replayed = transformed(rows, mappings, version, settings.seed)
-    counted = _count(replayed, f"{spec.name}, replayed", table).of_cluster(settings.cluster)
-    if not counted.counts:
-        of_cluster = f" of cluster {settings.cluster}" if settings.cluster else ""
-        raise AuditError(
-            f"no messages of stream {settings.stream}{of_cluster} on {_range(settings)}; "
-            "ingest them, or check the stream, the cluster and the days"
-        )
-    return counted
+        rows = rows.where(F.col("cluster") == settings.cluster)
+    return rows
 
 
-def _count(rows: DataFrame, basis: str, table: Table) -> _Counted:
+def _count(rows: DataFrame) -> list[dict[str, Any]]:
+    """Transformed messages by mapping, destination, fate, cluster and hour."""
     # The hour as a whole number: truncating a timestamp goes through a calendar for every row.
-    hours = rows.withColumn(
-        "hour", F.call_function("div", F.unix_micros("ts"), F.lit(_HOUR_MICROS))
-    )
-    groups = hours.groupBy("mapping_source", "mapping_destination", "fate", "cluster", "hour")
+    hour = F.call_function("div", F.unix_micros("ts"), F.lit(HOUR_MICROS)).alias("hour")
+    groups = rows.groupBy("mapping_source", "mapping_destination", "fate", "cluster", hour)
     counts = [row.asDict() for row in groups.count().collect()]
     for row in counts:
         row["hour"] = datetime.fromtimestamp(row["hour"] * 3600, UTC)
+    return counts
+
+
+def _snapshot_id(table: Table) -> int | None:
     snapshot = table.current_snapshot()
-    return _Counted(hours, basis, None if snapshot is None else snapshot.snapshot_id, counts)
+    return None if snapshot is None else snapshot.snapshot_id
+
+
+def _nothing_there(settings: AuditSettings) -> str:
+    of_cluster = f" of cluster {settings.cluster}" if settings.cluster else ""
+    return (
+        f"no messages of stream {settings.stream}{of_cluster} on {_range(settings)}; "
+        "ingest them, or check the stream, the cluster and the days"
+    )
 
 
 def _range(settings: AuditSettings) -> str:
@@ -377,7 +564,14 @@ def _range(settings: AuditSettings) -> str:
     return f"{settings.first_day}..{settings.last_day}"
 
 
-def _unlabelled(counted: _Counted, audited: Sequence[Mapping]) -> list[str]:
+def _no_cluster(source: str, messages: int) -> AuditError:
+    return AuditError(
+        f"mapping {source} has weights for clusters, but none of its {messages:,} messages says "
+        "its cluster: give --cluster NAME, or ingest again with --cluster or --cluster-header"
+    )
+
+
+def _unlabelled(counted: _Counted, audited: Sequence[SubjectMapping]) -> list[str]:
     """What to say of messages without a cluster where a mapping has clusters.
 
     Raises:
@@ -391,11 +585,7 @@ def _unlabelled(counted: _Counted, audited: Sequence[Mapping]) -> list[str]:
         total = sum(row["count"] for row in mine)
         without = sum(row["count"] for row in mine if row["cluster"] is None)
         if without == total:
-            raise AuditError(
-                f"mapping {mapping.source} has weights for clusters, but none of its "
-                f"{total:,} messages says its cluster: give --cluster NAME, or ingest again "
-                "with --cluster or --cluster-header"
-            )
+            raise _no_cluster(mapping.source, total)
         if without:
             notes.append(
                 f"{without:,} of {total:,} messages of {mapping.source} do not say their cluster: "
@@ -404,7 +594,60 @@ def _unlabelled(counted: _Counted, audited: Sequence[Mapping]) -> list[str]:
     return notes
 
 
-def _partitions(rows: DataFrame, audited: Sequence[Mapping]) -> Iterator[PartitionBalance]:
+def _observed_notes(
+    settings: AuditSettings,
+    periods: Sequence[Period],
+    attribution: Attribution,
+    published: Mapping[Scope, Hours] | None,
+) -> Iterator[str]:
+    """What to say of what the subjects of an archive cannot tell.
+
+    Raises:
+        AuditError: no message of a mapping with clusters says its cluster.
+    """
+    labelled = Counter[str]()
+    seen = Counter[Scope]()
+    for tally in attribution.tallies:
+        for source in {end.source for end in tally.ends}:
+            labelled[source] += tally.count
+        if len(tally.ends) == 1:
+            seen[tally.period, tally.ends[0].source, tally.cluster] += tally.count
+    for source, count in attribution.unlabelled.items():
+        if not labelled[source]:
+            raise _no_cluster(source, count)
+        yield (
+            f"{count:,} messages of {source} do not say their cluster, which its weights need: "
+            "they are left out"
+        )
+    for ends, count in attribution.mixed.items():
+        yield f"{count:,} messages can have been made by any of {'; '.join(ends)}"
+    for one, other in attribution.alike:
+        yield (
+            f"{one.source}: the destinations {one.destination} and {other.destination} make the "
+            "same subjects and cannot be told apart in an archive"
+        )
+    for end in sorted(attribution.hidden):
+        if end.destination and published is None:
+            yield (
+                f"{end.source}: the archive has nothing of {end.destination}; "
+                "the weights are held against the shares of the rest"
+            )
+    for scope, sent in (published or {}).items():
+        sent = sent if isinstance(sent, int) else sum(sent.values())
+        if seen[scope] > sent:
+            where = f" in cluster {scope[2]}" if scope[2] else ""
+            yield (
+                f"{scope[1]}: {seen[scope]:,} messages came out{where} but only {sent:,} were "
+                "published: someone else publishes to its destinations, or the times differ"
+            )
+    if not settings.publishers and published is None:
+        yield (
+            "who else publishes to the destinations cannot be seen: name such subjects, or give "
+            "the source archive"
+        )
+
+
+def _partitions(rows: DataFrame, audited: Sequence[SubjectMapping]) -> Iterator[PartitionBalance]:
     """The balance of every `partition()` whose place in the mapped subject is fixed."""
     places = [
         (mapping.source, share.destination, place, token.count)
@@ -453,6 +696,51 @@ def _partition_token(tokens: Sequence[Token]) -> Iterator[tuple[int, Partition]]
             return
         if not isinstance(token, Literal | Wildcard | Left | Right | Random):
             return  # how many tokens it makes depends on the subject
+
+
+def _keys(
+    rows: DataFrame, audited: Sequence[SubjectMapping], wildcard: int
+) -> Iterator[KeyStickiness]:
+    """How many keys of each mapping saw more than one end; the key is a wildcard of the source."""
+    token = F.lit(None).cast("string")
+    tokens = F.split("subject", r"\.")
+    sources = dict.fromkeys(
+        mapping.source for mapping in audited if len(mapping.filter.wildcards) >= wildcard
+    )
+    for source in sources:
+        place = Filter(source).wildcards[wildcard - 1]
+        is_source = F.col("mapping_source") == source
+        token = F.when(is_source, F.try_element_at(tokens, F.lit(place + 1))).otherwise(token)
+    end = F.xxhash64(F.coalesce("mapping_destination", F.lit("")))
+    yield from keys_of(
+        rows.select("mapping_source", token.alias("key"), end.alias("end")), wildcard
+    )
+
+
+def keys_of(rows: DataFrame, wildcard: int) -> Iterator[KeyStickiness]:
+    """From rows of mapping_source, key and a number for the end; rows without a key are skipped."""
+    each = rows.groupBy("mapping_source", "key").agg(
+        F.min("end").alias("first"), F.max("end").alias("last")
+    )
+    sums = each.groupBy("mapping_source").agg(
+        F.count("key").alias("keys"),
+        F.count_if(F.col("key").isNotNull() & (F.col("first") != F.col("last"))).alias("split"),
+    )
+    for row in sorted(sums.collect(), key=lambda row: row["mapping_source"] or ""):
+        if row["keys"]:
+            yield KeyStickiness(
+                source=row["mapping_source"],
+                wildcard=wildcard,
+                keys=row["keys"],
+                split=row["split"],
+            )
+
+
+def _observed_keys(
+    rows: DataFrame, periods: Sequence[Period], wildcard: int
+) -> Iterator[KeyStickiness]:
+    """The same for an archive after the mapping: only destinations that carry the key."""
+    yield from keys_of(with_keys(rows, periods, wildcard), wildcard)
 
 
 def _publish(spark: SparkSession, settings: AuditSettings, result: AuditResult) -> int | None:

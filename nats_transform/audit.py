@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from itertools import groupby, pairwise
 from typing import Annotated, Literal, TypeAlias
@@ -29,9 +29,16 @@ from pydantic import BaseModel, ConfigDict, Field
 from nats_transform import statistics
 from nats_transform.mapping import AccountMappings
 from nats_transform.mapping import Mapping as SubjectMapping
-from nats_transform.statistics import Counts, Floats
+from nats_transform.statistics import Counts
 
 HOUR = timedelta(hours=1)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+_BLIND = (
+    "the archive holds one destination alone, so no share can be told: "
+    "give the source archive or how many messages were published"
+)
 
 
 class Verdict(StrEnum):
@@ -258,6 +265,9 @@ class Assessment:
 Scope: TypeAlias = tuple[int, str, str | None]
 """Of a rule: index of the period, source of the mapping, cluster."""
 
+Hours: TypeAlias = Mapping[datetime, int] | int
+"""Messages by hour, or all together."""
+
 
 def is_audited(mapping: SubjectMapping) -> bool:
     """Whether a mapping has weights or cluster scopes that a split can be held against."""
@@ -298,10 +308,15 @@ class _Sample:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """A rule with its counts, before any verdict."""
+    """A rule with its counts, before any verdict.
+
+    Attributes:
+        blind: of all it expects the archive can hold one end alone: no share can be told.
+    """
 
     scope: Scope
     targets: tuple[_Target, ...]
+    blind: bool
     hours: tuple[_Sample, ...]
     whole: _Sample
     buckets: tuple[_Sample, ...]
@@ -318,7 +333,7 @@ def assess(
     criteria: Criteria,
     *,
     hidden: frozenset[End] = frozenset(),
-    published: Mapping[Scope, Mapping[datetime, int]] | None = None,
+    published: Mapping[Scope, Hours] | None = None,
 ) -> Assessment:
     """The verdicts on some counts.
 
@@ -328,8 +343,8 @@ def assess(
         criteria: tolerance, confidence and buckets.
         hidden: ends that the archive cannot hold; the weights of the others are then shares of
             what it holds.
-        published: messages of the source archive by rule and hour, from which the hidden ends are
-            inferred.
+        published: how many messages were published, by rule, from which the hidden ends are
+            inferred. Without hours a rule is judged as a whole only.
     """
     found = _by_rule(periods, tallies)
     steady = 1 - (1 - criteria.confidence) / max(1, len(found))
@@ -337,19 +352,32 @@ def assess(
     for scope, entries in found.items():
         index, source, cluster = scope
         mapping = next(m for m in periods[index].mappings.mappings if m.source == source)
-        sent = published.get(scope, {}) if published is not None else None
+        sent = published.get(scope) if published is not None else None
         seen = {end for tally in entries for end in tally.ends if end.source == source}
         targets = _targets(mapping, cluster, seen, hidden, infer=sent is not None)
         hours = _hours(targets, entries, sent, periods[index])
-        rules.append(_rule(scope, targets, hours, criteria, steady))
-    comparisons = sum(_intervals(rule.targets) * len(rule.samples) for rule in rules)
+        expected = sum(share.weight > 0 for share in mapping.shares(cluster))
+        blind = expected > 1 and sum(target.weight > 0 for target in targets) < 2
+        rules.append(_rule(scope, targets, blind, hours, criteria, steady))
+    totals = _totals(rules)
+    comparisons = sum(_intervals(len(rule.targets)) * len(rule.samples) for rule in rules)
+    comparisons += sum(_intervals(len(_ends(members))) for members in totals)
     level = 1 - (1 - criteria.confidence) / max(1, comparisons)
     tests = max(1, sum(len(rule.samples) for rule in rules))
-    audits = tuple(_judged_rule(rule, periods, criteria, level, tests) for rule in rules)
+    audits = {rule.scope: _judged_rule(rule, periods, criteria, level, tests) for rule in rules}
     return Assessment(
-        verdict=_of_all([audit.verdict for audit in audits]),
-        rules=audits,
-        clusters=_across_clusters(rules, audits, periods, criteria, level),
+        verdict=_of_all([audit.verdict for audit in audits.values()]),
+        rules=tuple(audits.values()),
+        clusters=tuple(
+            _total(
+                periods[members[0].scope[0]].version,
+                [(rule, audits[rule.scope]) for rule in members],
+                criteria,
+                level,
+                len(totals),
+            )
+            for members in totals
+        ),
         comparisons=comparisons,
     )
 
@@ -423,7 +451,7 @@ def _targets(
 def _hours(
     targets: Sequence[_Target],
     entries: Sequence[Tally],
-    published: Mapping[datetime, int] | None,
+    published: Hours | None,
     period: Period,
 ) -> list[_Sample]:
     """The counts of a rule by hour, ascending."""
@@ -438,7 +466,8 @@ def _hours(
             hours[start] = _empty(start, end, len(targets))
         return hours[start]
 
-    for start in published or ():
+    by_hour = published if isinstance(published, Mapping) else {}
+    for start in by_hour:
         hour(start)
     for tally in entries:
         sample = hour(tally.start)
@@ -452,12 +481,17 @@ def _hours(
                 elsewhere[mine] = 0
             sample.elsewhere[:] += elsewhere
             sample.ambiguous[:] += tally.count
-    if published is not None and targets and targets[-1].inferred:
-        for start, sample in hours.items():
-            rest = published.get(start, 0) - int(sample.certain.sum()) - int(sample.ambiguous[0])
-            # Two archives disagree by a few messages around a full hour: never below nothing.
-            sample.certain[-1] = max(0, rest)
-    return [hours[start] for start in sorted(hours)]
+    result = [hours[start] for start in sorted(hours)]
+    if published is None or not targets or not targets[-1].inferred:
+        return result
+    if isinstance(published, int):
+        result = [_together(result, len(targets))] if result else []
+    for sample in result:
+        sent = published if isinstance(published, int) else by_hour.get(sample.start or EPOCH, 0)
+        rest = sent - int(sample.certain.sum()) - int(sample.ambiguous[0])
+        # Two archives disagree by a few messages around a full hour: never below nothing.
+        sample.certain[-1] = max(0, rest)
+    return result
 
 
 def _empty(start: datetime | None, end: datetime | None, targets: int) -> _Sample:
@@ -481,6 +515,7 @@ def _together(samples: Sequence[_Sample], targets: int) -> _Sample:
 def _rule(
     scope: Scope,
     targets: Sequence[_Target],
+    blind: bool,
     hours: Sequence[_Sample],
     criteria: Criteria,
     steady: float,
@@ -498,6 +533,7 @@ def _rule(
     return _Rule(
         scope,
         tuple(targets),
+        blind,
         tuple(hours),
         _together(hours, len(targets)),
         tuple(buckets) if len(buckets) > 1 else (),
@@ -510,18 +546,19 @@ def _floor(moment: datetime, by: Literal["hour", "day"]) -> datetime:
     return hour.replace(hour=0) if by == "day" else hour
 
 
-def _intervals(targets: Sequence[_Target]) -> int:
+def _intervals(ends: int) -> int:
     """Comparisons in one sample: of two shares each says what the other does."""
-    return 1 if len(targets) == 2 else len(targets)
+    return 1 if ends == 2 else ends
 
 
 def _judged_rule(
     rule: _Rule, periods: Sequence[Period], criteria: Criteria, level: float, tests: int
 ) -> RuleAudit:
     index, source, cluster = rule.scope
-    whole, *rest = (
-        _judged(sample, rule.targets, criteria, level, tests) for sample in rule.samples
-    )
+    judged = _judged(rule.samples, rule.targets, criteria, level, tests)
+    if rule.blind:
+        judged = [_undecided(split) if split.messages else split for split in judged]
+    whole, *rest = judged
     buckets = tuple(rest[: len(rule.buckets)])
     regimes = tuple(rest[len(rule.buckets) :])
     verdict = whole.verdict
@@ -533,7 +570,7 @@ def _judged_rule(
         source=source,
         cluster=cluster,
         mapping_version=periods[index].version,
-        reason=_reason(whole, buckets, regimes, criteria),
+        reason=_BLIND if rule.blind else _reason(whole, buckets, regimes, criteria),
         buckets=buckets,
         regimes=regimes,
         timeline=Timeline(
@@ -543,60 +580,80 @@ def _judged_rule(
     )
 
 
+def _undecided(split: Split) -> Split:
+    """A split of which no verdict can be given."""
+    ends = [
+        end.model_copy(update={"verdict": Verdict.UNDECIDED, "messages_to_decide": None})
+        for end in split.destinations
+    ]
+    return split.model_copy(
+        update={"verdict": Verdict.UNDECIDED, "destinations": tuple(ends), "test": None}
+    )
+
+
 def _judged(
-    sample: _Sample, targets: Sequence[_Target], criteria: Criteria, level: float, tests: int
-) -> Split:
-    """The verdict on some counts at an interval confidence of `level`."""
-    messages = int(sample.certain.sum())
-    low, _ = statistics.intervals(sample.certain, messages + sample.elsewhere, level)
-    _, high = statistics.intervals(
-        sample.certain + sample.possible, messages + sample.possible, level
-    )
-    power = 1 - (1 - statistics.POWER) / max(1, _intervals(targets))
-    destinations = tuple(
-        _judged_destination(target, n, sample, messages, low, high, criteria, level, power)
-        for n, target in enumerate(targets)
-    )
-    ambiguous = int(sample.ambiguous[0])
-    verdict = _of_all([destination.verdict for destination in destinations])
-    test = None
-    if messages and not ambiguous:
-        found = statistics.fit(sample.certain.tolist(), [target.expected for target in targets])
-        test = Goodness(
-            method=found.method,
-            p_value=found.p_value,
-            p_adjusted=min(1.0, found.p_value * tests),
+    samples: Sequence[_Sample],
+    targets: Sequence[_Target],
+    criteria: Criteria,
+    level: float,
+    tests: int,
+) -> list[Split]:
+    """The verdicts on some counts at an interval confidence of `level`."""
+    certain = np.array([sample.certain for sample in samples])
+    possible = np.array([sample.possible for sample in samples])
+    elsewhere = np.array([sample.elsewhere for sample in samples])
+    totals = certain.sum(axis=1, keepdims=True)
+    low, _ = statistics.intervals(certain, totals + elsewhere, level)
+    _, high = statistics.intervals(certain + possible, totals + possible, level)
+    power = 1 - (1 - statistics.POWER) / max(1, _intervals(len(targets)))
+    splits = []
+    for sample, lows, highs in zip(samples, low, high, strict=True):
+        messages, ambiguous = int(sample.certain.sum()), int(sample.ambiguous[0])
+        destinations = tuple(
+            _judged_destination(target, n, sample, (lows[n], highs[n]), criteria, level, power)
+            for n, target in enumerate(targets)
         )
-    return Split(
-        from_=sample.start,
-        to=sample.end,
-        verdict=verdict if messages + ambiguous else Verdict.NOTHING,
-        messages=messages,
-        ambiguous=ambiguous,
-        destinations=destinations,
-        test=test,
-    )
+        verdict = _of_all(destination.verdict for destination in destinations)
+        test = None
+        if messages and not ambiguous:
+            found = statistics.fit(sample.certain.tolist(), [target.expected for target in targets])
+            test = Goodness(
+                method=found.method,
+                p_value=found.p_value,
+                p_adjusted=min(1.0, found.p_value * tests),
+            )
+        splits.append(
+            Split(
+                from_=sample.start,
+                to=sample.end,
+                verdict=verdict if messages + ambiguous else Verdict.NOTHING,
+                messages=messages,
+                ambiguous=ambiguous,
+                destinations=destinations,
+                test=test,
+            )
+        )
+    return splits
 
 
 def _judged_destination(
     target: _Target,
     n: int,
     sample: _Sample,
-    messages: int,
-    low: Floats,
-    high: Floats,
+    interval: tuple[float, float],
     criteria: Criteria,
     level: float,
     power: float,
 ) -> DestinationAudit:
     tolerance = criteria.tolerance / 100
     bottom, top = max(0.0, target.expected - tolerance), min(1.0, target.expected + tolerance)
+    low, high = interval
     verdict = Verdict.UNDECIDED
-    if bottom <= low[n] and high[n] <= top:
+    if bottom <= low and high <= top:
         verdict = Verdict.WITHIN
-    elif high[n] < bottom or low[n] > top:
+    elif high < bottom or low > top:
         verdict = Verdict.OUTSIDE
-    count = int(sample.certain[n])
+    count, messages = int(sample.certain[n]), int(sample.certain.sum())
     needed = statistics.messages_to_decide(target.expected, tolerance, level, power)
     if verdict is Verdict.UNDECIDED and needed is not None and messages >= needed:
         # There were enough, but the share is near an edge of the tolerance.
@@ -612,8 +669,8 @@ def _judged_destination(
         ambiguous=int(sample.possible[n]),
         inferred=target.inferred,
         share=100 * count / messages if messages else None,
-        low=100 * float(low[n]),
-        high=100 * float(high[n]),
+        low=100 * float(low),
+        high=100 * float(high),
         verdict=verdict,
         messages_to_decide=needed,
     )
@@ -662,23 +719,17 @@ def _moment(moment: datetime | None) -> str:
     return f"{moment:%Y-%m-%d %H:%M}" if moment else "?"
 
 
-def _across_clusters(
-    rules: Sequence[_Rule],
-    audits: Sequence[RuleAudit],
-    periods: Sequence[Period],
-    criteria: Criteria,
-    level: float,
-) -> tuple[ClustersAudit, ...]:
-    """The total of every mapping that has messages of more than one cluster."""
-    mine: dict[tuple[int, str], list[tuple[_Rule, RuleAudit]]] = {}
-    for rule, audit in zip(rules, audits, strict=True):
-        if audit.messages:
-            mine.setdefault(rule.scope[:2], []).append((rule, audit))
-    several = {scope: members for scope, members in mine.items() if len(members) > 1}
-    return tuple(
-        _total(periods[scope[0]].version, members, criteria, level, len(several))
-        for scope, members in several.items()
-    )
+def _totals(rules: Sequence[_Rule]) -> list[list[_Rule]]:
+    """The rules of every mapping that has messages of more than one cluster."""
+    mine: dict[tuple[int, str], list[_Rule]] = {}
+    for rule in rules:
+        if rule.whole.certain.sum() and not rule.blind:
+            mine.setdefault(rule.scope[:2], []).append(rule)
+    return [members for members in mine.values() if len(members) > 1]
+
+
+def _ends(rules: Sequence[_Rule]) -> list[End]:
+    return list(dict.fromkeys(target.end for rule in rules for target in rule.targets))
 
 
 def _total(
@@ -688,7 +739,7 @@ def _total(
     level: float,
     tests: int,
 ) -> ClustersAudit:
-    ends = list(dict.fromkeys(t.end for rule, _ in members for t in rule.targets))
+    ends = _ends([rule for rule, _ in members])
     messages = sum(audit.messages for _, audit in members)
     total = _empty(
         min(audit.from_ for _, audit in members if audit.from_),
@@ -704,7 +755,7 @@ def _total(
             # The configured weights, as the messages of the clusters weigh them.
             expected = targets[target.end].expected + target.expected * audit.messages / messages
             targets[target.end] = replace(target, expected=expected)
-    split = _judged(total, list(targets.values()), criteria, level, 1)
+    (split,) = _judged([total], list(targets.values()), criteria, level, 1)
     lists = {tuple((t.end, t.expected) for t in rule.targets if t.weight) for rule, _ in members}
     same = None
     if len(lists) == 1 and not split.ambiguous:

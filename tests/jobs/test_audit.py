@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -16,7 +17,7 @@ from jobs.audit import WEIGHT_AUDIT, AuditError, AuditResult, AuditSettings, run
 from jobs.transform import TransformSettings
 from jobs.transform import run as run_transform
 from nats_transform import AccountMappings, Destination, Fate, Mapping
-from nats_transform.audit import Verdict
+from nats_transform.audit import Period, Verdict
 
 pytestmark = pytest.mark.spark
 
@@ -73,7 +74,7 @@ def audit(
     spark: SparkSession, warehouse: tables.Warehouse, version: str = "v", **more: Any
 ) -> AuditResult:
     settings = AuditSettings(stream="S", mapping=Path("m.conf"), warehouse=warehouse, **more)
-    return run(spark, settings, MAPPINGS, version)
+    return run(spark, settings, [Period(MAPPINGS, version)])
 
 
 def replayed(rows: Sequence[Row], seed: int = 0) -> dict[tuple[str | None, ...], int]:
@@ -215,6 +216,57 @@ def test_the_named_cluster_stands_in_where_messages_have_none(
     assert counts_of(result) == audited(replayed(wanted))
 
 
+def test_keys_that_saw_more_than_one_destination(
+    spark: SparkSession, warehouse: tables.Warehouse
+) -> None:
+    rows = list(messages())
+    archive(spark, warehouse, rows)
+    result = audit(spark, warehouse, key=1)
+    ends: dict[tuple[str, str], set[str | None]] = {}
+    for row in rows:
+        outcome = MAPPINGS.replay(row["subject"], row["cluster"], stream="S", seq=row["seq"])
+        if outcome.mapping_source in ("shop.*", "east.*"):
+            key = outcome.mapping_source, row["subject"].split(".")[1]
+            ends.setdefault(key, set()).add(outcome.mapping_destination)
+    assert [(k.source, k.wildcard, k.keys, k.split) for k in result.keys] == [
+        (
+            source,
+            1,
+            sum(key[0] == source for key in ends),
+            sum(key[0] == source and len(saw) > 1 for key, saw in ends.items()),
+        )
+        for source in ("east.*", "shop.*")
+    ]
+
+
+def test_versions_in_force_are_replayed_in_their_own_time(
+    spark: SparkSession, warehouse: tables.Warehouse
+) -> None:
+    rows = list(messages())
+    archive(spark, warehouse, rows)
+    change = datetime(2026, 3, 2, 0, 30, tzinfo=UTC)
+    later = AccountMappings([Mapping("shop.*", [Destination("v1.$1", 10)])])
+    settings = AuditSettings(stream="S", mapping=Path("m.conf"), warehouse=warehouse, by="hour")
+    periods = [Period(MAPPINGS, "one", None, change), Period(later, "two", change, None)]
+    result = run(spark, settings, periods)
+    for version, mappings in (("one", MAPPINGS), ("two", later)):
+        (east,) = (
+            rule
+            for rule in result.rules
+            if (rule.source, rule.cluster, rule.mapping_version) == ("shop.*", "east", version)
+        )
+        outcomes = Counter(
+            mappings.replay(row["subject"], "east", stream="S", seq=row["seq"]).mapping_destination
+            for row in rows
+            if row["cluster"] == "east"
+            and row["subject"].startswith("shop.")
+            and (row["ts"] < change) == (version == "one")
+        )
+        assert {end.destination: end.count for end in east.destinations} == outcomes
+        start, end = datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 3, tzinfo=UTC)
+        assert (east.from_, east.to) == ((start, change) if version == "one" else (change, end))
+
+
 def test_no_message_says_its_cluster(spark: SparkSession, warehouse: tables.Warehouse) -> None:
     archive(spark, warehouse, list(messages(clusters=(None,))))
     with pytest.raises(AuditError, match=r"east\.\* has weights for clusters, but none of its"):
@@ -240,7 +292,7 @@ def test_nothing_in_range(
 def test_a_mapping_without_weights(spark: SparkSession, warehouse: tables.Warehouse) -> None:
     settings = AuditSettings(stream="S", mapping=Path("m.conf"), warehouse=warehouse)
     plain = AccountMappings([Mapping("plain", [Destination("renamed")])])
-    result = run(spark, settings, plain, "v")
+    result = run(spark, settings, [Period(plain, "v")])
     assert result.verdict is Verdict.NOTHING
     assert result.notes == ("no mapping in m.conf has weights: nothing to audit",)
     assert not warehouse.folder.exists()
@@ -264,10 +316,21 @@ def test_json_has_the_names_of_the_design(spark: SparkSession, warehouse: tables
     [
         ({"tolerance": 0}, "a tolerance of 0 can never be shown to hold"),
         ({"confidence": 1}, "a confidence of 1: give one between 0 and 1"),
+        ({"captured": ("a",)}, "are of an observed audit only"),
+        ({"observed": True, "publishers": ("a..b",)}, "'a..b' is not a valid subject filter"),
+        ({"key": 0}, "greater than or equal to 1"),
         ({"last_day": DAY}, "the last day needs a first day"),
         ({"first_day": DAY, "last_day": DAY - timedelta(days=1)}, "not after it"),
     ],
-    ids=["tolerance 0", "confidence 1", "no first day", "days backwards"],
+    ids=[
+        "tolerance 0",
+        "confidence 1",
+        "observed only",
+        "no filter",
+        "key 0",
+        "no first day",
+        "days backwards",
+    ],
 )
 def test_settings_that_are_refused(more: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text):

@@ -1,0 +1,327 @@
+"""Verdicts on counts: what each rule of an audit says, and how often it is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from nats_transform import AccountMappings, Destination, Mapping
+from nats_transform.audit import (
+    Assessment,
+    Criteria,
+    End,
+    Period,
+    RuleAudit,
+    Tally,
+    Verdict,
+    assess,
+    is_audited,
+)
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+CANARY = Mapping("shop.*", [Destination("v1.$1", 98), Destination("v2.$1", 2)])
+
+
+def tallies(
+    source: str,
+    counts: Sequence[dict[str, int]],
+    cluster: str | None = None,
+    period: int = 0,
+    first: int = 0,
+) -> Iterator[Tally]:
+    """One dict of destination to count for each hour."""
+    for hour, ends in enumerate(counts, start=first):
+        for destination, count in ends.items():
+            at = START + timedelta(hours=hour)
+            yield Tally(cluster, at, (End(source, destination),), count, period)
+
+
+def audit(
+    mappings: Sequence[Mapping],
+    counts: Sequence[Tally],
+    tolerance: float = 1.0,
+    confidence: float = 0.99,
+    **more: object,
+) -> Assessment:
+    criteria = Criteria(tolerance, confidence)
+    return assess([Period(AccountMappings(mappings), "v")], counts, criteria, **more)  # type: ignore[arg-type]
+
+
+def one(assessment: Assessment) -> RuleAudit:
+    (rule,) = assessment.rules
+    return rule
+
+
+@pytest.mark.parametrize(
+    ("v1", "v2", "verdict", "reason"),
+    [
+        (98_000, 2_000, Verdict.WITHIN, "at most 0.00 points off"),
+        (96_000, 4_000, Verdict.OUTSIDE, "v2.$1 is +2.00 points off"),
+        (100_000, 0, Verdict.OUTSIDE, "v2.$1 is -2.00 points off"),
+        (98, 2, Verdict.UNDECIDED, "messages would decide it"),
+        (97_000, 3_000, Verdict.UNDECIDED, "on the edge of the tolerance"),
+        (0, 0, Verdict.NOTHING, "no message"),
+    ],
+    ids=["right", "doubled", "stuck", "few", "edge", "none"],
+)
+def test_verdicts(v1: int, v2: int, verdict: Verdict, reason: str) -> None:
+    found = audit([CANARY], list(tallies("shop.*", [{"v1.$1": v1, "v2.$1": v2}])))
+    assert found.verdict is one(found).verdict is verdict
+    assert reason in one(found).reason
+
+
+def test_a_mapping_without_messages_has_a_rule_and_no_say() -> None:
+    other = Mapping("other", [Destination("a", 50)])
+    counts = list(tallies("shop.*", [{"v1.$1": 98_000, "v2.$1": 2_000}]))
+    found = audit([CANARY, other], counts)
+    assert [rule.verdict for rule in found.rules] == [Verdict.WITHIN, Verdict.NOTHING]
+    assert found.verdict is Verdict.WITHIN
+
+
+def test_remainder_and_loss_are_ends() -> None:
+    kept = Mapping("a", [Destination("b", 30)])
+    lost = Mapping("c", [Destination("d", 30), Destination("c", 10)])
+    counts = [
+        *tallies("a", [{"b": 30_000, "a": 70_000}]),
+        *tallies("c", [{"d": 30_000, "c": 10_000, "": 60_000}]),
+    ]
+    found = audit([kept, lost], counts)
+    assert [[(e.destination, e.end, e.weight) for e in r.destinations] for r in found.rules] == [
+        [("b", "destination", 30), ("a", "remainder", 70)],
+        [("c", "destination", 10), ("d", "destination", 30), (None, "lost", 60)],
+    ]
+    assert found.verdict is Verdict.WITHIN
+
+
+@pytest.mark.parametrize(
+    ("mapping", "audited"),
+    [
+        (Mapping("a", [Destination("b")]), False),
+        (Mapping("a", [Destination("b", 100), Destination("c", 0)]), True),
+        (Mapping("a", [Destination("b", 99)]), True),
+        (Mapping("a", [Destination("b"), Destination("c", 100, "east")]), True),
+    ],
+    ids=["plain", "weight 0", "remainder", "clusters"],
+)
+def test_what_is_audited(mapping: Mapping, audited: bool) -> None:
+    assert is_audited(mapping) is audited
+
+
+def test_a_bucket_that_is_outside_makes_the_rule_outside() -> None:
+    hours = [{"v1.$1": 98_000, "v2.$1": 2_000}] * 47 + [{"v1.$1": 92_000, "v2.$1": 8_000}]
+    criteria = Criteria(1.0, 0.99, "hour")
+    found = assess([Period(AccountMappings([CANARY]))], list(tallies("shop.*", hours)), criteria)
+    rule = one(found)
+    assert rule.verdict is Verdict.OUTSIDE
+    assert [bucket.verdict for bucket in rule.buckets] == [Verdict.WITHIN] * 47 + [Verdict.OUTSIDE]
+    assert rule.destinations[0].verdict is Verdict.WITHIN
+    assert "within as a whole, outside" in rule.reason
+
+
+def test_a_change_of_weights_splits_the_time_into_regimes() -> None:
+    rng = np.random.default_rng(1)
+    hours = [
+        dict(zip(("v2.$1", "v1.$1"), rng.multinomial(3000, (p, 1 - p)).tolist(), strict=True))
+        for p in [0.02] * 30 + [0.1] * 10 + [0.02] * 20
+    ]
+    rule = one(audit([CANARY], list(tallies("shop.*", hours))))
+    edges = [(regime.from_, regime.to) for regime in rule.regimes]
+    at = [START + timedelta(hours=h) for h in (0, 30, 40, 60)]
+    assert edges == list(pairwise(at))
+    assert [regime.verdict for regime in rule.regimes] == [
+        Verdict.WITHIN,
+        Verdict.OUTSIDE,
+        Verdict.WITHIN,
+    ]
+    assert rule.verdict is Verdict.OUTSIDE
+
+
+def test_each_version_is_held_against_its_own_time() -> None:
+    later = Mapping("shop.*", [Destination("v1.$1", 50), Destination("v2.$1", 50)])
+    change = START + timedelta(hours=2)
+    periods = [
+        Period(AccountMappings([CANARY]), "one", None, change),
+        Period(AccountMappings([later]), "two", change, None),
+    ]
+    counts = [
+        *tallies("shop.*", [{"v1.$1": 49_000, "v2.$1": 1_000}] * 2),
+        *tallies("shop.*", [{"v1.$1": 50_000, "v2.$1": 50_000}] * 2, period=1, first=2),
+    ]
+    found = assess(periods, counts, Criteria())
+    assert [(r.mapping_version, r.verdict, r.from_, r.to) for r in found.rules] == [
+        ("one", Verdict.WITHIN, START, change),
+        ("two", Verdict.WITHIN, change, START + timedelta(hours=4)),
+    ]
+
+
+def test_a_total_that_hides_clusters_that_differ_is_called_out() -> None:
+    counts = [
+        *tallies("shop.*", [{"v1.$1": 96_000, "v2.$1": 4_000}], "east"),
+        *tallies("shop.*", [{"v1.$1": 100_000, "v2.$1": 0}], "west"),
+    ]
+    found = audit([CANARY], counts)
+    (total,) = found.clusters
+    assert total.total.verdict is Verdict.WITHIN
+    assert total.hides
+    assert total.message == "the total is within, but not so in east, west"
+    assert total.same_split is not None
+    assert total.same_split.p_value < 1e-9
+    assert [rule.verdict for rule in found.rules] == [Verdict.OUTSIDE] * 2
+
+
+def test_clusters_with_weights_of_their_own() -> None:
+    mapping = Mapping("a", [Destination("b", 20), Destination("c", 60, "east")])
+    counts = [
+        *tallies("a", [{"c": 60_000, "a": 40_000}], "east"),
+        *tallies("a", [{"b": 40_000, "a": 160_000}], "west"),
+    ]
+    found = audit([mapping], counts)
+    assert found.verdict is Verdict.WITHIN
+    (total,) = found.clusters
+    expected = {end.destination: end.expected for end in total.total.destinations}
+    assert expected == pytest.approx({"b": 100 * 40 / 300, "c": 20, "a": 200 / 3})
+    assert not total.hides
+    assert total.same_split is None
+
+
+def test_ambiguous_messages_widen_the_interval() -> None:
+    certain = list(tallies("shop.*", [{"v1.$1": 98_000, "v2.$1": 2_000}]))
+    both = (End("shop.*", "v1.$1"), End("shop.*", "v2.$1"))
+    for count, verdict in ((500, Verdict.WITHIN), (2_000, Verdict.UNDECIDED)):
+        rule = one(audit([CANARY], [*certain, Tally(None, START, both, count)]))
+        assert (rule.messages, rule.ambiguous) == (100_000, count)
+        assert rule.verdict is verdict
+        canary, stable = rule.destinations
+        assert canary.low < 100 * 2_000 / (100_000 + count)
+        assert canary.high > 100 * (2_000 + count) / (100_000 + count)
+        assert stable.low < 100 * 98_000 / (100_000 + count)
+        assert rule.test is None
+
+
+def test_messages_of_another_publisher_widen_one_side() -> None:
+    certain = list(tallies("shop.*", [{"v1.$1": 98_000, "v2.$1": 2_000}]))
+    foreign = (End("shop.*", "v2.$1"), End("", "another publisher"))
+    found = one(audit([CANARY], [*certain, Tally(None, START, foreign, 3_000)]))
+    alone = one(audit([CANARY], certain))
+    assert found.destinations[0].low == alone.destinations[0].low
+    assert found.destinations[0].high > 4.8
+    assert found.verdict is Verdict.UNDECIDED
+
+
+def test_hidden_ends_leave_shares_of_the_rest() -> None:
+    mapping = Mapping("a", [Destination("b", 30), Destination("c", 10)])
+    hidden = frozenset({End("a", "a"), End("a", "")})
+    counts = list(tallies("a", [{"b": 75_000, "c": 25_000}]))
+    rule = one(audit([mapping], counts, hidden=hidden))
+    assert [(e.destination, e.weight, e.expected) for e in rule.destinations] == [
+        ("c", 10, 25),
+        ("b", 30, 75),
+    ]
+    assert rule.verdict is Verdict.WITHIN
+
+
+@pytest.mark.parametrize("by_hour", [True, False])
+def test_a_hidden_end_is_inferred_from_what_was_published(by_hour: bool) -> None:
+    mapping = Mapping("a", [Destination("b", 30), Destination("a", 10)])
+    hidden = frozenset({End("a", "")})
+    counts = list(tallies("a", [{"b": 15_000, "a": 5_000}] * 2))
+    hours = {START: 50_000, START + timedelta(hours=1): 50_000}
+    published = {(0, "a", None): hours if by_hour else 100_000}
+    rule = one(audit([mapping], counts, hidden=hidden, published=published))
+    lost = rule.destinations[-1]
+    assert (lost.end, lost.inferred, lost.count, lost.weight) == ("lost", True, 60_000, 60)
+    assert rule.verdict is Verdict.WITHIN
+    assert rule.messages == 100_000
+
+
+def test_one_visible_destination_alone_decides_nothing() -> None:
+    counts = list(tallies("shop.*", [{"v2.$1": 50_000}]))
+    rule = one(audit([CANARY], counts, hidden=frozenset({End("shop.*", "v1.$1")})))
+    assert rule.verdict is Verdict.UNDECIDED
+    assert "one destination alone" in rule.reason
+    published = {(0, "shop.*", None): 50_000 * 50}
+    hidden = frozenset({End("shop.*", "v1.$1")})
+    assert one(audit([CANARY], counts, hidden=hidden, published=published)).verdict is (
+        Verdict.WITHIN
+    )
+
+
+def test_a_destination_of_another_cluster_has_weight_nothing() -> None:
+    mapping = Mapping("a", [Destination("b", 100), Destination("c", 100, "east")])
+    counts = list(tallies("a", [{"b": 9_000, "c": 1_000}], "west"))
+    rule = one(audit([mapping], counts))
+    assert [(e.destination, e.end, e.weight) for e in rule.destinations] == [
+        ("b", "destination", 100),
+        ("c", "unlisted", 0),
+    ]
+    assert rule.verdict is Verdict.OUTSIDE
+
+
+# ---- How often a verdict is wrong
+
+
+MAPPINGS = [
+    CANARY,
+    Mapping("t.*", [Destination("u.$1", 30), Destination("w.$1", 10)]),
+    Mapping("e.*", [Destination("f.$1", 50), Destination("g.$1", 5, "east")]),
+]
+SPLITS = {
+    ("shop.*", "east"): {"v2.$1": 0.02, "v1.$1": 0.98},
+    ("shop.*", "west"): {"v2.$1": 0.02, "v1.$1": 0.98},
+    ("t.*", "east"): {"w.$1": 0.1, "u.$1": 0.3, "t.*": 0.6},
+    ("e.*", "east"): {"g.$1": 0.05, "e.*": 0.95},
+}
+SIMULATIONS = 2000
+
+
+def simulated(rng: np.random.Generator, sizes: dict[tuple[str, str], int]) -> Iterator[Tally]:
+    for (source, cluster), shares in SPLITS.items():
+        for hour in range(3):
+            at = START + timedelta(hours=9 * hour)
+            counts = rng.multinomial(sizes[source, cluster] // 3, list(shares.values()))
+            for destination, count in zip(shares, counts.tolist(), strict=True):
+                yield Tally(cluster, at, (End(source, destination),), count)
+
+
+def test_a_right_split_is_seldom_called_outside() -> None:
+    """At a tolerance near 0 the verdict is as strict as it can be: the interval alone decides."""
+    tolerance = 0.05
+    rng = np.random.default_rng(6)
+    sizes = dict.fromkeys(SPLITS, 3_000)
+    confidence = 0.95
+    wrong = 0
+    for _ in range(SIMULATIONS):
+        found = audit(MAPPINGS, list(simulated(rng, sizes)), tolerance, confidence)
+        wrong += found.verdict is Verdict.OUTSIDE
+    assert wrong / SIMULATIONS <= 1 - confidence
+
+
+@pytest.mark.parametrize("off", [2.0, -2.0], ids=["above", "below"])
+def test_the_stated_number_of_messages_finds_a_split_that_is_off(off: float) -> None:
+    """Power at the sample size that the audit itself asked for, off by twice the tolerance."""
+    rng = np.random.default_rng(7)
+    few = list(simulated(rng, dict.fromkeys(SPLITS, 300)))
+    asked: dict[tuple[str, str], int] = {}
+    for rule in audit(MAPPINGS, few).rules:
+        assert rule.cluster is not None
+        needed = [end.messages_to_decide for end in rule.destinations]
+        asked[rule.source, rule.cluster] = max(n for n in needed if n is not None)
+    found = right = 0
+    runs = SIMULATIONS // 4
+    for _ in range(runs):
+        counts = list(simulated(rng, {scope: n + 3 for scope, n in asked.items()}))
+        # One rule off by twice the tolerance of 1 point, all others right.
+        source, cluster, ends = "t.*", "east", SPLITS["t.*", "east"]
+        shares = [ends["w.$1"] + off / 100, ends["u.$1"], ends["t.*"] - off / 100]
+        counts = [tally for tally in counts if tally.ends[0].source != source]
+        drawn = rng.multinomial(asked[source, cluster], shares).tolist()
+        counts += tallies(source, [dict(zip(ends, drawn, strict=True))], cluster)
+        verdicts = {(r.source, r.cluster): r.verdict for r in audit(MAPPINGS, counts).rules}
+        found += verdicts.pop((source, cluster)) is Verdict.OUTSIDE
+        right += all(verdict is Verdict.WITHIN for verdict in verdicts.values())
+    assert found / runs >= 0.95
+    assert right / runs >= 0.95**3 - 0.02  # three rules, each with a power of 0.95
