@@ -18,12 +18,12 @@ from typing import Any, Literal
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from jobs.errors import ArchiveError, job_error
+from jobs.errors import SPARK_ERRORS, ArchiveError, job_error
 from jobs.tables import HEADERS, MESSAGES
 
 _SECOND_NS = 1_000_000_000
@@ -148,12 +148,12 @@ def json_messages(spark: SparkSession, path: str, stream: str, columns: DumpColu
     """
     lines = _read(lambda: spark.read.text(path), path)
     lines = _numbered(lines.where(F.trim("value") != ""), columns.first_seq)
-    placed = lines.select("value", "_seq", F.col("_metadata.file_path").alias("_file"))
+    placed = lines.select("value", "_seq", "_file_path")
 
     def parse(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             rows = [
-                _parse_line(line, seq, file, columns)
+                parse_line(line, seq, file, columns)
                 for line, seq, file in zip(*(c.to_pylist() for c in batch.columns), strict=True)
             ]
             columns_of = zip(*rows, strict=True) if rows else [()] * len(_LINE_ARROW)
@@ -212,7 +212,7 @@ class _Object(list[tuple[str, Any]]):
     """A JSON object as the pairs it was written with: a list, but not a JSON array."""
 
 
-def _parse_line(line: str, seq: int, file: str, columns: DumpColumns) -> tuple[Any, ...]:
+def parse_line(line: str, seq: int, file: str, columns: DumpColumns) -> tuple[Any, ...]:
     """One line as (seq, ts_ns, subject, cluster, headers, data).
 
     Raises:
@@ -312,7 +312,7 @@ def _read(read: Any, path: str) -> DataFrame:
         if error.getCondition() == "PATH_NOT_FOUND":
             raise ArchiveError(f"no file or folder {path}") from error
         raise ArchiveError(f"{path} cannot be read: {job_error(error)}") from error
-    except PySparkException as error:
+    except SPARK_ERRORS as error:
         raise ArchiveError(f"{path} cannot be read: {job_error(error)}") from error
     return frame
 

@@ -15,9 +15,14 @@ from __future__ import annotations
 
 import re
 
+from py4j.protocol import Py4JError
 from pydantic import ValidationError
+from pyspark.errors import PySparkException
 
 from nats_transform.errors import NatsTransformError
+
+# What Spark raises; pyspark leaves some failures of the JVM as they come through py4j.
+SPARK_ERRORS = (PySparkException, Py4JError)
 
 
 class JobError(NatsTransformError):

@@ -25,14 +25,21 @@ from typing import Annotated, Any, BinaryIO
 import click
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pyiceberg.table import Table
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from jobs.accounting import Account, Archived
 from jobs.backup import open_backup, restored
 from jobs.dumps import DumpColumns, json_messages, parquet_messages
-from jobs.errors import AccountingError, ArchiveError, ConcurrentWrite, NoTable, job_error, one_line
+from jobs.errors import (
+    SPARK_ERRORS,
+    AccountingError,
+    ArchiveError,
+    ConcurrentWrite,
+    NoTable,
+    job_error,
+    one_line,
+)
 from jobs.jetstream import JetStreamSettings
 from jobs.nats_connection import NatsSettings
 from jobs.session import SparkSettings, spark_session
@@ -273,7 +280,7 @@ def _verify(spark: SparkSession, paths: tuple[str, ...]) -> tuple[Account, set[d
             .collect()[0]
             .asDict()
         )
-    except PySparkException as error:
+    except SPARK_ERRORS as error:
         raise job_error(error) from error
     return Account.of(results), set(results["days"])
 

@@ -34,6 +34,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from nats import errors as nats_errors
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
@@ -44,8 +45,7 @@ from jobs.nats_connection import ApiError, NatsSettings, RawClient, api, connect
 from jobs.tables import MESSAGES
 
 _STREAM_NOT_FOUND = 10059
-# A request that a server cut short by restarting may still be answered by the next one.
-_HEARTBEAT_SECONDS = 5.0
+_SILENCE_SECONDS = 5.0  # without an answer to a request: ask again through a new consumer
 _INACTIVE_SECONDS = 120
 # What one range should hold, in bytes as the stream counts them: large enough for good Parquet
 # files, small enough that the tasks of a job even out.
@@ -201,17 +201,18 @@ async def _first_message(
         async with _consumer(client, nats, stream, None, **start) as (name, info):
             if not info["num_pending"]:
                 return None
-            subject = f"{nats.api_prefix}.CONSUMER.MSG.NEXT.{stream}.{name}"
-            # Old style: the answer comes under the message's own subject, not under the inbox.
-            answer = await client.request(
-                subject, b'{"no_wait":true}', timeout=nats.connect_timeout, old_style=True
-            )
-            if not answer.reply:  # a status: the message was deleted just now
-                return None
-            delivered = _Delivered.parse([answer.reply.encode()])
-            return int(delivered.sequence[0]), int(delivered.time[0])
-    except (ApiError, TimeoutError) as error:
-        raise ArchiveError(f"stream {stream} on {nats.where}: {one_line(error)}") from error
+            # As bytes: nats-py stops reading at a subject that is not UTF-8.
+            async with _pulling(client) as (pull, inbox):
+                await _request(client, nats, stream, name, inbox, {"batch": 1, "no_wait": True})
+                await _arrive(client, pull, 1)
+                if not pull.replies:
+                    if pull.status is None:
+                        raise ApiError(f"NATS server {nats.where} does not answer")
+                    return None  # the message was deleted just now
+                delivered = _Delivered.parse(pull.replies)
+                return int(delivered.sequence[0]), int(delivered.time[0])
+    except ApiError as error:
+        raise ArchiveError(f"stream {stream} on {nats.where}: {error}") from error
 
 
 async def wanted_range(
@@ -387,34 +388,74 @@ async def _check_same_stream(
         raise ArchiveError(f"stream {stream} on {nats.where} was made anew while it was read")
 
 
-async def _pulls(
-    client: RawClient, nats: NatsSettings, settings: JetStreamSettings, first: int, last: int
-) -> AsyncIterator[tuple[_Pull, _Delivered, int]]:
-    """What each request to one consumer brought, and how many messages of it are in the range."""
-    start = {"deliver_policy": "by_start_sequence", "opt_start_seq": first}
-    stream, batch_bytes = settings.stream, settings.batch_bytes
+@contextlib.asynccontextmanager
+async def _pulling(client: RawClient) -> AsyncIterator[tuple[_Pull, str]]:
+    """A subscription whose messages come as bytes, and its inbox."""
     inbox = client.new_inbox()
     subscription = await client.subscribe(inbox)
     pull = _Pull(subscription._id)
     client.sink = pull
+    try:
+        yield pull, inbox
+    finally:
+        client.sink = None
+        with contextlib.suppress(Exception):
+            await subscription.unsubscribe()
+
+
+async def _request(
+    client: RawClient,
+    nats: NatsSettings,
+    stream: str,
+    consumer: str,
+    inbox: str,
+    wanted: Mapping[str, Any],
+) -> None:
+    subject = f"{nats.api_prefix}.CONSUMER.MSG.NEXT.{stream}.{consumer}"
+    await client.publish(subject, json.dumps(wanted).encode(), reply=inbox)
+
+
+async def _arrive(client: RawClient, pull: _Pull, wanted: int) -> None:
+    """Waits until a request is done: all wanted messages, or a status; or nothing comes."""
+    while len(pull.replies) < wanted and pull.status is None:
+        before = len(pull.replies)
+        pull.changed.clear()
+        try:
+            await asyncio.wait_for(pull.changed.wait(), _SILENCE_SECONDS)
+        except TimeoutError:
+            if len(pull.replies) == before:
+                return
+        if not client.is_connected:
+            return
+
+
+async def _pulls(
+    client: RawClient, nats: NatsSettings, settings: JetStreamSettings, first: int, last: int
+) -> AsyncIterator[tuple[_Pull, _Delivered, int]]:
+    """What each request to one consumer brought, and how many messages of it are in the range."""
+    stream, batch_bytes = settings.stream, settings.batch_bytes
+    start = {"deliver_policy": "by_start_sequence", "opt_start_seq": first}
     consumer_sequence = 0
     try:
-        async with _consumer(client, nats, stream, settings.subject, **start) as (name, info):
-            next_subject = f"{nats.api_prefix}.CONSUMER.MSG.NEXT.{stream}.{name}"
+        async with (
+            _pulling(client) as (pull, inbox),
+            _consumer(client, nats, stream, settings.subject, **start) as (name, info),
+        ):
             left = int(info["num_pending"])
             while left and first <= last:
                 wanted = min(settings.batch, last - first + 1, left)
                 request = {"batch": wanted, "max_bytes": batch_bytes, "no_wait": True}
-                await client.publish(next_subject, json.dumps(request).encode(), reply=inbox)
-                await _arrive(client, pull, wanted, settings)
+                await _request(client, nats, stream, name, inbox, request)
+                await _arrive(client, pull, wanted)
                 if not pull.replies:
-                    if pull.status and b" 409 Message Size" in pull.status:
+                    status = pull.status or b"the connection was lost"
+                    if b" 409 Message Size" in status:
                         batch_bytes *= 2  # a message larger than a whole batch
                         pull.clear()
                         continue
-                    if pull.status and b" 404 " in pull.status:
+                    if b" 404 " in status:
                         return
-                    raise _Stale((pull.status or b"the connection was lost").decode().strip())
+                    raise _Stale(status.decode(errors="replace").strip())
                 delivered = _Delivered.parse(pull.replies)
                 expected = np.arange(consumer_sequence + 1, consumer_sequence + 1 + len(pull.data))
                 whole = delivered.consumer_sequence == expected
@@ -431,27 +472,11 @@ async def _pulls(
                 left = int(delivered.pending[-1])
                 pull.clear()
     except ApiError as error:
-        if error.code == _STREAM_NOT_FOUND or error.code == 0:
+        if error.code in (0, _STREAM_NOT_FOUND):
             raise _Stale(str(error)) from error
         raise ArchiveError(f"stream {stream} on {nats.where}: {error}") from error
-    finally:
-        client.sink = None
-        with contextlib.suppress(Exception):
-            await subscription.unsubscribe()
-
-
-async def _arrive(client: RawClient, pull: _Pull, wanted: int, settings: JetStreamSettings) -> None:
-    """Waits until a request is done: all wanted messages, or a status; or nothing comes."""
-    while len(pull.replies) < wanted and pull.status is None:
-        before = len(pull.replies)
-        pull.changed.clear()
-        try:
-            await asyncio.wait_for(pull.changed.wait(), _HEARTBEAT_SECONDS)
-        except TimeoutError:
-            if len(pull.replies) == before:
-                return
-        if not client.is_connected:
-            return
+    except (nats_errors.Error, OSError) as error:
+        raise _Stale(one_line(error)) from error
 
 
 class _Columns:

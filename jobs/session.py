@@ -11,10 +11,9 @@ from importlib.resources import files
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from jobs.errors import SparkUnavailable, one_line
+from jobs.errors import SPARK_ERRORS, SparkUnavailable, one_line
 
 OLDEST_JAVA = 17
 
@@ -74,7 +73,7 @@ def spark_session(settings: SparkSettings | None = None) -> SparkSession:
             f"Spark Connect needs more packages ({one_line(error)}): "
             "install pyspark with its `connect` extra"
         ) from error
-    except (PySparkException, OSError) as error:
+    except (*SPARK_ERRORS, OSError) as error:
         where = settings.remote or settings.master or "local[*]"
         raise SparkUnavailable(f"Spark does not start at {where}: {one_line(error)}") from error
     if not settings.remote and not under_submit:

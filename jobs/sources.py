@@ -12,13 +12,12 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Protocol
 
 from pyiceberg.table import Table
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from jobs import digest
 from jobs.coverage import Coverage
-from jobs.errors import ArchiveError, job_error
+from jobs.errors import SPARK_ERRORS, ArchiveError, job_error
 from jobs.jetstream import (
     JetStreamSettings,
     JetStreamSource,
@@ -148,7 +147,7 @@ class StreamSource:
         options = self.nats.to_options() | settings.to_options()
         try:
             return self.spark.read.format("jetstream").options(**options).load()
-        except PySparkException as error:
+        except SPARK_ERRORS as error:
             raise job_error(error) from error
 
     def count(self, span: Span) -> int:
@@ -257,5 +256,5 @@ def within(sequences: Coverage) -> Column:
 def _collect(frame: DataFrame) -> Row:
     try:
         return frame.collect()[0]
-    except PySparkException as error:
+    except SPARK_ERRORS as error:
         raise job_error(error) from error

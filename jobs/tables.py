@@ -51,14 +51,21 @@ from pyiceberg.types import (
     StructType,
     TimestamptzType,
 )
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from sqlalchemy import URL
 from sqlalchemy.exc import SQLAlchemyError
 
-from jobs.errors import ConcurrentWrite, JobError, NoTable, WarehouseError, job_error, one_line
+from jobs.errors import (
+    SPARK_ERRORS,
+    ConcurrentWrite,
+    JobError,
+    NoTable,
+    WarehouseError,
+    job_error,
+    one_line,
+)
 
 NAMESPACE = "nats"
 PROPERTY = "nats-transform."
@@ -374,7 +381,7 @@ def stage(rows: DataFrame, table: Table, spec: TableSpec) -> Staged:
     try:
         writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(folder)
         return Staged(folder, tuple(_parquet_files(folder)))
-    except PySparkException as error:
+    except SPARK_ERRORS as error:
         drop(folder)
         raise job_error(error) from error
     except BaseException:

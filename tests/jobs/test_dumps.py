@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from jobs.dumps import DumpColumns, epoch_ns, json_messages, parquet_messages
+from jobs.dumps import DumpColumns, epoch_ns, json_messages, parquet_messages, parse_line
 from jobs.errors import ArchiveError
 from jobs.ingest import IngestResult, IngestSettings, ingest
 from jobs.tables import MESSAGES, Warehouse, open_table, read
@@ -142,7 +142,11 @@ PAIRS = pa.list_(pa.struct([("name", S), ("value", S)]))
             [("b", "1"), ("b", "2"), ("a", "3")],
             id="map-of-lists",
         ),
-        pytest.param(pa.array([{"b": "1", "a": None}]), [("b", "1")], id="struct"),
+        pytest.param(
+            pa.array([{"b": "1", "a": None}], pa.struct([("b", S), ("a", S)])),
+            [("b", "1")],
+            id="struct",
+        ),
         pytest.param(pa.array([None], pa.map_(S, S)), [], id="null"),
     ],
 )
@@ -315,39 +319,45 @@ def test_other_messages_under_the_same_sequences_are_refused(
 
 
 MISTAKES = [
-    pytest.param(["{"], {}, r"line '\{' is not JSON", id="not-json"),
-    pytest.param(["[1]"], {}, "is not a JSON object", id="not-an-object"),
-    pytest.param(['{"data": ""}'], {}, "has no column subject", id="no-subject"),
-    pytest.param(['{"subject": 3}'], {}, "subject is not text: 3", id="subject-is-a-number"),
-    pytest.param(['{"subject": "a", "seq": "x"}'], {}, "seq is not an integer", id="seq"),
-    pytest.param(['{"subject": "a", "ts": "soon"}'], {}, "Invalid isoformat", id="time"),
-    pytest.param(['{"subject": "a", "headers": [1]}'], {}, "not a JSON object", id="headers"),
-    pytest.param(['{"subject": "a", "headers": {"b": 1}}'], {}, "header b is neither", id="header"),
-    pytest.param(['{"subject": "a", "data": {}}'], {}, "data is not text", id="data"),
+    pytest.param("{", {}, r"line '\{' is not JSON", id="not-json"),
+    pytest.param("[1]", {}, "is not a JSON object", id="not-an-object"),
+    pytest.param('{"data": ""}', {}, "has no column subject", id="no-subject"),
+    pytest.param('{"subject": 3}', {}, "subject is not text: 3", id="subject-is-a-number"),
+    pytest.param('{"subject": "a", "seq": "x"}', {}, "seq is not an integer", id="seq"),
+    pytest.param('{"subject": "a", "ts": "soon"}', {}, "Invalid isoformat", id="time"),
+    pytest.param('{"subject": "a", "headers": [1]}', {}, "not a JSON object", id="headers"),
+    pytest.param('{"subject": "a", "headers": {"b": 1}}', {}, "header b is neither", id="header"),
+    pytest.param('{"subject": "a", "data": {}}', {}, "data is not text", id="data"),
     pytest.param(
-        ['{"subject": "a", "data": "!"}'], {"data_encoding": "base64"}, "not base64", id="base64"
+        '{"subject": "a", "data": "!"}', {"data_encoding": "base64"}, "not base64", id="base64"
     ),
-    pytest.param(['{"subject": "a"}'], {"time": "at"}, "has no column at", id="declared-column"),
-    pytest.param(
-        ['{"subject": "a", "seq": 1}'] * 2, {}, "1 sequences are there more than once", id="repeat"
-    ),
-    pytest.param(['{"subject": "a", "seq": 0}'], {}, "start at 1, but there is 0", id="seq-0"),
-    pytest.param([], {}, "has no messages", id="empty"),
+    pytest.param('{"subject": "a"}', {"time": "at"}, "has no column at", id="declared-column"),
 ]
 
 
+@pytest.mark.parametrize(("line", "columns", "message"), MISTAKES)
+def test_mistakes_in_a_line(line: str, columns: dict[str, Any], message: str) -> None:
+    with pytest.raises(ArchiveError, match=message) as caught:
+        parse_line(line, 1, "a.jsonl", DumpColumns(**columns))
+    assert str(caught.value).startswith("a.jsonl: line ")
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.spark
-@pytest.mark.parametrize(("lines", "columns", "message"), MISTAKES)
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        pytest.param(['{"subject": "a"}', "{"], r"line '\{' is not JSON", id="a-bad-line"),
+        pytest.param(['{"subject": "a", "seq": 1}'] * 2, "more than once", id="repeat"),
+        pytest.param(['{"subject": "a", "seq": 0}'], "start at 1, but there is 0", id="seq-0"),
+        pytest.param([], "has no messages", id="empty"),
+    ],
+)
 def test_mistakes_in_json_lines(
-    run: Ingest,
-    warehouse: Warehouse,
-    jsonl: Callable[..., Path],
-    lines: list[str],
-    columns: dict[str, Any],
-    message: str,
+    run: Ingest, warehouse: Warehouse, jsonl: Callable[..., Path], lines: list[str], message: str
 ) -> None:
     with pytest.raises(ArchiveError, match=message) as caught:
-        run(jsonl=jsonl(*lines), columns=DumpColumns(**columns))
+        run(jsonl=jsonl(*lines))
     assert "\n" not in str(caught.value)
     assert not warehouse.folder.exists()
 
