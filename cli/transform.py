@@ -75,7 +75,8 @@ def command(
     """
     _check_mapping(mapping, account)
     with quiet_work():
-        from jobs.transform import TransformSettings, day_range, transform
+        from jobs.days import day_range
+        from jobs.transform import TransformSettings, transform
 
         try:
             first_day, last_day = day_range(day)

@@ -14,7 +14,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,6 +28,7 @@ from pyspark.sql import types as T
 
 from jobs import tables
 from jobs.attribution import HOUR_MICROS, Attribution, attribute, with_keys
+from jobs.days import StreamDays
 from jobs.errors import ArchiveError
 from jobs.transform import transformed
 from nats_transform import Fate
@@ -87,6 +88,9 @@ WEIGHT_AUDIT = tables.table_spec(
 MOST_PARTITIONS = 1024
 """The balance of more partitions is not worth a row each."""
 
+MOST_BALANCES = 50
+"""Destinations whose partitions are counted: each is one more case of a column."""
+
 
 class AuditError(ArchiveError):
     """Messages that cannot be audited."""
@@ -117,16 +121,12 @@ class Published(BaseModel):
     cluster: str | None = None
 
 
-class AuditSettings(BaseModel):
+class AuditSettings(StreamDays):
     """What to audit.
 
     Attributes:
-        stream: whose messages.
         mapping: the file with the weights.
-        warehouse: where the tables are.
         account: whose mappings in the file, where it has several.
-        first_day: the first day; with `last_day` None too, every day there is.
-        last_day: the last day; None is `first_day` alone.
         seed: of the replay.
         cluster: count this cluster only; messages without a cluster are taken to be of it.
         by: the buckets that get a verdict of their own.
@@ -141,17 +141,10 @@ class AuditSettings(BaseModel):
         published: observed only: the same from counters.
         captured: observed only: filters of the subjects that the archive holds.
         publishers: observed only: filters of subjects that something else publishes to as well.
-        run_id: of whoever runs the job, kept with the snapshot; one is made up if None.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    stream: str
     mapping: Path
-    warehouse: tables.Warehouse = tables.Warehouse()
     account: str = "$G"
-    first_day: date | None = None
-    last_day: date | None = None
     seed: int = 0
     cluster: str | None = None
     by: OneOf["hour", "day"] = "day"
@@ -164,12 +157,9 @@ class AuditSettings(BaseModel):
     published: tuple[Published, ...] = ()
     captured: tuple[str, ...] = ()
     publishers: tuple[str, ...] = ()
-    run_id: str | None = None
 
     @model_validator(mode="after")
     def _checked(self) -> AuditSettings:
-        if self.last_day is not None and (self.first_day is None or self.last_day < self.first_day):
-            raise ValueError("the last day needs a first day that is not after it")
         times = [version.since for version in self.in_force]
         if times != sorted(set(times)):
             raise ValueError("the mapping files in force must be given in the order of their times")
@@ -192,14 +182,6 @@ class AuditSettings(BaseModel):
     def criteria(self) -> Criteria:
         """What splits are held against."""
         return Criteria(self.tolerance, self.confidence, self.by)
-
-    @property
-    def days(self) -> list[date] | None:
-        """Every day of the range; None for all that the archive has."""
-        if self.first_day is None:
-            return None
-        last = self.last_day or self.first_day
-        return [self.first_day + timedelta(days=n) for n in range((last - self.first_day).days + 1)]
 
 
 class PartitionBalance(BaseModel):
@@ -376,7 +358,9 @@ def _expected(
         basis=counted.basis,
         messages=sum(counted.fates.values()),
         fates=counted.fates,
-        partitions=tuple(_partitions(counted.rows, audited)),
+        partitions=tuple(
+            _partitions(counted.rows, [m for p in periods for m in p.mappings.mappings])
+        ),
         keys=tuple(keys),
         notes=tuple(notes),
         input_snapshot=counted.snapshot,
@@ -647,17 +631,17 @@ def _observed_notes(
         )
 
 
-def _partitions(rows: DataFrame, audited: Sequence[SubjectMapping]) -> Iterator[PartitionBalance]:
-    """The balance of every `partition()` whose place in the mapped subject is fixed."""
+def _partitions(rows: DataFrame, mappings: Sequence[SubjectMapping]) -> Iterator[PartitionBalance]:
+    """The balance of the first `partition()`s whose place in the mapped subject is fixed."""
     places = [
         (mapping.source, share.destination, place, token.count)
-        for mapping in audited
+        for mapping in mappings
         for cluster in (None, *mapping.clusters)
         for share in mapping.shares(cluster)
         if share.destination is not None and share.transform is not None
         for place, token in _partition_token(share.transform.tokens)
     ]
-    places = list(dict.fromkeys(places))
+    places = list(dict.fromkeys(places))[:MOST_BALANCES]
     if not places:
         return
     is_end = [

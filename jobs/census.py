@@ -7,14 +7,14 @@ at the census first, because subjects are far fewer than messages.
 from __future__ import annotations
 
 import uuid
-from datetime import date, timedelta
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from jobs import tables
+from jobs.days import StreamDays
 from jobs.errors import ArchiveError
 
 CENSUS = tables.table_spec(
@@ -33,38 +33,8 @@ CENSUS = tables.table_spec(
 )
 
 
-class CensusSettings(BaseModel):
-    """Whose subjects to count.
-
-    Attributes:
-        stream: whose messages.
-        warehouse: where the tables are.
-        first_day: the first day; with `last_day` None too, every day there is.
-        last_day: the last day; None is `first_day` alone.
-        run_id: of whoever runs the job, kept with the snapshot; one is made up if None.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    stream: str
-    warehouse: tables.Warehouse = tables.Warehouse()
-    first_day: date | None = None
-    last_day: date | None = None
-    run_id: str | None = None
-
-    @model_validator(mode="after")
-    def _ordered(self) -> CensusSettings:
-        if self.last_day is not None and (self.first_day is None or self.last_day < self.first_day):
-            raise ValueError("the last day needs a first day that is not after it")
-        return self
-
-    @property
-    def days(self) -> list[date] | None:
-        """Every day of the range; None for all that the archive has."""
-        if self.first_day is None:
-            return None
-        last = self.last_day or self.first_day
-        return [self.first_day + timedelta(days=n) for n in range((last - self.first_day).days + 1)]
+class CensusSettings(StreamDays):
+    """Whose subjects to count, and on which days."""
 
 
 class CensusResult(BaseModel):

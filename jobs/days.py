@@ -1,0 +1,55 @@
+"""Some days of a stream: what every job after the ingest is told to work on."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from jobs.tables import Warehouse
+
+
+class StreamDays(BaseModel):
+    """Some days of a stream in a warehouse; the settings of jobs extend it.
+
+    Attributes:
+        stream: whose messages.
+        warehouse: where the tables are.
+        first_day: the first day; with `last_day` None too, every day there is.
+        last_day: the last day; None is `first_day` alone.
+        run_id: of whoever runs the job, kept with the snapshot; one is made up if None.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    stream: str
+    warehouse: Warehouse = Warehouse()
+    first_day: date | None = None
+    last_day: date | None = None
+    run_id: str | None = None
+
+    @model_validator(mode="after")
+    def _ordered(self) -> StreamDays:
+        if self.last_day is not None and (self.first_day is None or self.last_day < self.first_day):
+            raise ValueError("the last day needs a first day that is not after it")
+        return self
+
+    @property
+    def days(self) -> list[date] | None:
+        """Every day of the range; None for all that the archive has."""
+        if self.first_day is None:
+            return None
+        last = self.last_day or self.first_day
+        return [self.first_day + timedelta(days=n) for n in range((last - self.first_day).days + 1)]
+
+
+def day_range(text: str | None) -> tuple[date | None, date | None]:
+    """First and last day of `A` or `A..B`; None for both is every day.
+
+    Raises:
+        ValueError: not dates as YYYY-MM-DD.
+    """
+    if text is None:
+        return None, None
+    first, _, last = text.partition("..")
+    return date.fromisoformat(first), date.fromisoformat(last) if last else None
