@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
+from itertools import groupby
 from math import ceil, floor, log10
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from jobs.errors import JobError, one_line
 from nats_transform import statistics
 from nats_transform.audit import DestinationAudit, RuleAudit, Split, Verdict
 
+_WORST_FIRST = (Verdict.OUTSIDE, Verdict.UNDECIDED, Verdict.WITHIN, Verdict.NOTHING)
+_MOST_PLOTTED = 40  # rules; the table has the others
 _MOST_POINTS = 96
 _STEPS_IN_HOURS = (1, 2, 3, 4, 6, 8, 12, 24, 48, 72, 168, 336, 672)
 _HEIGHT = 100.0  # of a panel's own coordinates; its width is 1000
@@ -51,18 +54,28 @@ def render(result: AuditResult) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": _number, "percent": _percent, "moment": _moment}
-    mapped = [rule for rule in result.rules if rule.messages + rule.ambiguous]
+    environment.filters |= {
+        "number": _number,
+        "percent": _percent,
+        "moment": _moment,
+        "chance": _chance,
+        "capitalize_first": lambda text: text[:1].upper() + text[1:],
+    }
+    order = list(_WORST_FIRST)
+    told = [rule for rule in result.rules if rule.messages + rule.ambiguous]
+    told.sort(key=lambda rule: order.index(rule.verdict))
+    timed = [rule for rule in told if len(rule.timeline.starts) > 1]
     return environment.get_template("audit.html").render(
         result=result,
         Verdict=Verdict,
         headline=_headline(result),
-        rules=mapped,
-        silent=[rule for rule in result.rules if rule not in mapped],
+        rules=told,
+        silent=[rule for rule in result.rules if not rule.messages + rule.ambiguous],
         deviation=_deviation_scale(result),
-        panels=[(rule, list(_panels(rule, result))) for rule in mapped if _has_timeline(rule)],
-        strips=[rule for rule in mapped if rule.buckets],
-        regimes=[rule for rule in mapped if rule.regimes],
+        panels=[(rule, list(_panels(rule, result))) for rule in timed[:_MOST_PLOTTED]],
+        more_panels=len(timed[_MOST_PLOTTED:]),
+        strips=[(rule, list(_lines(rule, result))) for rule in told if rule.buckets],
+        regimes=[rule for rule in told if rule.regimes],
         fates=_fates(result),
         partitions=[
             (balance, nice_scale(0, 100 * max(balance.counts, default=0) / _sum(balance.counts)))
@@ -137,15 +150,18 @@ class Scale:
 def nice_scale(low: float, high: float, ticks: int = 4) -> Scale:
     """A scale over low..high whose ticks are round numbers."""
     span = (high - low) or 1.0
-    rough = span / ticks
-    power = 10.0 ** floor(log10(rough))
-    step = min((m for m in (1, 2, 2.5, 5, 10) if m * power >= rough), default=10) * power
-    first = ceil(low / step - 1e-9)
-    values = tuple(n * step for n in range(first, floor(high / step + 1e-9) + 1))
+    high = low + span
+    power = 10.0 ** floor(log10(span / ticks))
+    candidates = [
+        (step, ceil(low / step - 1e-9), floor(high / step + 1e-9))
+        for step in (m * power for m in (0.5, 1, 2, 5, 10))
+    ]
+    step, first, last = min(
+        (c for c in candidates if c[2] > c[1]), key=lambda c: abs(c[2] - c[1] + 1 - ticks)
+    )
+    values = tuple(n * step for n in range(first, last + 1))
     digits = max(0, -floor(log10(step) + 1e-9))
-    if abs(round(step, digits) - step) > step * 1e-6:
-        digits += 1
-    return Scale(low, low + span, values, digits)
+    return Scale(low, high, values, digits)
 
 
 def _deviation_scale(result: AuditResult) -> Scale:
@@ -182,10 +198,6 @@ class Panel:
     times: tuple[tuple[float, str], ...]
     changes: tuple[float, ...]
     step: str
-
-
-def _has_timeline(rule: RuleAudit) -> bool:
-    return len(rule.timeline.starts) > 1
 
 
 def _panels(rule: RuleAudit, result: AuditResult) -> Iterator[Panel]:
@@ -241,6 +253,16 @@ def _panels(rule: RuleAudit, result: AuditResult) -> Iterator[Panel]:
         )
 
 
+def _lines(rule: RuleAudit, result: AuditResult) -> Iterator[tuple[str, list[tuple[int, Split]]]]:
+    """The buckets in lines: days in one, hours in one for each day with their place in it."""
+    dated = [(bucket.from_, bucket) for bucket in rule.buckets if bucket.from_ is not None]
+    if result.by == "day":
+        yield "", [(0, bucket) for _, bucket in dated]
+        return
+    for day, group in groupby(dated, lambda entry: entry[0].date()):
+        yield f"{day.day} {day:%b}", [(start.hour, bucket) for start, bucket in group]
+
+
 def _runs(places: Sequence[int]) -> Iterator[list[int]]:
     """Indexes of places that follow one another without a gap."""
     run: list[int] = []
@@ -284,6 +306,10 @@ def _number(value: int) -> str:
 
 def _percent(value: float | None, digits: int = 2) -> str:
     return "–" if value is None else f"{value:.{digits}f}"  # noqa: RUF001 - a dash for no value
+
+
+def _chance(value: float) -> str:
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def _moment(value: datetime | None) -> str:

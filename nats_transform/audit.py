@@ -686,8 +686,8 @@ def _reason(
         for name, parts in (("from", regimes), (criteria.by, buckets)):
             out = [part for part in parts if part.verdict is Verdict.OUTSIDE]
             if out:
-                worst = max(out, key=_distance)
-                times = f"{_moment(worst.from_)} to {_moment(worst.to)}"
+                part = max(out, key=_distance)
+                times = f"{_moment(part.from_)} to {_moment(part.to)}"
                 return (
                     f"{whole.verdict} as a whole, outside {times}"
                     if name == "from"
@@ -702,12 +702,14 @@ def _reason(
         if None in sizes:
             return "a share is on the edge of the tolerance: no number of messages would decide it"
         return f"about {max(s for s in sizes if s is not None):,} messages would decide it"
-    worst_of = max(whole.destinations, key=lambda d: abs((d.share or 0.0) - d.expected))
-    off = (worst_of.share or 0.0) - worst_of.expected
-    return (
-        f"at most {abs(off):.2f} points off"
-        if whole.verdict is Verdict.WITHIN
-        else (f"{worst_of.destination or worst_of.end} is {off:+.2f} points off")
+    # Of two that are as far off, the lighter one: the canary.
+    worst = max(whole.destinations, key=lambda d: round(abs((d.share or 0.0) - d.expected), 6))
+    off = (worst.share or 0.0) - worst.expected
+    if whole.verdict is Verdict.WITHIN:
+        return f"at most {abs(off):.2f} points off"
+    changes = ", ".join(_moment(regime.from_) for regime in regimes[1:])
+    return f"{worst.destination or worst.end} is {off:+.2f} points off" + (
+        f"; the split changed at {changes}" if changes else ""
     )
 
 
