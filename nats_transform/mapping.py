@@ -277,7 +277,12 @@ class AccountMappings:
         """
         if fault := literal_fault(subject):
             return [(Outcome(None, Fate.INVALID, reason=fault), 100)]
-        mapping = self.match(subject)
+        return self.outcomes_of(self.match(subject), subject, cluster)
+
+    def outcomes_of(
+        self, mapping: Mapping | None, subject: str, cluster: str | None = None
+    ) -> list[tuple[Outcome, int]]:
+        """`outcomes` of a legal subject whose mapping, as `match` gives it, is known."""
         if mapping is None:
             return [(Outcome(subject, Fate.UNMATCHED), 100)]
         tokens = self._tokens(mapping, subject)

@@ -1,0 +1,169 @@
+"""What changes: subjects whose result differs, and what becomes of the messages."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from nats_transform.dryrun.case import Case, first_subject, rise
+from nats_transform.dryrun.count import Count, whole
+from nats_transform.dryrun.findings import Example
+from nats_transform.errors import printable
+from nats_transform.mapping import Fate, Outcome
+from nats_transform.subject import SEPARATOR, is_valid_publish_subject
+
+Told = tuple[str, str, str, Count]
+"""Code, what it is about, message, count: what becomes a finding."""
+
+_MOST_PREFIXES = 20_000
+OTHER = "(other)"
+"""Stands for prefixes that are too many to tell apart, or too small."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The messages that one rule took and another takes.
+
+    Attributes:
+        before, after: source and destination of the rules; None: no mapping applied.
+        messages, subjects, share: how many; share in percent of all messages.
+        examples: the largest.
+    """
+
+    before: str | None
+    after: str | None
+    messages: float
+    subjects: int
+    share: float
+    examples: tuple[Example, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Messages from one prefix of the namespace to another.
+
+    Attributes:
+        before, after: the first tokens under the current mapping and the candidate; None: nobody.
+        messages: how many.
+    """
+
+    before: str | None
+    after: str | None
+    messages: float
+
+
+class Changes:
+    """Counts what changes."""
+
+    def __init__(self) -> None:
+        self._changes: dict[tuple[str | None, str | None], Count] = defaultdict(Count)
+        self._codes: dict[str, Count] = defaultdict(Count)
+        self._flow: Counter[tuple[str | None, str | None]] = Counter()
+        self._fates: tuple[Counter[Fate], Counter[Fate]] = (Counter(), Counter())
+        self.changed = Count()
+
+    def add(self, case: Case) -> None:
+        """Count a case."""
+        subject = case.subject
+        was, becomes = first_subject(case.before), first_subject(case.after)
+        for counter, outcomes in zip(self._fates, (case.before, case.after), strict=True):
+            for outcome, percent in outcomes:
+                counter[outcome.fate] += percent * case.messages
+        if case.before[0][0].fate is Fate.INVALID and case.before[0][0].mapping_source is None:
+            self._codes["illegal-subject"].add(subject, None, None, case.parts)
+            return
+        rule = _rule(case.before[0][0])
+        for _, outcome, parts in rise(case, lambda o: (o.subject, o.fate in _NOBODY)):
+            self._changes[rule, _rule(outcome)].add(subject, was, outcome.subject, parts)
+            self.changed.add(subject, was, outcome.subject, parts)
+        for code, outcome, parts in rise(case, _fault):
+            self._codes[code].add(subject, was, outcome.subject, parts)
+        if not case.covering:
+            mapped = case.before[0][0].mapping_source is not None
+            code = "no-longer-mapped" if mapped else "unmatched"
+            self._codes[code].add(subject, was, becomes, case.parts)
+        for before, one in case.before:
+            for after, other in case.after:
+                way = prefix(before.subject), prefix(after.subject)
+                self._flow[way] += one * other * case.messages // 100
+        if len(self._flow) > _MOST_PREFIXES:
+            self._fold()
+
+    def told(self) -> Iterator[Told]:
+        """What is worth a finding."""
+        for code, count in self._codes.items():
+            yield code, "", _MESSAGES[code], count
+
+    def changes(self, total: int) -> tuple[Change, ...]:
+        """What changes by pair of rules, the largest first."""
+        ordered = sorted(self._changes.items(), key=lambda item: -item[1].parts)
+        return tuple(
+            Change(
+                before,
+                after,
+                whole(count.parts),
+                count.subjects,
+                100 * count.parts / max(1, total),
+                count.examples,
+            )
+            for (before, after), count in ordered
+        )
+
+    def flows(self) -> tuple[Flow, ...]:
+        """Where the prefixes go, the largest first."""
+        ordered = sorted(self._flow.items(), key=lambda item: -item[1])
+        return tuple(Flow(*way, whole(parts)) for way, parts in ordered)
+
+    def fates(self) -> tuple[dict[str, float], dict[str, float]]:
+        """Messages for each fate, before and after."""
+        before, after = (
+            {fate.value: whole(counter[fate]) for fate in Fate if counter[fate]}
+            for counter in self._fates
+        )
+        return before, after
+
+    def _fold(self) -> None:
+        kept = self._flow.most_common(_MOST_PREFIXES // 2)
+        rest = self._flow.total() - sum(parts for _, parts in kept)
+        self._flow = Counter(dict(kept))
+        self._flow[OTHER, OTHER] += rest
+
+
+_NOBODY = (Fate.LOST, Fate.INVALID)
+
+_MESSAGES = {
+    "lost": "the weights of the candidate lose these messages",
+    "illegal-result": "the candidate makes these subjects illegal",
+    "illegal-subject": "these subjects are not legal as they are",
+    "unmatched": "no mapping of the candidate covers these subjects",
+    "no-longer-mapped": "the current mapping covers these subjects, the candidate does not",
+}
+
+
+def prefix(subject: str | None) -> str | None:
+    """The first two tokens of a subject, or the only one."""
+    return None if subject is None else SEPARATOR.join(subject.split(SEPARATOR, 2)[:2])
+
+
+def _fault(outcome: Outcome) -> str | None:
+    if outcome.fate is Fate.LOST:
+        return "lost"
+    if outcome.fate is Fate.INVALID:
+        return "illegal-result"
+    if outcome.subject is not None and not is_valid_publish_subject(outcome.subject):
+        return "illegal-result"
+    return None
+
+
+def _rule(outcome: Outcome) -> str | None:
+    if outcome.mapping_source is None:
+        return None
+    destination = outcome.mapping_destination
+    to = "nobody" if destination is None else shown(destination)
+    return f"{shown(outcome.mapping_source)} -> {to}"
+
+
+def shown(text: str) -> str:
+    """A text as it is if it can be printed."""
+    return text if text.isprintable() and text else printable(text)

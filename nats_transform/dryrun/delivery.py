@@ -1,0 +1,290 @@
+"""Who gets the messages: streams, their limits, mirrors, sources, republish, and consumers."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from nats_transform.dryrun.case import Case, first_subject, rise
+from nats_transform.dryrun.changes import Told, shown
+from nats_transform.dryrun.count import EXAMPLES, PARTS, Count, Groups, hashed, whole
+from nats_transform.dryrun.network import Facts, Network
+from nats_transform.errors import InvalidStream
+from nats_transform.mapping import Outcome
+from nats_transform.stream import StreamConfig
+from nats_transform.subject import subscribes
+
+Condition = tuple[str, ...]
+"""A code and the streams it is about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """A consumer of a stream.
+
+    Attributes:
+        stream, name: of it.
+        filters: of stored subjects; none is all.
+    """
+
+    stream: str
+    name: str
+    filters: tuple[str, ...] = ()
+
+    def takes(self, facts: Facts) -> bool:
+        """Whether it gets a message."""
+        return any(
+            stream == self.stream
+            and (not self.filters or any(subscribes(f, subject) for f in self.filters))
+            for stream, subject in facts.stored
+        )
+
+
+def parse_consumer(data: object) -> Consumer:
+    """The consumer in what `nats consumer info --json` prints.
+
+    Raises:
+        InvalidStream: it is none; one line with the field.
+    """
+    config = data.get("config") if isinstance(data, dict) else None
+    if not isinstance(data, dict) or not isinstance(config, dict):
+        raise InvalidStream("no consumer: there is no `config`; save `nats consumer info --json`")
+    stream = data.get("stream_name")
+    name = data.get("name") or config.get("durable_name") or config.get("name")
+    if not isinstance(stream, str) or not stream or not isinstance(name, str) or not name:
+        raise InvalidStream("no consumer: `stream_name` and `name` are wanted")
+    one, several = config.get("filter_subject") or "", config.get("filter_subjects") or []
+    if not isinstance(one, str) or not isinstance(several, list):
+        raise InvalidStream(f"consumer {name}: its filter is no subject")
+    filters = [one] if one else several
+    if not all(isinstance(filter, str) for filter in filters):
+        raise InvalidStream(f"consumer {name}: its filter is no subject")
+    return Consumer(stream, name, tuple(filters))
+
+
+class Delivery:
+    """Counts what streams and consumers get."""
+
+    def __init__(self, streams: Iterable[StreamConfig], consumers: Iterable[Consumer]) -> None:
+        self._network = Network(streams)
+        self._consumers = tuple(consumers)
+        self._with_ingress = {s.name for s in self._network.streams if s.ingress_transform}
+        self._with_republish = {s.name for s in self._network.streams if s.republish_transform}
+        self._upstreams = {
+            (stream.name, upstream.name)
+            for stream in self._network.streams
+            for upstream in stream.upstreams
+            if upstream.external is None
+        }
+        self._counts: dict[Condition, Count] = defaultdict(Count)
+        self._gone: dict[Consumer, Count] = defaultdict(Count)
+        self._more: dict[Consumer, Count] = defaultdict(Count)
+        self._left: dict[Consumer, int] = defaultdict(int)
+        self._limited = {s.name: s for s in self._network.streams if s.max_msgs_per_subject > 0}
+        self._stored: dict[str, tuple[Groups, Groups]] = {
+            name: (Groups(), Groups()) for name in self._limited
+        }
+
+    def add(self, cases: list[Case]) -> None:
+        """Count all cases of one subject."""
+        if not self._network.streams:
+            return
+        facts: dict[str, Facts] = {}
+        for case in cases:
+            for outcome, _ in (*case.before, *case.after):
+                if outcome.subject is not None and outcome.subject not in facts:
+                    facts[outcome.subject] = self._network.facts(outcome.subject)
+        for case in cases:
+            self._capture(case, facts)
+            self._conditions(case, facts)
+            self._consume(case, facts)
+        for name, sides in self._stored.items():
+            for groups, stored in zip(sides, self._stored_in(name, cases, facts), strict=True):
+                for subject, parts in stored.items():
+                    groups.add(hashed(subject), parts)
+
+    def _capture(self, case: Case, facts: dict[str, Facts]) -> None:
+        def streams(outcome: Outcome) -> frozenset[str] | None:
+            return None if outcome.subject is None else facts[outcome.subject].captured
+
+        before = [s for outcome, _ in case.before if (s := streams(outcome)) is not None]
+        most = max(map(len, before), default=0)
+        was = first_subject(case.before)
+        for captured, outcome, parts in rise(case, streams):
+            names = tuple(sorted(captured))
+            condition: Condition
+            if not captured:
+                if not most:
+                    continue
+                condition = ("not-captured", *sorted(frozenset().union(*before)))
+            elif not most:
+                condition = ("newly-captured", *names)
+            elif len(captured) > most:
+                condition = ("captured-twice", *names)
+            else:
+                condition = ("captured-elsewhere", *names)
+            self._counts[condition].add(case.subject, was, outcome.subject, parts)
+
+    def _conditions(self, case: Case, facts: dict[str, Facts]) -> None:
+        was = first_subject(case.before)
+        held = [facts[o.subject] for o, _ in case.before if o.subject is not None]
+        watched: list[tuple[Condition, str]] = [
+            *((("ingress-stops", name), name) for name in self._with_ingress),
+            *((("republish-stops", name), name) for name in self._with_republish),
+            *((("source-stops", *pair), pair[1]) for pair in self._upstreams),
+        ]
+        for condition, stream in watched:
+            if not any(_applies(condition, one) for one in held):
+                continue
+
+            def stops(
+                outcome: Outcome, condition: Condition = condition, stream: str = stream
+            ) -> bool | None:
+                if outcome.subject is None:
+                    return None
+                one = facts[outcome.subject]
+                stored = any(name == stream for name, _ in one.stored)
+                return True if stored and not _applies(condition, one) else None
+
+            for _, outcome, parts in rise(case, stops):
+                self._counts[condition].add(case.subject, was, outcome.subject, parts)
+        for name in self._with_republish:
+
+            def loops(outcome: Outcome, name: str = name) -> bool | None:
+                subject = outcome.subject
+                return True if subject is not None and name in facts[subject].loops else None
+
+            for _, outcome, parts in rise(case, loops):
+                self._counts["republish-loop", name].add(case.subject, was, outcome.subject, parts)
+
+    def _consume(self, case: Case, facts: dict[str, Facts]) -> None:
+        was = first_subject(case.before)
+        becomes = first_subject(case.after)
+        for consumer in self._consumers:
+            before, after = (
+                sum(
+                    percent
+                    for outcome, percent in outcomes
+                    if outcome.subject is not None and consumer.takes(facts[outcome.subject])
+                )
+                for outcomes in (case.before, case.after)
+            )
+            self._left[consumer] += after * case.messages
+            if before != after:
+                side = self._gone if before > after else self._more
+                parts = abs(before - after) * case.messages
+                side[consumer].add(case.subject, was, becomes, parts)
+
+    def _stored_in(
+        self, stream: str, cases: Iterable[Case], facts: dict[str, Facts]
+    ) -> tuple[dict[str, int], dict[str, int]]:
+        found: tuple[dict[str, int], dict[str, int]] = ({}, {})
+        for case in cases:
+            for sums, outcomes in zip(found, (case.before, case.after), strict=True):
+                for outcome, percent in outcomes:
+                    if outcome.subject is None:
+                        continue
+                    for name, subject in facts[outcome.subject].stored:
+                        if name == stream:
+                            sums[subject] = sums.get(subject, 0) + percent * case.messages
+        return found
+
+    def told(self) -> Iterator[Told]:
+        """What is worth a finding, but for limits."""
+        for condition, count in self._counts.items():
+            code, *names = condition
+            about = " and ".join(f"stream {shown(name)}" for name in names)
+            yield code, about, _message(code, [shown(name) for name in names]), count
+        for consumer, count in self._gone.items():
+            about = f"consumer {consumer.name} of stream {consumer.stream}"
+            left = self._left[consumer]
+            code = "consumer-fewer" if left else "consumer-none"
+            told = f"{shown(consumer.name)} does not get these any more; {whole(left):,} are left"
+            yield code, about, told, count
+        for consumer, count in self._more.items():
+            about = f"consumer {consumer.name} of stream {consumer.stream}"
+            yield "consumer-more", about, f"{shown(consumer.name)} gets these in addition", count
+
+    def limits(self) -> Iterator[Limit]:
+        """The streams whose limit per subject bites harder than before."""
+        for name, (before, after) in self._stored.items():
+            config = self._limited[name]
+            room = config.max_msgs_per_subject * PARTS
+            over = [np.maximum(0, groups.sums()[1] - room) for groups in (before, after)]
+            rise = int(over[1].sum() - over[0].sum())
+            if rise <= 0:
+                continue
+            keys, _, sizes = after.sums()
+            shared = (over[1] > 0) & (sizes > 1)
+            order = np.argsort(-over[1][shared], kind="stable")[:EXAMPLES]
+            refuses = config.discard == "new" and config.discard_new_per_subject
+            yield Limit(
+                "limit-refuses" if refuses else "limit-discards",
+                name,
+                config.max_msgs_per_subject,
+                rise,
+                int(sizes[shared].sum()),
+                frozenset(int(key) for key in keys[shared][order]),
+            )
+
+    def stored_as(self, stream: str, cases: list[Case]) -> dict[str, int]:
+        """The subjects under which a stream stores one subject after the change, with parts."""
+        subjects = {o.subject for case in cases for o, _ in (*case.before, *case.after)}
+        facts = {s: self._network.facts(s) for s in subjects if s is not None}
+        return self._stored_in(stream, cases, facts)[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A limit of messages per subject that bites harder.
+
+    Attributes:
+        code: discards or refuses.
+        stream: whose.
+        limit: messages per subject.
+        parts: of messages beyond the limit, more than before.
+        subjects: that share a subject which is over the limit.
+        largest: hashes of the stored subjects furthest over it.
+    """
+
+    code: str
+    stream: str
+    limit: int
+    parts: int
+    subjects: int
+    largest: frozenset[int]
+
+
+def _applies(condition: Condition, facts: Facts) -> bool:
+    code, stream, *upstream = condition
+    match code:
+        case "ingress-stops":
+            return stream in facts.ingress
+        case "republish-stops":
+            return stream in facts.republished
+        case _:
+            return (stream, upstream[0]) in facts.taken
+
+
+def _message(code: str, names: list[str]) -> str:
+    all_of_them = " and ".join(names)
+    match code:
+        case "not-captured":
+            return f"no stream stores these any more; they were in {all_of_them}"
+        case "captured-elsewhere":
+            return f"these are stored in {all_of_them} now"
+        case "captured-twice":
+            return f"these are stored in {all_of_them}, all at once"
+        case "newly-captured":
+            return f"{all_of_them} stores these, which were in no stream"
+        case "ingress-stops":
+            return f"the ingress transform of {all_of_them} does not match these any more"
+        case "source-stops":
+            return f"{names[0]} does not take these from {names[1]} any more"
+        case "republish-stops":
+            return f"{all_of_them} does not republish these any more"
+        case _:
+            return f"what {all_of_them} republishes of these comes back to it without end"

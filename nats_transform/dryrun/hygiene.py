@@ -1,0 +1,91 @@
+"""Whether the new subjects are good subjects, and how many values each level has."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from nats_transform.dryrun.case import Case, first_subject, rise
+from nats_transform.dryrun.changes import Told
+from nats_transform.dryrun.count import Count
+from nats_transform.mapping import Outcome
+from nats_transform.subject import SEPARATOR, encode
+
+MOST_TOKENS = 16
+"""The documentation of NATS recommends no more."""
+
+MOST_BYTES = 256
+"""Longer subjects are within the protocol and cost every server that routes them."""
+
+MOST_VALUES = 10_000
+"""Values of a level that are told apart; beyond, it is `at least` this many."""
+
+_LEVELS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """How many values a token has that a `*` in its place sees.
+
+    Attributes:
+        level: 1 for the first token.
+        before, after: distinct values, at most `MOST_VALUES`.
+    """
+
+    level: int
+    before: int
+    after: int
+
+
+class Hygiene:
+    """Counts subjects that are too long, and values by level."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, Count] = defaultdict(Count)
+        self._values: tuple[dict[int, set[str]], dict[int, set[str]]] = (
+            defaultdict(set),
+            defaultdict(set),
+        )
+
+    def add(self, case: Case) -> None:
+        """Count a case."""
+        was = first_subject(case.before)
+        for code, kind in _KINDS.items():
+            for _, outcome, parts in rise(case, kind):
+                self._counts[code].add(case.subject, was, outcome.subject, parts)
+        for levels, outcomes in zip(self._values, (case.before, case.after), strict=True):
+            for outcome, _ in outcomes:
+                for level, token in enumerate((outcome.subject or "").split(SEPARATOR)[:_LEVELS]):
+                    values = levels[level]
+                    if outcome.subject is not None and len(values) < MOST_VALUES:
+                        values.add(token)
+
+    def told(self) -> Iterator[Told]:
+        """What is worth a finding."""
+        for code, count in self._counts.items():
+            yield code, "", _MESSAGES[code], count
+
+    def levels(self) -> tuple[Level, ...]:
+        """The values of each level."""
+        before, after = self._values
+        reached = max([*before, *after], default=-1) + 1
+        return tuple(Level(n + 1, len(before[n]), len(after[n])) for n in range(reached))
+
+
+def _too_many(outcome: Outcome) -> bool | None:
+    subject = outcome.subject
+    return True if subject is not None and subject.count(SEPARATOR) >= MOST_TOKENS else None
+
+
+def _too_long(outcome: Outcome) -> bool | None:
+    subject = outcome.subject
+    return True if subject is not None and len(encode(subject)) > MOST_BYTES else None
+
+
+_KINDS = {"too-many-tokens": _too_many, "too-long": _too_long}
+
+_MESSAGES = {
+    "too-many-tokens": f"these subjects get more than {MOST_TOKENS} tokens",
+    "too-long": f"these subjects get longer than {MOST_BYTES} bytes",
+}

@@ -1,0 +1,211 @@
+"""How `partition()` spreads the keys that are really there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from nats_transform.dryrun.case import Case, Matcher, first_subject
+from nats_transform.dryrun.count import Count, Groups, hashed, whole
+from nats_transform.functions import Partition, fnv1a
+from nats_transform.mapping import AccountMappings, Outcome
+from nats_transform.subject import SEPARATOR, encode
+from nats_transform.transform import Transform
+
+MOST_PARTITIONS = 4096
+"""Balance is shown of so many; more are too many to show."""
+
+NEARBY = 3
+"""Counts this far up and down are tried."""
+
+UNEVEN = 2.0
+"""The busiest partition over the mean that is worth a finding."""
+
+MOST_HEAVY = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """How one `partition()` spreads the messages.
+
+    Attributes:
+        source, destination: of the mapping.
+        partitions: how many there are.
+        counts: messages of each, from partition 0 on.
+        keys: how many distinct keys.
+        busiest: messages of the busiest over the mean.
+        largest: the largest keys with their partition and messages.
+        nearby: for counts around this one, the busiest over the mean.
+    """
+
+    source: str
+    destination: str
+    partitions: int
+    counts: tuple[float, ...]
+    keys: int
+    busiest: float
+    largest: tuple[tuple[str, int, float], ...]
+    nearby: tuple[tuple[int, float], ...]
+
+    @property
+    def better(self) -> int | None:
+        """The nearby count that spreads clearly better, if any."""
+        count, busiest = min(self.nearby, key=lambda pair: pair[1])
+        return count if busiest < 0.9 * self.busiest else None
+
+
+def partition_of(transform: Transform) -> Partition | None:
+    """The first `partition()` of a destination."""
+    return next((token for token in transform.tokens if isinstance(token, Partition)), None)
+
+
+def key_of(partition: Partition, tokens: Sequence[str]) -> str:
+    """What is hashed."""
+    if partition.positions:
+        return "".join([tokens[position] for position in partition.positions])
+    return SEPARATOR.join(tokens)
+
+
+@dataclass(slots=True)
+class Spread:
+    """The keys of one destination as they are counted.
+
+    Attributes:
+        moved: the subjects whose partition number changes.
+        moved_keys: how many distinct keys that are.
+    """
+
+    source: str
+    destination: str
+    partition: Partition
+    moved: Count = field(default_factory=Count)
+    _keys: Groups = field(default_factory=Groups)
+    _moved: Groups = field(default_factory=Groups)
+
+    def add(self, tokens: Sequence[str], parts: int) -> str:
+        """Count parts of the messages of a subject; the key is returned."""
+        key = key_of(self.partition, tokens)
+        self._keys.add(entry(key), parts)
+        return key
+
+    def move(
+        self, key: str, subject: str | None, before: str | None, after: str | None, parts: int
+    ) -> None:
+        """Count a subject whose partition changes from one number to another."""
+        self.moved.add(subject, before, after, parts)
+        self._moved.add(entry(key), parts)
+
+    @property
+    def moved_keys(self) -> int:
+        return len(self._moved.sums()[0])
+
+    def largest(self) -> dict[int, int]:
+        """The largest keys, by `entry`, and their parts."""
+        keys, parts, _ = self._keys.sums()
+        order = np.argsort(-parts, kind="stable")[:MOST_HEAVY]
+        return {int(keys[n]): int(parts[n]) for n in order}
+
+    def balance(self, names: Mapping[int, str]) -> Balance | None:
+        """The balance, or None if nothing came here or there are too many partitions.
+
+        Args:
+            names: the keys of `largest` by `entry`.
+        """
+        count = max(1, self.partition.count)
+        keys, parts, _ = self._keys.sums()
+        if count > MOST_PARTITIONS or not len(keys):
+            return None
+        hashes = (keys & np.uint64(0xFFFF_FFFF)).astype(np.int64)
+
+        def counts(of: int) -> list[int]:
+            sums = np.zeros(of, dtype=np.int64)
+            np.add.at(sums, hashes % of, parts)
+            return [int(value) for value in sums]
+
+        def busiest(of: int) -> float:
+            sums = counts(of)
+            return max(sums) * of / sum(sums)
+
+        here = counts(count)
+        near = [n for n in range(count - NEARBY, count + NEARBY + 1) if n > 1 and n != count]
+        return Balance(
+            self.source,
+            self.destination,
+            count,
+            tuple(whole(value) for value in here),
+            len(keys),
+            max(here) * count / sum(here),
+            tuple(
+                (names[key], fnv1a(encode(names[key])) % count, whole(value))
+                for key, value in self.largest().items()
+            ),
+            tuple((n, busiest(n)) for n in near),
+        )
+
+
+def entry(key: str) -> int:
+    """A key in 64 bits: the upper half tells keys apart, any count is taken of the lower."""
+    return (hashed(key) & 0xFFFF_FFFF) << 32 | fnv1a(encode(key))
+
+
+class Partitions:
+    """Counts the keys of every `partition()` of the candidate."""
+
+    def __init__(self, current: AccountMappings, candidate: AccountMappings) -> None:
+        self._current, self._candidate = _transforms(current), _transforms(candidate)
+        self._matcher = Matcher(current)
+        self.spreads: dict[tuple[str, str], Spread] = {}
+
+    def add(self, case: Case) -> None:
+        """Count a case."""
+        if not any(self._partition(outcome) for outcome, _ in case.after):
+            return
+        numbers: dict[str, int] = {}
+        if case.subject is not None and self._current:
+            tokens = self._matcher.tokens(self._matcher.covering(case.subject), case.subject)
+            for outcome, percent in case.before:
+                partition = self._current.get(_rule(outcome))
+                if partition is not None:
+                    number = partition.evaluate(tokens, None)
+                    numbers[number] = numbers.get(number, 0) + percent
+        was = first_subject(case.before)
+        for outcome, percent in case.after:
+            partition = self._partition(outcome)
+            if partition is None or outcome.subject is None:
+                continue
+            rule = _rule(outcome)
+            spread = self.spreads.setdefault(rule, Spread(*rule, partition))
+            key = spread.add(case.tokens, percent * case.messages)
+            number = partition.evaluate(case.tokens, None)
+            more = percent - numbers.get(number, 0)
+            if numbers and more > 0:
+                spread.move(key, case.subject, was, outcome.subject, more * case.messages)
+
+    def keys(self, cases: Iterable[Case]) -> set[str]:
+        """The keys of one subject."""
+        return {
+            key_of(partition, case.tokens)
+            for case in cases
+            for outcome, _ in case.after
+            if (partition := self._partition(outcome))
+        }
+
+    def _partition(self, outcome: Outcome) -> Partition | None:
+        return self._candidate.get(_rule(outcome))
+
+
+def _rule(outcome: Outcome) -> tuple[str, str]:
+    return outcome.mapping_source or "", outcome.mapping_destination or ""
+
+
+def _transforms(mappings: AccountMappings) -> dict[tuple[str, str], Partition]:
+    """The `partition()` of each destination that has one."""
+    return {
+        (mapping.source, destination.subject): partition
+        for mapping in mappings.mappings
+        for destination in mapping.destinations
+        if destination.subject
+        and (partition := partition_of(Transform(mapping.source, destination.subject)))
+    }

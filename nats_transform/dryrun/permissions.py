@@ -1,0 +1,176 @@
+"""Who may publish and subscribe, from the authorization blocks of a server configuration.
+
+Sources: nats-server `parseAuthorization`, `parseAccounts` and `parseUserPermissions` in
+`server/opts.go`; `pubAllowedFullCheck` and `canSubscribeInternal` in `server/client.go`. A publish
+is checked after the mapping: the parser maps first (`selectMappedSubject` in `server/parser.go`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+
+from nats_transform.config import Node
+from nats_transform.config.tree import Section, field
+from nats_transform.dryrun.case import Case, first_subject, rise
+from nats_transform.dryrun.changes import Told, shown
+from nats_transform.dryrun.count import Count
+from nats_transform.mapping import Outcome
+from nats_transform.subject import is_valid_filter, subscribes
+
+_PERMISSIONS = ("permission", "permissions", "authorization")
+_DEFAULTS = ("default_permission", "default_permissions", "permissions")
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """One side of a user's permissions.
+
+    Attributes:
+        allow: filters; None is all.
+        deny: filters.
+    """
+
+    allow: tuple[str, ...] | None = None
+    deny: tuple[str, ...] = ()
+
+    def allows(self, subject: str) -> bool:
+        """Whether a literal subject is allowed."""
+        allowed = self.allow is None or any(subscribes(f, subject) for f in self.allow)
+        return allowed and not any(subscribes(f, subject) for f in self.deny)
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A user who has permissions.
+
+    Attributes:
+        name: user name or public key.
+        publish, subscribe: what is allowed.
+    """
+
+    name: str
+    publish: Allowance
+    subscribe: Allowance
+
+
+def users_of(config: Node, account: str = "$G") -> list[User]:
+    """The users of an account that have permissions, as `parse_server_config` read them.
+
+    Raises:
+        InvalidConfig: a permission that nats-server refuses, with its place.
+    """
+    top = _entries(config)
+    if account == "$G":
+        block = field(top, "authorization")
+        section = _entries(block.node) if block else {}
+        default = field(section, *_DEFAULTS)
+        alone = field(section, "user", "username")
+        single = [User(_name(section), *_sides(default.node))] if alone and default else []
+        return [*single, *_users(section, default.node if default else None)]
+    accounts = field(top, "accounts")
+    entry = _entries(accounts.node).get(account) if accounts else None
+    if entry is None:
+        raise config.place.error(f"there is no account {account!r}, so it has no permissions")
+    section = _entries(entry.node)
+    default = field(section, "default_permissions")
+    return list(_users(section, default.node if default else None))
+
+
+def _users(section: Section, default: Node | None) -> Iterator[User]:
+    users = field(section, "users")
+    if users is None:
+        return
+    if not isinstance(users.node.value, tuple):
+        raise users.node.place.error(f"expected a list of users, found {users.node.kind}")
+    for node in users.node.value:
+        fields = _entries(node)
+        own = field(fields, *_PERMISSIONS)
+        permissions = own.node if own else default
+        if permissions is not None:
+            yield User(_name(fields), *_sides(permissions))
+
+
+def _name(fields: Section) -> str:
+    entry = field(fields, "user", "username", "nkey")
+    value = entry.node.value if entry else None
+    return value if isinstance(value, str) else "(unnamed)"
+
+
+def _sides(node: Node) -> tuple[Allowance, Allowance]:
+    fields = _entries(node)
+    publish = field(fields, "pub", "publish", "import")
+    subscribe = field(fields, "sub", "subscribe", "export")
+    responses = field(fields, "publish_allow_responses", "allow_responses")
+    publishes = _allowance(publish.node, queues=False) if publish else Allowance()
+    if responses and responses.node.value is not False and publishes.allow is None:
+        # Replies alone, unless something is allowed: the server turns the blanket off.
+        publishes = Allowance((), publishes.deny)
+    return publishes, _allowance(subscribe.node, queues=True) if subscribe else Allowance()
+
+
+def _allowance(node: Node, queues: bool) -> Allowance:
+    if not isinstance(node.value, Mapping):
+        return Allowance(_subjects(node, queues))
+    allow, deny = field(node.value, "allow"), field(node.value, "deny")
+    return Allowance(
+        _subjects(allow.node, queues) if allow else None,
+        _subjects(deny.node, queues) if deny else (),
+    )
+
+
+def _subjects(node: Node, queues: bool) -> tuple[str, ...]:
+    nodes = node.value if isinstance(node.value, tuple) else (node,)
+    found = []
+    for one in nodes:
+        if not isinstance(one.value, str):
+            raise one.place.error(f"expected a subject, found {one.kind}")
+        subject, *queue = one.value.split()
+        if not is_valid_filter(subject) or len(queue) > queues:
+            raise one.place.error("this permission is not a valid subject")
+        if not queue:  # one with a queue group is for its members only
+            found.append(subject)
+    return tuple(found)
+
+
+def _entries(node: Node) -> Section:
+    if isinstance(node.value, Mapping):
+        return node.value
+    raise node.place.error(f"expected a section in braces, found {node.kind}")
+
+
+class Access:
+    """Counts what users may do before and after."""
+
+    def __init__(self, users: Iterable[User]) -> None:
+        sides = {"publish": attrgetter("publish"), "subscribe": attrgetter("subscribe")}
+        self._sides: list[tuple[str, str, Allowance]] = [
+            (user.name, verb, side(user)) for user in users for verb, side in sides.items()
+        ]
+        self._counts: dict[tuple[str, str], Count] = defaultdict(Count)
+
+    def add(self, case: Case) -> None:
+        """Count a case."""
+        was = first_subject(case.before)
+        for name, verb, side in self._sides:
+            if side == Allowance():
+                continue
+
+            def allowed(outcome: Outcome, side: Allowance = side) -> bool | None:
+                return None if outcome.subject is None else side.allows(outcome.subject)
+
+            known = {allowed(outcome) for outcome, _ in case.before}
+            for may, outcome, parts in rise(case, allowed):
+                if (not may) in known:
+                    code = f"{verb}-{'opened' if may else 'denied'}"
+                    self._counts[code, name].add(case.subject, was, outcome.subject, parts)
+
+    def told(self) -> Iterator[Told]:
+        """What is worth a finding."""
+        for (code, name), count in self._counts.items():
+            verb, result = code.split("-")
+            may = "may" if result == "opened" else "may not"
+            to = "" if verb == "publish" else " to"
+            yield code, f"user {name}", f"{shown(name)} {may} {verb}{to} these new subjects", count

@@ -1,0 +1,67 @@
+"""Which mappings of the candidate do the work."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from nats_transform.dryrun.case import Case, first_subject
+from nats_transform.dryrun.changes import Told, shown
+from nats_transform.dryrun.count import Count
+from nats_transform.mapping import AccountMappings
+
+
+class RuleHits:
+    """Counts the subjects of each mapping."""
+
+    def __init__(self, candidate: AccountMappings) -> None:
+        self._sources = [mapping.source for mapping in candidate.mappings]
+        self._covered: dict[int, Count] = defaultdict(Count)
+        self._pairs: dict[tuple[int, int], Count] = defaultdict(Count)
+        self._clusters: dict[int, set[str | None]] = defaultdict(set)
+        self._hit: dict[int, Count] = defaultdict(Count)
+        self.clusters: set[str | None] = set()
+
+    def add(self, case: Case) -> None:
+        """Count a case."""
+        self.clusters.add(case.cluster)
+        if not case.covering:
+            return
+        was, becomes = first_subject(case.before), first_subject(case.after)
+        first, *others = case.covering
+        self._hit[first].add(case.subject, was, becomes, case.parts)
+        self._clusters[first].add(case.cluster)
+        for other in others:
+            self._covered[other].add(case.subject, was, becomes, case.parts)
+            self._pairs[first, other].add(case.subject, was, becomes, case.parts)
+
+    def of(self, source: str) -> Count:
+        """The subjects that a mapping takes."""
+        return (
+            self._hit.get(self._sources.index(source), Count())
+            if source in self._sources
+            else (Count())
+        )
+
+    def told(self) -> Iterator[Told]:
+        """What is worth a finding."""
+        for number, source in enumerate(self._sources):
+            about = f"mapping {shown(source)}"
+            if number not in self._hit and number not in self._covered:
+                yield "rule-never-hit", about, "no subject of the archive reaches it", Count()
+            elif number not in self._hit:
+                takers = [self._sources[one] for one, other in self._pairs if other == number]
+                told = f"all its subjects go to {' and '.join(map(shown, takers[:3]))}"
+                yield "rule-shadowed", about, told, self._covered[number]
+            elif len(self._clusters[number]) == 1 and len(self.clusters) > 1:
+                (cluster,) = self._clusters[number]
+                told = (
+                    f"only cluster {shown(cluster)} uses it"
+                    if cluster
+                    else ("only messages without a cluster use it")
+                )
+                yield "rule-one-cluster", about, told, self._hit[number]
+        for (first, other), count in self._pairs.items():
+            if other in self._hit:
+                told = f"{shown(self._sources[other])} covers these too, and comes later"
+                yield "rule-overlap", f"mapping {shown(self._sources[first])}", told, count
