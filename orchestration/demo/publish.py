@@ -1,4 +1,4 @@
-"""Publishing of the demo's traffic into a JetStream stream."""
+"""Publishing of the demo's traffic into a JetStream stream of its own."""
 
 from __future__ import annotations
 
@@ -6,92 +6,84 @@ import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-import nats
-from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.js.api import StreamConfig
 
 from jobs.errors import ArchiveError, one_line
+from jobs.nats_connection import NatsSettings, connection
 from orchestration.demo.traffic import SUBJECTS, Message
 
 _IN_FLIGHT = 4_000  # publishes without an acknowledgement yet; more than this gains nothing
 _REPORT_EVERY = 20_000
 
 
-def publish(
-    server: str,
-    stream: str,
-    messages: Iterable[Message],
-    first_seq: int,
-    progress: Callable[[int], None],
-) -> None:
-    """Make a stream and publish messages into it, each acknowledged by the server.
+def make_stream(server: str, stream: str, first_seq: int) -> None:
+    """Make the demo's stream.
 
     Args:
         server: URL of the server.
-        stream: name of the stream; it must not exist.
-        messages: what to publish, in order.
-        first_seq: sequence of the first message.
-        progress: called with the number of messages published so far.
+        stream: name of the stream.
+        first_seq: sequence of its first message.
 
     Raises:
         ArchiveError: the server cannot be reached or refuses.
     """
-    try:
-        asyncio.run(_publish(server, stream, messages, first_seq, progress))
-    except (NatsError, OSError) as error:
-        raise ArchiveError(f"cannot publish to {server}: {one_line(error)}") from error
+    config = StreamConfig(name=stream, subjects=list(SUBJECTS), first_seq=first_seq)
+
+    async def make() -> None:
+        async with connection(NatsSettings(servers=server)) as client:
+            try:
+                await client.jetstream().add_stream(config)
+            except NatsError as error:
+                raise ArchiveError(
+                    f"cannot make a stream on {server}: {one_line(error)}"
+                ) from error
+
+    asyncio.run(make())
 
 
 def remove_stream(server: str, stream: str) -> None:
-    """Delete a stream that `publish` made; nothing happens if it is not there."""
+    """Remove the demo's stream; nothing happens if it or the server is gone."""
 
     async def remove() -> None:
-        connection = await _connect(server)
-        try:
-            await connection.jetstream().delete_stream(stream)
-        finally:
-            await connection.close()
+        async with connection(NatsSettings(servers=server)) as client:
+            await client.jetstream().delete_stream(stream)
 
-    with suppress(NatsError, OSError):
+    with suppress(NatsError, ArchiveError):
         asyncio.run(remove())
 
 
-async def _connect(server: str) -> Client:
-    # The client logs each failed attempt itself; the one error that we raise says it.
-    async def quiet(error: Exception) -> None:
-        pass
-
-    return await nats.connect(server, error_cb=quiet, allow_reconnect=False, connect_timeout=5)
-
-
-async def _publish(
-    server: str,
-    stream: str,
-    messages: Iterable[Message],
-    first_seq: int,
-    progress: Callable[[int], None],
+def publish(
+    server: str, stream: str, messages: Iterable[Message], progress: Callable[[int], None]
 ) -> None:
-    connection = await _connect(server)
-    try:
-        jetstream = connection.jetstream(publish_async_max_pending=_IN_FLIGHT)
-        await jetstream.add_stream(
-            StreamConfig(name=stream, subjects=list(SUBJECTS), first_seq=first_seq)
-        )
-        last = None
-        number = 0
-        for number, message in enumerate(messages, 1):
-            last = await jetstream.publish_async(
-                message.subject, message.data, headers=dict(message.headers)
-            )
-            if number % _REPORT_EVERY == 0:
-                progress(number)
-        await jetstream.publish_async_completed()
-        info = await jetstream.stream_info(stream)
-        if last is not None:
-            await last
-        if info.state.messages != number:
-            raise ArchiveError(f"{server} stored {info.state.messages} of {number} messages")
-        progress(number)
-    finally:
-        await connection.close()
+    """Publish messages, each acknowledged by the stream.
+
+    Args:
+        server: URL of the server.
+        stream: name of the stream, empty so far.
+        messages: what to publish, in order.
+        progress: called with the number of messages published so far.
+
+    Raises:
+        ArchiveError: the server cannot be reached, or did not store them all.
+    """
+
+    async def run() -> None:
+        async with connection(NatsSettings(servers=server)) as client:
+            jetstream = client.jetstream(publish_async_max_pending=_IN_FLIGHT)
+            number = 0
+            try:
+                for number, message in enumerate(messages, 1):
+                    await jetstream.publish_async(
+                        message.subject, message.data, headers=dict(message.headers)
+                    )
+                    if number % _REPORT_EVERY == 0:
+                        progress(number)
+                await jetstream.publish_async_completed()
+                stored = (await jetstream.stream_info(stream)).state.messages
+            except NatsError as error:
+                raise ArchiveError(f"cannot publish to {server}: {one_line(error)}") from error
+            if stored != number:
+                raise ArchiveError(f"{server} stored {stored} of {number} messages")
+
+    asyncio.run(run())

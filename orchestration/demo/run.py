@@ -27,7 +27,7 @@ from jobs.audit import AuditResult
 from jobs.errors import JobError, one_line
 from jobs.nats_process import nats_server
 from orchestration.archive import Archive
-from orchestration.demo.publish import publish, remove_stream
+from orchestration.demo.publish import make_stream, publish, remove_stream
 from orchestration.demo.traffic import messages, write_dump
 
 _MARKER = ".nats-transform-demo"  # a folder without it is not ours to empty
@@ -87,24 +87,23 @@ def run(settings: DemoSettings) -> DemoRun:
     folder = _empty_folder(settings.folder)
     today = datetime.now(UTC).date()
     history = [today - timedelta(days=2), today - timedelta(days=1)]
-    with _step("writing a dump of two days of history"):
-        last_seq = write_dump(
-            folder / "history.parquet", history, settings.messages // 2, settings.seed
-        )
+    a_day = settings.messages // 2
+    # A name of its own, so that no stream of the user's can be meant when it is removed.
+    stream = f"NATS_TRANSFORM_DEMO_{uuid.uuid4().hex[:8]}"
     with ExitStack() as stack:
         server = settings.server
         if server is None:
             with _step("starting nats-server"):
                 server = stack.enter_context(nats_server()).url
-        # A name of its own, so that no stream of the user's can be meant when it is removed.
-        stream = f"NATS_TRANSFORM_DEMO_{uuid.uuid4().hex[:8]}"
+        make_stream(server, stream, first_seq=len(history) * a_day + 1)
+        stack.callback(remove_stream, server, stream)
         os.environ |= _environment(folder, settings.seed, history[0], server, stream)
         archive = _archive()
+        with _step("writing a dump of two days of history"):
+            write_dump(folder / "history.parquet", history, a_day, settings.seed)
         with _step(f"publishing {settings.messages:,} messages into stream {stream}") as say:
             traffic = messages(settings.messages, settings.seed)
-            if settings.server is not None:
-                stack.callback(remove_stream, server, stream)
-            publish(server, stream, traffic, last_seq + 1, lambda n: say(f"{n:,}"))
+            publish(server, stream, traffic, lambda n: say(f"{n:,}"))
         # Midnight may have passed while they were published.
         days = (history[0], datetime.now(UTC).date())
         with _dagster(folder) as instance:

@@ -87,8 +87,8 @@ def messages(count: int, seed: int) -> Iterator[Message]:
         yield Message(subject, headers, json.dumps(body).encode())
 
 
-def write_dump(path: Path, days: list[date], count: int, seed: int) -> int:
-    """Write a Parquet dump with `count` messages for each of some days; gives the last sequence.
+def write_dump(path: Path, days: list[date], count: int, seed: int) -> None:
+    """Write a Parquet dump with `count` messages for each of some days.
 
     One row for each message: `seq` from 1, `ts` spread over its day, `subject`, `headers` and
     `data`.
@@ -120,4 +120,3 @@ def write_dump(path: Path, days: list[date], count: int, seed: int) -> int:
                     }
                 )
             writer.write_table(pa.Table.from_pylist(rows, schema))
-    return seq

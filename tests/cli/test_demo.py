@@ -1,0 +1,91 @@
+"""The demo as a newcomer runs it, only smaller."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.dagster, pytest.mark.server]
+
+DEMO = [str(Path(sys.executable).parent / "nats-transform"), "demo"]
+CHECKS = {
+    "shop/messages/completeness",
+    "shop/messages/conservation",
+    "shop/messages/subjects",
+    "shop/transformed_messages/conservation",
+    "shop/transformed_messages/determinism",
+    "shop/transformed_messages/partitions",
+    "shop/transformed_messages/subjects",
+    "shop/transformed_messages/weights",
+}
+
+
+def test_gives_the_same_digest_again(tmp_path: Path) -> None:
+    folder = tmp_path / "a demo"  # a space, as many home folders have
+    command = [*DEMO, "--messages", "2000", "--json", "--dir", str(folder)]
+    first, second = (
+        json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        for _ in range(2)
+    )
+    assert first["checks"] == dict.fromkeys(first["checks"], True)
+    assert first["checks"].keys() == CHECKS
+    assert (first["same_as_before"], second["same_as_before"]) == (None, True)
+    assert first["digest"] == second["digest"]
+    assert "<svg" in next((folder / "reports").glob("audit-*.html")).read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stops_its_server_when_it_is_stopped(tmp_path: Path, number: signal.Signals) -> None:
+    command = [*DEMO, "--messages", "20000", "--dir", str(tmp_path / "demo")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as demo:
+        assert demo.stderr is not None
+        for line in demo.stderr:
+            if line.startswith("starting nats-server"):
+                break
+        servers = _servers_of(demo.pid)
+        demo.send_signal(number)
+        rest = demo.stderr.read()
+    assert servers
+    assert demo.returncode == 128 + number
+    assert "Traceback" not in rest
+    assert not [pid for pid in servers if Path(f"/proc/{pid}").exists()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param(["--server", "nats://127.0.0.1:1"], "127.0.0.1:1", id="no server there"),
+        pytest.param(["--dir", "."], "choose another --dir", id="folder of someone else"),
+        pytest.param(["--dir", "full/demo"], "full", id="a file in the way"),
+        pytest.param(["--messages", "5"], "messages", id="too few messages"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path: Path, arguments: list[str], said: str) -> None:
+    (tmp_path / "full").write_text("a file")
+    done = subprocess.run(
+        [*DEMO, "--messages", "1000", *arguments], cwd=tmp_path, capture_output=True, text=True
+    )
+    last = done.stderr.strip().splitlines()[-1]
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert last.startswith("nats-transform: ")
+    assert said in last
+    assert "Traceback" not in done.stderr
+
+
+def _servers_of(parent: int) -> list[int]:
+    """The processes named nats-server that a process has started."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/status"):
+        try:
+            fields = dict(line.split(":\t", 1) for line in status.read_text().splitlines())
+        except FileNotFoundError:  # it has just ended
+            continue
+        if fields["Name"] == "nats-server" and int(fields["PPid"]) == parent:
+            found.append(int(fields["Pid"]))
+    return found
