@@ -221,8 +221,14 @@ async def wanted_range(
     """The first and last sequence that these settings ask for and the stream reaches.
 
     Raises:
-        ArchiveError: a range in the wrong order.
+        ArchiveError: a range in the wrong order, or a work queue, whose messages go to the one
+            consumer that acknowledges them: the server lets nobody else read.
     """
+    if state.config.get("retention") == "workqueue":
+        raise ArchiveError(
+            f"stream {settings.stream} on {nats.where} is a work queue, which only its own "
+            "consumers may read: ingest a backup of it instead (nats stream backup)"
+        )
     first, last = settings.first or 1, settings.last if settings.last is not None else state.last
     if settings.last is not None and first > settings.last:
         raise ArchiveError(f"the range ends before it starts: sequence {first} to {settings.last}")

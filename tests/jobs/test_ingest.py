@@ -164,6 +164,17 @@ def test_a_source_that_cannot_be_read_makes_nothing(
     assert not warehouse.folder.exists()
 
 
+def test_a_work_queue_is_left_alone(
+    run: Run, warehouse: Warehouse, make_stream: Callable[..., Any]
+) -> None:
+    queue = make_stream(retention="workqueue")
+    queue.count(5)
+    with pytest.raises(ArchiveError, match=r"is a work queue.*ingest a backup"):
+        run(queue.name)
+    assert not warehouse.folder.exists()
+    assert queue.info().state.messages == 5
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
