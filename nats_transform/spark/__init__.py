@@ -26,7 +26,7 @@ from nats_transform.mapping import (
     Fate,
 )
 from nats_transform.spark.bytes import View, fault, has_empty_token
-from nats_transform.spark.destination import Message, add_keys, new_subject
+from nats_transform.spark.destination import Message, add_inputs, has_partitions, new_subject
 from nats_transform.spark.lookup import pick
 from nats_transform.spark.matching import add_rule
 from nats_transform.spark.shares import Shares
@@ -59,7 +59,7 @@ _SCOPE = _OURS + "scope"
 _SHARE = _OURS + "share"
 _RESULT = _OURS + "result"
 _REASON = _OURS + "reason"
-_PARTITION = _OURS + "partition"
+_INPUT = _OURS + "input"
 
 
 def apply(
@@ -119,19 +119,21 @@ def apply(
     chosen = F.when(rule.isNotNull(), shares.number(F.col(_SCOPE), F.col(_DRAW)))
     frame = frame.select("*", chosen.alias(_SHARE))
     message = Message(view, share, chance)
-    frame = add_keys(frame, shares.templates, message, _PARTITION)
-    result = new_subject(shares.templates, message, _PARTITION)
+    frame = add_inputs(frame, shares.templates, message, _INPUT)
+    result = new_subject(shares.templates, message, _INPUT)
     reason = F.coalesce(F.col(_FAULT), F.when(shares.crashes(share), EMPTY_DESTINATION))
-    if shares.can_make_empty_token:
+    # A partition number ends Spark's code generation for the row, see `fnv`: stay in one select.
+    if shares.can_make_empty_token or not has_partitions(shares.templates):
         frame = frame.select("*", result.alias(_RESULT))
         result = F.col(_RESULT)
+    if shares.can_make_empty_token:
         is_empty = shares.can_be_empty(share) & has_empty_token(result)
         reason = F.coalesce(reason, F.when(is_empty, EMPTY_RESULT))
     frame = frame.select("*", reason.alias(_REASON))
     is_valid = F.col(_REASON).isNull()
     return frame.select(
         *[_column(name) for name in df.columns],
-        F.when(is_valid & rule.isNull(), F.col(_SUBJECT))
+        F.when(is_valid & rule.isNull(), _column(subject).cast("string"))
         .when(is_valid & ~shares.loses(share), view.real(result))
         .alias("mapped_subject"),
         F.when(~is_valid, Fate.INVALID.value)

@@ -112,13 +112,12 @@ def has_empty_token(text: Column) -> Column:
     )
 
 
-def evaluate(function: Cut, text: Column, view: View) -> Column:
-    """The view of what a function makes of one token; its offsets and sizes count bytes."""
-    data = view.data(text)
+def evaluate(function: Cut, data: Column) -> Column:
+    """What a function makes of the bytes of a token."""
     length, dot = F.octet_length(data), F.lit(SEPARATOR.encode())
     match function:
         case Left(_, size):
-            cut = F.substring(data, 1, size)
+            return F.substring(data, 1, size)
         case Right(_, size):
             cut = F.substring(data, -size, size)
         case SplitFromLeft(_, size):
@@ -133,8 +132,8 @@ def evaluate(function: Cut, text: Column, view: View) -> Column:
             cut = F.concat(F.substring(data, F.lit(1), first), dot, F.encode(rest, _LATIN_1))
         case Split(_, delimiter):
             parts = _split(_latin1(data), encode(delimiter).decode("latin-1"))
-            return view.text_of(F.encode(parts, _LATIN_1))
-    return F.when(length > size, view.text_of(cut)).otherwise(text)
+            return F.encode(parts, _LATIN_1)
+    return F.when(length > size, cut).otherwise(data)
 
 
 def _latin1(data: Column) -> Column:

@@ -7,8 +7,8 @@ subject. Slot by slot, the text and its parameters are looked up by number.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias, cast
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -43,6 +43,7 @@ class Hashed:
 
 Variable: TypeAlias = Wildcard | Tail | Hashed | Cut | Random
 _NO_KEY = (-1,)
+_CUT = "Cut"
 
 
 @dataclass(slots=True)
@@ -128,19 +129,52 @@ class Message:
     chance: tuple[Column, ...]
 
 
-def add_keys(
+def add_inputs(
     frame: DataFrame, templates: Sequence[Template | None], message: Message, name: str
 ) -> DataFrame:
-    """The frame with what `partition` hashes and the hash of its first bytes."""
-    for j in range(max((len(t.keys) for t in templates if t), default=0)):
+    """The frame with the parts of the new subject.
+
+    For each slot the bytes of a token that is cut, and what the slot adds after its text; for each
+    partition number what it hashes, and the hash of the first bytes of that.
+    """
+    view, number = message.view, message.number
+    parts: list[Column] = []
+    for place, variables in enumerate(_slots(templates)):
+        positions = [v.position if isinstance(v, Cut) else None for v in variables]
+        if any(position is not None for position in positions):
+            token = view.token(pick(positions, number, "int"))
+            frame = frame.select("*", view.data(token).alias(f"{name}_data{place}"))
+        plain = [None if isinstance(v, Hashed) else v for v in variables]
+        if any(variable is not None for variable in plain):
+            data = F.col(f"{name}_data{place}")
+            parts.append(_variable(plain, message, data).alias(f"{name}_part{place}"))
+    frame = frame.select("*", *parts) if parts else frame
+    for j in range(_count_keys(templates)):
         keys = [t.keys[j] if t and j < len(t.keys) else _NO_KEY for t in templates]
         kinds = [key for key in dict.fromkeys(keys) if key != _NO_KEY]
-        values = [_key(positions, message.view) for positions in kinds]
+        values = [_key(positions, view) for positions in kinds]
         numbers = [None if key == _NO_KEY else kinds.index(key) for key in keys]
-        chosen = _dispatch(pick(numbers, message.number, "int"), values)
+        chosen = _dispatch(pick(numbers, number, "int"), values)
         frame = frame.select("*", chosen.alias(f"{name}_key{j}"))
         frame = add_hash(frame, f"{name}_key{j}", f"{name}_hash{j}")
     return frame
+
+
+def has_partitions(templates: Sequence[Template | None]) -> bool:
+    """Whether any destination has a partition number."""
+    return _count_keys(templates) > 0
+
+
+def _count_keys(templates: Sequence[Template | None]) -> int:
+    return max((len(t.keys) for t in templates if t), default=0)
+
+
+def _slots(templates: Sequence[Template | None]) -> list[list[Variable | None]]:
+    """For each slot its variable in each destination."""
+    return [
+        [t.slots[place].variable if t and place < len(t.slots) else None for t in templates]
+        for place in range(max((len(t.slots) for t in templates if t), default=0))
+    ]
 
 
 def _key(positions: tuple[int, ...] | None, view: View) -> Column:
@@ -160,29 +194,46 @@ def new_subject(templates: Sequence[Template | None], message: Message, name: st
         name: as given to `add_keys`.
     """
     parts: list[Column] = []
-    for place in range(max((len(t.slots) for t in templates if t), default=0)):
+    for place, variables in enumerate(_slots(templates)):
         slots = [t.slots[place] if t and place < len(t.slots) else Slot() for t in templates]
         texts = [None if slot.text is None else message.view.literal(slot.text) for slot in slots]
         if any(text is not None for text in texts):
             parts.append(pick(texts, message.number, "string"))
-        if any(slot.variable is not None for slot in slots):
-            parts.append(_variable([slot.variable for slot in slots], message, name))
+        values = [_partition(variables, j, message, name) for j in _numbers(variables)]
+        if any(v is not None and not isinstance(v, Hashed) for v in variables):
+            values.append(F.col(f"{name}_part{place}"))
+        if values:
+            parts.append(F.coalesce(*values) if len(values) > 1 else values[0])
     return F.concat_ws(SEPARATOR, *parts)
 
 
-def _variable(variables: Sequence[Variable | None], message: Message, name: str) -> Column:
-    """What a slot adds after its text; null where it adds nothing.
+def _numbers(variables: Sequence[Variable | None]) -> list[int]:
+    return sorted({v.number for v in variables if isinstance(v, Hashed)})
+
+
+def _partition(variables: Sequence[Variable | None], j: int, message: Message, name: str) -> Column:
+    """The j-th partition number where it stands in this slot; null elsewhere."""
+    counts = [v.count if isinstance(v, Hashed) and v.number == j else None for v in variables]
+    count = pick(counts, message.number, "bigint")
+    return F.pmod(whole_hash(f"{name}_key{j}", f"{name}_hash{j}"), count).cast("string")
+
+
+def _variable(variables: Sequence[Variable | None], message: Message, data: Column) -> Column:
+    """What a slot adds after its text, partition numbers aside; null where it adds nothing.
 
     Kinds that differ in numbers only share their code: the numbers are looked up.
     """
     kinds = list(dict.fromkeys(_kind(v) for v in variables if v is not None))
     values = [
-        _value(kind, [v if v and _kind(v) == kind else None for v in variables], message, name)
+        _value(kind, [v if v and _kind(v) == kind else None for v in variables], message)
         for kind in kinds
+        if kind != _CUT
     ]
-    if len(kinds) == 1 and None not in variables:
-        return values[0]
-    if kinds == [Wildcard.__name__]:  # a null position gives a null token
+    if _CUT in kinds:
+        kinds.append(kinds.pop(kinds.index(_CUT)))
+        cuts = [v if isinstance(v, Cut) else None for v in variables]
+        values.append(_cuts(cuts, message, data))
+    if len(kinds) == 1:
         return values[0]
     numbers = [None if v is None else kinds.index(_kind(v)) for v in variables]
     return _dispatch(pick(numbers, message.number, "int"), values)
@@ -192,33 +243,37 @@ def _kind(variable: Variable) -> Hashable:
     match variable:
         case Wildcard() | Tail():
             return type(variable).__name__
-        case Hashed(number):
-            return Hashed.__name__, number
-        case _:
+        case Random():
             return variable
+        case _:
+            return _CUT
 
 
-def _value(
-    kind: Hashable, variables: Sequence[Variable | None], message: Message, name: str
-) -> Column:
+def _cuts(cuts: Sequence[Cut | None], message: Message, data: Column) -> Column:
+    """The view of what the functions make of the bytes of a token; null where there is none."""
+    # Where the token stands is in `data` already.
+    placed = [None if cut is None else replace(cut, position=0) for cut in cuts]
+    kinds = [cut for cut in dict.fromkeys(placed) if cut is not None]
+    numbers = [None if cut is None else kinds.index(cut) for cut in placed]
+    values = [evaluate(cut, data) for cut in kinds]
+    if len(kinds) == 1:
+        return message.view.text_of(values[0])
+    return message.view.text_of(_dispatch(pick(numbers, message.number, "int"), values))
+
+
+def _value(kind: Hashable, variables: Sequence[Variable | None], message: Message) -> Column:
     """The view of what variables of one kind stand for; the others are None."""
     view, number = message.view, message.number
     match kind:
         case Random(count, slot):
             bits = F.xxhash64(*message.chance, F.lit(slot).cast("long"))
-            return F.pmod(bits, F.lit(abs(count)).cast("long")).cast("string")
-        case (_, int(j)):
-            counts = [v.count if isinstance(v, Hashed) else None for v in variables]
-            value = whole_hash(f"{name}_key{j}", f"{name}_hash{j}")
-            return F.pmod(value, pick(_filled(counts), number, "bigint")).cast("string")
-        case "Wildcard" | "Tail":
-            positions = [v.position if isinstance(v, Wildcard | Tail) else None for v in variables]
-            if kind == "Tail":
-                return view.tail(pick(_filled(positions), number, "int"))
-            return view.token(pick(positions, number, "int"))
+            value = F.pmod(bits, F.lit(abs(count)).cast("long")).cast("string")
+            is_here = pick([variable is not None for variable in variables], number, "boolean")
+            return value if None not in variables else F.when(is_here, value)
         case _:
-            function = cast("Cut", kind)
-            return evaluate(function, view.token(function.position), view)
+            positions = [v.position if isinstance(v, Wildcard | Tail) else None for v in variables]
+            position = pick(positions, number, "int")
+            return view.tail(position) if kind == Tail.__name__ else view.token(position)
 
 
 def _dispatch(number: Column, values: Sequence[Column]) -> Column:
@@ -227,9 +282,3 @@ def _dispatch(number: Column, values: Sequence[Column]) -> Column:
     for place, value in enumerate(values[1:], 1):
         chain = chain.when(number == place, value)
     return chain
-
-
-def _filled(values: Sequence[int | None]) -> list[int | None]:
-    """The values with gaps closed where only one value occurs: a literal needs no lookup."""
-    there = {value for value in values if value is not None}
-    return list(there) if len(there) == 1 else list(values)

@@ -28,17 +28,19 @@ def add_hash(frame: DataFrame, key: str, name: str) -> DataFrame:
     data = F.concat(F.col(key), F.lit(bytes(UNROLLED)))
     frame = frame.select("*", data.alias(f"{name}_bytes"))
     words = [F.hash(F.substring(f"{name}_bytes", 4 * i + 1, 4)) for i in range(UNROLLED // 4)]
-    words = [_mask(word.cast("long")) for word in words]
+    # `hash` makes a number even of null; where there is no key nothing should be computed.
+    there = F.col(key).isNotNull()
+    words = [F.when(there, _mask(word.cast("long"))) for word in words]
     names = [f"{name}_word{i}" for i in range(len(words))]
     frame = frame.select("*", *[w.alias(n) for w, n in zip(words, names, strict=True)])
     for step in _UNMIX:
-        frame = frame.withColumns({n: step(F.col(n)) for n in names})
+        frame = frame.withColumns({n: _own_method(step(F.col(n))) for n in names})
     value = F.lit(_BASIS)
     for word in names:
         for shift in (0, 8, 16, 24):
             byte = F.shiftrightunsigned(word, shift).bitwiseAND(F.lit(0xFF))
             value = _times(value.bitwiseXOR(byte), _PRIME)
-    return frame.select("*", value.alias(name))
+    return frame.select("*", _own_method(value).alias(name))
 
 
 def whole_hash(key: str, name: str) -> Column:
@@ -54,6 +56,15 @@ def whole_hash(key: str, name: str) -> Column:
     return F.when(
         length <= UNROLLED, _mask(head * F.get(undo, F.lit(UNROLLED) - length))
     ).otherwise(tail)
+
+
+def _own_method(value: Column) -> Column:
+    """The value, computed in a method of its own: Spark makes one of what is used twice.
+
+    In line, these steps alone would take the method for a row near the 8000 bytes of bytecode
+    above which the JVM does not compile it.
+    """
+    return F.least(value, value)
 
 
 def _mask(value: Column) -> Column:
