@@ -37,6 +37,7 @@ COMMANDS = {
     "trace": "trace",
     "ingest": "ingest",
     "transform": "transform",
+    "dry-run": "dry_run",
     "demo": "demo",
 }
 

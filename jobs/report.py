@@ -14,6 +14,7 @@ from importlib.metadata import version
 from itertools import groupby
 from math import ceil, floor, log10
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -39,33 +40,29 @@ def write(result: AuditResult, path: Path) -> None:
     Raises:
         ReportError: the file cannot be written.
     """
+    write_page(render(result), path)
+
+
+def write_page(html: str, path: Path) -> None:
+    """Writes a page.
+
+    Raises:
+        ReportError: the file cannot be written.
+    """
     try:
-        path.write_text(render(result), "utf-8", "backslashreplace")
+        path.write_text(html, "utf-8", "backslashreplace")
     except OSError as error:
         raise ReportError(f"the report {path} cannot be written: {one_line(error)}") from error
 
 
 def render(result: AuditResult) -> str:
     """The page as HTML."""
-    environment = Environment(
-        loader=PackageLoader("jobs", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "number": _number,
-        "percent": _percent,
-        "moment": _moment,
-        "chance": _chance,
-        "capitalize_first": lambda text: text[:1].upper() + text[1:],
-    }
     order = list(_WORST_FIRST)
     told = [rule for rule in result.rules if rule.messages + rule.ambiguous]
     told.sort(key=lambda rule: order.index(rule.verdict))
     timed = [rule for rule in told if len(rule.timeline.starts) > 1]
-    return environment.get_template("audit.html").render(
+    return page(
+        "audit.html",
         result=result,
         Verdict=Verdict,
         headline=_headline(result),
@@ -83,8 +80,26 @@ def render(result: AuditResult) -> str:
             if sum(balance.counts)
         ],
         methods=sorted({split.test.method for split in _splits(result) if split.test}),
-        version=version("nats-transform"),
     )
+
+
+def page(template: str, **values: Any) -> str:
+    """A page of `jobs/templates` as HTML."""
+    environment = Environment(
+        loader=PackageLoader("jobs", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "number": _number,
+        "percent": _percent,
+        "moment": _moment,
+        "chance": _chance,
+        "capitalize_first": lambda text: text[:1].upper() + text[1:],
+    }
+    return environment.get_template(template).render(version=version("nats-transform"), **values)
 
 
 def _sum(counts: Sequence[int]) -> int:

@@ -155,7 +155,7 @@ class Cases:
 
 
 def rise(case: Case, kind: Callable[[Outcome], _K | None]) -> Iterator[tuple[_K, Outcome, int]]:
-    """The kinds of outcome that become likelier, with an outcome and by how many parts.
+    """The kinds of outcome that become likelier, with the likeliest outcome and by how many parts.
 
     Args:
         case: the subject.
@@ -163,17 +163,18 @@ def rise(case: Case, kind: Callable[[Outcome], _K | None]) -> Iterator[tuple[_K,
     """
     before: dict[_K, int] = {}
     after: dict[_K, int] = {}
-    shown: dict[_K, Outcome] = {}
+    shown: dict[_K, tuple[int, Outcome]] = {}
     for outcome, percent in case.before:
         if (name := kind(outcome)) is not None:
             before[name] = before.get(name, 0) + percent
     for outcome, percent in case.after:
         if (name := kind(outcome)) is not None:
             after[name] = after.get(name, 0) + percent
-            shown.setdefault(name, outcome)
+            if name not in shown or percent > shown[name][0]:
+                shown[name] = percent, outcome
     for name, percent in after.items():
         if (more := percent - before.get(name, 0)) > 0:
-            yield name, shown[name], more * case.messages
+            yield name, shown[name][1], more * case.messages
 
 
 def first_subject(outcomes: list[tuple[Outcome, int]]) -> str | None:

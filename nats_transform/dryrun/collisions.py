@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nats_transform.dryrun.case import Case, Matcher, numbers_drawn
+from nats_transform.dryrun.case import Case, Matcher, first_subject, numbers_drawn
 from nats_transform.dryrun.count import EXAMPLES, Count, Groups, hashed, members
 from nats_transform.dryrun.reverse import reversed_mappings
 from nats_transform.mapping import AccountMappings
@@ -49,8 +50,9 @@ class Collisions:
 
     _after: Groups = field(default_factory=Groups)
     _before: Groups = field(default_factory=Groups)
-    # Hash of the result, and of the result with what the subject is under the current mapping.
-    _pairs: tuple[Groups, Groups] = field(default_factory=lambda: (Groups(), Groups()))
+    # Hashes of the result, and of the result with what the subject is under the current mapping.
+    _results: array[int] = field(default_factory=lambda: array("Q"))
+    _pairs: array[int] = field(default_factory=lambda: array("Q"))
     _drawn: dict[int, int] = field(default_factory=dict)
 
     def add(self, cases: list[Case]) -> None:
@@ -64,8 +66,8 @@ class Collisions:
             if "{{" in becomes and (drawn := numbers_drawn(becomes)) > 1:
                 self._drawn[key] = self._drawn.get(key, 0) + min(drawn, -(-parts // 100)) - 1
             for was in before:
-                self._pairs[0].add(key, 0)
-                self._pairs[1].add(hashed((becomes, was)), 0)
+                self._results.append(key)
+                self._pairs.append(hashed((becomes, was)))
 
     def merged(self) -> tuple[Merged, Merged]:
         """What is newly merged, and what was so already."""
@@ -82,7 +84,8 @@ class Collisions:
 
     def _already(self, keys: NDArray[Any], sizes: NDArray[Any]) -> NDArray[np.bool_]:
         """Of merged results those whose subjects are all one under the current mapping too."""
-        results, pairs = (groups.entries() for groups in self._pairs)
+        results = np.frombuffer(self._results, dtype=np.uint64)
+        pairs = np.frombuffer(self._pairs, dtype=np.uint64)
         chosen = members(results, keys)
         both = np.stack([results[chosen], pairs[chosen]])
         distinct, counts = np.unique(both, axis=1, return_counts=True)
@@ -112,8 +115,8 @@ class WayBack:
     def add(self, cases: list[Case]) -> None:
         """Count all cases of one subject."""
         subject = cases[0].subject
+        was = first_subject(cases[0].before)
         for becomes, parts in targets(cases).items():
             covering = self._matcher.covering(becomes)
-            back = self._matcher.outcomes(becomes, None, covering)[0][0].subject
-            if back != subject:
-                self.stuck.add(subject, becomes, back, parts)
+            if self._matcher.outcomes(becomes, None, covering)[0][0].subject != subject:
+                self.stuck.add(subject, was, becomes, parts)

@@ -82,10 +82,6 @@ class Groups:
         self._keys.append(key)
         self._parts.append(parts)
 
-    def entries(self) -> NDArray[np.uint64]:
-        """The key of each entry."""
-        return np.frombuffer(self._keys, dtype=np.uint64)
-
     def sums(self) -> tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.int64]]:
         """The distinct keys in order, with the parts and the number of entries of each."""
         keys = np.frombuffer(self._keys, dtype=np.uint64)

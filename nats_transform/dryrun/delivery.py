@@ -199,14 +199,14 @@ class Delivery:
             about = " and ".join(f"stream {shown(name)}" for name in names)
             yield code, about, _message(code, [shown(name) for name in names]), count
         for consumer, count in self._gone.items():
-            about = f"consumer {consumer.name} of stream {consumer.stream}"
+            about = f"consumer {shown(consumer.name)} of stream {shown(consumer.stream)}"
             left = self._left[consumer]
             code = "consumer-fewer" if left else "consumer-none"
-            told = f"{shown(consumer.name)} does not get these any more; {whole(left):,} are left"
+            told = f"it does not get these any more; {whole(left):,} messages are left"
             yield code, about, told, count
         for consumer, count in self._more.items():
-            about = f"consumer {consumer.name} of stream {consumer.stream}"
-            yield "consumer-more", about, f"{shown(consumer.name)} gets these in addition", count
+            about = f"consumer {shown(consumer.name)} of stream {shown(consumer.stream)}"
+            yield "consumer-more", about, "it gets these in addition", count
 
     def limits(self) -> Iterator[Limit]:
         """The streams whose limit per subject bites harder than before."""
@@ -279,12 +279,12 @@ def _message(code: str, names: list[str]) -> str:
         case "captured-twice":
             return f"these are stored in {all_of_them}, all at once"
         case "newly-captured":
-            return f"{all_of_them} stores these, which were in no stream"
+            return f"these were in no stream, and will be in {all_of_them}"
         case "ingress-stops":
-            return f"the ingress transform of {all_of_them} does not match these any more"
+            return f"the ingress transform of stream {all_of_them} does not match these any more"
         case "source-stops":
-            return f"{names[0]} does not take these from {names[1]} any more"
+            return f"stream {names[0]} does not take these from {names[1]} any more"
         case "republish-stops":
-            return f"{all_of_them} does not republish these any more"
+            return f"stream {all_of_them} does not republish these any more"
         case _:
             return f"what {all_of_them} republishes of these comes back to it without end"

@@ -173,4 +173,5 @@ class Access:
             verb, result = code.split("-")
             may = "may" if result == "opened" else "may not"
             to = "" if verb == "publish" else " to"
-            yield code, f"user {name}", f"{shown(name)} {may} {verb}{to} these new subjects", count
+            told = f"{may} {verb}{to} these new subjects"
+            yield code, f"user {shown(name)}", told, count

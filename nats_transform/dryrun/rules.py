@@ -63,5 +63,5 @@ class RuleHits:
                 yield "rule-one-cluster", about, told, self._hit[number]
         for (first, other), count in self._pairs.items():
             if other in self._hit:
-                told = f"{shown(self._sources[other])} covers these too, and comes later"
+                told = f"these are covered by {shown(self._sources[other])} too, which comes later"
                 yield "rule-overlap", f"mapping {shown(self._sources[first])}", told, count

@@ -1,8 +1,8 @@
 """A dry run: what a candidate mapping would do to the subjects that were really there.
 
-Subjects are read twice, in the order given, and never kept: what is kept for each is hashes and
-counts, about 80 bytes, so 9 million distinct subjects take some 0.7 GB. The second reading finds
-the names of the largest groups only. Weights count as exact shares, not as draws.
+Subjects are read twice, in the order given, and never kept: what is kept of each is hashes and
+counts, about 50 bytes, 30 more for each destination that a weight can choose. The second reading
+finds the names of the largest groups only. Weights count as exact shares, not as draws.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ class _Run:
         yield from self.changes.told()
         yield from self._collisions(names)
         if self.way_back.stuck.subjects:
-            told = "the way back, `reverse`, does not give these subjects again"
+            told = "no mapping gives these subjects back"
             yield "irreversible", "", told, self.way_back.stuck
         yield from self.delivery.told()
         for limit in self.delivery.limits():

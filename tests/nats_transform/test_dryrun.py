@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -665,3 +666,11 @@ def test_bad_consumers(data: object) -> None:
     with pytest.raises(InvalidStream) as error:
         parse_consumer(data)
     assert "\n" not in str(error.value)
+
+
+def test_the_document_lists_every_code() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "dry-run.md").read_text()
+    listed = re.findall(r"^\| `([a-z-]+)` \| (\w+) \| (.*) \| (.*) \|$", text, re.M)
+    assert listed == [
+        (code, rule.severity, rule.about, rule.cure) for code, rule in (RULES | FROM_CHECK).items()
+    ]

@@ -1,0 +1,203 @@
+"""`nats-transform dry-run`: what a new mapping would do to the subjects there were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cli.options import (
+    account_option,
+    debug_option,
+    json_option,
+    spark,
+    spark_options,
+    warehouse,
+    warehouse_options,
+)
+from cli.output import print_json, print_line, quiet_work
+from nats_transform.errors import printable
+from nats_transform.findings import Severity
+
+if TYPE_CHECKING:
+    from jobs.dry_run import DryRunResult
+    from nats_transform.dryrun import Example
+
+NEVER = "never"
+_EXAMPLES = 3
+
+_FILE = click.Path(path_type=Path)
+
+
+@click.command(
+    "dry-run",
+    short_help="Try a new mapping on archived subjects.",
+    epilog=(
+        "Exit codes: 0 nothing as bad as --fail-on; 1 something is; "
+        "2 it could not be tried, the line on stderr says why."
+    ),
+)
+@click.option("--stream", required=True, metavar="NAME", help="Whose subjects.")
+@click.option(
+    "--candidate",
+    required=True,
+    metavar="FILE",
+    type=_FILE,
+    help="Mappings to try: a server configuration, an account JWT, JSON or YAML.",
+)
+@click.option(
+    "--current",
+    metavar="FILE",
+    type=_FILE,
+    help="Mappings there are.  [default: none, subjects stay as they are]",
+)
+@account_option
+@click.option(
+    "--streams",
+    metavar="DIR",
+    type=_FILE,
+    help="Folder with the account's streams, a `nats stream info NAME --json` each.",
+)
+@click.option(
+    "--consumers",
+    metavar="DIR",
+    type=_FILE,
+    help="Folder with their consumers, a `nats consumer info STREAM NAME --json` each.",
+)
+@click.option(
+    "--permissions",
+    metavar="FILE",
+    type=_FILE,
+    help="Server configuration; its users' permissions are held against the new subjects.",
+)
+@click.option(
+    "--day",
+    metavar="A[..B]",
+    help="A day (2026-11-30), or the first and last of several.  [default: every day there is]",
+)
+@click.option("--report", metavar="FILE", type=_FILE, help="Write a page for the change review.")
+@click.option(
+    "--fail-on",
+    type=click.Choice([*(severity.value for severity in Severity), NEVER]),
+    default=Severity.ERROR.value,
+    show_default=True,
+    help="The mildest severity that makes the exit code 1.",
+)
+@click.option("--run-id", metavar="ID", help="Kept with the result.  [default: a random one]")
+@warehouse_options
+@spark_options
+@json_option("Print one JSON document: summary, findings, changes, partitions, ...")
+@debug_option
+def command(
+    stream: str,
+    candidate: Path,
+    current: Path | None,
+    account: str,
+    streams: Path | None,
+    consumers: Path | None,
+    permissions: Path | None,
+    day: str | None,
+    report: Path | None,
+    fail_on: str,
+    run_id: str | None,
+    warehouse_dir: Path | None,
+    catalog: str | None,
+    master: str | None,
+    remote: str | None,
+    as_json: bool,
+) -> None:
+    """Say what new mappings would do to the subjects that a stream had in table `messages`.
+
+    What changes, collides, is lost or cannot be undone; which streams, consumers and users would
+    not get or may not have the new subjects; which partition keys move. Nothing is rewritten:
+    the subjects are counted once for each day, and weights count as exact shares.
+
+    The codes and cures are listed in docs/dry-run.md.
+
+    \b
+    Examples:
+      nats-transform dry-run --stream ORDERS --candidate new.conf
+      nats-transform dry-run --stream ORDERS --candidate new.conf --current old.conf \\
+        --streams streams/ --consumers consumers/ --permissions server.conf --report review.html
+    """
+    with quiet_work():
+        from jobs.days import day_range
+        from jobs.dry_run import DryRunSettings, dry_run, read_inputs
+        from jobs.dry_run_report import write
+
+        try:
+            first_day, last_day = day_range(day)
+        except ValueError as error:
+            raise click.BadParameter(
+                f"{day!r} is not a day or two, such as 2026-11-01..2026-11-30", param_hint="--day"
+            ) from error
+        settings = DryRunSettings(
+            stream=stream,
+            candidate=candidate,
+            current=current,
+            account=account,
+            streams=streams,
+            consumers=consumers,
+            permissions=permissions,
+            first_day=first_day,
+            last_day=last_day,
+            run_id=run_id,
+            warehouse=warehouse(warehouse_dir, catalog),
+        )
+        read_inputs(settings)  # a mistake shows before anything slow starts
+        result = dry_run(spark(master, remote), settings)
+        if report is not None:
+            write(result, report)
+    if as_json:
+        print_json(result.as_json())
+    else:
+        _print(result)
+        if report is not None:
+            click.echo(f"report {report}")
+    if fail_on != NEVER and result.fails(Severity(fail_on)):
+        raise click.exceptions.Exit(1)
+
+
+def _print(result: DryRunResult) -> None:
+    found = result.found
+    click.echo(
+        f"{result.stream}: {_plural(found.messages, 'message')} under "
+        f"{_plural(found.subjects, 'subject')}, {_plural(len(result.days), 'day')}"
+    )
+    click.echo(
+        f"{found.changed_messages:,} messages of {_plural(found.changed_subjects, 'subject')} "
+        f"change; {found.subjects_before:,} distinct subjects become {found.subjects_after:,}"
+    )
+    for finding in found.findings:
+        about = f"{finding.about}: " if finding.about else ""
+        count = (
+            f" ({finding.messages:,} messages, {finding.share:.3g} %, "
+            f"{_plural(finding.subjects, 'subject')})"
+            if finding.messages
+            else ""
+        )
+        print_line(f"{finding.severity} {finding.code}: {about}{finding.message}{count}")
+        for example in finding.examples[:_EXAMPLES]:
+            print_line(f"    {_line(example)}")
+        click.echo(f"    {finding.cure}")
+    counts = [f"{_plural(n, s.value)}" for s, n in result.counts.items() if n]
+    click.echo(", ".join(counts) if counts else "nothing found")
+    click.echo("it can be undone" if found.is_reversible else "it cannot be undone in full")
+    click.echo(f"candidate version {result.candidate_version}")
+
+
+def _line(example: Example) -> str:
+    before = example.before if example.before != example.subject else None
+    names = [example.subject, *([before] if before else []), example.after]
+    return f"{' -> '.join(map(_shown, names))}  {example.messages:,}"
+
+
+def _shown(subject: str | None) -> str:
+    if subject is None:
+        return "(none)"
+    return subject if subject.isprintable() and subject else printable(subject)
+
+
+def _plural(count: float, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 or noun == 'info' else 's'}"

@@ -1,0 +1,395 @@
+"""The dry run job: what a candidate mapping would do to the subjects a stream really had.
+
+Spark adds the `subject_census` up by subject, wherever the archive is; `nats_transform.dryrun`
+reads the sums one by one, so the driver keeps a few bytes of each subject. Days whose census is
+missing, or counts other than `messages` has, are counted first.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+from pydantic import model_validator
+from pyiceberg.table import Table
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from jobs import tables
+from jobs.census import CENSUS, CensusSettings, census
+from jobs.days import StreamDays, day_range
+from jobs.errors import ArchiveError, JobError, one_line
+from jobs.session import SparkSettings, spark_session
+from nats_transform import dryrun
+from nats_transform.config import load, load_mappings, mapping_version, parse_server_config
+from nats_transform.dryrun import (
+    CensusRow,
+    Consumer,
+    DryRun,
+    User,
+    parse_consumer,
+    users_of,
+)
+from nats_transform.errors import NatsTransformError
+from nats_transform.findings import Severity
+from nats_transform.mapping import AccountMappings
+from nats_transform.stream import StreamConfig
+from nats_transform.subject import decode
+
+MOST_FLOWS = 200
+"""So many are told; a picture shows fewer."""
+
+
+class DryRunError(JobError):
+    """Files that a dry run cannot take."""
+
+
+class DryRunSettings(StreamDays):
+    """What to try on which subjects, which are taken to be as they were published.
+
+    Attributes:
+        candidate: the file with the mappings to try.
+        current: the file with the mappings there are; None leaves every subject as it is.
+        account: whose mappings and permissions, where a file has several accounts.
+        streams: folder with the `nats stream info --json` of the account's streams, or one file.
+        consumers: the same of `nats consumer info --json`.
+        permissions: server configuration whose authorization blocks are held against the change.
+    """
+
+    candidate: Path
+    current: Path | None = None
+    account: str = "$G"
+    streams: Path | None = None
+    consumers: Path | None = None
+    permissions: Path | None = None
+
+    @model_validator(mode="after")
+    def _with_streams(self) -> DryRunSettings:
+        if self.consumers is not None and self.streams is None:
+            raise ValueError("consumers need the streams that they consume")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What the files of the settings hold."""
+
+    candidate: AccountMappings
+    current: AccountMappings
+    streams: tuple[StreamConfig, ...]
+    consumers: tuple[Consumer, ...]
+    users: tuple[User, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DryRunResult:
+    """What a dry run found, and of what, so that it can be had again.
+
+    Attributes:
+        found: the findings.
+        stream: whose subjects.
+        days: that have any.
+        candidate, current: names of the mapping files; None: no current mappings.
+        candidate_version, current_version: SHA-256 of what they say.
+        streams, consumers, users: how many were held against the change.
+        census_snapshot, input_snapshot: of `subject_census` and `messages`.
+        run_id: of this run.
+    """
+
+    found: DryRun
+    stream: str
+    days: tuple[date, ...]
+    candidate: str
+    current: str | None
+    candidate_version: str
+    current_version: str
+    streams: int
+    consumers: int
+    users: int
+    census_snapshot: int | None
+    input_snapshot: int | None
+    run_id: str
+
+    @property
+    def counts(self) -> dict[Severity, int]:
+        """How many findings of each severity."""
+        counts = Counter(finding.severity for finding in self.found.findings)
+        return {severity: counts[severity] for severity in Severity}
+
+    def fails(self, mildest: Severity) -> bool:
+        """Whether a finding is at least this bad."""
+        return any(f.severity.rank <= mildest.rank for f in self.found.findings)
+
+    def as_json(self) -> dict[str, Any]:
+        """One document: `summary`, `findings`, and what they rest on."""
+        found = asdict(self.found)
+        told = {name: found.pop(name) for name in ("findings", "changes", "partitions", "levels")}
+        flows = found.pop("flows")[:MOST_FLOWS]
+        reverse = [
+            {"source": m.source, "destination": m.destinations[0].subject}
+            for m in self.found.reverse
+        ]
+        found.pop("reverse")
+        about = {
+            name: getattr(self, name)
+            for name in self.__dataclass_fields__
+            if name not in ("found", "days")
+        }
+        summary = {
+            **about,
+            "days": [day.isoformat() for day in self.days],
+            **found,
+            **{severity.value: count for severity, count in self.counts.items()},
+        }
+        return {"summary": summary, **told, "flows": flows, "reverse": reverse}
+
+
+def read_inputs(settings: DryRunSettings) -> Inputs:
+    """What the files hold; quick, and nothing but the files is needed.
+
+    Raises:
+        InvalidConfig: a configuration that nats-server refuses, with its line and column.
+        DryRunError: a file that is not what it should be.
+    """
+    streams: dict[str, StreamConfig] = {}
+    for path in _json_files(settings.streams, "nats stream info NAME --json"):
+        config = load(path)
+        if not isinstance(config, StreamConfig):
+            raise DryRunError(f"{path}: mappings, where a stream configuration is wanted")
+        if config.name in streams:
+            raise DryRunError(f"{path}: stream {config.name} is in another file too")
+        streams[config.name] = config
+    consumers = []
+    for path in _json_files(settings.consumers, "nats consumer info STREAM NAME --json"):
+        consumer = _consumer(path)
+        if consumer.stream not in streams:
+            raise DryRunError(
+                f"{path}: its stream {consumer.stream} is not among the streams; save that too"
+            )
+        consumers.append(consumer)
+    current = settings.current
+    return Inputs(
+        candidate=load_mappings(settings.candidate, settings.account),
+        current=load_mappings(current, settings.account) if current else AccountMappings(()),
+        streams=tuple(streams.values()),
+        consumers=tuple(consumers),
+        users=tuple(
+            users_of(parse_server_config(settings.permissions), settings.account)
+            if settings.permissions
+            else ()
+        ),
+    )
+
+
+def dry_run(spark: SparkSession, settings: DryRunSettings) -> DryRunResult:
+    """What the candidate would do.
+
+    Raises:
+        InvalidConfig, DryRunError: as `read_inputs`.
+        ArchiveError: the stream has no messages on these days.
+        WarehouseError: tables that cannot be read or written.
+    """
+    inputs = read_inputs(settings)
+    table, days, input_snapshot = _census(spark, settings)
+    rows = tables.read(spark, table, CENSUS, settings.stream, days)
+    sums = added_up(rows).persist(StorageLevel.DISK_ONLY)
+    try:
+        found = dryrun.dry_run(
+            _Subjects(sums),
+            inputs.candidate,
+            inputs.current,
+            streams=inputs.streams,
+            consumers=inputs.consumers,
+            users=inputs.users,
+        )
+    finally:
+        sums.unpersist()
+    snapshot = table.current_snapshot()
+    return DryRunResult(
+        found=found,
+        stream=settings.stream,
+        days=tuple(days),
+        candidate=settings.candidate.name,
+        current=settings.current.name if settings.current else None,
+        candidate_version=mapping_version(inputs.candidate),
+        current_version=mapping_version(inputs.current),
+        streams=len(inputs.streams),
+        consumers=len(inputs.consumers),
+        users=len(inputs.users),
+        census_snapshot=None if snapshot is None else snapshot.snapshot_id,
+        input_snapshot=input_snapshot,
+        run_id=settings.run_id or str(uuid.uuid4()),
+    )
+
+
+def added_up(rows: DataFrame) -> DataFrame:
+    """One row for each subject of a census, over all days: its bytes, and its clusters."""
+    return (
+        # As bytes, because Python would not take a subject that is not UTF-8.
+        rows.groupBy(F.col("subject").cast("binary").alias("subject"), "cluster")
+        .agg(F.sum("messages").alias("messages"), F.sum("bytes").alias("bytes"))
+        .groupBy("subject")
+        .agg(F.sort_array(F.collect_list(F.struct("cluster", "messages", "bytes"))).alias("in"))
+    )
+
+
+class _Subjects:
+    """The rows of a census as they come from Spark, a part at a time, as often as they are read."""
+
+    def __init__(self, sums: DataFrame) -> None:
+        self._sums = sums
+
+    def __iter__(self) -> Iterator[CensusRow]:
+        for row in self._sums.toLocalIterator(prefetchPartitions=True):
+            subject = None if row["subject"] is None else decode(bytes(row["subject"]))
+            for cluster, messages, size in row["in"]:
+                yield CensusRow(subject, cluster, messages, size)
+
+
+def _census(spark: SparkSession, settings: DryRunSettings) -> tuple[Table, list[date], int | None]:
+    """The census table, the days that have messages, and the snapshot they are of."""
+    messages = tables.open_table(settings.warehouse, tables.MESSAGES)
+    there = tables.days_of(messages, settings.stream)
+    if not there:
+        raise ArchiveError(
+            f"{'.'.join(messages.name())} has no messages of stream {settings.stream!r}; "
+            "ingest it or check the name"
+        )
+    days = [day for day in there if settings.days is None or day in settings.days]
+    if not days:
+        raise ArchiveError(
+            f"stream {settings.stream!r} has no messages on these days; "
+            f"it has them from {there[0]} to {there[-1]}"
+        )
+    table = tables.open_table(settings.warehouse, CENSUS, create=True)
+    counted = _by_day(spark, table, settings.stream, days)
+    for first, last in _runs(
+        [day for day in days if counted.get(day) != _rows(messages, settings, day)]
+    ):
+        census(
+            spark,
+            CensusSettings(
+                stream=settings.stream,
+                warehouse=settings.warehouse,
+                first_day=first,
+                last_day=last,
+                run_id=settings.run_id,
+            ),
+        )
+    snapshot = messages.current_snapshot()
+    table = tables.open_table(settings.warehouse, CENSUS)
+    return table, days, None if snapshot is None else snapshot.snapshot_id
+
+
+def _rows(messages: Table, settings: DryRunSettings, day: date) -> int:
+    return sum(file.record_count for file in tables.data_files(messages, settings.stream, [day]))
+
+
+def _by_day(
+    spark: SparkSession, table: Table, stream: str, days: Sequence[date]
+) -> dict[date, int]:
+    """The messages that the census has counted on each day."""
+    rows = tables.read(spark, table, CENSUS, stream, days)
+    return {row[0]: row[1] for row in rows.groupBy("day").agg(F.sum("messages")).collect()}
+
+
+def _runs(days: Sequence[date]) -> Iterator[tuple[date, date]]:
+    """First and last of the days that follow one another."""
+    start = 0
+    for n, day in enumerate(days, 1):
+        if n == len(days) or days[n] - day != timedelta(days=1):
+            yield days[start], day
+            start = n
+
+
+def _json_files(place: Path | None, command: str) -> list[Path]:
+    if place is None:
+        return []
+    files = sorted(place.glob("*.json")) if place.is_dir() else [place]
+    if not files:
+        raise DryRunError(f"{place}: no *.json files; save each with `{command}`")
+    return files
+
+
+def _consumer(path: Path) -> Consumer:
+    try:
+        return parse_consumer(json.loads(path.read_text("utf-8")))
+    except OSError as error:
+        raise DryRunError(f"{path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        told = error if isinstance(error, NatsTransformError) else "this is no JSON"
+        raise DryRunError(f"{path}: {told}") from error
+
+
+@click.command()
+@click.option("--stream", required=True, help="Whose subjects.")
+@click.option(
+    "--candidate", required=True, type=click.Path(path_type=Path), help="Mappings to try."
+)
+@click.option("--current", type=click.Path(path_type=Path), help="Mappings there are.")
+@click.option("--account", default="$G", show_default=True, help="Whose mappings in the files.")
+@click.option("--streams", type=click.Path(path_type=Path), help="Folder of stream configurations.")
+@click.option("--consumers", type=click.Path(path_type=Path), help="Folder of consumers.")
+@click.option("--permissions", type=click.Path(path_type=Path), help="Server configuration.")
+@click.option("--warehouse", type=click.Path(path_type=Path), help="Folder of the tables.")
+@click.option("--catalog", help="A PyIceberg catalog, instead of a folder.")
+@click.option("--day", help="YYYY-MM-DD, or A..B; all days by default.")
+@click.option("--report", type=click.Path(path_type=Path), help="Write an HTML page.")
+@click.option("--run-id", help="Kept with the result.")
+@click.option("--master", help="Spark master; what spark-submit says by default.")
+@click.option("--remote", help="Spark Connect URL, instead of a master.")
+def main(
+    stream: str,
+    candidate: Path,
+    current: Path | None,
+    account: str,
+    streams: Path | None,
+    consumers: Path | None,
+    permissions: Path | None,
+    warehouse: Path | None,
+    catalog: str | None,
+    day: str | None,
+    report: Path | None,
+    run_id: str | None,
+    master: str | None,
+    remote: str | None,
+) -> None:
+    """Try mappings on archived subjects and print what was found as JSON."""
+    from jobs.dry_run_report import write
+
+    try:
+        first, last = day_range(day)
+        settings = DryRunSettings(
+            stream=stream,
+            candidate=candidate,
+            current=current,
+            account=account,
+            streams=streams,
+            consumers=consumers,
+            permissions=permissions,
+            warehouse=tables.Warehouse(dir=warehouse, catalog=catalog),
+            first_day=first,
+            last_day=last,
+            run_id=run_id,
+        )
+        spark = spark_session(SparkSettings(master=master, remote=remote))
+        result = dry_run(spark, settings)
+        if report is not None:
+            write(result, report)
+    except (NatsTransformError, ValueError) as error:
+        click.echo(f"error: {one_line(error)}", err=True)
+        sys.exit(2)
+    click.echo(json.dumps(result.as_json()))
+
+
+if __name__ == "__main__":
+    main()
