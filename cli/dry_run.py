@@ -9,6 +9,8 @@ import click
 
 from cli.options import (
     account_option,
+    day_option,
+    days,
     debug_option,
     json_option,
     spark,
@@ -71,11 +73,7 @@ _FILE = click.Path(path_type=Path)
     type=_FILE,
     help="Server configuration; its users' permissions are held against the new subjects.",
 )
-@click.option(
-    "--day",
-    metavar="A[..B]",
-    help="A day (2026-11-30), or the first and last of several.  [default: every day there is]",
-)
+@day_option
 @click.option("--report", metavar="FILE", type=_FILE, help="Write a page for the change review.")
 @click.option(
     "--fail-on",
@@ -122,16 +120,9 @@ def command(
         --streams streams/ --consumers consumers/ --permissions server.conf --report review.html
     """
     with quiet_work():
-        from jobs.days import day_range
         from jobs.dry_run import DryRunSettings, dry_run, read_inputs
         from jobs.dry_run_report import write
 
-        try:
-            first_day, last_day = day_range(day)
-        except ValueError as error:
-            raise click.BadParameter(
-                f"{day!r} is not a day or two, such as 2026-11-01..2026-11-30", param_hint="--day"
-            ) from error
         settings = DryRunSettings(
             stream=stream,
             candidate=candidate,
@@ -140,8 +131,7 @@ def command(
             streams=streams,
             consumers=consumers,
             permissions=permissions,
-            first_day=first_day,
-            last_day=last_day,
+            **days(day),
             run_id=run_id,
             warehouse=warehouse(warehouse_dir, catalog),
         )

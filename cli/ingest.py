@@ -31,6 +31,7 @@ _COLUMNS = ("subject", "seq", "time", "cluster", "headers", "data")
 )
 @click.option("--from-stream", metavar="NAME", help="Its name on the server, if it is another.")
 @server_options
+@click.option("--backup", metavar="DIR", help="A folder that `nats stream backup` wrote.")
 @click.option("--parquet", metavar="PATH", help="A Parquet file, folder or pattern.")
 @click.option("--jsonl", metavar="PATH", help="A JSON lines file, folder or pattern.")
 @click.option("--since", metavar="WHEN", help="First sequence, or first moment (ISO 8601, UTC).")
@@ -66,8 +67,9 @@ def command(
 ) -> None:
     """Put the messages of a stream into table `messages`, from a server or from a dump.
 
-    Give one source: --server, --parquet or --jsonl. A second run adds only what is not there yet,
-    and nothing that was archived is changed or removed, whatever the stream's limits delete.
+    Give one source: --server, --backup, --parquet or --jsonl. A second run adds only what is not
+    there yet, and nothing that was archived is changed or removed, whatever the stream's limits
+    delete.
 
     \b
     Examples:

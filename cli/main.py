@@ -37,7 +37,9 @@ COMMANDS = {
     "trace": "trace",
     "ingest": "ingest",
     "transform": "transform",
+    "audit": "audit",
     "dry-run": "dry_run",
+    "replay": "replay",
     "demo": "demo",
 }
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 if TYPE_CHECKING:
+    from datetime import date
+
     from pyspark.sql import SparkSession
 
     from jobs.nats_connection import NatsSettings
@@ -60,6 +62,28 @@ def account_option(command: _Command) -> _Command:
         metavar="NAME",
         help="Whose mappings, in a server configuration with accounts.",
     )(command)
+
+
+def day_option(command: _Command) -> _Command:
+    """`--day`, some days of the archive, for `days`."""
+    return click.option(
+        "--day",
+        metavar="A[..B]",
+        help="A day (2026-11-30), or the first and last of several.  [default: every day there is]",
+    )(command)
+
+
+def days(day: str | None) -> dict[str, date | None]:
+    """The fields `first_day` and `last_day` of a job's settings."""
+    from jobs.days import day_range
+
+    try:
+        first, last = day_range(day)
+    except ValueError as error:
+        raise click.BadParameter(
+            f"{day!r} is not a day or two, such as 2026-11-01..2026-11-30", param_hint="--day"
+        ) from error
+    return {"first_day": first, "last_day": last}
 
 
 def warehouse_options(command: _Command) -> _Command:

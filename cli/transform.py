@@ -8,6 +8,8 @@ import click
 
 from cli.options import (
     account_option,
+    day_option,
+    days,
     debug_option,
     json_option,
     spark,
@@ -32,11 +34,7 @@ from cli.output import print_counts, print_json, quiet_work
     help="Mappings: a server configuration, an account JWT, JSON or YAML.",
 )
 @account_option
-@click.option(
-    "--day",
-    metavar="A[..B]",
-    help="A day (2026-11-30), or the first and last of several.  [default: every day there is]",
-)
+@day_option
 @click.option(
     "--seed",
     type=int,
@@ -75,21 +73,13 @@ def command(
     """
     _check_mapping(mapping, account)
     with quiet_work():
-        from jobs.days import day_range
         from jobs.transform import TransformSettings, transform
 
-        try:
-            first_day, last_day = day_range(day)
-        except ValueError as error:
-            raise click.BadParameter(
-                f"{day!r} is not a day or two, such as 2026-11-01..2026-11-30", param_hint="--day"
-            ) from error
         settings = TransformSettings(
             stream=stream,
             mapping=mapping,
             account=account,
-            first_day=first_day,
-            last_day=last_day,
+            **days(day),
             seed=seed,
             run_id=run_id,
             warehouse=warehouse(warehouse_dir, catalog),
@@ -98,9 +88,9 @@ def command(
     if as_json:
         print_json(result.as_json())
         return
-    days = len(result.days)
+    number = len(result.days)
     click.echo(
-        f"{result.stream}: {result.messages:,} messages of {days} day{'s' if days != 1 else ''}"
+        f"{result.stream}: {result.messages:,} messages of {number} day{'s' if number != 1 else ''}"
     )
     print_counts(result.fates)
     click.echo(f"mapping version {result.mapping_version}, seed {result.seed}")

@@ -21,20 +21,20 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from datetime import date
 
 import pyarrow as pa
 from nats import errors as nats_errors
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from jobs.coverage import Coverage
+from jobs.days import StreamDays
 from jobs.errors import SPARK_ERRORS, JobError, job_error, one_line
 from jobs.headers import format_headers
 from jobs.jetstream import JetStreamSettings, read_range, stream_state
 from jobs.nats_connection import NatsSettings, RawClient, connection
-from jobs.tables import TRANSFORMED, Warehouse, open_table, read
+from jobs.tables import TRANSFORMED, open_table, read
 
 SENT_FATES = ("mapped", "unmatched")
 MSG_ID = b"Nats-Msg-Id"
@@ -46,25 +46,18 @@ _ANSWER_SECONDS = 30.0
 Progress = Callable[[str], None]
 
 
-class ReplaySettings(BaseModel):
+class ReplaySettings(StreamDays):
     """What to replay, and into which stream.
 
     Attributes:
-        stream: whose transformed messages, by its name in the table.
         to: the stream on the server that is to get them; it must capture their subjects.
-        days: only these days; all by default.
         rate: messages a second at most; as fast as the server stores them by default.
         dry_run: count only, and send nothing.
         window: how many messages may wait for the server's answer.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    stream: str = Field(min_length=1)
     to: str = Field(min_length=1)
     server: NatsSettings
-    warehouse: Warehouse = Warehouse()
-    days: tuple[date, ...] | None = None
     rate: float | None = Field(default=None, gt=0)
     dry_run: bool = False
     window: int = Field(default=500, ge=1)

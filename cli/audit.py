@@ -1,0 +1,134 @@
+"""`nats-transform audit`: the split of weighted mappings against their weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cli.options import (
+    account_option,
+    day_option,
+    days,
+    debug_option,
+    json_option,
+    spark,
+    spark_options,
+    warehouse,
+    warehouse_options,
+)
+from cli.output import print_json, quiet_work
+
+if TYPE_CHECKING:
+    from jobs.audit import AuditResult
+
+_FILE = click.Path(path_type=Path)
+
+
+@click.command(
+    "audit",
+    short_help="Hold the split of weighted mappings against their weights.",
+    epilog="Exit codes: 0 no split is outside its weights; 1 one is; 2 it could not be audited, "
+    "the line on stderr says why.",
+)
+@click.option("--stream", required=True, metavar="NAME", help="Whose messages.")
+@click.option(
+    "--mapping",
+    required=True,
+    metavar="FILE",
+    type=_FILE,
+    help="Mappings with weights: a server configuration, an account JWT, JSON or YAML.",
+)
+@account_option
+@click.option(
+    "--observed",
+    is_flag=True,
+    help="The stream holds what was published after the mapping; without it, the mapping is "
+    "replayed on what was published before.",
+)
+@click.option("--cluster", metavar="NAME", help="Count this cluster only.")
+@day_option
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the replay.")
+@click.option(
+    "--by", type=click.Choice(["hour", "day"]), default="day", show_default=True, help="Buckets."
+)
+@click.option(
+    "--tolerance",
+    type=float,
+    default=1.0,
+    show_default=True,
+    help="Percentage points that a share may be off its weight.",
+)
+@click.option(
+    "--confidence", type=float, default=0.99, show_default=True, help="Of all intervals together."
+)
+@click.option(
+    "--key", type=int, metavar="N", help="Report the values of wildcard N that saw several ends."
+)
+@click.option(
+    "--source-stream", metavar="NAME", help="Observed: the stream of the messages before it."
+)
+@click.option("--report", metavar="FILE", type=_FILE, help="Write the audit as an HTML page.")
+@warehouse_options
+@spark_options
+@json_option("Print one JSON document: verdict, rules with their destinations, fates, ...")
+@debug_option
+def command(
+    day: str | None,
+    report: Path | None,
+    warehouse_dir: Path | None,
+    catalog: str | None,
+    master: str | None,
+    remote: str | None,
+    as_json: bool,
+    **given: object,
+) -> None:
+    """Hold the share of each destination against its weight, for each mapping and cluster.
+
+    A share is `within` if its interval lies inside the weight plus or minus the tolerance,
+    `outside` if it lies outside, and else `undecided`: then it says how many messages would decide.
+
+    \b
+    Examples:
+      nats-transform audit --stream ORDERS --mapping server.conf --report audit.html
+      nats-transform audit --stream SHIPPED --mapping server.conf --observed --by hour
+    """
+    with quiet_work():
+        from jobs.audit import AuditSettings, audit
+        from jobs.report import write
+        from nats_transform.audit import Verdict
+
+        settings = AuditSettings.model_validate(
+            {
+                **{name: value for name, value in given.items() if value is not None},
+                **days(day),
+                "warehouse": warehouse(warehouse_dir, catalog),
+            }
+        )
+        result = audit(spark(master, remote), settings)
+        if report is not None:
+            write(result, report)
+    if as_json:
+        print_json(result.model_dump(mode="json"))
+    else:
+        _print(result)
+    if result.verdict is Verdict.OUTSIDE:
+        raise click.exceptions.Exit(1)
+
+
+def _print(result: AuditResult) -> None:
+    click.echo(f"{result.stream}: {result.verdict}, {result.messages:,} messages ({result.kind})")
+    for rule in result.rules:
+        scope = f" in {rule.cluster}" if rule.cluster else ""
+        click.echo(f"\n{rule.source}{scope}: {rule.verdict}, {rule.messages:,} messages")
+        for found in rule.destinations:
+            share = "-" if found.share is None else f"{found.share:.2f} %"
+            click.echo(
+                f"  {found.weight:>5g} %  {share:>9}  ({found.low:.2f} to {found.high:.2f})  "
+                f"{found.verdict:<9}  {found.destination or found.end}"
+            )
+        if rule.reason:
+            click.echo(f"  {rule.reason}")
+    for note in result.notes:
+        click.echo(f"\n{note}")
