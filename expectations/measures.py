@@ -17,7 +17,7 @@ from operator import or_
 from typing import Any
 
 import xxhash
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from nats_transform import AccountMappings, Fate
@@ -35,7 +35,7 @@ digits and the blanks between; a reply subject would take its length away too.
 """
 
 SAMPLED_ROWS = 2_000
-"""About how many rows are computed again, by Spark and by the scalar path; all of a small day."""
+"""About how many messages the scalar path replays; all of a small day."""
 
 KEYED_ROWS = 10_000
 """About how many rows the keys have that must each stay in one partition: all rows of some keys."""
@@ -156,7 +156,6 @@ class TransformedMeasures:
         keys: of some keys, rows by partition number, by the hash of the key.
         key_share: one key in so many is in `keys`.
         sample: some rows as they were written.
-        spark: the session that measured.
     """
 
     days: Mapping[StreamDay, Bag]
@@ -167,7 +166,6 @@ class TransformedMeasures:
     keys: Mapping[Rule, Mapping[int, Mapping[str, int]]]
     key_share: int
     sample: tuple[dict[str, Any], ...]
-    spark: SparkSession
 
     @property
     def archive(self) -> Bag:
@@ -231,10 +229,10 @@ def measure_messages(prepared: DataFrame) -> MessagesMeasures:
         *(F.sum(name).alias(name) for name in (_BROKEN, *_sum_names(_HASH))),
     )
     days: dict[StreamDay, Bag] = defaultdict(Bag)
-    found: dict[StreamDay, list[Row]] = defaultdict(list)
+    found: dict[StreamDay, list[dict[str, Any]]] = defaultdict(list)
     broken = 0
-    for row in blocks.withColumn("stream", F.col("stream").cast("binary")).collect():
-        day = (_text(row["stream"]), row["day"])
+    for row in _collect(blocks):
+        day = (row["stream"], row["day"])
         days[day] += Bag(row["rows"], _total(row, _HASH))
         broken += row[_BROKEN]
         if row["block"] is not None:
@@ -251,7 +249,7 @@ def _bit(number: str) -> Column:
     return F.call_function("shiftleft", F.lit(1).cast("long"), (F.col(number) % 64).cast("int"))
 
 
-def _sequences(blocks: Sequence[Row]) -> Sequences:
+def _sequences(blocks: Sequence[Mapping[str, Any]]) -> Sequences:
     ranges: list[Range] = []
 
     def add(first: int, last: int) -> None:
@@ -420,56 +418,77 @@ def measure_transformed(prepared: DataFrame) -> TransformedMeasures:
     Rows are counted by ending and partition number. Sampled keys and sampled messages are more
     columns of the same grouping, null for all other rows, so they cost no pass of their own.
     """
-    # What the scalar path needs of a message beyond the columns that rows are grouped by.
-    shown = ("seq", "subject", "mapped_subject", "reason", "draw")
+    # One struct: as columns of their own, null in almost every row, these doubled the pass.
+    sampled = F.struct("seq", "draw", *map(_binary, ("subject", "mapped_subject", "reason")))
     groups = prepared.groupBy(
         *("stream", *_OF_ENDING, _NUMBER, _KEY, _KEY_SHARE),
-        *(F.when(F.col(_SAMPLED), F.col(name)).alias(name) for name in shown),
+        F.when(F.col(_SAMPLED), sampled).alias(_SAMPLED),
     ).agg(
         F.count(F.lit(1)).alias("rows"),
         F.count_if(_is_broken(prepared)).alias(_BROKEN),
         *_hash_sums(_HASH),
         *_hash_sums(_TABLE_HASH),
     )
-    texts = [name for name, kind in groups.dtypes if kind == "string"]
-    groups = groups.withColumns({name: F.col(name).cast("binary") for name in texts})
     days: dict[StreamDay, Bag] = defaultdict(Bag)
     table = Bag()
-    endings: Counter[Ending] = Counter()
+    found: Counter[Ending] = Counter()
     numbers: dict[Rule, Counter[str]] = defaultdict(Counter)
     keys: dict[Rule, dict[int, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
     sample: list[dict[str, Any]] = []
     broken, key_share = 0, 1
-    for group in groups.collect():
-        row = group.asDict() | {name: _text(group[name]) for name in texts}
+    for row in _collect(groups):
         rows = row["rows"]
-        days[row["stream"], row["day"]] += Bag(rows, _total(group, _HASH))
-        table += Bag(rows, _total(group, _TABLE_HASH))
-        endings[Ending(*(row[name] for name in _OF_ENDING))] += rows
+        days[row["stream"], row["day"]] += Bag(rows, _total(row, _HASH))
+        table += Bag(rows, _total(row, _TABLE_HASH))
+        found[Ending(*(row[name] for name in _OF_ENDING))] += rows
         if row[_NUMBER] is not None:
             rule = (row["mapping_source"], row["mapping_destination"])
             numbers[rule][row[_NUMBER]] += rows
             if row[_KEY] is not None:
                 keys[rule][row[_KEY]][row[_NUMBER]] += rows
-        if row["seq"] is not None:
-            sample.append({name: row[name] for name in (*_OF_MESSAGE, *compiled.OUTPUT.names)})
+        if row[_SAMPLED] is not None:
+            message = {name: _text(cell) for name, cell in row[_SAMPLED].asDict().items()}
+            of_group = {name: row[name] for name in ("stream", *_OF_ENDING)}
+            sample.append(of_group | message)
         broken += row[_BROKEN]
         key_share = row[_KEY_SHARE]
     return TransformedMeasures(
         days=dict(days),
         table=table,
-        endings=endings,
+        endings=found,
         flags=_look(prepared, broken, [*_OF_MESSAGE, "day", *compiled.OUTPUT.names]),
         numbers=numbers,
         keys=keys,
         key_share=key_share,
         sample=tuple(sample),
-        spark=prepared.sparkSession,
     )
 
 
 _OF_ENDING = ("day", "cluster", "fate", "mapping_source", "mapping_destination")
 _OF_MESSAGE = ("stream", "seq", "subject", "cluster")
+
+
+def recomputed(
+    rows: DataFrame, mappings: AccountMappings, table_hash: Column, *, seed: int = 0
+) -> Bag:
+    """All rows with the digest they get when Spark computes their outcomes again.
+
+    A pass that costs as much as the transform without its writing, so the checks of every day do
+    without it. The rows are cut and ordered anew, and nothing of that may show in the digest.
+
+    Args:
+        rows: of `transformed_messages`.
+        mappings: they were written with.
+        table_hash: a 64-bit hash of all columns.
+        seed: they were written with.
+    """
+    archive = rows.drop(*compiled.OUTPUT.names)
+    again = compiled.apply(mappings, archive.repartition(7, F.xxhash64("seq")), seed=seed)
+    found = again.select(table_hash.alias(_TABLE_HASH)).agg(
+        F.count(F.lit(1)).alias("rows"), *_hash_sums(_TABLE_HASH)
+    )
+    (row,) = _collect(found)
+    return Bag(row["rows"], _total(row, _TABLE_HASH) if row["rows"] else 0)
 
 
 # --- rules about one row --------------------------------------------------------------------------
@@ -479,9 +498,7 @@ def _is_misdated() -> Column:
     """Whether the three times of a message disagree; `ts_ns` is the exact one."""
     # Multiplied up, because Spark divides as floating point, which loses nanoseconds of our time.
     past_micros = F.col("ts_ns") - F.try_multiply(F.unix_micros("ts"), F.lit(1000))
-    past_midnight = F.col("ts_ns") - F.try_multiply(
-        F.unix_date("day").cast("long"), F.lit(_DAY_NS)
-    )
+    past_midnight = F.col("ts_ns") - F.try_multiply(F.unix_date("day").cast("long"), F.lit(_DAY_NS))
     agree = past_micros.between(0, 999) & past_midnight.between(0, _DAY_NS - 1)
     return ~F.coalesce(agree, F.lit(False))
 
@@ -549,7 +566,7 @@ def _hash_sums(hash64: str) -> list[Column]:
     ]
 
 
-def _total(row: Row, hash64: str) -> int | None:
+def _total(row: Mapping[str, Any], hash64: str) -> int | None:
     sums: list[int | None] = [row[name] for name in _sum_names(hash64)]
     total = 0
     for value, (first, _) in zip(sums, _PIECES, strict=True):
@@ -559,8 +576,19 @@ def _total(row: Row, hash64: str) -> int | None:
     return total & _ONES
 
 
-def _text(cell: bytes | bytearray | None) -> str | None:
-    return None if cell is None else decode(bytes(cell))
+def _binary(name: str) -> Column:
+    return F.col(name).cast("binary").alias(name)
+
+
+def _collect(rows: DataFrame) -> list[dict[str, Any]]:
+    """The rows as Python has them; text comes as bytes, because it need not be UTF-8."""
+    texts = [name for name, kind in rows.dtypes if kind == "string"]
+    found = rows.withColumns({name: _binary(name) for name in texts}).collect()
+    return [row.asDict() | {name: _text(row[name]) for name in texts} for row in found]
+
+
+def _text(cell: Any) -> Any:
+    return decode(bytes(cell)) if isinstance(cell, bytes | bytearray) else cell
 
 
 def _look(prepared: DataFrame, broken: int, columns: Sequence[str]) -> dict[str, Flag]:
@@ -573,7 +601,5 @@ def _look(prepared: DataFrame, broken: int, columns: Sequence[str]) -> dict[str,
         counts = found.asDict()
     for name in (name for name in names if counts[name]):
         flagged = prepared.filter(F.col(name)).select(*columns).limit(EXAMPLES)
-        texts = [column for column, kind in flagged.dtypes if kind == "string"]
-        for row in flagged.withColumns({t: F.col(t).cast("binary") for t in texts}).collect():
-            examples[name].append(row.asDict() | {text: _text(row[text]) for text in texts})
+        examples[name] = _collect(flagged)
     return {name.removeprefix(_FLAG): Flag(counts[name], tuple(examples[name])) for name in names}

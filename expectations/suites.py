@@ -24,7 +24,6 @@ from expectations.conservation import (
     ExpectTransformedRowsToBeDated,
 )
 from expectations.determinism import (
-    ExpectRecomputationToAgree,
     ExpectScalarReplayToAgree,
     ExpectTheSameDigest,
 )
@@ -95,6 +94,7 @@ def transformed_messages_suite(
     version: str | None = None,
     written: str | None = None,
     before: str | None = None,
+    recomputed: str | None = None,
     tolerance: float = 1.0,
     confidence: float = 0.99,
 ) -> ExpectationSuite:
@@ -107,10 +107,10 @@ def transformed_messages_suite(
         version: the mapping version they should name.
         written: the digest of all columns that the job saw while it wrote.
         before: the digest that an earlier run over the same messages, mappings and seed published.
+        recomputed: the digest of the rows with their outcomes computed again.
         tolerance: percentage points that a share may be off its weight.
         confidence: of the verdicts on shares.
     """
-    plain = as_plain(mappings.mappings)
     suite: list[MeasuredExpectation] = [
         ExpectMessagesToBeConserved(messages=archive.messages, severity=BLOCKS)
     ]
@@ -125,16 +125,18 @@ def transformed_messages_suite(
     ]
     if version is not None:
         suite.append(ExpectOneMappingVersion(mapping_version=version, severity=BLOCKS))
-    if written is not None:
-        suite.append(ExpectTheSameDigest(digest=written, severity=BLOCKS))
-    if before is not None:
-        earlier = ExpectTheSameDigest(
-            digest=before, origin="an earlier run over the same input", severity=BLOCKS
-        )
-        suite.append(earlier)
+    origins = {
+        "the job that wrote them": written,
+        "an earlier run over the same input": before,
+        "all outcomes computed again": recomputed,
+    }
     suite += [
-        ExpectRecomputationToAgree(mappings=plain, seed=seed, severity=BLOCKS),
-        ExpectScalarReplayToAgree(mappings=plain, seed=seed, severity=BLOCKS),
+        ExpectTheSameDigest(digest=digest, origin=origin, severity=BLOCKS)
+        for origin, digest in origins.items()
+        if digest is not None
+    ]
+    suite += [
+        ExpectScalarReplayToAgree(mappings=as_plain(mappings.mappings), seed=seed, severity=BLOCKS),
         ExpectMappedSubjectsToBeLegal(severity=BLOCKS),
     ]
     audited = [mapping for mapping in mappings.mappings if is_audited(mapping)]

@@ -37,7 +37,7 @@ from great_expectations.expectations.registry import get_expectation_impl
 from pyspark.sql import Column, DataFrame
 
 from expectations.measured import MeasuredExpectation
-from expectations.measures import Range, prepare_messages, prepare_transformed
+from expectations.measures import Range, prepare_messages, prepare_transformed, recomputed
 from expectations.suites import Reference, messages_suite, transformed_messages_suite
 from nats_transform import AccountMappings, NatsTransformError
 
@@ -161,6 +161,7 @@ def validate_transformed_messages(
     table_hash: Column | None = None,
     tolerance: float = 1.0,
     confidence: float = 0.99,
+    recompute: bool = False,
 ) -> Report:
     """The report of the suite of `transformed_messages` on some of its rows; one pass over them.
 
@@ -178,7 +179,14 @@ def validate_transformed_messages(
         table_hash: a 64-bit hash of all columns.
         tolerance: percentage points that a share may be off its weight.
         confidence: of the verdicts on shares.
+        recompute: also compute all outcomes again and compare digests; needs `table_hash`. That
+            is a pass of its own, about as costly as the transform.
     """
+    again: str | None = None
+    if recompute:
+        if table_hash is None:
+            raise ValueError("to recompute, give the hash of a row")
+        again = recomputed(rows, mappings, table_hash, seed=seed).digest
     suite = transformed_messages_suite(
         mappings,
         archive=archive,
@@ -186,6 +194,7 @@ def validate_transformed_messages(
         version=version,
         written=written,
         before=before,
+        recomputed=again,
         tolerance=tolerance,
         confidence=confidence,
     )

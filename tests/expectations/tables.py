@@ -1,0 +1,173 @@
+"""Small tables to check, made without Spark by the scalar path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from expectations.measures import (
+    MessagesMeasures,
+    TransformedMeasures,
+    measure_messages,
+    measure_transformed,
+    prepare_messages,
+    prepare_transformed,
+)
+from jobs.digest import digest_of, row_hash
+from jobs.tables import MESSAGES, TRANSFORMED
+from nats_transform import AccountMappings, Destination, Mapping
+
+STREAM = "SHOP"
+FIRST_DAY = date(2026, 11, 1)
+PER_DAY = 1_000
+SEED = 7
+VERSION = "0f" * 32
+CLUSTERS = ("east", "west", None)
+
+MAPPINGS = AccountMappings(
+    [
+        Mapping("orders.*.*", [Destination("orders.{{partition(8,2)}}.$1.$2")]),
+        Mapping(
+            "cart.*",
+            [
+                Destination("cart.v1.$1", 70),
+                Destination("cart.v2.$1", 30),
+                Destination("cart.east.$1", 50, "east"),
+                Destination("cart.far.$1", 50, "east"),
+            ],
+        ),
+        # Half is lost: the source itself is listed.
+        Mapping("beat", [Destination("beat", 25), Destination("pulse", 25)]),
+        Mapping("log.*", [Destination("log.{{split(1,-)}}")]),
+    ]
+)
+
+Row = dict[str, Any]
+
+
+def messages(days: int = 2) -> list[Row]:
+    """Messages of every kind: mapped with and without a draw, unmatched, lost and invalid."""
+    rows = []
+    for seq in range(1, days * PER_DAY + 1):
+        day, place = divmod(seq - 1, PER_DAY)
+        start = datetime.combine(FIRST_DAY, datetime.min.time(), UTC) + timedelta(days=day)
+        ts = start + timedelta(seconds=place * 60, microseconds=place)
+        subject = (
+            f"orders.eu.c{seq * 7919 % 211}",
+            f"cart.{seq % 50}",
+            "beat",
+            f"log.a-{seq % 9}" if seq % 35 else "log.-",
+            f"other.{seq % 4}",
+        )[(0, 0, 1, 1, 1, 2, 3, 4)[seq % 8]]
+        rows.append(
+            {
+                "stream": STREAM,
+                "seq": seq,
+                "ts": ts,
+                "ts_ns": int(ts.timestamp()) * 10**9 + ts.microsecond * 1000 + seq % 1000,
+                "day": ts.date(),
+                "subject": subject,
+                "cluster": CLUSTERS[seq % 3],
+                "headers": [("Nats-Msg-Id", str(seq))],
+                "headers_raw": None,
+                "data": f"payload {seq}".encode(),
+            }
+        )
+    return rows
+
+
+def transformed(rows: Sequence[Row], mappings: AccountMappings = MAPPINGS) -> list[Row]:
+    """What the scalar path makes of messages."""
+    made = []
+    for row in rows:
+        outcome = mappings.replay(
+            row["subject"], row["cluster"], stream=row["stream"], seq=row["seq"], seed=SEED
+        )
+        made.append(
+            row
+            | {
+                "mapped_subject": outcome.subject,
+                "fate": outcome.fate.value,
+                "reason": outcome.reason,
+                "mapping_source": outcome.mapping_source,
+                "mapping_destination": outcome.mapping_destination,
+                "draw": outcome.draw,
+                "mapping_version": VERSION,
+            }
+        )
+    return made
+
+
+_ARROW = {
+    "stream": pa.string(),
+    "seq": pa.int64(),
+    "ts": pa.timestamp("us", "UTC"),
+    "ts_ns": pa.int64(),
+    "day": pa.date32(),
+    "subject": pa.binary(),
+    "cluster": pa.string(),
+    "headers": pa.list_(pa.struct([("name", pa.string()), ("value", pa.string())])),
+    "headers_raw": pa.binary(),
+    "data": pa.binary(),
+    "mapped_subject": pa.binary(),
+    "fate": pa.string(),
+    "reason": pa.string(),
+    "mapping_source": pa.string(),
+    "mapping_destination": pa.string(),
+    "draw": pa.int32(),
+    "mapping_version": pa.string(),
+}
+
+
+def frame(spark: SparkSession, rows: Sequence[Row]) -> DataFrame:
+    """The rows in Spark; subjects keep bytes that are not UTF-8."""
+
+    def cell(name: str, value: Any) -> Any:
+        if name == "headers" and value is not None:
+            return [{"name": n, "value": v} for n, v in value]
+        if name.endswith("subject") and value is not None:
+            return value.encode("utf-8", "surrogateescape")
+        return value
+
+    names = [name for name in _ARROW if name in rows[0]]
+    columns = {
+        name: pa.array([cell(name, row[name]) for row in rows], _ARROW[name]) for name in names
+    }
+    made = spark.createDataFrame(pa.table(columns))
+    subjects = [name for name in names if name.endswith("subject")]
+    return made.withColumns({name: F.col(name).cast("string") for name in subjects})
+
+
+def archive_digest(rows: Sequence[Row]) -> str:
+    """The digest of the columns that `messages` has."""
+    return str(digest_of(rows, MESSAGES.spark_schema))
+
+
+def table_digest(rows: Sequence[Row]) -> str:
+    """The digest of all columns of `transformed_messages`."""
+    return str(digest_of(rows, TRANSFORMED.spark_schema))
+
+
+def measured_messages(spark: SparkSession, rows: Sequence[Row]) -> MessagesMeasures:
+    hashed = row_hash(MESSAGES.spark_schema)
+    return measure_messages(prepare_messages(frame(spark, rows), row_hash=hashed))
+
+
+def measured_transformed(spark: SparkSession, rows: Sequence[Row]) -> TransformedMeasures:
+    prepared = prepare_transformed(
+        frame(spark, rows),
+        MAPPINGS,
+        messages=1,  # every row is in every sample
+        version=VERSION,
+        archive_hash=row_hash(MESSAGES.spark_schema),
+        table_hash=row_hash(TRANSFORMED.spark_schema),
+    )
+    return measure_transformed(prepared)
+
+
+Change = Callable[[list[Row]], object]

@@ -1,0 +1,317 @@
+"""Each expectation fails on a table made wrong in just its way, and passes on a good one.
+
+A row of these tables is a change to good rows and the names of all expectations that then fail;
+every expectation is in at least one row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+from great_expectations import ExpectationSuite
+from pyspark.sql import SparkSession
+
+from expectations.measured import Judgement, MeasuredExpectation
+from expectations.measures import MAX_SUBJECT
+from expectations.suites import Reference, messages_suite, transformed_messages_suite
+from tests.expectations.tables import (
+    MAPPINGS,
+    PER_DAY,
+    SEED,
+    VERSION,
+    Change,
+    Row,
+    archive_digest,
+    measured_messages,
+    measured_transformed,
+    messages,
+    table_digest,
+    transformed,
+)
+
+pytestmark = pytest.mark.spark
+
+MESSAGES = messages()
+TRANSFORMED = transformed(MESSAGES)
+ARCHIVE = Reference(len(MESSAGES), archive_digest(MESSAGES))
+
+
+def _where(rows: Sequence[Row], **values: Any) -> list[int]:
+    """The places of the rows that have these values."""
+    found = [
+        place
+        for place, row in enumerate(rows)
+        if all(row[name] == value for name, value in values.items())
+    ]
+    assert found
+    return found
+
+
+def _first(mapping: str, **values: Any) -> int:
+    return _where(TRANSFORMED, mapping_source=mapping, **values)[0]
+
+
+ORDER = _first("orders.*.*")
+CART = _first("cart.*", mapping_destination="cart.v1.$1")
+LOG = _first("log.*", fate="mapped")
+LOST = _first("beat", fate="lost")
+OTHER = _where(TRANSFORMED, fate="unmatched")[0]
+
+
+def put(place: int, **values: Any) -> Change:
+    """Changes the columns of one row."""
+
+    def change(rows: list[Row]) -> None:
+        rows[place] = rows[place] | values
+
+    return change
+
+
+def drop(*places: int) -> Change:
+    def change(rows: list[Row]) -> None:
+        for place in sorted(places, reverse=True):
+            del rows[place]
+
+    return change
+
+
+def twice(place: int) -> Change:
+    return lambda rows: rows.append(rows[place])
+
+
+def both(*changes: Change) -> Change:
+    def change(rows: list[Row]) -> None:
+        for each in changes:
+            each(rows)
+
+    return change
+
+
+def partition(number: str, place: int = ORDER) -> Change:
+    """Puts one message into another partition."""
+    tokens = TRANSFORMED[place]["mapped_subject"].split(".")
+    return put(place, mapped_subject=".".join([tokens[0], number, *tokens[2:]]))
+
+
+def crowd(rows: list[Row]) -> None:
+    """Puts the keys of six partitions into one."""
+    for place in _where(rows, mapping_source="orders.*.*"):
+        tokens = rows[place]["mapped_subject"].split(".")
+        tokens[1] = "0" if tokens[1] in "012345" else tokens[1]
+        rows[place] = rows[place] | {"mapped_subject": ".".join(tokens)}
+
+
+def skew(cluster: str | None) -> Change:
+    """Sends all messages of a cluster to the first destination."""
+
+    def change(rows: list[Row]) -> None:
+        moved = {"mapping_destination": "cart.v1.$1", "draw": 99}
+        for place in _where(rows, mapping_destination="cart.v2.$1", cluster=cluster):
+            subject = rows[place]["mapped_subject"].replace("v2", "v1")
+            rows[place] = rows[place] | moved | {"mapped_subject": subject}
+
+    return change
+
+
+def reseed(rows: list[Row]) -> None:
+    """Draws the messages of another seed."""
+    again = MAPPINGS.replay
+    for place, row in enumerate(rows):
+        outcome = again(row["subject"], row["cluster"], stream=row["stream"], seq=row["seq"])
+        rows[place] = row | {
+            "mapped_subject": outcome.subject,
+            "fate": outcome.fate.value,
+            "mapping_destination": outcome.mapping_destination,
+            "draw": outcome.draw,
+        }
+
+
+def _failures(suite: ExpectationSuite, measures: Any) -> dict[str, Judgement]:
+    judged = [
+        (type(expectation).__name__, cast(MeasuredExpectation, expectation).judge(measures))
+        for expectation in suite.expectations
+    ]
+    return {name: judgement for name, judgement in judged if not judgement.success}
+
+
+# What else fails when outcomes are not those that the mappings make.
+AGAIN = {"ExpectScalarReplayToAgree"}
+CHANGED = {"ExpectTheSameDigest"}
+TOUCHED = {"ExpectArchiveToBeUntouched", "ExpectTheSameDigest"}
+LEGAL = {"ExpectMappedSubjectsToBeLegal", *AGAIN, *CHANGED}
+
+TRANSFORMED_CHANGES = [
+    pytest.param(lambda rows: None, set(), id="good"),
+    pytest.param(lambda rows: rows.reverse(), set(), id="another order"),
+    pytest.param(drop(ORDER), {"ExpectMessagesToBeConserved", *TOUCHED}, id="drop a row"),
+    pytest.param(twice(ORDER), {"ExpectMessagesToBeConserved", *TOUCHED}, id="duplicate a row"),
+    pytest.param(both(twice(CART), drop(ORDER)), TOUCHED, id="one twice instead of another"),
+    pytest.param(put(ORDER, data=b"payload"), TOUCHED, id="touch a payload"),
+    pytest.param(put(ORDER, data=None), TOUCHED, id="lose a payload"),
+    pytest.param(put(ORDER, headers=[("Nats-Msg-Id", "0")]), TOUCHED, id="touch a header"),
+    pytest.param(put(ORDER, headers=None), TOUCHED, id="lose the headers"),
+    pytest.param(put(LOST, cluster="west"), {*TOUCHED}, id="move a lost message's cluster"),
+    pytest.param(
+        put(ORDER, ts_ns=MESSAGES[ORDER]["ts_ns"] + 1000),
+        {"ExpectTransformedRowsToBeDated", *TOUCHED},
+        id="touch a time",
+    ),
+    pytest.param(
+        put(CART, mapped_subject="cart.v1.999"), {*AGAIN, *CHANGED}, id="change a mapped subject"
+    ),
+    pytest.param(
+        put(OTHER, mapped_subject="other.moved"),
+        {"ExpectFatesToBeCoherent", *AGAIN, *CHANGED},
+        id="change an unmatched subject",
+    ),
+    pytest.param(
+        put(LOST, mapped_subject="beat"),
+        {"ExpectFatesToBeCoherent", *AGAIN, *CHANGED},
+        id="deliver a lost message",
+    ),
+    pytest.param(
+        put(OTHER, fate="gone"),
+        {"ExpectMessagesToBeConserved", "ExpectFatesToBeCoherent", *AGAIN, *CHANGED},
+        id="an unknown fate",
+    ),
+    pytest.param(
+        put(OTHER, fate=None),
+        {"ExpectMessagesToBeConserved", "ExpectFatesToBeCoherent", *AGAIN, *CHANGED},
+        id="no fate",
+    ),
+    pytest.param(
+        put(CART, draw=100), {"ExpectFatesToBeCoherent", *AGAIN, *CHANGED}, id="a draw of 100"
+    ),
+    pytest.param(
+        put(CART, reason="none"),
+        {"ExpectFatesToBeCoherent", *AGAIN, *CHANGED},
+        id="a reason without need",
+    ),
+    pytest.param(
+        put(CART, mapping_version="1f" * 32),
+        {"ExpectOneMappingVersion", *CHANGED},
+        id="another mapping version",
+    ),
+    pytest.param(reseed, {*AGAIN, *CHANGED}, id="another seed"),
+    pytest.param(put(LOG, mapped_subject="log..b"), LEGAL, id="an empty token"),
+    pytest.param(put(LOG, mapped_subject="log."), LEGAL, id="an empty last token"),
+    pytest.param(put(LOG, mapped_subject=".log"), LEGAL, id="an empty first token"),
+    pytest.param(put(LOG, mapped_subject=""), LEGAL, id="an empty subject"),
+    pytest.param(put(LOG, mapped_subject="log.*.a"), LEGAL, id="a wildcard"),
+    pytest.param(put(LOG, mapped_subject=">"), LEGAL, id="a full wildcard"),
+    pytest.param(put(LOG, mapped_subject="log.*a.>b"), {*AGAIN, *CHANGED}, id="no wildcard"),
+    pytest.param(put(LOG, mapped_subject="é" * (MAX_SUBJECT // 2)), {*AGAIN, *CHANGED}, id="long"),
+    pytest.param(put(LOG, mapped_subject="é" * (MAX_SUBJECT // 2 + 1)), LEGAL, id="too long"),
+    pytest.param(
+        partition("8"),
+        {"ExpectPartitionNumbersInRange", "ExpectKeysToKeepTheirPartition", *AGAIN, *CHANGED},
+        id="a partition out of range",
+    ),
+    pytest.param(
+        partition("01"),
+        {"ExpectPartitionNumbersInRange", "ExpectKeysToKeepTheirPartition", *AGAIN, *CHANGED},
+        id="a partition number that is none",
+    ),
+    pytest.param(
+        partition("7" if ".0." in TRANSFORMED[ORDER]["mapped_subject"] else "0"),
+        {"ExpectKeysToKeepTheirPartition", *AGAIN, *CHANGED},
+        id="move a key",
+    ),
+    pytest.param(crowd, {"ExpectPartitionsToBeBalanced", *AGAIN, *CHANGED}, id="crowd a partition"),
+    pytest.param(
+        skew("west"), {"ExpectWeightsToHold", *AGAIN, *CHANGED}, id="skew a weight in a cluster"
+    ),
+    pytest.param(
+        skew(None), {"ExpectWeightsToHold", *AGAIN, *CHANGED}, id="skew a weight without a cluster"
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "failing"), TRANSFORMED_CHANGES)
+def test_transformed_messages(spark: SparkSession, change: Change, failing: set[str]) -> None:
+    rows = list(TRANSFORMED)
+    change(rows)
+    suite = transformed_messages_suite(
+        MAPPINGS,
+        archive=ARCHIVE,
+        seed=SEED,
+        version=VERSION,
+        written=table_digest(TRANSFORMED),
+        tolerance=10.0,
+    )
+    assert set(_failures(suite, measured_transformed(spark, rows))) == failing
+
+
+INGESTED = {"ExpectArchiveToBeAsIngested"}
+GAP = {"ExpectNoUnexplainedGap", *INGESTED}
+
+MESSAGES_CHANGES = [
+    pytest.param(lambda rows: None, set(), id="good"),
+    pytest.param(lambda rows: rows.reverse(), set(), id="another order"),
+    pytest.param(drop(0), INGESTED, id="drop the first row"),
+    pytest.param(drop(100), GAP, id="drop a row"),
+    pytest.param(drop(63, 64, 65), GAP, id="drop rows on both sides of a word"),
+    pytest.param(drop(PER_DAY), GAP, id="drop a row between days"),
+    pytest.param(twice(100), {"ExpectNoSequenceTwice", *INGESTED}, id="duplicate a row"),
+    pytest.param(
+        both(twice(100), drop(200)),
+        {"ExpectNoSequenceTwice", *GAP},
+        id="one twice instead of another",
+    ),
+    pytest.param(put(100, data=b"payload"), INGESTED, id="touch a payload"),
+    pytest.param(put(100, headers=[]), INGESTED, id="lose headers"),
+    pytest.param(put(100, seq=None), {"ExpectRowsToBeDated", *GAP}, id="no sequence"),
+    pytest.param(put(100, ts=None), {"ExpectRowsToBeDated", *INGESTED}, id="no time"),
+    pytest.param(
+        put(100, ts=MESSAGES[100]["ts"] + timedelta(microseconds=1)),
+        {"ExpectRowsToBeDated", *INGESTED},
+        id="another time",
+    ),
+    pytest.param(
+        put(PER_DAY - 1, day=MESSAGES[-1]["day"]),
+        {"ExpectRowsToBeDated", *INGESTED},
+        id="another day",
+    ),
+    pytest.param(
+        put(100, subject="a..b"),
+        {"ExpectArchivedSubjectsToBeLegal", *INGESTED},
+        id="an illegal subject",
+    ),
+    pytest.param(
+        put(100, subject=None), {"ExpectArchivedSubjectsToBeLegal", *INGESTED}, id="no subject"
+    ),
+    pytest.param(
+        put(100, subject="x" * (MAX_SUBJECT + 1)),
+        {"ExpectArchivedSubjectsToBeLegal", *INGESTED},
+        id="a subject too long",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "failing"), MESSAGES_CHANGES)
+def test_messages(spark: SparkSession, change: Change, failing: set[str]) -> None:
+    rows = list(MESSAGES)
+    change(rows)
+    suite = messages_suite(ingested=ARCHIVE)
+    assert set(_failures(suite, measured_messages(spark, rows))) == failing
+
+
+@pytest.mark.parametrize(
+    ("suite", "changes"),
+    [
+        pytest.param(messages_suite(ingested=ARCHIVE), MESSAGES_CHANGES, id="messages"),
+        pytest.param(
+            transformed_messages_suite(MAPPINGS, archive=ARCHIVE, version=VERSION, written="0"),
+            TRANSFORMED_CHANGES,
+            id="transformed_messages",
+        ),
+    ],
+)
+def test_every_expectation_has_a_change_that_it_fails_on(
+    suite: ExpectationSuite, changes: Sequence[Any]
+) -> None:
+    shown = {name for change in changes for name in change.values[1]}
+    assert {type(expectation).__name__ for expectation in suite.expectations} == shown
