@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 NEVER = "never"
 _EXAMPLES = 3
+_FINDINGS = 50
 
 _FILE = click.Path(path_type=Path)
 
@@ -159,7 +160,7 @@ def _print(result: DryRunResult) -> None:
         f"{found.changed_messages:,} messages of {_plural(found.changed_subjects, 'subject')} "
         f"change; {found.subjects_before:,} distinct subjects become {found.subjects_after:,}"
     )
-    for finding in found.findings:
+    for finding in found.findings[:_FINDINGS]:
         about = f"{finding.about}: " if finding.about else ""
         count = (
             f" ({finding.messages:,} messages, {finding.share:.3g} %, "
@@ -171,6 +172,8 @@ def _print(result: DryRunResult) -> None:
         for example in finding.examples[:_EXAMPLES]:
             print_line(f"    {_line(example)}")
         click.echo(f"    {finding.cure}")
+    if more := len(found.findings[_FINDINGS:]):
+        click.echo(f"and {more:,} more; --json prints all")
     counts = [f"{_plural(n, s.value)}" for s, n in result.counts.items() if n]
     click.echo(", ".join(counts) if counts else "nothing found")
     click.echo("it can be undone" if found.is_reversible else "it cannot be undone in full")

@@ -196,7 +196,8 @@ class Delivery:
         """What is worth a finding, but for limits."""
         for condition, count in self._counts.items():
             code, *names = condition
-            about = " and ".join(f"stream {shown(name)}" for name in names)
+            whose = names[:1] if code == "source-stops" else names
+            about = " and ".join(f"stream {shown(name)}" for name in whose)
             yield code, about, _message(code, [shown(name) for name in names]), count
         for consumer, count in self._gone.items():
             about = f"consumer {shown(consumer.name)} of stream {shown(consumer.stream)}"
