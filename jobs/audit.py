@@ -150,7 +150,7 @@ class AuditSettings(StreamDays):
     by: OneOf["hour", "day"] = "day"
     tolerance: float = 1.0
     confidence: float = 0.99
-    key: int | None = Field(None, ge=1)
+    key: int | None = Field(default=None, ge=1)
     in_force: tuple[InForce, ...] = ()
     observed: bool = False
     source_stream: str | None = None

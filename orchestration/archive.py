@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import Annotated, Literal
+from zoneinfo import available_timezones
 
 import dagster as dg
 from pydantic import Field, SecretStr, model_validator
@@ -108,6 +109,32 @@ class ArchiveSource(dg.Model, dg.Resolvable):
         )
 
 
+class Schedule(dg.Model, dg.Resolvable):
+    """When something is done by itself, and for how many days."""
+
+    cron: str = Field(description="Minute, hour, day, month and weekday, as cron has them.")
+    timezone: str = Field("UTC", description="Of the cron expression: a name as Europe/Berlin.")
+    days: int = Field(1, ge=1, description="How many days: the last ones that are over (in UTC).")
+    running: bool = Field(True, description="False: it waits until it is switched on in the UI.")
+
+    @model_validator(mode="after")
+    def _known_zone(self) -> Schedule:
+        if self.timezone not in available_timezones():
+            raise ValueError(f"there is no time zone {self.timezone!r}; write one as Europe/Berlin")
+        return self
+
+
+class MappingSensor(dg.Model, dg.Resolvable):
+    """What happens when the mapping file comes to mean something else."""
+
+    interval_seconds: int = Field(60, ge=1, description="How often the file is read.")
+    reprocess: Literal["nothing", "stale_days"] = Field(
+        "nothing",
+        description="stale_days: every day that has been transformed under another version.",
+    )
+    running: bool = Field(True, description="False: it waits until it is switched on in the UI.")
+
+
 class Archive(dg.Model, dg.Resolvable):
     """One archive of messages, its mapping, and when it is worked on."""
 
@@ -126,6 +153,23 @@ class Archive(dg.Model, dg.Resolvable):
     )
     tolerance: float = Field(1.0, description="Percentage points a share may be off its weight.")
     confidence: float = Field(0.99, description="Of the audit's intervals, together.")
+    backfill: Literal["one_run", "day_by_day"] = Field(
+        "one_run",
+        description="one_run: one Spark application for a range of days; day_by_day: one for each.",
+    )
+    nightly: Schedule | None = Field(
+        None, description="Ingest and transform the last days, under the mapping as it is then."
+    )
+    weekly_audit: Schedule | None = Field(
+        None, description="Hold the split of the last days against the weights, in one report."
+    )
+    mapping_sensor: MappingSensor | None = Field(
+        None, description="Record a new mapping version by itself, and reprocess if asked to."
+    )
+    automation: Literal["off", "stale_days"] = Field(
+        "off",
+        description="stale_days: Dagster's automation sensor reprocesses days that became stale.",
+    )
 
     @property
     def tables(self) -> Warehouse:
@@ -143,6 +187,18 @@ class Archive(dg.Model, dg.Resolvable):
         return dg.DailyPartitionsDefinition(
             start_date=self.start_date.isoformat(), end_offset=int(self.include_today)
         )
+
+    @property
+    def backfill_policy(self) -> dg.BackfillPolicy:
+        """How Dagster cuts a range of days into runs."""
+        if self.backfill == "one_run":
+            return dg.BackfillPolicy.single_run()
+        return dg.BackfillPolicy.multi_run(max_partitions_per_run=1)
+
+    @property
+    def pool(self) -> str:
+        """The concurrency pool that whatever writes days of the archive waits for."""
+        return f"archive_{self.name}"
 
     def key(self, asset: str) -> dg.AssetKey:
         """The key of one of the archive's assets."""

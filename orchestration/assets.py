@@ -1,12 +1,13 @@
 """The assets of an archive. Each body calls one job and returns what people look at.
 
-mapping_version ───────────────┐
-messages ─┬─▶ subject_census   ▼
+mapping_version ───────────────┬──────────────────┐
+messages ─┬─▶ subject_census   ▼                  ▼
           └─────────▶ transformed_messages ─▶ weight_audit
 """
 
 # Dagster reads the annotations of asset functions: no `from __future__ import annotations` here.
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date, timedelta
 
@@ -16,21 +17,24 @@ from dagster import AssetExecutionContext
 from expectations.suites import Reference
 from expectations.validation import Report, validate_messages, validate_transformed_messages
 from jobs import report as page
-from jobs import tables
-from jobs.audit import AuditSettings, audit
-from jobs.census import CensusSettings, census
+from jobs import tables, versions
+from jobs.audit import AuditSettings
+from jobs.audit import run as run_audit
+from jobs.census import CENSUS, CensusSettings, census
 from jobs.digest import row_hash
 from jobs.errors import Refused
 from jobs.ingest import ingest
 from jobs.transform import StagedTransform, TransformSettings, run
-from nats_transform import NatsTransformError
-from nats_transform.config import load_mappings, mapping_version
+from nats_transform import AccountMappings, NatsTransformError
+from nats_transform.audit import Period
+from nats_transform.check import Origin, check
+from nats_transform.config import load_all, load_mappings, mapping_version
+from nats_transform.findings import Severity
 from orchestration import checks, metadata
 from orchestration.archive import Archive
+from orchestration.automation import stale_days
+from orchestration.days import fates_by_day, rows_by_day
 from orchestration.resources import SparkResource
-
-# A range of days is one run and one Spark application.
-_BACKFILL = dg.BackfillPolicy.single_run()
 
 
 def archive_assets(archive: Archive) -> list[dg.AssetsDefinition]:
@@ -53,11 +57,25 @@ def _mapping_version(archive: Archive) -> dg.AssetsDefinition:
     )
     def mapping_version_(context: AssetExecutionContext) -> dg.MaterializeResult[None]:
         with _one_message():
+            located = load_all(archive.mapping, archive.account)[0]
             mappings = load_mappings(archive.mapping, archive.account)
-        version = mapping_version(mappings, archive.seed)
+            origin = Origin(str(archive.mapping), archive.account, located.places)
+            findings = check(mappings, origins=[origin])
+            for finding in findings:
+                if finding.severity is Severity.ERROR:
+                    raise NatsTransformError(f"{metadata.place(finding)}: {finding.message}")
+            now = versions.record(
+                archive.tables,
+                mappings,
+                account=archive.account,
+                seed=archive.seed,
+                findings=findings,
+            )
+            before = _materialized_version(context, archive)
+            known = {one.mapping_version: one for one in versions.read(archive.tables)}
         return dg.MaterializeResult(
-            data_version=dg.DataVersion(version),
-            metadata={"version": version, "rules": metadata.rules(mappings)},
+            data_version=dg.DataVersion(now.mapping_version),
+            metadata=metadata.of_version(now, findings, known.get(before or ""), len(known)),
         )
 
     return mapping_version_
@@ -70,7 +88,8 @@ def _messages(archive: Archive) -> dg.AssetsDefinition:
         key=key,
         group_name=archive.name,
         partitions_def=archive.partitions,
-        backfill_policy=_BACKFILL,
+        backfill_policy=archive.backfill_policy,
+        pool=archive.pool,
         kinds={"nats", "spark", "iceberg"},
         check_specs=checks.specs(key, checks.MESSAGES),
         description="The archived messages of a day, as they were stored.",
@@ -79,13 +98,16 @@ def _messages(archive: Archive) -> dg.AssetsDefinition:
         context: AssetExecutionContext, spark: SparkResource
     ) -> Iterator[dg.AssetCheckResult | dg.MaterializeResult[None]]:
         first, last = _days(context)
+        started = time.monotonic()
         session = spark.session()
         with _one_message():
+            added = 0
             for source in archive.sources:
                 settings = source.ingest_settings(
-                    archive.stream, archive.tables, (first, last), context.run_id
+                    archive.stream, archive.tables, (first, last), context.run.run_id
                 )
                 result = ingest(session, settings, context.log.info)
+                added += result.added
             table = tables.open_table(archive.tables, tables.MESSAGES)
             days = [first + timedelta(days=n) for n in range((last - first).days + 1)]
             report = validate_messages(
@@ -93,8 +115,16 @@ def _messages(archive: Archive) -> dg.AssetsDefinition:
                 archive.reports_folder,
                 name=f"{archive.stream} {first} to {last}",
             )
+            counts = rows_by_day(table, archive.stream, days)
         yield from checks.results(key, checks.MESSAGES, report)
-        yield dg.MaterializeResult(metadata=metadata.of_ingest(result))
+        _tell_days(context, {day: {"dagster/row_count": counts.get(day, 0)} for day in days})
+        yield dg.MaterializeResult(
+            metadata={
+                **metadata.of_ingest(result, added),
+                "data docs": dg.MetadataValue.path(report.docs_path),
+                **metadata.throughput(added, time.monotonic() - started),
+            }
+        )
 
     return messages
 
@@ -105,7 +135,8 @@ def _subject_census(archive: Archive) -> dg.AssetsDefinition:
         group_name=archive.name,
         deps=[archive.key("messages")],
         partitions_def=archive.partitions,
-        backfill_policy=_BACKFILL,
+        backfill_policy=archive.backfill_policy,
+        pool=archive.pool,
         kinds={"spark", "iceberg"},
         description="Every distinct subject of a day, by cluster: messages, bytes, first and last.",
     )
@@ -113,16 +144,26 @@ def _subject_census(archive: Archive) -> dg.AssetsDefinition:
         context: AssetExecutionContext, spark: SparkResource
     ) -> dg.MaterializeResult[None]:
         first, last = _days(context)
+        started = time.monotonic()
         settings = CensusSettings(
             stream=archive.stream,
             warehouse=archive.tables,
             first_day=first,
             last_day=last,
-            run_id=context.run_id,
+            run_id=context.run.run_id,
         )
         with _one_message():
             result = census(spark.session(), settings)
-        return dg.MaterializeResult(metadata=metadata.of_census(result))
+            table = tables.open_table(archive.tables, CENSUS)
+            days = settings.days or []
+            counts = rows_by_day(table, archive.stream, days)
+        _tell_days(context, {day: {"dagster/row_count": counts.get(day, 0)} for day in days})
+        return dg.MaterializeResult(
+            metadata={
+                **metadata.of_census(result),
+                **metadata.throughput(result.messages, time.monotonic() - started),
+            }
+        )
 
     return subject_census
 
@@ -135,7 +176,9 @@ def _transformed_messages(archive: Archive) -> dg.AssetsDefinition:
         group_name=archive.name,
         deps=[archive.key("messages"), archive.key("mapping_version")],
         partitions_def=archive.partitions,
-        backfill_policy=_BACKFILL,
+        backfill_policy=archive.backfill_policy,
+        pool=archive.pool,
+        automation_condition=stale_days(archive),
         kinds={"spark", "iceberg"},
         check_specs=checks.specs(key, checks.TRANSFORMED_MESSAGES),
         description="The messages of a day as the mappings make them, each with its fate.",
@@ -144,6 +187,7 @@ def _transformed_messages(archive: Archive) -> dg.AssetsDefinition:
         context: AssetExecutionContext, spark: SparkResource
     ) -> Iterator[dg.AssetCheckResult | dg.MaterializeResult[None]]:
         first, last = _days(context)
+        started = time.monotonic()
         settings = TransformSettings(
             stream=archive.stream,
             mapping=archive.mapping,
@@ -152,11 +196,10 @@ def _transformed_messages(archive: Archive) -> dg.AssetsDefinition:
             first_day=first,
             last_day=last,
             seed=archive.seed,
-            run_id=context.run_id,
+            run_id=context.run.run_id,
         )
         with _one_message():
-            mappings = load_mappings(archive.mapping, archive.account)
-        version = mapping_version(mappings, archive.seed)
+            mappings, version = _in_force(context, archive)
         reports: list[Report] = []
 
         def check(staged: StagedTransform) -> None:
@@ -186,7 +229,19 @@ def _transformed_messages(archive: Archive) -> dg.AssetsDefinition:
             raise dg.Failure(description=str(error), allow_retries=False) from error
         for report in reports:
             yield from checks.results(key, checks.TRANSFORMED_MESSAGES, report)
-        yield dg.MaterializeResult(metadata=metadata.of_transform(result))
+        seconds = time.monotonic() - started
+        if first != last:
+            with _one_message():
+                table = tables.open_table(archive.tables, tables.TRANSFORMED)
+                fates = fates_by_day(spark.session(), table, archive.stream, settings.days or [])
+            _tell_days(context, {day: metadata.of_fates(fates[day]) for day in fates})
+        yield dg.MaterializeResult(
+            metadata={
+                **metadata.of_transform(result),
+                "data docs": dg.MetadataValue.path(reports[-1].docs_path),
+                **metadata.throughput(result.messages, seconds),
+            }
+        )
 
     return transformed_messages
 
@@ -195,9 +250,12 @@ def _weight_audit(archive: Archive) -> dg.AssetsDefinition:
     @dg.asset(
         key=archive.key("weight_audit"),
         group_name=archive.name,
-        deps=[archive.key("transformed_messages")],
+        # The version directly too: without it, a new one would not make audits stale at once.
+        deps=[archive.key("transformed_messages"), archive.key("mapping_version")],
         partitions_def=archive.partitions,
-        backfill_policy=_BACKFILL,
+        backfill_policy=archive.backfill_policy,
+        pool=archive.pool,
+        automation_condition=stale_days(archive),
         kinds={"spark", "iceberg"},
         description="The split of every weighted mapping against its weights, by cluster.",
     )
@@ -215,10 +273,11 @@ def _weight_audit(archive: Archive) -> dg.AssetsDefinition:
             seed=archive.seed,
             tolerance=archive.tolerance,
             confidence=archive.confidence,
-            run_id=context.run_id,
+            run_id=context.run.run_id,
         )
         with _one_message():
-            result = audit(spark.session(), settings)
+            mappings, version = _in_force(context, archive)
+            result = run_audit(spark.session(), settings, [Period(mappings, version)])
             archive.reports_folder.mkdir(parents=True, exist_ok=True)
             path = archive.reports_folder / f"audit-{first}-{last}.html"
             page.write(result, path)
@@ -235,6 +294,36 @@ def _one_message() -> Iterator[None]:
         yield
     except NatsTransformError as error:
         raise dg.Failure(description=str(error), allow_retries=False) from error
+
+
+def _materialized_version(context: AssetExecutionContext, archive: Archive) -> str | None:
+    """The mapping version that Dagster has as the latest of the archive."""
+    event = context.instance.get_latest_materialization_event(archive.key("mapping_version"))
+    if event is None or event.asset_materialization is None:
+        return None
+    found = event.asset_materialization.metadata.get("version")
+    return None if found is None else str(found.value)
+
+
+def _in_force(context: AssetExecutionContext, archive: Archive) -> tuple[AccountMappings, str]:
+    """The mappings and the version that `mapping_version` was last materialized with.
+
+    So what a day is transformed under is what the graph says, though the file may have changed
+    since; the file counts only while no version was ever materialized.
+    """
+    version = _materialized_version(context, archive)
+    if version is not None:
+        return versions.find(archive.tables, version).mappings, version
+    mappings = load_mappings(archive.mapping, archive.account)
+    return mappings, mapping_version(mappings, archive.seed)
+
+
+def _tell_days(
+    context: AssetExecutionContext, days: Mapping[date, Mapping[str, metadata.Plain]]
+) -> None:
+    """Adds to the materialization of each day what is its own, where a run covers several."""
+    for day, values in days.items():
+        context.add_asset_metadata(values, partition_key=day.isoformat())
 
 
 def _days(context: AssetExecutionContext) -> tuple[date, date]:

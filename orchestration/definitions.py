@@ -5,6 +5,7 @@ from pathlib import Path
 
 import dagster as dg
 
+from orchestration.failures import failed_runs
 from orchestration.resources import SparkResource
 
 
@@ -17,5 +18,5 @@ def defs() -> dg.Definitions:
     )
     return dg.Definitions.merge(
         dg.load_from_defs_folder(path_within_project=Path(__file__).parent),
-        dg.Definitions(resources={"spark": spark}),
+        dg.Definitions(resources={"spark": spark}, sensors=[failed_runs]),
     )

@@ -12,27 +12,84 @@ from jobs.audit import AuditResult
 from jobs.census import CensusResult
 from jobs.ingest import IngestResult
 from jobs.transform import TransformResult
-from nats_transform import AccountMappings
+from jobs.versions import Rule, Version, difference
+from nats_transform.findings import Finding
 
 Metadata = Mapping[str, Any]
+Plain = int | float | str | dg.MetadataValue[Any]
+
+_BAR_WIDTH = 20
+_MOST_SHARES = 30
+"""More plots than this on one page help nobody; the table has them all."""
 
 
-def rules(mappings: AccountMappings) -> dg.MetadataValue[Any]:
-    """The mappings as a table: one row for each destination."""
+def of_version(
+    version: Version, findings: Sequence[Finding], before: Version | None, known: int
+) -> Metadata:
+    """Of `mapping_version`: the rules, what `check` finds, what changed since the last one."""
+    return {
+        "version": version.mapping_version,
+        "recorded at": dg.MetadataValue.timestamp(version.recorded_at),
+        "rules": table(
+            ("source", "destination", "weight", "cluster"),
+            [
+                (rule.source, rule.destination, f"{rule.weight} %", rule.cluster)
+                for rule in version.rules
+            ],
+        ),
+        "number of rules": len(version.rules),
+        "findings": table(
+            ("severity", "code", "where", "what", "cure"),
+            [
+                (str(f.severity), f.code, place(f), f"{f.source}: {f.message}", f.cure)
+                for f in findings
+            ],
+        )
+        if findings
+        else dg.MetadataValue.md("none"),
+        "number of findings": len(findings),
+        "difference": _difference(before, version),
+        "versions so far": known,
+        "config": dg.MetadataValue.md("```\n" + version.config + "```"),
+    }
+
+
+def place(finding: Finding) -> str:
+    """File and line of a finding; its source where nobody knows them."""
+    if finding.path and finding.line:
+        return f"{finding.path}:{finding.line}"
+    return finding.path or finding.source
+
+
+def _difference(before: Version | None, now: Version) -> dg.MetadataValue[Any]:
+    if before is None:
+        return dg.MetadataValue.md("the first version")
+    if before.mapping_version == now.mapping_version:
+        return dg.MetadataValue.md("none: the same version as before")
+    found = difference(before, now)
+    rows = [("removed", r.source, r.destination, _weight(r), "") for r in found.removed]
+    rows += [("added", r.source, r.destination, "", _weight(r)) for r in found.added]
+    rows += [
+        ("changed", new.source, new.destination, _weight(old), _weight(new))
+        for old, new in found.changed
+    ]
+    if found.seed is not None:
+        rows.append(("changed", "seed", "", str(found.seed[0]), str(found.seed[1])))
+    if found.reordered:
+        rows.append(("changed", "order of the rules", "", "", ""))
     return table(
-        ("source", "destination", "weight", "cluster"),
-        [
-            (mapping.source, d.subject, f"{d.weight} %", d.cluster or "")
-            for mapping in mappings.mappings
-            for d in mapping.destinations
-        ],
+        ("what", "source", "destination", f"in {before.mapping_version[:12]}", "now"), rows
     )
 
 
-def of_ingest(result: IngestResult) -> Metadata:
+def _weight(rule: Rule) -> str:
+    return f"{rule.weight} %" + (f" in {rule.cluster}" if rule.cluster else "")
+
+
+def of_ingest(result: IngestResult, added: int) -> Metadata:
     """Of `messages`: what the run added, and what the table has of the stream now."""
     return {
-        "dagster/row_count": result.added,
+        "added": added,
         "messages in table": result.messages,
         "gaps": result.gaps,
         "bytes": result.bytes,
@@ -44,32 +101,64 @@ def of_ingest(result: IngestResult) -> Metadata:
 def of_census(result: CensusResult) -> Metadata:
     """Of `subject_census`."""
     return {
-        "dagster/row_count": result.rows,
+        "subjects": result.rows,
         "messages": result.messages,
         "bytes": result.bytes,
         "snapshot": str(result.snapshot_id),
     }
 
 
-def of_transform(result: TransformResult) -> Metadata:
-    """Of `transformed_messages`: messages by fate, and what identifies the result."""
+def of_fates(fates: Mapping[str, int]) -> Mapping[str, Plain]:
+    """How many messages had which fate: numbers, and a bar for each."""
+    total = sum(fates.values())
+    rows = [
+        (fate, f"{count:,}", f"{count / max(1, total):.2%}", bar(100 * count / max(1, total)))
+        for fate, count in fates.items()
+    ]
     return {
-        "dagster/row_count": result.messages,
-        **result.fates,
+        "dagster/row_count": total,
+        **fates,
+        "fates": table(("fate", "messages", "share", ""), rows),
+    }
+
+
+def of_transform(result: TransformResult) -> Metadata:
+    """Of `transformed_messages`: what identifies the result; the fates where it is of one day."""
+    return {
+        **of_fates(result.fates),
         "mapping version": result.mapping_version,
         "digest": result.digest,
         "snapshot": str(result.snapshot_id),
+        "input snapshot": str(result.input_snapshot),
+    }
+
+
+def throughput(messages: int, seconds: float) -> Metadata:
+    """How long it took, checks included."""
+    return {
+        "seconds": round(seconds, 3),
+        "messages per second": round(messages / max(seconds, 1e-3), 1),
     }
 
 
 def of_audit(result: AuditResult, page: Path) -> Metadata:
     """Of `weight_audit`: the verdict, each destination's share against its weight, the page."""
+    shares = [
+        (rule, d, d.share)
+        for rule in result.rules
+        for d in rule.destinations
+        if d.share is not None
+    ]
     return {
         "page": dg.MetadataValue.path(page),
         "verdict": str(result.verdict),
+        "mapping version": result.mapping_version,
         "messages": result.messages,
+        "largest deviation in points": max(
+            (abs(share - d.expected) for _, d, share in shares), default=0.0
+        ),
         "split": table(
-            ("source", "cluster", "destination", "weight", "share", "interval", "verdict"),
+            ("source", "cluster", "destination", "weight", "share", "", "interval", "verdict"),
             [
                 (
                     rule.source,
@@ -77,6 +166,7 @@ def of_audit(result: AuditResult, page: Path) -> Metadata:
                     d.destination or d.end,
                     f"{d.weight:g} %",
                     "" if d.share is None else f"{d.share:.2f} %",
+                    "" if d.share is None else bar(d.share, mark=d.expected),
                     f"{d.low:.2f} to {d.high:.2f} %",
                     str(d.verdict),
                 )
@@ -84,7 +174,43 @@ def of_audit(result: AuditResult, page: Path) -> Metadata:
                 for d in rule.destinations
             ],
         ),
+        "partitions": table(
+            ("destination", "partition", "messages", "share", ""),
+            [
+                (
+                    balance.destination,
+                    str(number),
+                    f"{count:,}",
+                    f"{_percent(count, balance.counts):.1f} %",
+                    bar(_percent(count, balance.counts), mark=100 / balance.partitions),
+                )
+                for balance in result.partitions
+                for number, count in enumerate(balance.counts)
+            ],
+        )
+        if result.partitions
+        else dg.MetadataValue.md("no destination has partition()"),
+        "busiest partition over mean": max((b.busiest for b in result.partitions), default=0.0),
+        "snapshot": str(result.snapshot_id),
+        # Numbers of their own, so that the UI plots how they went.
+        **{
+            " ".join(filter(None, ("share of", d.destination or d.end, rule.cluster))): share
+            for rule, d, share in shares[:_MOST_SHARES]
+        },
     }
+
+
+def _percent(count: int, counts: Sequence[int]) -> float:
+    return 100 * count / max(1, sum(counts))
+
+
+def bar(percent: float, mark: float | None = None) -> str:
+    """A share as a bar of text, with `│` where it should end."""
+    filled = round(percent / 100 * _BAR_WIDTH)
+    cells = ["█"] * filled + ["░"] * (_BAR_WIDTH - filled)
+    if mark is not None:
+        cells.insert(min(round(mark / 100 * _BAR_WIDTH), _BAR_WIDTH), "│")
+    return "".join(cells)
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> dg.MetadataValue[Any]:

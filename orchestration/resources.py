@@ -14,7 +14,7 @@ class SparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     master: str | None = Field(None, description="Spark master URL; local[*] if not given.")
     remote: str | None = Field(None, description="Spark Connect URL, instead of a master.")
-    driver_memory: str = Field("2g", description="Heap of a local Spark.")
+    driver_memory: str = Field(default="2g", description="Heap of a local Spark.")
     config: dict[str, str] = Field(default_factory=dict, description="Further Spark settings.")
 
     def session(self) -> SparkSession:

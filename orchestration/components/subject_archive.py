@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
+from typing import Any
+
 import dagster as dg
 
 from orchestration.archive import Archive
 from orchestration.assets import archive_assets
+from orchestration.automation import automation
 
 
+class SubjectArchiveScaffolder(dg.Scaffolder[Any]):
+    """Writes a YAML with a comment on every line that matters, and a mapping file to edit."""
+
+    def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
+        """Writes the two files into the new folder."""
+        name = "".join(c if c.isascii() and c.isalnum() else "_" for c in request.target_path.name)
+        templates = files("orchestration.components")
+        for template, file in (("archive.yaml", "defs.yaml"), ("mapping.conf", "mapping.conf")):
+            text = templates.joinpath("templates", template).read_text(encoding="utf-8")
+            text = text.replace("NAME", name).replace("STREAM", name.upper())
+            (request.target_path / file).write_text(text, encoding="utf-8")
+
+
+@dg.scaffold_with(SubjectArchiveScaffolder)
 class SubjectArchive(Archive, dg.Component):
     """One archive of NATS messages, transformed under a versioned mapping and audited, day by day.
 
     Gives the assets `mapping_version`, `messages`, `subject_census`, `transformed_messages` and
-    `weight_audit`, with their checks.
+    `weight_audit` with their checks, two jobs, and the schedules and the sensor that it is told.
     """
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The definitions of this archive."""
-        return dg.Definitions(assets=archive_assets(self))
+        return dg.Definitions.merge(dg.Definitions(assets=archive_assets(self)), automation(self))

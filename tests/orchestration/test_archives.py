@@ -1,0 +1,131 @@
+"""Archives side by side: what is materialized, what is refused; one does not stop another."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs import tables
+from jobs.versions import render
+from nats_transform import AccountMappings, Destination, Mapping
+from tests.orchestration.conftest import ASSETS, DAYS, Project, failures
+
+pytestmark = [pytest.mark.dagster, pytest.mark.spark]
+
+
+def transformed(project: Project, spark: SparkSession, stream: str) -> int:
+    """How many transformed messages are published of a stream."""
+    warehouse = tables.Warehouse(dir=project.root / "src" / project.name / "warehouse")
+    table = tables.open_table(warehouse, tables.TRANSFORMED)
+    return tables.read(spark, table, tables.TRANSFORMED, stream).count()
+
+
+def _end(mapping: Mapping, subject: str, seq: int, seed: int) -> str | None:
+    """The destination that a message of the archive `east` gets."""
+    mappings = AccountMappings([mapping])
+    return mappings.replay(subject, stream="EAST", seq=seq, seed=seed).mapping_destination
+
+
+def test_two_archives(project: Project, spark: SparkSession) -> None:
+    project.add("east")
+    project.add("west", mapping='mappings { "orders.>": "west.orders.>" }')
+
+    for archive in ("east", "west"):
+        result = project.materialize(archive)
+        assert result.success, failures(result)
+        made = {
+            (event.asset_key.path[-1], event.partition)
+            for event in result.all_events
+            if event.is_step_materialization and event.asset_key is not None
+        }
+        days = [day.isoformat() for day in DAYS]
+        assert made == {("mapping_version", None)} | {
+            (asset, day) for asset in ASSETS[1:] for day in days
+        }
+        checks = {
+            (check.asset_key.path[-1], check.check_name): check.passed
+            for check in result.get_asset_check_evaluations()
+        }
+        assert len(checks) == 8
+        assert all(checks.values())
+    assert transformed(project, spark, "EAST") == 300
+    assert transformed(project, spark, "WEST") == 300
+
+
+def test_a_failed_blocking_check_publishes_nothing(project: Project, spark: SparkSession) -> None:
+    # Of 12 messages all go to the same half of the mapping: rare, but some seed does it.
+    halves = Mapping("orders.*.*", [Destination("v1.$1.$2", 50), Destination("v2.$1.$2", 50)])
+    orders = [(n + 1, f"orders.{('eu', 'us')[n % 4]}.{n}") for n in range(24) if n % 4 < 2]
+    seed = next(
+        seed
+        for seed in range(100_000)
+        if len({_end(halves, subject, seq, seed) for seq, subject in orders}) == 1
+    )
+    folder = project.add("east", mapping=render(AccountMappings([halves])), count=24)
+    yaml = folder / "defs.yaml"
+    yaml.write_text(
+        yaml.read_text()
+        .replace("seed: 7", f"seed: {seed}")
+        .replace("tolerance: 15", "tolerance: 1")
+    )
+
+    result = project.materialize("east")
+
+    failed = failures(result)
+    assert list(failed) == ["east/transformed_messages"]
+    message = failed["east/transformed_messages"]
+    assert "\n" not in message
+    assert "nothing was published" in message
+    folder = re.search(r"the files are in file://(\S+)", message)
+    assert folder is not None, message
+    staged = list(Path(folder[1]).rglob("*.parquet"))
+    assert spark.read.parquet(*map(str, staged)).count() == 24
+    assert transformed(project, spark, "EAST") == 0
+    checks = {
+        check.check_name: check.passed
+        for check in result.get_asset_check_evaluations()
+        if check.asset_key.path[-1] == "transformed_messages"
+    }
+    assert checks["weights"] is False
+    assert checks["conservation"] is True
+    assert "east__weight_audit" not in {
+        event.node_name for event in result.all_events if event.is_step_success
+    }
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "asset", "message"),
+    [
+        pytest.param(
+            "mapping.conf",
+            'mappings { "a.*": [{ destination: "b.$1", weight: 101% }] }',
+            "mapping_version",
+            r"mapping\.conf:1:\d+: .*weight",
+            id="refused-mapping",
+        ),
+        pytest.param("mapping.conf", None, "mapping_version", r"mapping\.conf", id="no-mapping"),
+        pytest.param("messages.jsonl", None, "messages", r"messages\.jsonl", id="no-messages"),
+    ],
+)
+def test_one_archive_fails_and_the_other_goes_on(
+    project: Project, file: str, text: str | None, asset: str, message: str
+) -> None:
+    bad = project.add("bad", count=40)
+    project.add("good", count=40)
+    if text is None:
+        (bad / file).unlink()
+    else:
+        (bad / file).write_text(text)
+
+    failed = failures(project.materialize("bad"))
+
+    assert list(failed) == [f"bad/{asset}"]
+    assert re.search(message, failed[f"bad/{asset}"])
+    assert "\n" not in failed[f"bad/{asset}"]
+    if asset == "mapping_version":
+        assert project.materialize("good", ["mapping_version"]).success
+    else:
+        assert project.materialize("good", ["messages"]).success

@@ -1,0 +1,174 @@
+"""Schedule ticks, how days become runs, and what happens when a run fails."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+
+import dagster as dg
+import pytest
+
+from orchestration import failures
+from orchestration.automation import run_requests
+from orchestration.components import SubjectArchive
+from orchestration.failures import FailedRun, failed_runs
+from tests.orchestration.conftest import DAYS, Project
+
+pytestmark = pytest.mark.dagster
+
+
+def archive_of(project: Project) -> SubjectArchive:
+    tree = dg.ComponentTree.for_project(project.root)
+    (archive,) = tree.get_all_components(of_type=SubjectArchive)
+    return archive
+
+
+def asked(project: Project, schedule: str, now: datetime) -> list[str] | str:
+    """The days of every run that a schedule asks for; a reason if it asks for none."""
+    defs = project.load()
+    with dg.build_schedule_context(
+        project.instance, scheduled_execution_time=now, repository_def=defs.get_repository_def()
+    ) as context:
+        data = defs.resolve_schedule_def(schedule).evaluate_tick(context)
+    return days_of(data.run_requests or []) or str(data.skip_message)
+
+
+def days_of(requests: list[dg.RunRequest]) -> list[str]:
+    return [str(request.run_key) for request in requests]
+
+
+NIGHT = datetime(2026, 3, 10, 1, 30, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("more", "schedule", "now", "expected"),
+    [
+        pytest.param(
+            "  nightly: { cron: '30 1 * * *' }\n",
+            "east_nightly",
+            NIGHT,
+            ["2026-03-09"],
+            id="yesterday",
+        ),
+        pytest.param(
+            "  nightly: { cron: '30 1 * * *', days: 3 }\n",
+            "east_nightly",
+            NIGHT,
+            ["2026-03-07..2026-03-09"],
+            id="one-run",
+        ),
+        pytest.param(
+            "  nightly: { cron: '30 1 * * *', days: 3 }\n  backfill: day_by_day\n",
+            "east_nightly",
+            NIGHT,
+            ["2026-03-07", "2026-03-08", "2026-03-09"],
+            id="day-by-day",
+        ),
+        pytest.param(
+            "  weekly_audit: { cron: '0 6 * * 1', days: 7 }\n  backfill: day_by_day\n",
+            "east_weekly_audit",
+            NIGHT,
+            ["2026-03-03..2026-03-09"],
+            id="audit-is-one-report",
+        ),
+        pytest.param(
+            "  nightly: { cron: '30 1 * * *', days: 30 }\n",
+            "east_nightly",
+            NIGHT,
+            ["2026-03-01..2026-03-09"],
+            id="not-before-the-start",
+        ),
+        pytest.param(
+            "  nightly: { cron: '30 1 * * *' }\n",
+            "east_nightly",
+            datetime(2026, 3, 1, 1, 30, tzinfo=UTC),
+            "east has no day before 2026-03-01",
+            id="no-day-yet",
+        ),
+    ],
+)
+def test_schedule_tick(
+    bare_project: Project, more: str, schedule: str, now: datetime, expected: list[str] | str
+) -> None:
+    bare_project.add("east", more)
+    assert asked(bare_project, schedule, now) == expected
+
+
+def test_a_stretch_of_days_with_a_gap_is_two_runs(bare_project: Project) -> None:
+    bare_project.add("east")
+    days = [date(2026, 3, day) for day in (1, 2, 4, 5, 6, 9)]
+    requests = list(run_requests(archive_of(bare_project), days))
+    assert days_of(requests) == [
+        "2026-03-01..2026-03-02",
+        "2026-03-04..2026-03-06",
+        "2026-03-09",
+    ]
+    assert requests[2].partition_key == "2026-03-09"
+
+
+def test_an_unknown_time_zone_is_named(bare_project: Project) -> None:
+    bare_project.add("east", "  nightly: { cron: '30 1 * * *', timezone: Mars/Base }\n")
+    with pytest.raises(Exception, match="east") as raised:
+        bare_project.load()
+    # Dagster shows the chain: the folder first, then file and line, the field and its reason.
+    assert "east/defs.yaml:13 - attributes.nightly" in str(raised.value.__cause__)
+    assert "there is no time zone 'Mars/Base'" in str(raised.value.__cause__)
+
+
+TOLD: list[FailedRun] = []
+
+
+def test_a_failed_run_is_told(bare_project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = bare_project.add("east")
+    (folder / "mapping.conf").unlink()
+    result = bare_project.materialize("east", ["mapping_version"])
+    monkeypatch.setattr("orchestration.failures.log", TOLD.append)
+
+    with dg.build_run_status_sensor_context(
+        "failed_runs",
+        dagster_event=result.get_run_failure_event(),
+        dagster_instance=bare_project.instance,
+        dagster_run=result.dagster_run,
+    ).for_run_failure() as context:
+        failed_runs(context)
+
+    (told,) = TOLD
+    assert told.run_id == result.run_id
+    assert told.assets == ("east/mapping_version",)
+    assert told.reasons[0].startswith("east/mapping_version: ")
+    assert "mapping.conf" in told.reasons[0]
+
+
+def test_the_hook_is_the_function_that_the_environment_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert failures.hook() is failures.log
+    monkeypatch.setenv(failures.VARIABLE, "builtins:print")
+    assert failures.hook() is print
+    monkeypatch.setenv(failures.VARIABLE, "builtins:no_such")
+    with pytest.raises(ImportError, match=r"NATS_TRANSFORM_ON_FAILURE=builtins:no_such: .*module:"):
+        failures.hook()
+
+
+@pytest.mark.spark
+def test_a_scheduled_run_succeeds(project: Project) -> None:
+    """What a tick asks for, launched as the daemon does, in this process."""
+    project.add("east", "  nightly: { cron: '30 1 * * *', days: 2 }\n", count=40)
+    defs = project.load()
+    now = datetime(2026, 3, 3, 1, 30, tzinfo=UTC)
+    with dg.build_schedule_context(
+        project.instance, scheduled_execution_time=now, repository_def=defs.get_repository_def()
+    ) as context:
+        data = defs.resolve_schedule_def("east_nightly").evaluate_tick(context)
+    (request,) = data.run_requests or []
+    result = defs.resolve_job_def("east_reprocess").execute_in_process(
+        instance=project.instance, tags=dict(request.tags), raise_on_error=False
+    )
+    assert result.success
+    made = {
+        (event.asset_key.path[-1], event.partition)
+        for event in result.all_events
+        if event.is_step_materialization and event.asset_key is not None
+    }
+    assert ("mapping_version", None) in made
+    for day in DAYS:
+        assert ("transformed_messages", day.isoformat()) in made

@@ -1,0 +1,154 @@
+"""What is defined: by the project itself, and by YAML with and without mistakes."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import dagster as dg
+import pytest
+import yaml
+
+from tests.orchestration.conftest import Project
+
+pytestmark = pytest.mark.dagster
+
+DG = str(Path(sys.executable).parent / "dg")
+
+AUTOMATED = """  backfill: day_by_day
+  nightly: { cron: "30 1 * * *", timezone: Europe/Berlin, days: 3 }
+  weekly_audit: { cron: "0 6 * * 1", days: 7, running: false }
+  mapping_sensor: { reprocess: stale_days }
+  automation: stale_days
+"""
+
+# A renamed key loses its history, so it shows here.
+SNAPSHOT = """
+asset east/mapping_version <-
+asset east/messages <- [daily] checks: completeness conservation subjects
+asset east/subject_census <- east/messages [daily]
+asset east/transformed_messages <- east/mapping_version east/messages [daily] \
+checks: conservation determinism partitions subjects weights
+asset east/weight_audit <- east/mapping_version east/transformed_messages [daily]
+job east_audit: east/weight_audit
+job east_reprocess: east/mapping_version east/messages east/subject_census \
+east/transformed_messages
+schedule east_nightly: 30 1 * * * Europe/Berlin RUNNING
+schedule east_weekly_audit: 0 6 * * 1 UTC STOPPED
+sensor default_automation_condition_sensor: STOPPED
+sensor east_mapping: RUNNING
+"""
+
+
+def listed(defs: dg.Definitions) -> str:
+    """Every definition on a line."""
+    repository = defs.get_repository_def()
+    graph = repository.asset_graph
+    lines = []
+    for key in sorted(graph.get_all_asset_keys()):
+        node = graph.get(key)
+        parents = "".join(f" {parent.to_user_string()}" for parent in sorted(node.parent_keys))
+        daily = " [daily]" if node.partitions_def else ""
+        names = sorted(check.name for check in node.check_keys)
+        checks = f" checks: {' '.join(names)}" if names else ""
+        lines.append(f"asset {key.to_user_string()} <-{parents}{daily}{checks}")
+    for job in repository.get_all_jobs():
+        if not job.name.startswith("__"):
+            keys = sorted(key.to_user_string() for key in job.asset_layer.selected_asset_keys)
+            lines.append(f"job {job.name}: {' '.join(keys)}")
+    for schedule in sorted(repository.schedule_defs, key=lambda schedule: schedule.name):
+        when = f"{schedule.cron_schedule} {schedule.execution_timezone}"
+        lines.append(f"schedule {schedule.name}: {when} {schedule.default_status.value}")
+    for sensor in sorted(repository.sensor_defs, key=lambda sensor: sensor.name):
+        lines.append(f"sensor {sensor.name}: {sensor.default_status.value}")
+    return "\n".join(lines)
+
+
+def test_what_an_archive_defines(bare_project: Project) -> None:
+    bare_project.add("east", AUTOMATED)
+    assert listed(bare_project.load()) == SNAPSHOT.strip()
+
+
+def test_without_automation(bare_project: Project) -> None:
+    bare_project.add("east")
+    repository = bare_project.load().get_repository_def()
+    assert not repository.schedule_defs
+    assert not repository.sensor_defs
+
+
+def test_the_definitions_of_this_checkout_load() -> None:
+    from orchestration.definitions import defs
+
+    repository = defs().get_repository_def()
+    assert dg.AssetKey(["shop", "weight_audit"]) in repository.asset_graph.get_all_asset_keys()
+    assert repository.get_sensor_def("failed_runs")
+
+
+def test_one_pool_for_an_archive_and_backfills_as_told(bare_project: Project) -> None:
+    bare_project.add("east", "  backfill: day_by_day\n")
+    bare_project.add("west")
+    graph = bare_project.load().resolve_asset_graph()
+    for archive, most in (("east", 1), ("west", None)):
+        for asset in ("messages", "subject_census", "transformed_messages", "weight_audit"):
+            node = graph.get(dg.AssetKey([archive, asset]))
+            assert node.pools == {f"archive_{archive}"}
+            assert node.backfill_policy is not None
+            assert node.backfill_policy.max_partitions_per_run == most
+
+
+def test_dg_check_yaml_names_file_and_line(bare_project: Project) -> None:
+    bare_project.add("east", "  colour: red\n")
+    bare_project.add("west", "  nightly: { days: 2 }\n")
+    done = run_dg(bare_project.root, "check", "yaml")
+    told = done.stdout + done.stderr
+    assert done.returncode == 1, told
+    assert re.search(r"east/defs\.yaml:(5|13) .*colour", told, re.DOTALL), told
+    assert re.search(r"west/defs\.yaml:13 .*nightly", told, re.DOTALL), told
+
+
+def test_text_that_is_no_yaml_is_named_with_its_line(bare_project: Project) -> None:
+    folder = bare_project.add("east", "  nightly: [\n")
+    with pytest.raises(yaml.YAMLError, match=r"east/defs\.yaml\", line 14"):
+        bare_project.load()
+    assert folder.exists()
+
+
+def test_scaffolded_listed_and_checked(bare_project: Project) -> None:
+    """`dg` writes an archive that it then finds nothing wrong with."""
+    made = run_dg(
+        bare_project.root,
+        "scaffold",
+        "defs",
+        "orchestration.components.SubjectArchive",
+        "new-shop",
+    )
+    assert made.returncode == 0, made.stdout + made.stderr
+    folder = bare_project.defs_folder / "new-shop"
+    text = (folder / "defs.yaml").read_text()
+    assert "# First day" in text
+    assert yaml.safe_load(text)["attributes"]["name"] == "new_shop"
+    assert run_dg(bare_project.root, "check", "yaml").returncode == 0
+    checked = run_dg(bare_project.root, "check", "defs")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    components = run_dg(bare_project.root, "list", "components")
+    assert "orchestration.components.SubjectArchive" in components.stdout
+
+
+def run_dg(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """What `dg` says in a project."""
+    environment = os.environ | {
+        "PYTHONPATH": str(folder / "src"),
+        "COLUMNS": "200",
+        "VIRTUAL_ENV": sys.prefix,
+    }
+    return subprocess.run(
+        [DG, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )

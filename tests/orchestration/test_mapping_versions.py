@@ -1,0 +1,144 @@
+"""The mapping version drives staleness, the sensor and the automation condition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import dagster as dg
+import pytest
+from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
+from dagster._core.loader import LoadingContextForTest
+
+from orchestration.components import SubjectArchive
+from tests.orchestration.conftest import ASSETS, DAYS, MAPPING, Project, failures
+
+pytestmark = [pytest.mark.dagster, pytest.mark.spark]
+
+AUTOMATED = """  mapping_sensor: { reprocess: stale_days }
+  automation: stale_days
+"""
+DAY_KEYS = [day.isoformat() for day in DAYS]
+
+
+def stale(project: Project) -> dict[tuple[str, str | None], str]:
+    """Every stale asset and day with the reasons that the UI shows."""
+    graph = project.load().resolve_asset_graph()
+    context = LoadingContextForTest(project.instance)
+    resolver = CachingStaleStatusResolver(project.instance, graph, context)
+    found = {}
+    for asset in ASSETS:
+        key = dg.AssetKey(["east", asset])
+        for day in [None] if asset == "mapping_version" else DAY_KEYS:
+            if resolver.get_status(key, day) is not StaleStatus.FRESH:
+                causes = resolver.get_stale_root_causes(key, day)
+                found[asset, day] = "; ".join(
+                    f"{cause.asset_key.to_user_string()} {cause.reason}" for cause in causes
+                )
+    return found
+
+
+def metadata_of(result: dg.ExecuteInProcessResult) -> dict[str, object]:
+    """The metadata of the only materialization of a run."""
+    (event,) = [event for event in result.all_events if event.is_step_materialization]
+    return {name: value.value for name, value in event.materialization.metadata.items()}
+
+
+def tick(project: Project) -> list[dg.RunRequest] | str:
+    """What the sensor asks for; a reason if nothing. Its cursor is kept as the daemon keeps it."""
+    defs = project.load()
+    sensor = defs.resolve_sensor_def("east_mapping")
+    cursors = project.__dict__.setdefault("cursors", {})
+    with dg.build_sensor_context(
+        project.instance,
+        cursor=cursors.get("east_mapping"),
+        definitions=defs,
+        sensor_name="east_mapping",
+    ) as context:
+        data = sensor.evaluate_tick(context)
+    cursors["east_mapping"] = data.cursor
+    return list(data.run_requests or []) or str(data.skip_message)
+
+
+def requested(requests: list[dg.RunRequest] | str) -> Iterator[tuple[list[str], str | None]]:
+    """The assets and the days of each request."""
+    assert not isinstance(requests, str), requests
+    for request in requests:
+        days = request.partition_key_range
+        range_ = None if days is None else f"{days.start}..{days.end}"
+        assets = [key.path[-1] for key in request.asset_selection or []]
+        yield assets, request.partition_key or range_
+
+
+def test_a_comment_changes_nothing_and_a_weight_what_is_downstream(project: Project) -> None:
+    folder = project.add("east", AUTOMATED, count=120)
+    file = folder / "mapping.conf"
+    assert list(requested(tick(project))) == [(["mapping_version"], None)]
+    first = project.materialize("east")
+    assert first.success, failures(first)
+    assert stale(project) == {}
+    assert "still means version" in str(tick(project))
+    automated = dg.evaluate_automation_conditions(project.load(), project.instance)
+    assert automated.total_requested == 0
+
+    file.write_text("# a comment\n" + MAPPING)
+    again = metadata_of(project.materialize("east", ["mapping_version"]))
+    assert again["difference"] == "none: the same version as before"
+    assert again["versions so far"] == 1
+    assert stale(project) == {}
+    assert "still means version" in str(tick(project))
+    automated = dg.evaluate_automation_conditions(
+        project.load(), project.instance, cursor=automated.cursor
+    )
+    assert automated.total_requested == 0
+
+    file.write_text(MAPPING.replace("60%", "50%").replace("40%", "50%"))
+    assert list(requested(tick(project))) == [(["mapping_version"], None)]
+    changed = metadata_of(project.materialize("east", ["mapping_version"]))
+    assert changed["version"] != again["version"]
+    assert "60 %" in str(changed["difference"])
+    assert "50 %" in str(changed["difference"])
+    found = stale(project)
+    assert set(found) == {
+        (asset, day) for asset in ("transformed_messages", "weight_audit") for day in DAY_KEYS
+    }
+    assert set(found.values()) == {"east/mapping_version has a new data version"}
+
+    # Both ways to have it done by itself ask for the same days.
+    assert list(requested(tick(project))) == [
+        (["transformed_messages", "weight_audit"], "2026-03-01..2026-03-02")
+    ]
+    automated = dg.evaluate_automation_conditions(
+        project.load(), project.instance, cursor=automated.cursor
+    )
+    key = dg.AssetKey(["east", "transformed_messages"])
+    assert automated.get_requested_partitions(key) == set(DAY_KEYS)
+
+    done = project.materialize("east", ["transformed_messages", "weight_audit"])
+    assert done.success, failures(done)
+    assert stale(project) == {}
+    assert "still means version" in str(tick(project))
+
+
+def test_days_are_transformed_under_the_version_that_was_materialized(project: Project) -> None:
+    folder = project.add("east", count=40)
+    assert project.materialize("east").success
+    (folder / "mapping.conf").write_text("mappings { this is none")
+
+    result = project.materialize("east", ["transformed_messages", "weight_audit"])
+
+    assert result.success, failures(result)
+
+
+def test_a_refused_file_fails_the_tick(bare_project: Project) -> None:
+    folder = bare_project.add("east", AUTOMATED)
+    (folder / "mapping.conf").write_text('mappings { "a": [{ destination: b, weight: 101% }] }')
+    with pytest.raises(Exception, match=r"mapping\.conf:1:\d+: .*weight"):
+        tick(bare_project)
+
+
+def test_the_component_has_the_settings(bare_project: Project) -> None:
+    bare_project.add("east", AUTOMATED)
+    tree = dg.ComponentTree.for_project(bare_project.root)
+    (archive,) = tree.get_all_components(of_type=SubjectArchive)
+    assert archive.mapping_sensor is not None
+    assert archive.mapping_sensor.interval_seconds == 60
