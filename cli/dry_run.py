@@ -75,6 +75,14 @@ _FILE = click.Path(path_type=Path)
     help="Server configuration; its users' permissions are held against the new subjects.",
 )
 @day_option
+@click.option(
+    "--exact",
+    is_flag=True,
+    help="Replay every message with its own draw, as `transform` does, instead of shares.",
+)
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Decides every draw of --exact."
+)
 @click.option("--report", metavar="FILE", type=_FILE, help="Write a page for the change review.")
 @click.option(
     "--fail-on",
@@ -97,6 +105,8 @@ def command(
     consumers: Path | None,
     permissions: Path | None,
     day: str | None,
+    exact: bool,
+    seed: int,
     report: Path | None,
     fail_on: str,
     run_id: str | None,
@@ -110,7 +120,7 @@ def command(
 
     What changes, collides, is lost or cannot be undone; which streams, consumers and users would
     not get or may not have the new subjects; which partition keys move. Nothing is rewritten:
-    the subjects are counted once for each day, and weights count as exact shares.
+    the subjects are counted once for each day, and weights count as exact shares unless --exact.
 
     The codes and cures are listed in docs/dry-run.md.
 
@@ -132,6 +142,8 @@ def command(
             streams=streams,
             consumers=consumers,
             permissions=permissions,
+            exact=exact,
+            seed=seed,
             **days(day),
             run_id=run_id,
             warehouse=warehouse(warehouse_dir, catalog),

@@ -30,6 +30,7 @@ from jobs.days import StreamDays, day_range
 from jobs.errors import ArchiveError, JobError, one_line
 from jobs.session import SparkSettings, spark_session
 from nats_transform import dryrun
+from nats_transform import spark as spark_mappings
 from nats_transform.config import load, load_mappings, mapping_version, parse_server_config
 from nats_transform.dryrun import (
     CensusRow,
@@ -62,6 +63,8 @@ class DryRunSettings(StreamDays):
         account: whose mappings and permissions, where a file has several accounts.
         streams: folder with the `nats stream info --json` of the account's streams, or one file.
         consumers: the same of `nats consumer info --json`.
+        exact: replay every message with its own draw, instead of shares over the census.
+        seed: of that replay.
         permissions: server configuration whose authorization blocks are held against the change.
     """
 
@@ -71,6 +74,8 @@ class DryRunSettings(StreamDays):
     streams: Path | None = None
     consumers: Path | None = None
     permissions: Path | None = None
+    exact: bool = False
+    seed: int = 0
 
     @model_validator(mode="after")
     def _with_streams(self) -> DryRunSettings:
@@ -101,6 +106,7 @@ class DryRunResult:
         candidate, current: names of the mapping files; None: no current mappings.
         candidate_version, current_version: SHA-256 of what they say.
         streams, consumers, users: how many were held against the change.
+        seed: of the draws, if messages were replayed; None: weights count as shares.
         census_snapshot, input_snapshot: of `subject_census` and `messages`.
         run_id: of this run.
     """
@@ -115,6 +121,7 @@ class DryRunResult:
     streams: int
     consumers: int
     users: int
+    seed: int | None
     census_snapshot: int | None
     input_snapshot: int | None
     run_id: str
@@ -199,8 +206,15 @@ def dry_run(spark: SparkSession, settings: DryRunSettings) -> DryRunResult:
         WarehouseError: tables that cannot be read or written.
     """
     inputs = read_inputs(settings)
-    table, days, input_snapshot = _census(spark, settings)
-    rows = tables.read(spark, table, CENSUS, settings.stream, days)
+    messages, days = _days(settings)
+    census_snapshot = None
+    if settings.exact:
+        archived = tables.read(spark, messages, tables.MESSAGES, settings.stream, days)
+        rows = replayed(archived, inputs, settings.seed)
+    else:
+        table = _census(spark, settings, messages, days)
+        rows = tables.read(spark, table, CENSUS, settings.stream, days)
+        census_snapshot = _snapshot(table)
     sums = added_up(rows).persist(StorageLevel.DISK_ONLY)
     try:
         found = dryrun.dry_run(
@@ -213,7 +227,6 @@ def dry_run(spark: SparkSession, settings: DryRunSettings) -> DryRunResult:
         )
     finally:
         sums.unpersist()
-    snapshot = table.current_snapshot()
     return DryRunResult(
         found=found,
         stream=settings.stream,
@@ -225,20 +238,39 @@ def dry_run(spark: SparkSession, settings: DryRunSettings) -> DryRunResult:
         streams=len(inputs.streams),
         consumers=len(inputs.consumers),
         users=len(inputs.users),
-        census_snapshot=None if snapshot is None else snapshot.snapshot_id,
-        input_snapshot=input_snapshot,
+        seed=settings.seed if settings.exact else None,
+        census_snapshot=census_snapshot,
+        input_snapshot=_snapshot(messages),
         run_id=settings.run_id or str(uuid.uuid4()),
     )
 
 
 def added_up(rows: DataFrame) -> DataFrame:
     """One row for each subject of a census, over all days: its bytes, and its clusters."""
+    keys = [name for name in _KEYS if name in rows.columns]
     return (
         # As bytes, because Python would not take a subject that is not UTF-8.
-        rows.groupBy(F.col("subject").cast("binary").alias("subject"), "cluster")
+        rows.groupBy(F.col("subject").cast("binary").alias("subject"), *keys)
         .agg(F.sum("messages").alias("messages"), F.sum("bytes").alias("bytes"))
         .groupBy("subject")
-        .agg(F.sort_array(F.collect_list(F.struct("cluster", "messages", "bytes"))).alias("in"))
+        .agg(F.sort_array(F.collect_list(F.struct(*keys, "messages", "bytes"))).alias("in"))
+    )
+
+
+_KEYS = ("cluster", "before", "after")
+
+
+def replayed(messages: DataFrame, inputs: Inputs, seed: int) -> DataFrame:
+    """A row for each message, as in a census, with the destinations that it draws."""
+    for name, mappings in (("before", inputs.current), ("after", inputs.candidate)):
+        messages = spark_mappings.apply(mappings, messages, seed=seed).select(
+            *messages.columns, F.col("mapping_destination").alias(name)
+        )
+    return messages.select(
+        "subject",
+        *_KEYS,
+        F.lit(1).alias("messages"),
+        F.coalesce(F.octet_length("data"), F.lit(0)).alias("bytes"),
     )
 
 
@@ -251,12 +283,13 @@ class _Subjects:
     def __iter__(self) -> Iterator[CensusRow]:
         for row in self._sums.toLocalIterator(prefetchPartitions=True):
             subject = None if row["subject"] is None else decode(bytes(row["subject"]))
-            for cluster, messages, size in row["in"]:
-                yield CensusRow(subject, cluster, messages, size)
+            for cluster, *drawn, messages, size in row["in"]:
+                chosen = (drawn[0], drawn[1]) if drawn else None
+                yield CensusRow(subject, cluster, messages, size, chosen)
 
 
-def _census(spark: SparkSession, settings: DryRunSettings) -> tuple[Table, list[date], int | None]:
-    """The census table, the days that have messages, and the snapshot they are of."""
+def _days(settings: DryRunSettings) -> tuple[Table, list[date]]:
+    """The archive, and the days on which it has messages."""
     messages = tables.open_table(settings.warehouse, tables.MESSAGES)
     there = tables.days_of(messages, settings.stream)
     if not there:
@@ -270,11 +303,17 @@ def _census(spark: SparkSession, settings: DryRunSettings) -> tuple[Table, list[
             f"stream {settings.stream!r} has no messages on these days; "
             f"it has them from {there[0]} to {there[-1]}"
         )
+    return messages, days
+
+
+def _census(
+    spark: SparkSession, settings: DryRunSettings, messages: Table, days: Sequence[date]
+) -> Table:
+    """The census table, with all messages of these days counted."""
     table = tables.open_table(settings.warehouse, CENSUS, create=True)
     counted = _by_day(spark, table, settings.stream, days)
-    for first, last in _runs(
-        [day for day in days if counted.get(day) != _rows(messages, settings, day)]
-    ):
+    behind = [day for day in days if counted.get(day) != _rows(messages, settings, day)]
+    for first, last in _runs(behind):
         census(
             spark,
             CensusSettings(
@@ -285,9 +324,12 @@ def _census(spark: SparkSession, settings: DryRunSettings) -> tuple[Table, list[
                 run_id=settings.run_id,
             ),
         )
-    snapshot = messages.current_snapshot()
-    table = tables.open_table(settings.warehouse, CENSUS)
-    return table, days, None if snapshot is None else snapshot.snapshot_id
+    return tables.open_table(settings.warehouse, CENSUS) if behind else table
+
+
+def _snapshot(table: Table) -> int | None:
+    snapshot = table.current_snapshot()
+    return None if snapshot is None else snapshot.snapshot_id
 
 
 def _rows(messages: Table, settings: DryRunSettings, day: date) -> int:
@@ -340,6 +382,8 @@ def _consumer(path: Path) -> Consumer:
 @click.option("--streams", type=click.Path(path_type=Path), help="Folder of stream configurations.")
 @click.option("--consumers", type=click.Path(path_type=Path), help="Folder of consumers.")
 @click.option("--permissions", type=click.Path(path_type=Path), help="Server configuration.")
+@click.option("--exact", is_flag=True, help="Replay every message with its own draw.")
+@click.option("--seed", default=0, show_default=True, help="Decides every draw of --exact.")
 @click.option("--warehouse", type=click.Path(path_type=Path), help="Folder of the tables.")
 @click.option("--catalog", help="A PyIceberg catalog, instead of a folder.")
 @click.option("--day", help="YYYY-MM-DD, or A..B; all days by default.")
@@ -355,6 +399,8 @@ def main(
     streams: Path | None,
     consumers: Path | None,
     permissions: Path | None,
+    exact: bool,
+    seed: int,
     warehouse: Path | None,
     catalog: str | None,
     day: str | None,
@@ -376,6 +422,8 @@ def main(
             streams=streams,
             consumers=consumers,
             permissions=permissions,
+            exact=exact,
+            seed=seed,
             warehouse=tables.Warehouse(dir=warehouse, catalog=catalog),
             first_day=first,
             last_day=last,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from nats_transform.dryrun.count import PARTS
 from nats_transform.mapping import AccountMappings, Outcome
@@ -18,6 +18,7 @@ from nats_transform.subject_index import SubjectIndex
 _FEW = 32  # below, looking at every mapping is quicker than an index
 _RANDOM = re.compile(r"\{\{\s*random\s*\(\s*(\d+)\s*\)\s*\}\}", re.IGNORECASE)
 _K = TypeVar("_K")
+_Outcomes: TypeAlias = list[tuple[Outcome, int]]
 
 
 class CensusRow(NamedTuple):
@@ -28,12 +29,15 @@ class CensusRow(NamedTuple):
         cluster: where it was published, if known.
         messages: how many.
         bytes: of their payloads.
+        chosen: the destination that these messages drew under the current mapping and under the
+            candidate, None where none was to be had; without, every outcome counts by its weight.
     """
 
     subject: str | None
     cluster: str | None
     messages: int
     bytes: int = 0
+    chosen: tuple[str | None, str | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,16 +146,16 @@ class Cases:
         after = self.candidate.covering(subject)
         tokens = self.candidate.tokens(after, subject)
         for row in rows:
-            yield Case(
-                subject,
-                row.cluster,
-                row.messages,
-                row.bytes,
-                tokens,
-                self.current.outcomes(subject, row.cluster, before),
-                self.candidate.outcomes(subject, row.cluster, after),
-                after,
-            )
+            was = self.current.outcomes(subject, row.cluster, before)
+            becomes = self.candidate.outcomes(subject, row.cluster, after)
+            if row.chosen is not None:
+                was, becomes = _drawn(was, row.chosen[0]), _drawn(becomes, row.chosen[1])
+            yield Case(subject, row.cluster, row.messages, row.bytes, tokens, was, becomes, after)
+
+
+def _drawn(outcomes: _Outcomes, destination: str | None) -> _Outcomes:
+    """The one outcome with a destination; no mapping has two."""
+    return [(outcome, 100) for outcome, _ in outcomes if outcome.mapping_destination == destination]
 
 
 def rise(case: Case, kind: Callable[[Outcome], _K | None]) -> Iterator[tuple[_K, Outcome, int]]:

@@ -97,7 +97,7 @@ class Changes:
 
     def changes(self, total: int) -> tuple[Change, ...]:
         """What changes by pair of rules, the largest first."""
-        ordered = sorted(self._changes.items(), key=lambda item: -item[1].parts)
+        ordered = sorted(self._changes.items(), key=lambda item: (-item[1].parts, _names(item[0])))
         return tuple(
             Change(
                 before,
@@ -112,7 +112,7 @@ class Changes:
 
     def flows(self) -> tuple[Flow, ...]:
         """Where the prefixes go, the largest first."""
-        ordered = sorted(self._flow.items(), key=lambda item: -item[1])
+        ordered = sorted(self._flow.items(), key=lambda item: (-item[1], _names(item[0])))
         return tuple(Flow(*way, whole(parts)) for way, parts in ordered)
 
     def fates(self) -> tuple[dict[str, float], dict[str, float]]:
@@ -144,6 +144,10 @@ _MESSAGES = {
 def prefix(subject: str | None) -> str | None:
     """The first two tokens of a subject, or the only one."""
     return None if subject is None else SEPARATOR.join(subject.split(SEPARATOR, 2)[:2])
+
+
+def _names(pair: tuple[str | None, str | None]) -> tuple[str, str]:
+    return pair[0] or "", pair[1] or ""
 
 
 def _fault(outcome: Outcome) -> str | None:

@@ -67,7 +67,7 @@ class Collisions:
                 self._drawn[key] = self._drawn.get(key, 0) + min(drawn, -(-parts // 100)) - 1
             for was in before:
                 self._results.append(key)
-                self._pairs.append(hashed((becomes, was)))
+                self._pairs.append(hashed(f"{becomes}\n{was}"))
 
     def merged(self) -> tuple[Merged, Merged]:
         """What is newly merged, and what was so already."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import heapq
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from hashlib import blake2b
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nats_transform.dryrun.findings import Example
+from nats_transform.subject import encode
 
 EXAMPLES = 5
 """The largest so many are kept."""
@@ -35,7 +37,7 @@ class Count:
     parts: int = 0
     subjects: int = 0
     _last: object = field(default=None, repr=False)
-    _largest: list[tuple[int, int, Example]] = field(default_factory=list, repr=False)
+    _largest: list[tuple[int, str, str, Example]] = field(default_factory=list, repr=False)
 
     def add(self, subject: str | None, before: str | None, after: str | None, parts: int) -> None:
         """Count parts of the messages of a subject."""
@@ -43,28 +45,31 @@ class Count:
         if (subject,) != self._last or not self.subjects:
             self.subjects += 1
             self._last = (subject,)
-        if len(self._largest) < EXAMPLES or parts > self._largest[0][0]:
-            entry = (parts, -self.subjects, Example(subject, before, after, whole(parts)))
-            keep = heapq.heappush if len(self._largest) < EXAMPLES else heapq.heappushpop
-            if all(entry[:2] != other[:2] for other in self._largest):
-                keep(self._largest, entry)
+        # Ties go by name, so that the order of the rows makes no difference.
+        place = (-parts, subject or "", after or "")
+        full = len(self._largest) == EXAMPLES
+        if full and place >= self._largest[-1][:3]:
+            return
+        if all(place != other[:3] for other in self._largest):
+            self._largest.append((*place, Example(subject, before, after, whole(parts))))
+            self._largest.sort(key=itemgetter(slice(3)))
+            del self._largest[EXAMPLES:]
 
     @classmethod
     def of(cls, parts: int, subjects: int, examples: Iterable[Example]) -> Count:
         """A count that is known already."""
-        entries = [(0, -n, example) for n, example in enumerate(examples)]
+        entries = [(0, f"{n}", "", example) for n, example in enumerate(examples)]
         return cls(parts, subjects, _largest=entries)
 
     @property
     def examples(self) -> tuple[Example, ...]:
         """The largest, largest first."""
-        ordered = sorted(self._largest, key=lambda e: (-e[0], -e[1]))
-        return tuple(example for _, _, example in ordered)
+        return tuple(example for *_, example in self._largest)
 
 
-def hashed(value: object) -> int:
-    """64 bits of a value, the same all through this process."""
-    return hash(value) & 0xFFFF_FFFF_FFFF_FFFF
+def hashed(text: str) -> int:
+    """64 bits of a text, the same in every run."""
+    return int.from_bytes(blake2b(encode(text), digest_size=8).digest(), "big")
 
 
 @dataclass(slots=True)

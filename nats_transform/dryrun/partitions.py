@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 import numpy as np
 
@@ -182,6 +183,11 @@ class Partitions:
             more = percent - numbers.get(number, 0)
             if numbers and more > 0:
                 spread.move(key, case.subject, was, outcome.subject, more * case.messages)
+
+    @property
+    def ordered(self) -> list[Spread]:
+        """What was counted for each destination, by name."""
+        return [spread for _, spread in sorted(self.spreads.items(), key=itemgetter(0))]
 
     def keys(self, cases: Iterable[Case]) -> set[str]:
         """The keys of one subject."""

@@ -111,7 +111,7 @@ def dry_run(
     findings.sort(key=lambda f: (f.severity.rank, -f.messages, f.code, f.about))
     fates_before, fates_after = run.changes.fates()
     before, after, _ = run.collisions.distinct()
-    balances = [spread.balance(names.keys) for spread in run.partitions.spreads.values()]
+    balances = [spread.balance(names.keys) for spread in run.partitions.ordered]
     return DryRun(
         messages=messages,
         subjects=subjects,
@@ -261,7 +261,7 @@ class _Run:
         return ", ".join(list(found)[:EXAMPLES])
 
     def _partitions(self, names: _Names) -> Iterator[Told]:
-        for spread in self.partitions.spreads.values():
+        for spread in self.partitions.ordered:
             about = f"mapping {shown(spread.source)} -> {shown(spread.destination)}"
             balance = spread.balance(names.keys)
             if spread.moved.subjects:

@@ -20,6 +20,7 @@ from jobs import tables
 from jobs.census import CENSUS, CensusSettings, census
 from jobs.dry_run import DryRunError, DryRunSettings, dry_run, read_inputs
 from jobs.errors import ArchiveError, NoTable
+from jobs.transform import TransformSettings, transform
 from nats_transform import InvalidConfig
 from nats_transform.findings import Severity
 from nats_transform.subject import encode
@@ -110,6 +111,35 @@ def test_the_subjects_of_all_days(
     # A second run takes the census that is there.
     again = dry_run(spark, settings)
     assert (again.census_snapshot, again.found) == (result.census_snapshot, result.found)
+
+
+@pytest.mark.spark
+def test_a_replay_agrees_with_the_census(
+    spark: SparkSession, warehouse: tables.Warehouse, candidate: Path, tmp_path: Path
+) -> None:
+    settings = DryRunSettings(stream="S", candidate=candidate, warehouse=warehouse)
+    exact = settings.model_copy(update={"exact": True})
+    replayed = dry_run(spark, exact)
+    assert replayed.found == dry_run(spark, settings).found
+    assert (replayed.seed, replayed.census_snapshot) == (0, None)
+    # Where weights decide, it is what `transform` makes of the messages.
+    weighted = tmp_path / "weights.conf"
+    weighted.write_text(
+        'mappings { "orders.*.*": [{destination: "a.$1.$2", weight: 60},'
+        ' {destination: "b.$1.$2", weight: 40}] }'
+    )
+    exact = exact.model_copy(update={"candidate": weighted, "seed": 7})
+    found = dry_run(spark, exact).found
+    transform(spark, TransformSettings(stream="S", mapping=weighted, warehouse=warehouse, seed=7))
+    table = tables.open_table(warehouse, tables.TRANSFORMED)
+    rows = tables.read(spark, table, tables.TRANSFORMED, "S").groupBy("mapping_destination")
+    drawn = {row[0]: row[1] for row in rows.count().collect() if row[0]}
+    assert {
+        (c.after or "").removeprefix("orders.*.* -> "): c.messages for c in found.changes
+    } == drawn
+    assert sum(drawn.values()) == 40
+    shares = dry_run(spark, settings.model_copy(update={"candidate": weighted})).found
+    assert sorted(change.messages for change in shares.changes) == [16, 24]
 
 
 @pytest.mark.spark

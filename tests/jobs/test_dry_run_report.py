@@ -79,6 +79,7 @@ def result(found: DryRun | None = None) -> DryRunResult:
         streams=2,
         consumers=1,
         users=1,
+        seed=None,
         census_snapshot=2**62,
         input_snapshot=None,
         run_id="run-1",
