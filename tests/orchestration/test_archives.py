@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
@@ -27,6 +28,15 @@ def _end(mapping: Mapping, subject: str, seq: int, seed: int) -> str | None:
     """The destination that a message of the archive `east` gets."""
     mappings = AccountMappings([mapping])
     return mappings.replay(subject, stream="EAST", seq=seq, seed=seed).mapping_destination
+
+
+def numbers(project: Project, archive: str, asset: str, day: str) -> dict[str, object]:
+    """The metadata of the latest materialization of a day."""
+    key = dg.AssetKey([archive, asset])
+    records = dg.AssetRecordsFilter(asset_key=key, asset_partitions=[day])
+    (record,) = project.instance.fetch_materializations(records, limit=1).records
+    assert record.asset_materialization is not None
+    return {name: value.value for name, value in record.asset_materialization.metadata.items()}
 
 
 def test_two_archives(project: Project, spark: SparkSession) -> None:
@@ -53,6 +63,14 @@ def test_two_archives(project: Project, spark: SparkSession) -> None:
         assert all(checks.values())
     assert transformed(project, spark, "EAST") == 300
     assert transformed(project, spark, "WEST") == 300
+    # Each day has its own numbers, though one run made both.
+    for asset, name in (
+        ("messages", "dagster/row_count"),
+        ("transformed_messages", "dagster/row_count"),
+        ("transformed_messages", "mapped"),
+    ):
+        for day, count in zip(DAYS, {"mapped": (113, 112)}.get(name, (150, 150)), strict=True):
+            assert numbers(project, "east", asset, day.isoformat())[name] == count
 
 
 def test_a_failed_blocking_check_publishes_nothing(project: Project, spark: SparkSession) -> None:
