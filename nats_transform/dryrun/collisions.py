@@ -49,7 +49,7 @@ class Collisions:
     """Every pair of a subject and what it becomes, by hash."""
 
     _after: Groups = field(default_factory=Groups)
-    _before: Groups = field(default_factory=Groups)
+    _before: array[int] = field(default_factory=lambda: array("Q"))
     # Hashes of the result, and of the result with what the subject is under the current mapping.
     _results: array[int] = field(default_factory=lambda: array("Q"))
     _pairs: array[int] = field(default_factory=lambda: array("Q"))
@@ -58,8 +58,7 @@ class Collisions:
     def add(self, cases: list[Case]) -> None:
         """Count all cases of one subject."""
         before = targets(cases, before=True)
-        for was, parts in before.items():
-            self._before.add(hashed(was), parts)
+        self._before.extend(hashed(was) for was in before)
         for becomes, parts in targets(cases).items():
             key = hashed(becomes)
             self._after.add(key, parts)
@@ -79,7 +78,8 @@ class Collisions:
 
     def distinct(self) -> tuple[int, int, int]:
         """Distinct subjects before, after, and after with every `random()` drawn."""
-        before, after = len(self._before.sums()[0]), len(self._after.sums()[0])
+        before = len(np.unique(np.frombuffer(self._before, dtype=np.uint64)))
+        after = len(self._after.sums()[0])
         return before, after, after + sum(self._drawn.values())
 
     def _already(self, keys: NDArray[Any], sizes: NDArray[Any]) -> NDArray[np.bool_]:
