@@ -18,5 +18,10 @@ def defs() -> dg.Definitions:
     )
     return dg.Definitions.merge(
         dg.load_from_defs_folder(path_within_project=Path(__file__).parent),
-        dg.Definitions(resources={"spark": spark}, sensors=[failed_runs]),
+        dg.Definitions(
+            resources={"spark": spark},
+            sensors=[failed_runs],
+            # The assets of a run share one Spark session; a process for each would start its own.
+            executor=dg.in_process_executor,
+        ),
     )

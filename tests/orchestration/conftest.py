@@ -59,7 +59,9 @@ def defs():
     spark = SparkResource(master="local[1]", driver_memory="512m")
     return dg.Definitions.merge(
         dg.load_from_defs_folder(path_within_project=Path(__file__).parent),
-        dg.Definitions(resources={"spark": spark}, sensors=[failed_runs]),
+        dg.Definitions(
+            resources={"spark": spark}, sensors=[failed_runs], executor=dg.in_process_executor
+        ),
     )
 """
 

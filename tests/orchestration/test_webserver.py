@@ -131,6 +131,13 @@ def page(url: str) -> str:
 def test_graphql_and_browser(bare_project: Project) -> None:
     bare_project.add("east", count=200)
     day = {"dagster/partition": "2026-03-01"}
+    # No daemon runs here that would take a run from the queue.
+    with (bare_project.root / "dagster" / "dagster.yaml").open("a") as file:
+        file.write(
+            "run_coordinator:\n"
+            "  module: dagster._core.run_coordinator\n"
+            "  class: DefaultRunCoordinator\n"
+        )
     with running(bare_project) as server:
         nodes = {
             "/".join(node["assetKey"]["path"]): node for node in server.ask(ASSETS)["assetNodes"]
