@@ -101,12 +101,10 @@ def test_one_pool_for_an_archive_and_backfills_as_told(bare_project: Project) ->
 
 def test_dg_check_yaml_names_file_and_line(bare_project: Project) -> None:
     bare_project.add("east", "  colour: red\n")
-    bare_project.add("west", "  nightly: { days: 2 }\n")
     done = run_dg(bare_project.root, "check", "yaml")
     told = done.stdout + done.stderr
     assert done.returncode == 1, told
-    assert re.search(r"east/defs\.yaml:(5|13) .*colour", told, re.DOTALL), told
-    assert re.search(r"west/defs\.yaml:13 .*nightly", told, re.DOTALL), told
+    assert re.search(r"east/defs\.yaml:13 - .*colour", told), told
 
 
 def test_text_that_is_no_yaml_is_named_with_its_line(bare_project: Project) -> None:
