@@ -28,8 +28,8 @@ from nats_transform.functions import (
     Wildcard,
 )
 from nats_transform.spark.bytes import Cut, View, evaluate
-from nats_transform.spark.fnv import add_hash, whole_hash
-from nats_transform.spark.lookup import pick
+from nats_transform.spark.fnv import add_hashes, whole_hash
+from nats_transform.spark.lookup import own_method, pick
 from nats_transform.subject import SEPARATOR
 
 
@@ -139,25 +139,32 @@ def add_inputs(
     """
     view, number = message.view, message.number
     parts: list[Column] = []
+    data: dict[str, Column] = {}
     for place, variables in enumerate(_slots(templates)):
         positions = [v.position if isinstance(v, Cut) else None for v in variables]
         if any(position is not None for position in positions):
             token = view.token(pick(positions, number, "int"))
-            frame = frame.select("*", view.data(token).alias(f"{name}_data{place}"))
+            data[f"{name}_data{place}"] = view.data(token)
         plain = [None if isinstance(v, Hashed) else v for v in variables]
         if any(variable is not None for variable in plain):
-            data = F.col(f"{name}_data{place}")
-            parts.append(_variable(plain, message, data).alias(f"{name}_part{place}"))
+            part = _variable(plain, message, F.col(f"{name}_data{place}"))
+            has_cut = any(isinstance(variable, Cut) for variable in plain)
+            parts.append((own_method(part) if has_cut else part).alias(f"{name}_part{place}"))
+    frame = frame.withColumns(data) if data else frame
     frame = frame.select("*", *parts) if parts else frame
+    hashed: dict[str, Column] = {}
     for j in range(_count_keys(templates)):
         keys = [t.keys[j] if t and j < len(t.keys) else _NO_KEY for t in templates]
         kinds = [key for key in dict.fromkeys(keys) if key != _NO_KEY]
         values = [_key(positions, view) for positions in kinds]
         numbers = [None if key == _NO_KEY else kinds.index(key) for key in keys]
-        chosen = _dispatch(pick(numbers, number, "int"), values)
-        frame = frame.select("*", chosen.alias(f"{name}_key{j}"))
-        frame = add_hash(frame, f"{name}_key{j}", f"{name}_hash{j}")
-    return frame
+        hashed[f"{name}_key{j}"] = _dispatch(pick(numbers, number, "int"), values)
+    if not hashed:
+        return frame
+    frame = frame.withColumns(hashed)
+    return add_hashes(
+        frame, {f"{name}_hash{j}": f"{name}_key{j}" for j in range(_count_keys(templates))}
+    )
 
 
 def has_partitions(templates: Sequence[Template | None]) -> bool:

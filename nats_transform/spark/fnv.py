@@ -8,10 +8,12 @@ undone by multiplying with the inverse of a power of the prime.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+
+from nats_transform.spark.lookup import own_method
 
 _BASIS = 2166136261
 _PRIME = 16777619
@@ -20,27 +22,44 @@ UNROLLED = 16
 """Bytes of a key that are hashed in generated code; the rest goes byte by byte."""
 
 
-def add_hash(frame: DataFrame, key: str, name: str) -> DataFrame:
-    """The frame with the FNV-1a hash of the first `UNROLLED` bytes of a binary column.
+def add_hashes(frame: DataFrame, keys: Mapping[str, str]) -> DataFrame:
+    """The frame with the FNV-1a hashes of the first `UNROLLED` bytes of some binary columns.
 
-    Each step is a select of its own because the next one uses its result more than once.
+    Each step is a select of its own because the next one uses its result more than once, and
+    because protobuf, which carries the plan to Spark Connect, nests no deeper than 100 levels.
+
+    Args:
+        frame: with the columns.
+        keys: for each new column the binary column it is the hash of.
     """
-    data = F.concat(F.col(key), F.lit(bytes(UNROLLED)))
-    frame = frame.select("*", data.alias(f"{name}_bytes"))
-    words = [F.hash(F.substring(f"{name}_bytes", 4 * i + 1, 4)) for i in range(UNROLLED // 4)]
-    # `hash` makes a number even of null; where there is no key nothing should be computed.
-    there = F.col(key).isNotNull()
-    words = [F.when(there, _mask(word.cast("long"))) for word in words]
-    names = [f"{name}_word{i}" for i in range(len(words))]
-    frame = frame.select("*", *[w.alias(n) for w, n in zip(words, names, strict=True)])
+    filled = {
+        f"{name}_bytes": F.concat(F.col(key), F.lit(bytes(UNROLLED))) for name, key in keys.items()
+    }
+    frame = frame.withColumns(filled)
+    words: dict[str, Column] = {}
+    for name, key in keys.items():
+        # `hash` makes a number even of null; where there is no key nothing should be computed.
+        there = F.col(key).isNotNull()
+        for i in range(UNROLLED // 4):
+            word = F.hash(F.substring(f"{name}_bytes", 4 * i + 1, 4)).cast("long")
+            words[f"{name}_word{i}"] = F.when(there, _mask(word))
+    frame = frame.withColumns(words)
     for step in _UNMIX:
-        frame = frame.withColumns({n: _own_method(step(F.col(n))) for n in names})
-    value = F.lit(_BASIS)
-    for word in names:
-        for shift in (0, 8, 16, 24):
-            byte = F.shiftrightunsigned(word, shift).bitwiseAND(F.lit(0xFF))
-            value = _times(value.bitwiseXOR(byte), _PRIME)
-    return frame.select("*", _own_method(value).alias(name))
+        frame = frame.withColumns({word: own_method(step(F.col(word))) for word in words})
+    frame = frame.withColumns({name: F.lit(_BASIS) for name in keys})
+    for i in range(UNROLLED // 4):
+        frame = frame.withColumns(
+            {name: own_method(_four(F.col(name), F.col(f"{name}_word{i}"))) for name in keys}
+        )
+    return frame
+
+
+def _four(value: Column, word: Column) -> Column:
+    """A hash after four more bytes."""
+    for shift in (0, 8, 16, 24):
+        byte = _right(word, shift).bitwiseAND(F.lit(0xFF))
+        value = _times(value.bitwiseXOR(byte), _PRIME)
+    return value
 
 
 def whole_hash(key: str, name: str) -> Column:
@@ -56,15 +75,6 @@ def whole_hash(key: str, name: str) -> Column:
     return F.when(
         length <= UNROLLED, _mask(head * F.get(undo, F.lit(UNROLLED) - length))
     ).otherwise(tail)
-
-
-def _own_method(value: Column) -> Column:
-    """The value, computed in a method of its own: Spark makes one of what is used twice.
-
-    In line, these steps alone would take the method for a row near the 8000 bytes of bytecode
-    above which the JVM does not compile it.
-    """
-    return F.least(value, value)
 
 
 def _mask(value: Column) -> Column:

@@ -60,6 +60,15 @@ def array(values: Sequence[Any], kind: str) -> Column:
     return F.from_json(F.lit(json.dumps(texts)), "array<string>")
 
 
+def own_method(value: Column) -> Column:
+    """The value, computed in a method of its own: Spark makes one of what is used twice.
+
+    In line, larger expressions would take the one method that handles a row above the 8000 bytes
+    of bytecode from which on the JVM does not compile it.
+    """
+    return F.least(value, value)
+
+
 class Index:
     """A perfect hash over strings: each has a slot of its own, found with one hash.
 

@@ -1,0 +1,204 @@
+"""What Spark makes of a compiled mapping: generated code, partitioning, streaming, Connect."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from jobs import digest
+from nats_transform import AccountMappings, Destination, Mapping, NatsTransformError
+from nats_transform.spark import OUTPUT, apply
+
+pytestmark = pytest.mark.spark
+
+JIT_LIMIT = 8000
+"""Bytes of bytecode above which the JVM interprets a method forever."""
+
+MIXED = AccountMappings(
+    [
+        Mapping(
+            "orders.*.*",
+            [
+                Destination("orders.v2.$2.$1", 50),
+                Destination("orders.p.{{partition(16,2)}}.$1.$2", 30),
+                Destination("orders.s.$1.{{splitfromleft(2,5)}}", 20),
+                Destination("east.orders.$1.$2", 100, "east"),
+            ],
+        )
+    ]
+)
+THOUSAND = AccountMappings(
+    [
+        Mapping(
+            (f"a{i}.*.*", f"a.b{i}.>", f"*.c{i}.*", f"d{i}")[i % 4],
+            [
+                (
+                    Destination(f"x{i}.$2.$1", 60),
+                    Destination(f"y{i}.>", 70),
+                    Destination(f"z{i}.$1", 80, "east"),
+                    Destination(f"w{i}"),
+                )[i % 4]
+            ],
+        )
+        for i in range(1000)
+    ]
+)
+FUNCTIONS = AccountMappings(
+    [
+        Mapping(
+            "f.*.*.>",
+            [
+                Destination("a.{{split(1,-)}}.{{slicefromleft(2,3)}}.>", 20),
+                Destination("b.{{splitfromright(1,2)}}.{{slicefromright(2,4)}}.>", 20),
+                Destination("c.{{left(1,2)}}.{{right(2,2)}}.{{random(9)}}.>", 20),
+                Destination("d.$1.$2.>", 40),
+            ],
+        )
+    ]
+)
+
+
+def messages(spark: SparkSession, count: int = 4000) -> DataFrame:
+    """Messages of one stream, some of them matched by none of the mappings."""
+    number = F.col("id")
+    key = F.concat(F.lit("k-"), F.hex(F.xxhash64("id")))
+    shapes = [
+        F.concat(F.lit("orders.eu."), key),
+        F.concat(F.lit("a"), F.pmod(number, F.lit(1000)).cast("string"), F.lit(".q."), key),
+        F.concat(F.lit("f.x-y--z."), key, F.lit(".tail.of.it")),
+        F.concat(F.lit("other."), key),
+    ]
+    return spark.range(1, count + 1).select(
+        F.lit("S").alias("stream"),
+        number.alias("seq"),
+        F.element_at(F.array(*shapes), (F.pmod(number, F.lit(4)) + 1).cast("int")).alias("subject"),
+        F.when(number % 5 == 0, "east").alias("cluster"),
+    )
+
+
+@pytest.mark.parametrize(
+    "mappings",
+    [
+        pytest.param(MIXED, id="mixed"),
+        pytest.param(THOUSAND, id="thousand"),
+        pytest.param(FUNCTIONS, id="functions"),
+    ],
+)
+def test_the_jvm_compiles_all_generated_methods(
+    spark: SparkSession, tmp_path: Path, mappings: AccountMappings
+) -> None:
+    messages(spark).write.parquet(str(tmp_path / "messages"))
+    frame = apply(mappings, spark.read.parquet(str(tmp_path / "messages")))
+    shown = StringIO()
+    with redirect_stdout(shown):
+        frame.explain("codegen")
+    sizes = [int(size) for size in re.findall(r"maxMethodCodeSize:(\d+)", shown.getvalue())]
+    assert sizes
+    assert max(sizes) <= JIT_LIMIT
+
+
+def test_partitions_and_order_of_files_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    digests = set()
+    for parts in (1, 3, 17):
+        folder = str(tmp_path / str(parts))
+        messages(spark).repartition(parts, F.xxhash64("seq")).write.parquet(folder)
+        files = sorted(map(str, Path(folder).glob("*.parquet")), reverse=parts == 3)
+        frame = apply(MIXED, spark.read.parquet(*files), seed=5).repartition(parts)
+        digests.add(digest.digest(frame))
+    assert len(digests) == 1
+
+
+def test_a_stream_of_files(spark: SparkSession, tmp_path: Path) -> None:
+    batch = messages(spark)
+    batch.repartition(3).write.parquet(str(tmp_path / "in"))
+    stream = spark.readStream.schema(batch.schema).parquet(str(tmp_path / "in"))
+    query = (
+        apply(MIXED, stream, seed=5)
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .option("maxFilesPerTrigger", 1)
+        .trigger(availableNow=True)
+        .start(str(tmp_path / "out"))
+    )
+    query.awaitTermination()
+    assert digest.digest(spark.read.parquet(str(tmp_path / "out"))) == digest.digest(
+        apply(MIXED, batch, seed=5)
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        pytest.param(lambda df: df.drop("seq"), "no column 'seq' for the seq", id="missing"),
+        pytest.param(
+            lambda df: df.withColumn("seq", F.lit("1")), "column 'seq' is string", id="mistyped"
+        ),
+        pytest.param(
+            lambda df: df.withColumn("subject", F.lit(1)), "must be string", id="subject-is-int"
+        ),
+        pytest.param(
+            lambda df: df.withColumn("fate", F.lit("x")), "already has fate", id="there-already"
+        ),
+    ],
+)
+def test_columns_that_will_not_do(spark: SparkSession, change, message) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(NatsTransformError, match=message):
+        apply(MIXED, change(messages(spark)))
+
+
+def test_columns_of_other_names(spark: SparkSession) -> None:
+    names = {"subject": "a.b", "stream": "`x`", "seq": "n o", "cluster": "select"}
+    frame = messages(spark).withColumnsRenamed(names)
+    plain = apply(MIXED, messages(spark))
+    renamed = apply(MIXED, frame, **names)
+    assert renamed.columns == [*frame.columns, *OUTPUT.names]
+    assert renamed.select(*OUTPUT.names).collect() == plain.select(*OUTPUT.names).collect()
+
+
+CONNECT = """
+import sys
+from pyspark.sql import SparkSession
+from jobs import digest
+from nats_transform.spark import apply
+from tests.nats_transform.spark.test_plans import FUNCTIONS, MIXED, messages
+
+spark = SparkSession.builder.remote("local[2]").getOrCreate()
+assert "connect" in type(spark).__module__
+for mappings in (MIXED, FUNCTIONS):
+    print("digest", digest.digest(apply(mappings, messages(spark), seed=5)))
+spark.stop()
+"""
+
+
+def test_spark_connect_gives_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    """In a process of its own: PySpark's functions are for one kind of session in each."""
+    root = Path(__file__).parents[3]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYSPARK_")}
+    environment |= {
+        "PYTHONPATH": str(root),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_HOSTNAME": "localhost",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", CONNECT],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("digest ")]
+    assert found == [
+        str(digest.digest(apply(mappings, messages(spark), seed=5)))
+        for mappings in (MIXED, FUNCTIONS)
+    ]
