@@ -30,6 +30,14 @@ from orchestration.archive import Archive
 from orchestration.demo.publish import make_stream, publish, remove_stream
 from orchestration.demo.traffic import messages, write_dump
 
+# One writer an archive at a time, and no reports to anybody.
+_DAGSTER_YAML = """\
+telemetry:
+  enabled: false
+concurrency:
+  pools:
+    default_limit: 1
+"""
 _MARKER = ".nats-transform-demo"  # a folder without it is not ours to empty
 
 
@@ -156,7 +164,7 @@ def _dagster(folder: Path) -> Iterator[dg.DagsterInstance]:
     """A Dagster instance in the folder, which reports to nobody."""
     home = folder / "dagster"
     home.mkdir()
-    (home / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    (home / "dagster.yaml").write_text(_DAGSTER_YAML)
     with dg.DagsterInstance.from_config(str(home)) as instance:
         yield instance
 
