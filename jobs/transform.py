@@ -11,17 +11,17 @@ import sys
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import date, timedelta
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import click
-from pydantic import BaseModel, ConfigDict, model_validator
 from pyiceberg.table import Table
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from jobs import digest, tables
+from jobs.days import StreamDays, day_range
 from jobs.errors import ArchiveError, Refused, one_line
 from jobs.session import SparkSettings, spark_session
 from nats_transform import AccountMappings, Fate, NatsTransformError
@@ -31,44 +31,18 @@ MESSAGE_COLUMNS = ("stream", "seq", "day", "subject", "cluster")
 """The columns of `messages` without which there is nothing to transform."""
 
 
-class TransformSettings(BaseModel):
+class TransformSettings(StreamDays):
     """What to transform.
 
     Attributes:
-        stream: whose messages.
         mapping: the file with the mappings.
-        warehouse: where the tables are.
         account: whose mappings in the file, where it has several.
-        first_day: the first day; with `last_day` None too, every day there is.
-        last_day: the last day; None is `first_day` alone.
         seed: decides every draw, with the stream and the sequence of a message.
-        run_id: of whoever runs the job, kept with the snapshot; one is made up if None.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    stream: str
     mapping: Path
-    warehouse: tables.Warehouse = tables.Warehouse()
     account: str = "$G"
-    first_day: date | None = None
-    last_day: date | None = None
     seed: int = 0
-    run_id: str | None = None
-
-    @model_validator(mode="after")
-    def _ordered(self) -> TransformSettings:
-        if self.last_day is not None and (self.first_day is None or self.last_day < self.first_day):
-            raise ValueError("the last day needs a first day that is not after it")
-        return self
-
-    @property
-    def days(self) -> list[date] | None:
-        """Every day of the range; None for all that the archive has."""
-        if self.first_day is None:
-            return None
-        last = self.last_day or self.first_day
-        return [self.first_day + timedelta(days=n) for n in range((last - self.first_day).days + 1)]
 
 
 @dataclass(frozen=True)
@@ -163,9 +137,9 @@ def transform(
         ArchiveError: messages that cannot be transformed; found before anything is written.
         Refused: `check` raised; the text names the folder of the staged files.
     """
-    from nats_transform.config import load, mapping_version
+    from nats_transform.config import load_mappings, mapping_version
 
-    mappings = load(settings.mapping, settings.account)
+    mappings = load_mappings(settings.mapping, settings.account)
     return run(spark, settings, mappings, mapping_version(mappings, settings.seed), check)
 
 
@@ -327,14 +301,6 @@ def main(
         click.echo(f"error: {one_line(error)}", err=True)
         sys.exit(2)
     click.echo(json.dumps(result.as_json()))
-
-
-def day_range(text: str | None) -> tuple[date | None, date | None]:
-    """First and last day of `A` or `A..B`."""
-    if text is None:
-        return None, None
-    first, _, last = text.partition("..")
-    return date.fromisoformat(first), date.fromisoformat(last) if last else None
 
 
 if __name__ == "__main__":
