@@ -161,7 +161,9 @@ class ExpectFatesToBeCoherent(MeasuredExpectation):
     )
 
     def judge(self, measures: TransformedMeasures) -> Judgement:
-        return judge_flag(measures.flags["incoherent"], "that contradict themselves", "all do")
+        return judge_flag(
+            measures.flags["incoherent"], "whose columns contradict one another", "all do"
+        )
 
 
 class ExpectOneMappingVersion(MeasuredExpectation):

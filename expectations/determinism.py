@@ -71,8 +71,10 @@ class ExpectScalarReplayToAgree(MeasuredExpectation):
             }
             differs = {name: value for name, value in expected.items() if row[name] != value}
             if differs:
-                shown = {f"expected {name}": value for name, value in differs.items()}
-                examples.append({**row, **shown})
+                example = {name: row[name] for name in ("stream", "seq", "subject", "cluster")}
+                for name, value in differs.items():
+                    example |= {name: row[name], f"expected {name}": value}
+                examples.append(example)
         replayed = len(measures.sample)
         observed = f"{replayed:,} of {count(measures.archive.rows, 'message')} replayed"
         if examples:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from string import Template
 from typing import Any, ClassVar
 
@@ -18,6 +19,7 @@ from great_expectations.execution_engine.execution_engine import ExecutionEngine
 from great_expectations.execution_engine.sparkdf_execution_engine import SparkDFExecutionEngine
 from great_expectations.expectations.expectation import BatchExpectation
 from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
+from great_expectations.expectations.metadata_types import FailureSeverity
 from great_expectations.expectations.metrics.metric_provider import metric_value
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
 from great_expectations.render.components import (
@@ -44,6 +46,9 @@ from expectations.measures import (
 
 MESSAGES = "nats.messages"
 TRANSFORMED = "nats.transformed_messages"
+
+BLOCKS = FailureSeverity.CRITICAL
+WARNS = FailureSeverity.WARNING
 
 Row = Mapping[str, Any]
 
@@ -123,8 +128,13 @@ class MeasuredExpectation(BatchExpectation, ABC):
         result = {
             "observed_value": judgement.observed,
             "details": plain(judgement.details),
-            "examples": plain(judgement.examples[: 4 * EXAMPLES]),
-            "evidence": plain(judgement.evidence),
+            "examples": plain(judgement.examples[:EXAMPLES]),
+            # As lists, because the columns of a table have an order and keys in JSON do not.
+            "tables": [
+                _columns_and_rows(rows)
+                for rows in (judgement.examples[:EXAMPLES], judgement.evidence)
+                if rows
+            ],
         }
         return {"success": judgement.success, "result": result}
 
@@ -162,6 +172,8 @@ class MeasuredExpectation(BatchExpectation, ABC):
         if configuration is None and result is not None:
             configuration = result.expectation_config
         arguments = configuration.kwargs if configuration else {}
+        is_warning = configuration is not None and configuration.severity == WARNS
+        reason = f"{cls.reason} (A warning: it does not block.)" if is_warning else cls.reason
         styling = {"default": {"classes": ["badge", "badge-secondary"]}}
         return [
             RenderedStringTemplateContent(
@@ -175,7 +187,7 @@ class MeasuredExpectation(BatchExpectation, ABC):
             RenderedStringTemplateContent(
                 content_block_type="string_template",
                 string_template={
-                    "template": cls.reason,
+                    "template": reason,
                     "params": {},
                     "tag": "small",
                     "styling": {"classes": ["text-muted"]},
@@ -193,17 +205,32 @@ class MeasuredExpectation(BatchExpectation, ABC):
         runtime_configuration: dict[str, Any] | None = None,
     ) -> list[RenderedTableContent | CollapseContent] | None:
         """The examples of what is wrong, and the evidence, as tables in Data Docs."""
-        found = result.result if result is not None else {}
-        shown = [found.get(name) for name in ("examples", "evidence")]
-        return [_table(rows) for rows in shown if rows] or None
+        tables = result.result.get("tables") if result is not None else None
+        return [_table(columns, rows) for columns, rows in tables or ()] or None
+
+    @classmethod
+    @renderer(renderer_type=LegacyDiagnosticRendererType.OBSERVED_VALUE)
+    def _diagnostic_observed_value_renderer(
+        cls,
+        configuration: ExpectationConfiguration | None = None,
+        result: ExpectationValidationResult | None = None,
+        runtime_configuration: dict[str, Any] | None = None,
+    ) -> str:
+        # Data Docs takes this text, and the cells of tables, for HTML.
+        return escape(str(result.result.get("observed_value", ""))) if result is not None else ""
 
 
-def _table(rows: Sequence[Row]) -> RenderedTableContent:
-    names = list(dict.fromkeys(name for row in rows for name in row))
+def _columns_and_rows(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    # Without columns that say nothing.
+    names = list(dict.fromkeys(name for row in rows for name in row if row[name] is not None))
+    return names, [[_words(row.get(name)) for name in names] for row in rows]
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> RenderedTableContent:
     return RenderedTableContent(
         content_block_type="table",
-        header_row=names,
-        table=[[_words(row.get(name)) for name in names] for row in rows],
+        header_row=[escape(name) for name in columns],
+        table=[[escape(cell) for cell in row] for row in rows],
         styling={"body": {"classes": ["table-bordered", "table-sm", "mt-3"]}},
     )
 

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from great_expectations import ExpectationSuite
-from great_expectations.expectations.metadata_types import FailureSeverity
 
 from expectations.completeness import ExpectNoUnexplainedGap
 from expectations.conservation import (
@@ -28,7 +27,7 @@ from expectations.determinism import (
     ExpectTheSameDigest,
 )
 from expectations.mappings import as_plain
-from expectations.measured import MeasuredExpectation
+from expectations.measured import BLOCKS, WARNS, MeasuredExpectation
 from expectations.measures import MAX_NUMBERS, Range, partition_rules
 from expectations.partitions import (
     ExpectKeysToKeepTheirPartition,
@@ -45,9 +44,6 @@ from nats_transform.audit import is_audited
 
 MESSAGES_SUITE = "messages"
 TRANSFORMED_SUITE = "transformed_messages"
-
-BLOCKS = FailureSeverity.CRITICAL
-WARNS = FailureSeverity.WARNING
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,13 +36,11 @@ from great_expectations.expectations.metadata_types import FailureSeverity
 from great_expectations.expectations.registry import get_expectation_impl
 from pyspark.sql import Column, DataFrame
 
+from expectations.docs import write_index, write_page
 from expectations.measured import MeasuredExpectation
 from expectations.measures import Range, prepare_messages, prepare_transformed, recomputed
 from expectations.suites import Reference, messages_suite, transformed_messages_suite
 from nats_transform import AccountMappings, NatsTransformError
-
-_KEPT_PAGES = 200
-"""Results that the index of Data Docs lists, the latest; older ones stay in `results`."""
 
 
 class ChecksBroken(NatsTransformError):
@@ -233,16 +231,19 @@ def validate(prepared: DataFrame, suite: ExpectationSuite, folder: Path, *, name
     key = ValidationResultIdentifier(
         ExpectationSuiteIdentifier(suite.name), run, str(found.batch_id)
     )
-    context.build_data_docs(resource_identifiers=[key])
-    (docs,) = context.get_docs_sites_urls(key)
     stored: Any = context.validation_results_store.store_backend
+    results_path = _file(stored.get_url_for_key(cast(Any, key).to_tuple()))
+    pages, kept = folder.absolute() / "data_docs", folder.absolute() / "results"
+    docs_path = (pages / results_path.relative_to(kept)).with_suffix(".html")
+    write_page(found, pages, docs_path)
+    write_index(pages, kept)
     results = [_result(result) for result in found.results]
     return Report(
         suite=suite.name,
         success=bool(found.success),
         results=tuple(results),
-        results_path=_file(stored.get_url_for_key(cast(Any, key).to_tuple())),
-        docs_path=_file(docs["site_url"]),
+        results_path=results_path,
+        docs_path=docs_path,
     )
 
 
@@ -307,16 +308,6 @@ def _context(folder: Path) -> EphemeralDataContext:
             },
             "checkpoints": {"class_name": "CheckpointStore", "store_backend": memory},
         },
-        data_docs_sites={
-            "site": {
-                "class_name": "SiteBuilder",
-                "show_how_to_buttons": False,
-                "store_backend": files("data_docs"),
-                "site_index_builder": {
-                    "class_name": "DefaultSiteIndexBuilder",
-                    "validation_results_limit": _KEPT_PAGES,
-                },
-            }
-        },
+        data_docs_sites={},
     )
     return gx.get_context(mode="ephemeral", project_config=config)

@@ -55,7 +55,7 @@ class ExpectWeightsToHold(MeasuredExpectation):
                 "destination": share.destination or share.end,
                 "weight %": share.weight,
                 "messages": share.count,
-                "share %": share.share,
+                "share %": None if share.share is None else round(share.share, 2),
                 "interval %": f"{share.low:.2f} to {share.high:.2f}",
                 "verdict": str(share.verdict),
             }
