@@ -181,6 +181,16 @@ def _materialize(
 
     job = defs().resolve_implicit_global_asset_job_def()
     checks: dict[str, bool] = {}
+    doing = ExitStack()
+
+    def follow(entry: dg.EventLogEntry) -> None:
+        event = entry.dagster_event
+        if event is not None and event.event_type is dg.DagsterEventType.STEP_START:
+            asset = event.node_name.replace("__", "/")
+            doing.enter_context(_step(f"materializing {asset}"))
+        elif event is not None and event.event_type is dg.DagsterEventType.STEP_SUCCESS:
+            doing.close()
+
     for assets in (
         ["mapping_version"],
         ["messages", "subject_census", "transformed_messages", "weight_audit"],
@@ -190,13 +200,16 @@ def _materialize(
             "dagster/asset_partition_range_start": days[0].isoformat(),
             "dagster/asset_partition_range_end": days[1].isoformat(),
         }
-        with _step(f"materializing {', '.join(assets)}"):
+        run_id = str(uuid.uuid4())
+        instance.add_event_listener(run_id, follow)
+        with doing:
             result = job.execute_in_process(
                 instance=instance,
                 asset_selection=[archive.key(asset) for asset in assets],
                 tags=tags if partitioned else None,
                 raise_on_error=False,
                 run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+                run_id=run_id,
             )
         checks |= {
             "/".join([*check.asset_key.path, check.check_name]): check.passed
