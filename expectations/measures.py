@@ -9,14 +9,13 @@ in a second look, which is taken only if there are any.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import reduce
 from operator import or_
 from typing import Any
 
-import xxhash
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -53,7 +52,7 @@ _TABLE_HASH = _CHECK + "table_hash"
 _BROKEN = _CHECK + "broken"
 _NUMBER = _CHECK + "number"
 _KEY = _CHECK + "key"
-_KEY_SHARE = _CHECK + "key_share"
+_CONTRADICTS = _CHECK + "contradicts"
 _SAMPLED = _CHECK + "sampled"
 
 _PIECES = ((0, 22), (22, 21), (43, 21))  # (first bit, bits): their sums fit a long to 2**41 rows
@@ -366,6 +365,7 @@ def prepare_transformed(
             illegal=_is_illegal("mapped_subject"),
             too_long=_is_too_long("mapped_subject"),
         ),
+        _contradicts_itself().alias(_CONTRADICTS),
         (F.pmod(F.xxhash64("seq"), F.lit(sampled)) == 0).alias(_SAMPLED),
         *_partition_columns(rules, keys),
     )
@@ -374,28 +374,49 @@ def prepare_transformed(
 def _partition_columns(rules: Sequence[PartitionRule], sample: int) -> list[Column]:
     """The partition number as it is written and, of one key in `sample`, the hash of the key.
 
-    Rules are told apart by a hash, and those that look alike share a branch: a CASE over the texts
-    of a thousand rules would cost more than the transform.
+    Rules that look alike share a branch: a CASE over a thousand rules would cost more than the
+    transform.
     """
-    layouts: dict[tuple[int, tuple[int, ...]], list[int]] = defaultdict(list)
+    layouts: dict[tuple[int, tuple[int, ...]], list[Rule]] = defaultdict(list)
     for rule in rules:
         if rule.place is not None and rule.count <= MAX_NUMBERS:
-            layouts[rule.place, rule.key].append(rule_hash(*rule.rule))
+            layouts[rule.place, rule.key].append(rule.rule)
+    of_destination: dict[str, set[Any]] = defaultdict(set)
+    for layout, alike in layouts.items():
+        for _, destination in alike:
+            of_destination[destination].add(layout)
     number, key = F.when(F.lit(False), ""), F.when(F.lit(False), F.lit(0).cast("long"))
-    rule_column = F.xxhash64("mapping_source", "mapping_destination")
-    for (place, positions), hashes in layouts.items():
-        is_here = (F.col("fate") == Fate.MAPPED.value) & rule_column.isin(hashes)
+    for (place, positions), alike in layouts.items():
+        is_here = _is_rule(alike, {d for d, found in of_destination.items() if len(found) == 1})
         text = _token(F.col("mapped_subject"), place)
         tokens = [_token(F.col("subject"), position + 1) for position in positions]
         hashed = F.xxhash64(*tokens) if tokens else F.xxhash64("subject")
         # What is longer than any number is cut, or garbage would make a group of every row.
         number = number.when(is_here, F.left(text, F.lit(len(str(MAX_NUMBERS)) + 1)))
         key = key.when(is_here, hashed)
+    is_kept = F.pmod(key, F.lit(sample)) == 0
     return [
         number.alias(_NUMBER),
-        F.when(F.pmod(key, F.lit(sample)) == 0, key).alias(_KEY),
-        F.lit(sample).alias(_KEY_SHARE),
+        F.when(is_kept, key).alias(_KEY, metadata={"one_in": sample}),
     ]
+
+
+def _is_rule(rules: Sequence[Rule], telling: Collection[str]) -> Column:
+    """Whether a row's mapping is one of some rules; a destination in `telling` says it alone."""
+    alone = [_literal(destination) for _, destination in rules if destination in telling]
+    found = F.col("mapping_destination").isin(alone) if alone else F.lit(False)
+    for source, destination in rules:
+        if destination not in telling:
+            found |= (F.col("mapping_source") == _literal(source)) & (
+                F.col("mapping_destination") == _literal(destination)
+            )
+    # A message that became invalid has a destination too, and no subject to find a number in.
+    return found & F.col("mapped_subject").isNotNull()
+
+
+def _literal(text: str) -> Column:
+    # As bytes, because it need not be UTF-8.
+    return F.lit(encode(text)).cast("string")
 
 
 def _token(subject: Column, place: int) -> Column:
@@ -403,13 +424,6 @@ def _token(subject: Column, place: int) -> Column:
     if place < 0:
         return F.substring_index(F.substring_index(subject, ".", place), ".", 1)
     return F.substring_index(F.substring_index(subject, ".", place), ".", -1)
-
-
-def rule_hash(source: str, destination: str) -> int:
-    """What Spark's `xxhash64` gives for the two texts."""
-    value = xxhash.xxh64_intdigest(encode(source), 42)  # the seed of Spark's chain
-    value = xxhash.xxh64_intdigest(encode(destination), value)
-    return value - 2**64 if value >= 2**63 else value
 
 
 def measure_transformed(prepared: DataFrame) -> TransformedMeasures:
@@ -421,7 +435,9 @@ def measure_transformed(prepared: DataFrame) -> TransformedMeasures:
     # One struct: as columns of their own, null in almost every row, these doubled the pass.
     sampled = F.struct("seq", "draw", *map(_binary, ("subject", "mapped_subject", "reason")))
     groups = prepared.groupBy(
-        *("stream", *_OF_ENDING, _NUMBER, _KEY, _KEY_SHARE),
+        *("stream", *_OF_ENDING, _NUMBER, _KEY),
+        F.col("mapped_subject").isNotNull().alias("has_subject"),
+        F.col("reason").isNotNull().alias("has_reason"),
         F.when(F.col(_SAMPLED), sampled).alias(_SAMPLED),
     ).agg(
         F.count(F.lit(1)).alias("rows"),
@@ -435,7 +451,7 @@ def measure_transformed(prepared: DataFrame) -> TransformedMeasures:
     numbers: dict[Rule, Counter[str]] = defaultdict(Counter)
     keys: dict[Rule, dict[int, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
     sample: list[dict[str, Any]] = []
-    broken, key_share = 0, 1
+    broken = 0
     for row in _collect(groups):
         rows = row["rows"]
         days[row["stream"], row["day"]] += Bag(rows, _total(row, _HASH))
@@ -450,8 +466,7 @@ def measure_transformed(prepared: DataFrame) -> TransformedMeasures:
             message = {name: _text(cell) for name, cell in row[_SAMPLED].asDict().items()}
             of_group = {name: row[name] for name in ("stream", *_OF_ENDING)}
             sample.append(of_group | message)
-        broken += row[_BROKEN]
-        key_share = row[_KEY_SHARE]
+        broken += row[_BROKEN] or not _is_coherent(row)
     return TransformedMeasures(
         days=dict(days),
         table=table,
@@ -459,7 +474,7 @@ def measure_transformed(prepared: DataFrame) -> TransformedMeasures:
         flags=_look(prepared, broken, [*_OF_MESSAGE, "day", *compiled.OUTPUT.names]),
         numbers=numbers,
         keys=keys,
-        key_share=key_share,
+        key_share=prepared.schema[_KEY].metadata["one_in"],
         sample=tuple(sample),
     )
 
@@ -521,18 +536,37 @@ def _is_too_long(column: str) -> Column:
 
 def _is_incoherent() -> Column:
     """Whether the columns that tell the outcome contradict one another."""
-    fate, mapped = F.col("fate"), F.col("mapped_subject")
+    fate = F.col("fate")
+    has_subject = F.col("mapped_subject").isNotNull()
     has_mapping = F.col("mapping_source").isNotNull()
     coherent = (
-        F.when(fate == Fate.MAPPED.value, mapped.isNotNull() & has_mapping)
-        .when(fate == Fate.UNMATCHED.value, mapped.eqNullSafe(F.col("subject")) & ~has_mapping)
-        .when(fate.isin(Fate.LOST.value, Fate.FILTERED.value), mapped.isNull())
-        .when(fate == Fate.INVALID.value, mapped.isNull())
-        .otherwise(False)
+        F.when(fate == Fate.MAPPED.value, has_subject & has_mapping)
+        .when(fate == Fate.UNMATCHED.value, has_subject & ~has_mapping)
+        .otherwise(fate.isin(*_WITHOUT_SUBJECT) & ~has_subject)
     )
     has_reason = F.col("reason").isNotNull() == (fate == Fate.INVALID.value)
-    draw = F.col("draw")
-    return ~(coherent & has_reason & (draw.isNull() | draw.between(0, DRAWS - 1)))
+    return ~F.coalesce(coherent & has_reason, F.lit(False)) | _contradicts_itself()
+
+
+def _contradicts_itself() -> Column:
+    """The part of `_is_incoherent` that needs every row; groups of rows tell the rest."""
+    moved = F.col("mapping_source").isNull() & (F.col("mapped_subject") != F.col("subject"))
+    drawn = ~F.col("draw").between(0, DRAWS - 1)
+    return F.coalesce(moved, F.lit(False)) | F.coalesce(drawn, F.lit(False))
+
+
+def _is_coherent(group: Mapping[str, Any]) -> bool:
+    """Whether the rows of a group are not incoherent, but for what needs every row."""
+    fate, has_subject = group["fate"], group["has_subject"]
+    if group["has_reason"] != (fate == Fate.INVALID.value):
+        return False
+    if fate in (Fate.MAPPED.value, Fate.UNMATCHED.value):
+        has_mapping = group["mapping_source"] is not None
+        return bool(has_subject) and has_mapping == (fate == Fate.MAPPED.value)
+    return fate in _WITHOUT_SUBJECT and not has_subject
+
+
+_WITHOUT_SUBJECT = (Fate.LOST.value, Fate.FILTERED.value, Fate.INVALID.value)
 
 
 # --- adding up ------------------------------------------------------------------------------------
@@ -552,7 +586,10 @@ def _flag_names(prepared: DataFrame) -> list[str]:
 
 def _is_broken(prepared: DataFrame) -> Column:
     """Whether a row breaks any rule: one count for all, because a good table has none."""
-    return reduce(or_, [F.col(name) for name in _flag_names(prepared)])
+    names = [name for name in _flag_names(prepared) if name != _FLAG + "incoherent"]
+    if _CONTRADICTS in prepared.columns:
+        names.append(_CONTRADICTS)
+    return reduce(or_, [F.col(name) for name in names])
 
 
 def _sum_names(hash64: str) -> list[str]:

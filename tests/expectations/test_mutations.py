@@ -183,6 +183,11 @@ TRANSFORMED_CHANGES = [
         id="no fate",
     ),
     pytest.param(
+        put(LOST, fate=None),
+        {"ExpectMessagesToBeConserved", "ExpectFatesToBeCoherent", *AGAIN, *CHANGED},
+        id="no fate and no subject",
+    ),
+    pytest.param(
         put(CART, draw=100), {"ExpectFatesToBeCoherent", *AGAIN, *CHANGED}, id="a draw of 100"
     ),
     pytest.param(
