@@ -7,7 +7,7 @@ IN_VENV := sh scripts/setup.sh
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test test-slow fuzz lint format lock clean
+.PHONY: help setup demo ui test test-slow bench fuzz lint format lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -27,6 +27,9 @@ test: lint ## run lint and all tests but the slow ones
 
 test-slow: ## run the tests that take minutes
 	@$(IN_VENV) python -m pytest -m slow $(ARGS)
+
+bench: ## measure transforms beside what people could use instead
+	@$(IN_VENV) python benchmarks/transform.py $(ARGS)
 
 fuzz: ## feed the readers and parsers with any bytes at all for a while
 	@$(IN_VENV) python -m tests.fuzz $(ARGS)
