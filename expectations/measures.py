@@ -266,13 +266,13 @@ def _sequences(blocks: Sequence[Mapping[str, Any]]) -> Sequences:
         words = {word: bits & _ONES for word, bits in row["partly"]}
         words |= {first_word + place: _ONES for place in range(64) if full >> place & 1}
         for word in sorted(words):
-            for first, last in _runs(words[word]):
+            for first, last in runs_of_ones(words[word]):
                 add((word << _WORD) + first, (word << _WORD) + last)
     return Sequences(tuple(ranges), sum(row["rows"] - row["present"] for row in blocks))
 
 
-def _runs(bits: int) -> Iterable[Range]:
-    """The runs of ones in 64 bits, as (first, last) places."""
+def runs_of_ones(bits: int) -> Iterable[Range]:
+    """The runs of ones in a whole number, as (first, last) places, the lowest bit being 0."""
     place = 0
     while bits:
         zeros = (bits & -bits).bit_length() - 1

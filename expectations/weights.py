@@ -7,10 +7,13 @@ from datetime import UTC, datetime, time
 from typing import Any
 
 from expectations.mappings import as_mappings
-from expectations.measured import TRANSFORMED, Judgement, MeasuredExpectation
+from expectations.measured import TRANSFORMED, Judgement, MeasuredExpectation, count
 from expectations.measures import TransformedMeasures
 from nats_transform import Fate
 from nats_transform.audit import Criteria, End, Period, Tally, Verdict, assess
+
+SHOWN = 100
+"""How many shares Data Docs shows."""
 
 
 class ExpectWeightsToHold(MeasuredExpectation):
@@ -48,6 +51,10 @@ class ExpectWeightsToHold(MeasuredExpectation):
             _tallies(measures),
             Criteria(self.tolerance, self.confidence, "day"),
         )
+        # What needs a look comes first, and thousands of rules do not all need one.
+        order = (Verdict.OUTSIDE, Verdict.UNDECIDED, Verdict.WITHIN)
+        judged = [rule for rule in assessment.rules if rule.messages]
+        judged.sort(key=lambda rule: order.index(rule.verdict))
         rows = [
             {
                 "mapping": rule.source,
@@ -59,8 +66,7 @@ class ExpectWeightsToHold(MeasuredExpectation):
                 "interval %": f"{share.low:.2f} to {share.high:.2f}",
                 "verdict": str(share.verdict),
             }
-            for rule in assessment.rules
-            if rule.messages
+            for rule in judged
             for share in rule.destinations
         ]
         outside = [
@@ -68,17 +74,18 @@ class ExpectWeightsToHold(MeasuredExpectation):
             for rule in assessment.rules
             if rule.verdict is Verdict.OUTSIDE
         ]
-        verdicts = [rule.verdict for rule in assessment.rules if rule.messages]
+        verdicts = [rule.verdict for rule in judged]
         told = ", ".join(
-            f"{verdicts.count(verdict)} {verdict}"
-            for verdict in (Verdict.WITHIN, Verdict.UNDECIDED, Verdict.OUTSIDE)
-            if verdict in verdicts
+            f"{verdicts.count(verdict):,} {verdict}" for verdict in order if verdict in verdicts
         )
+        observed = "no message that a weight applies to"
+        if verdicts:
+            observed = f"of {count(len(verdicts), 'split')}: {told}"
         return Judgement(
             not outside,
-            f"of {len(verdicts)} splits: {told}" if told else "no message that a weight applies to",
+            observed,
             outside,
-            rows,
+            rows[:SHOWN],
             {"verdict": str(assessment.verdict), "comparisons": assessment.comparisons},
         )
 

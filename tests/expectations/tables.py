@@ -118,19 +118,22 @@ _ARROW = {
     "fate": pa.string(),
     "reason": pa.string(),
     "mapping_source": pa.string(),
-    "mapping_destination": pa.string(),
+    "mapping_destination": pa.binary(),
     "draw": pa.int32(),
     "mapping_version": pa.string(),
 }
 
 
+_TEXTS = ("subject", "mapped_subject", "mapping_destination")
+
+
 def frame(spark: SparkSession, rows: Sequence[Row]) -> DataFrame:
-    """The rows in Spark; subjects keep bytes that are not UTF-8."""
+    """The rows in Spark; subjects and mappings keep bytes that are not UTF-8."""
 
     def cell(name: str, value: Any) -> Any:
         if name == "headers" and value is not None:
             return [{"name": n, "value": v} for n, v in value]
-        if name.endswith("subject") and value is not None:
+        if name in _TEXTS and value is not None:
             return value.encode("utf-8", "surrogateescape")
         return value
 
@@ -139,8 +142,7 @@ def frame(spark: SparkSession, rows: Sequence[Row]) -> DataFrame:
         name: pa.array([cell(name, row[name]) for row in rows], _ARROW[name]) for name in names
     }
     made = spark.createDataFrame(pa.table(columns))
-    subjects = [name for name in names if name.endswith("subject")]
-    return made.withColumns({name: F.col(name).cast("string") for name in subjects})
+    return made.withColumns({name: F.col(name).cast("string") for name in names if name in _TEXTS})
 
 
 def archive_digest(rows: Sequence[Row]) -> str:
