@@ -55,7 +55,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from sqlalchemy import URL
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from jobs.errors import (
     SPARK_ERRORS,
@@ -238,15 +238,21 @@ def open_catalog(warehouse: Warehouse) -> Catalog:
                 database=str(folder / "catalog.db"),
                 query={"timeout": "60"},  # seconds to wait for another writer's lock
             )
-            catalog = load_catalog(
-                "nats-transform",
-                type="sql",
-                uri=database.render_as_string(),
-                warehouse=f"file://{folder}",
-            )
+            catalog = _sqlite_catalog(database.render_as_string(), folder)
         with contextlib.suppress(NamespaceAlreadyExistsError):
             catalog.create_namespace(NAMESPACE)
         return catalog
+
+
+def _sqlite_catalog(uri: str, folder: Path) -> Catalog:
+    settings = {"type": "sql", "uri": uri, "warehouse": f"file://{folder}"}
+    try:
+        return load_catalog("nats-transform", **settings)
+    except OperationalError as error:
+        # PyIceberg looks for its tables and then makes them: another job may do so in between.
+        if "already exists" not in str(error):
+            raise
+        return load_catalog("nats-transform", **settings)
 
 
 def open_table(warehouse: Warehouse, spec: TableSpec, create: bool = False) -> Table:
