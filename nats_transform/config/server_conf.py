@@ -55,7 +55,8 @@ _UNITS: dict[str, int] = {
 _TRUE = frozenset({"true", "yes", "on"})
 _ESCAPE = re.compile(rb"\\(?:x([0-9A-Fa-f]{2})|(.))", re.DOTALL)
 _ESCAPES = {b"t": b"\t", b"n": b"\n", b"r": b"\r", b'"': b'"', b"\\": b"\\"}
-_DOUBLE_SO_FAR = re.compile(r'"(?:[^"\\]++|\\(?:x[0-9A-Fa-f]{2}|[tnr"\\]))*+')
+# Not `*+`: Python 3.11 before .5 leaves the position of a possessive group that half matched.
+_DOUBLE_SO_FAR = re.compile(r'"(?:[^"\\]++|\\(?:x[0-9A-Fa-f]{2}|[tnr"\\]))*')
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
