@@ -55,7 +55,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from sqlalchemy import URL
-from sqlalchemy.exc import OperationalError, SQLAlchemyError
+from sqlalchemy.exc import IntegrityError, OperationalError, SQLAlchemyError
 
 from jobs.errors import (
     SPARK_ERRORS,
@@ -239,7 +239,8 @@ def open_catalog(warehouse: Warehouse) -> Catalog:
                 query={"timeout": "60"},  # seconds to wait for another writer's lock
             )
             catalog = _sqlite_catalog(database.render_as_string(), folder)
-        with contextlib.suppress(NamespaceAlreadyExistsError):
+        # SQLite's answer where another job makes it at the same moment is an IntegrityError.
+        with contextlib.suppress(NamespaceAlreadyExistsError, IntegrityError):
             catalog.create_namespace(NAMESPACE)
         return catalog
 
