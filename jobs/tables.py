@@ -390,7 +390,10 @@ def stage(rows: DataFrame, table: Table, spec: TableSpec) -> Staged:
         return Staged(folder, tuple(_parquet_files(folder)))
     except SPARK_ERRORS as error:
         drop(folder)
-        raise job_error(error) from error
+        told = job_error(error)
+        if type(told) is JobError:  # Spark's own, such as a full disk: say where
+            told = WarehouseError(f"writing to {folder} failed: {told}")
+        raise told from error
     except BaseException:
         drop(folder)
         raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -219,3 +220,26 @@ def test_a_locked_catalog_is_waited_for(warehouse: Warehouse, table: Table) -> N
         other.execute("BEGIN IMMEDIATE")
         assert open_table(warehouse, MESSAGES).name() == table.name()
     other.close()
+
+
+@pytest.mark.spark
+def test_a_full_disk_is_named_and_left_clean(spark: SparkSession, tmp_path: Path) -> None:
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path)], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("a disk that is full in a moment takes a mount, which needs root")
+    try:
+        table = open_table(Warehouse(dir=tmp_path / "warehouse"), MESSAGES, create=True)
+        day = F.lit("2026-11-20").cast("date").alias("day")
+        noise = F.sha2(F.col("id").cast("string"), 512).cast("binary")
+        given = {"stream": F.lit("S"), "seq": F.col("id"), "day": day, "data": noise}
+        columns = [
+            given.get(f.name, F.lit(None)).cast(f.dataType).alias(f.name)
+            for f in MESSAGES.spark_schema.fields
+        ]
+        with pytest.raises(WarehouseError, match=f"writing to .*{tmp_path.name}.*No space left"):
+            stage(spark.range(50_000).select(*columns), table, MESSAGES)
+        assert not list(tmp_path.rglob("*.parquet"))
+    finally:
+        subprocess.run(["umount", "-l", str(tmp_path)], check=True)
