@@ -79,7 +79,8 @@ class Index:
     def __init__(self, numbers: Mapping[str, int]) -> None:
         """Args: numbers: what each string stands for."""
         count = len(numbers)
-        size = count + count // 2 + 1
+        # Odd: modulo a power of two, xor never parts two hashes that end alike.
+        size = (count + count // 2) | 1
         buckets: list[list[tuple[int, str]]] = [[] for _ in range(count // 3 + 1)]
         for text in numbers:
             hash64 = xxhash.xxh64_intdigest(encode(text), _SPARK_SEED)
