@@ -91,6 +91,9 @@ class NatsSettings(BaseModel):
         return context
 
 
+_ATTEMPTS = 5  # at a server that hangs up while we introduce ourselves
+
+
 class Sink(Protocol):
     """Takes the messages of one subscription.
 
@@ -154,11 +157,10 @@ async def connection(settings: NatsSettings) -> AsyncIterator[RawClient]:
     Raises:
         ArchiveError: no server there, or it refuses us.
     """
-    client = RawClient()
-    last: list[BaseException] = []
+    seen: list[BaseException] = []
 
     async def remember(error: BaseException) -> None:
-        last[:] = [error]
+        seen.append(error)
 
     options: dict[str, Any] = {
         "servers": settings.urls,
@@ -177,12 +179,20 @@ async def connection(settings: NatsSettings) -> AsyncIterator[RawClient]:
             if not path.is_file():
                 raise ArchiveError(f"no file {path}: give the path of the NATS credentials")
             options[name] = str(path)
-    try:
-        options["tls"] = settings.tls()
-        await client.connect(**options)
-    except (OSError, ValueError, nats.errors.Error) as error:
-        # nats-py says "no servers available" when its last attempt failed; say why it did.
-        raise ArchiveError(_refusal(settings, last[0] if last else error)) from error
+    for attempt in range(_ATTEMPTS):
+        client = RawClient()
+        try:
+            options["tls"] = settings.tls()
+            await client.connect(**options)
+            break
+        except (OSError, ValueError, nats.errors.Error) as error:
+            # nats-py says "no servers available" when its last attempt failed; say why it did.
+            cause = seen[-1] if seen else error
+            # A server that refuses us hangs up at once: its reason can be lost on the way.
+            hung_up = isinstance(cause, ConnectionResetError | BrokenPipeError)
+            if hung_up and attempt < _ATTEMPTS - 1:
+                continue
+            raise ArchiveError(_refusal(settings, cause)) from error
     client.options |= {"allow_reconnect": True, "max_reconnect_attempts": -1}
     try:
         yield client
