@@ -16,6 +16,8 @@ from jobs.session import SparkSettings, spark_session
 
 # No test reports to the makers of Dagster and Great Expectations, nor does what it starts.
 os.environ |= {"DAGSTER_DISABLE_TELEMETRY": "1", "GX_ANALYTICS_ENABLED": "false"}
+# Tests make many small Spark jobs: what the JVM's second compiler would gain, it costs twice over.
+os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 # A busy machine is not a failure; pytest's timeout catches what hangs.
 hypothesis.settings.register_profile("nats-transform", deadline=None)
