@@ -31,7 +31,10 @@ class ExpectTheSameDigest(MeasuredExpectation):
         details = {"rows": found.rows, "digest": found.digest}
         if found.digest is None and found.rows:
             return Judgement(False, "the rows were not hashed", details=details)
-        return Judgement(found.digest == self.digest, f"digest {found.digest}", details=details)
+        observed = f"digest {found.digest}"
+        if found.digest != self.digest:
+            observed += f", not the {self.digest} of {self.origin}"
+        return Judgement(found.digest == self.digest, observed, details=details)
 
 
 class ExpectScalarReplayToAgree(MeasuredExpectation):

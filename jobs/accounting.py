@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -46,9 +47,17 @@ class Account:
     def of(cls, results: Mapping[str, Any]) -> Account:
         """From the results of `aggregates`, by name; an empty mapping is no messages."""
         if not results:
-            return cls(None, None, 0, Digest())
+            return NOTHING
         return cls(
             results["first"], results["last"], results["bytes"] or 0, digest.from_row(results)
+        )
+
+    def __add__(self, other: Account) -> Account:
+        return Account(
+            min((seq for seq in (self.first, other.first) if seq is not None), default=None),
+            max((seq for seq in (self.last, other.last) if seq is not None), default=None),
+            self.bytes + other.bytes,
+            self.digest + other.digest,
         )
 
     def __str__(self) -> str:
@@ -58,12 +67,16 @@ class Account:
         )
 
 
+NOTHING = Account(None, None, 0, Digest())
+
+
 class Archived(BaseModel):
     """What the table has of a stream, kept as a property of the table.
 
     Attributes:
         covered: the sequences that are archived, with those that no longer existed then.
         messages, first_seq, last_seq, bytes, digest: of the rows; bytes are of the payloads.
+        days: messages and digest of each day.
         subject: the filter that the stream is archived with.
     """
 
@@ -75,6 +88,7 @@ class Archived(BaseModel):
     last_seq: int | None = None
     bytes: int = 0
     digest: str = str(Digest())
+    days: dict[date, tuple[int, str]] = {}
     subject: str | None = None
 
     @classmethod
@@ -100,17 +114,32 @@ class Archived(BaseModel):
             return 0
         return self.last_seq - self.first_seq + 1 - self.messages
 
-    def add(self, first: int, last: int, account: Account, subject: str | None) -> Archived:
-        """This, and what the sequences first..last came to."""
-        total = Digest.parse(self.messages, self.digest) + account.digest
-        firsts = [seq for seq in (self.first_seq, account.first) if seq is not None]
-        lasts = [seq for seq in (self.last_seq, account.last) if seq is not None]
+    def digest_of(self, days: Sequence[date] | None = None) -> Digest:
+        """The digest of the messages of some days; None is all of them."""
+        wanted = self.days.keys() if days is None else self.days.keys() & set(days)
+        return sum((Digest.parse(*self.days[day]) for day in wanted), Digest())
+
+    def add(
+        self, first: int, last: int, accounts: Mapping[date, Account], subject: str | None
+    ) -> Archived:
+        """This, and what the sequences first..last came to on each day."""
+        had = Account(
+            self.first_seq, self.last_seq, self.bytes, Digest.parse(self.messages, self.digest)
+        )
+        total = total_of([had, *accounts.values()])
+        days = {day: self.digest_of([day]) + account.digest for day, account in accounts.items()}
         return Archived(
             covered=str(self.coverage | Coverage.of([(first, last)])),
-            messages=total.rows,
-            first_seq=min(firsts, default=None),
-            last_seq=max(lasts, default=None),
-            bytes=self.bytes + account.bytes,
-            digest=str(total),
+            messages=total.digest.rows,
+            first_seq=total.first,
+            last_seq=total.last,
+            bytes=total.bytes,
+            digest=str(total.digest),
+            days=self.days | {day: (bag.rows, str(bag)) for day, bag in days.items()},
             subject=subject,
         )
+
+
+def total_of(accounts: Iterable[Account]) -> Account:
+    """What all of them come to together."""
+    return sum(accounts, NOTHING)

@@ -28,7 +28,7 @@ from pyiceberg.table import Table
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from jobs.accounting import Account, Archived
+from jobs.accounting import Account, Archived, total_of
 from jobs.backup import open_backup, restored
 from jobs.dumps import DumpColumns, json_messages, parquet_messages
 from jobs.errors import (
@@ -234,7 +234,8 @@ def _add(
     staged = stage(rows, table, MESSAGES)
     try:
         read = Account.of(observation.get)
-        written, days = _verify(spark, staged.paths)
+        by_day = _verify(spark, staged.paths)
+        written = total_of(by_day.values())
         least = source.count(span)
         if read != written:
             raise AccountingError(
@@ -246,7 +247,7 @@ def _add(
                 f"{span.messages} messages, but {read.digest.rows} were read; "
                 "nothing was published, run again"
             )
-        now = archived.add(span.first, span.last, written, settings.subject)
+        now = archived.add(span.first, span.last, by_day, settings.subject)
     except BaseException:
         drop(staged)
         raise
@@ -268,21 +269,17 @@ def _add(
         },
         table_properties={Archived.key(settings.stream): now.model_dump_json()},
     )
-    return written, days
+    return written, set(by_day)
 
 
-def _verify(spark: SparkSession, paths: tuple[str, ...]) -> tuple[Account, set[date]]:
-    """What is in files that were written, read back from the disk, and the days they are of."""
+def _verify(spark: SparkSession, paths: tuple[str, ...]) -> dict[date, Account]:
+    """What is in files that were written, day by day, read back from the disk."""
+    rows = read_files(spark, paths, MESSAGES)
     try:
-        results = (
-            read_files(spark, paths, MESSAGES)
-            .agg(*Account.aggregates(), F.collect_set("day").alias("days"))
-            .collect()[0]
-            .asDict()
-        )
+        results = rows.groupBy("day").agg(*Account.aggregates()).collect()
     except SPARK_ERRORS as error:
         raise job_error(error) from error
-    return Account.of(results), set(results["days"])
+    return {row["day"]: Account.of(row.asDict()) for row in results}
 
 
 @contextmanager

@@ -38,6 +38,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import (
     BinaryType,
@@ -486,7 +487,12 @@ def _paths(table: Table, stream: str, days: Sequence[date] | None) -> frozenset[
 def snapshot_properties(table: Table) -> dict[str, str]:
     """Our properties of the table's current snapshot, without the prefix."""
     snapshot = table.current_snapshot()
-    if snapshot is None or snapshot.summary is None:
+    return {} if snapshot is None else properties_of(snapshot)
+
+
+def properties_of(snapshot: Snapshot) -> dict[str, str]:
+    """Our properties of a snapshot, without the prefix."""
+    if snapshot.summary is None:
         return {}
     return {
         name.removeprefix(PROPERTY): value

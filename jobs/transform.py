@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import date
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,10 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from jobs import digest, tables
+from jobs.accounting import Archived
 from jobs.days import StreamDays, day_range
-from jobs.errors import ArchiveError, Refused, one_line
+from jobs.digest import Digest
+from jobs.errors import AccountingError, ArchiveError, Refused, one_line
 from jobs.session import SparkSettings, spark_session
 from nats_transform import AccountMappings, Fate, NatsTransformError
 from nats_transform import spark as compiled
@@ -57,6 +60,8 @@ class TransformResult:
         mapping_version: of the mappings and the seed.
         seed: as given.
         digest: of the rows, order-independent; see `jobs.digest`.
+        archive_digest: of the messages they were made from, as the ingest counted them; None for
+            a table that was not made by our ingest.
         input_snapshot: the snapshot of `messages` that was read.
         run_id: as kept with the snapshot.
         snapshot_id: of `transformed_messages`; None while nothing is published.
@@ -69,6 +74,7 @@ class TransformResult:
     mapping_version: str
     seed: int
     digest: str
+    archive_digest: str | None
     input_snapshot: int | None
     run_id: str
     snapshot_id: int | None = None
@@ -83,6 +89,7 @@ class TransformResult:
             "mapping_version": self.mapping_version,
             "seed": self.seed,
             "digest": self.digest,
+            "archive_digest": self.archive_digest,
             "input_snapshot": self.input_snapshot,
             "run_id": self.run_id,
             "snapshot_id": self.snapshot_id,
@@ -96,8 +103,10 @@ class TransformResult:
             "messages": str(self.messages),
             **{fate: str(count) for fate, count in self.fates.items()},
             "mapping-version": self.mapping_version,
+            "tool-version": metadata.version("nats-transform"),
             "seed": str(self.seed),
             "digest": self.digest,
+            "archive-digest": self.archive_digest or "",
             "input-snapshot": "" if self.input_snapshot is None else str(self.input_snapshot),
             "run-id": self.run_id,
         }
@@ -111,11 +120,16 @@ class StagedTransform:
         rows: the transformed messages, read back from the staged files.
         paths: these files.
         result: counts and digest of the rows.
+        archive: the messages that should have become these rows: as the ingest counted them, or,
+            in a table that was not made by our ingest, as they are read now.
+        before: the digest that the last run over the same messages, mappings and seed published.
     """
 
     rows: DataFrame
     paths: tuple[str, ...]
     result: TransformResult
+    archive: Digest
+    before: str | None
 
 
 Check = Callable[[StagedTransform], None]
@@ -135,6 +149,7 @@ def transform(
         InvalidConfig: the mapping file.
         WarehouseError: tables that cannot be read or written.
         ArchiveError: messages that cannot be transformed; found before anything is written.
+        AccountingError: not as many rows as messages; nothing was published.
         Refused: `check` raised; the text names the folder of the staged files.
     """
     from nats_transform.config import load_mappings, mapping_version
@@ -164,6 +179,8 @@ def run(
     staged = tables.stage(rows.observe(seen, *counts, *sums), target, tables.TRANSFORMED)
     values = seen.get if days else {}
     snapshot = source.current_snapshot()
+    archived = Archived.of(source, settings.stream)
+    archive = archived.digest_of(settings.days) if archived.messages else None
     result = TransformResult(
         stream=settings.stream,
         days=days,
@@ -171,19 +188,29 @@ def run(
         fates={fate.value: int(values.get(fate.value, 0)) for fate in Fate},
         mapping_version=version,
         seed=settings.seed,
-        digest=str(digest.from_row(values) if values else digest.Digest()),
+        digest=str(digest.from_row(values) if values else Digest()),
+        archive_digest=None if archive is None else str(archive),
         input_snapshot=None if snapshot is None else snapshot.snapshot_id,
         run_id=settings.run_id or str(uuid.uuid4()),
     )
     if check is not None:
         again = tables.read_files(spark, staged.paths, tables.TRANSFORMED)
+        if archive is None:
+            archive = digest.digest(messages)
         try:
-            check(StagedTransform(again, staged.paths, result))
+            check(StagedTransform(again, staged.paths, result, archive, _before(target, result)))
         except Exception as error:
             raise Refused(
                 f"a check refused the transformed messages of {settings.stream}: "
                 f"{one_line(error)}; nothing was published, the files are in {staged.folder}"
             ) from error
+    there = sum(f.record_count for f in tables.data_files(source, settings.stream, settings.days))
+    if result.messages != there:
+        tables.drop(staged)
+        raise AccountingError(
+            f"stream {settings.stream}: {there} messages became {result.messages} rows; "
+            "nothing was published"
+        )
     published = tables.publish(
         target,
         staged,
@@ -193,6 +220,18 @@ def run(
         properties=result.properties(),
     )
     return replace(result, snapshot_id=published)
+
+
+def _before(target: Table, result: TransformResult) -> str | None:
+    """The digest that the last run over the same messages, mappings and seed published."""
+    # Another release may make other rows on purpose.
+    same = ("stream", "mapping-version", "archive-digest", "tool-version")
+    wanted = result.properties()
+    for snapshot in reversed(target.metadata.snapshots if result.archive_digest else []):
+        found = tables.properties_of(snapshot)
+        if all(found.get(name) == wanted[name] for name in same):
+            return found.get("digest")
+    return None
 
 
 def transformed(

@@ -18,6 +18,7 @@ from expectations.suites import Reference
 from expectations.validation import Report, validate_messages, validate_transformed_messages
 from jobs import report as page
 from jobs import tables, versions
+from jobs.accounting import Archived
 from jobs.audit import AuditSettings
 from jobs.audit import run as run_audit
 from jobs.census import CENSUS, CensusSettings, census
@@ -110,10 +111,15 @@ def _messages(archive: Archive) -> dg.AssetsDefinition:
                 added += result.added
             table = tables.open_table(archive.tables, tables.MESSAGES)
             days = [first + timedelta(days=n) for n in range((last - first).days + 1)]
+            archived = Archived.of(table, archive.stream)
+            counted = archived.digest_of(days)
             report = validate_messages(
                 tables.read(session, table, tables.MESSAGES, archive.stream, days),
                 archive.reports_folder,
                 name=f"{archive.stream} {first} to {last}",
+                ingested=Reference(counted.rows, str(counted)),
+                explained=archived.coverage.ranges,
+                row_hash=row_hash(tables.MESSAGES.spark_schema),
             )
             counts = rows_by_day(table, archive.stream, days)
         yield from checks.results(key, checks.MESSAGES, report)
@@ -208,10 +214,12 @@ def _transformed_messages(archive: Archive) -> dg.AssetsDefinition:
                 mappings,
                 archive.reports_folder,
                 name=f"{archive.stream} {first} to {last}",
-                archive=Reference(staged.result.messages),
+                archive=Reference(staged.archive.rows, str(staged.archive)),
                 seed=archive.seed,
                 version=version,
                 written=staged.result.digest,
+                before=staged.before,
+                archive_hash=row_hash(tables.MESSAGES.spark_schema),
                 table_hash=row_hash(tables.TRANSFORMED.spark_schema),
                 tolerance=archive.tolerance,
                 confidence=archive.confidence,

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
+import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
-from jobs import tables
+from jobs import tables, transform
 from jobs.versions import render
 from nats_transform import AccountMappings, Destination, Mapping
 from tests.orchestration.conftest import ASSETS, DAYS, Project, failures
@@ -102,15 +106,133 @@ def test_a_failed_blocking_check_publishes_nothing(project: Project, spark: Spar
     staged = list(Path(folder[1]).rglob("*.parquet"))
     assert spark.read.parquet(*map(str, staged)).count() == 24
     assert transformed(project, spark, "EAST") == 0
-    checks = {
-        check.check_name: check.passed
-        for check in result.get_asset_check_evaluations()
-        if check.asset_key.path[-1] == "transformed_messages"
-    }
+    checks = _checks(result, "transformed_messages")
     assert checks["weights"] is False
     assert checks["conservation"] is True
     assert "east__weight_audit" not in {
         event.node_name for event in result.all_events if event.is_step_success
+    }
+
+
+def _without_one(rows: DataFrame) -> DataFrame:
+    return rows.where("seq <> 5")
+
+
+def _with_one_twice(rows: DataFrame) -> DataFrame:
+    return rows.unionByName(rows.where("seq = 5"))
+
+
+def _with_one_altered(rows: DataFrame) -> DataFrame:
+    data = F.when(F.col("seq") == 5, F.lit(b"other")).otherwise(F.col("data"))
+    return rows.withColumn("data", data)
+
+
+def _with_one_for_another(rows: DataFrame) -> DataFrame:
+    return rows.where("seq <> 5").unionByName(rows.where("seq = 6"))
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (_without_one, "ExpectMessagesToBeConserved: 39 out"),
+        (_with_one_twice, "ExpectMessagesToBeConserved: 41 out"),
+        (_with_one_altered, "ExpectArchiveToBeUntouched"),
+        (_with_one_for_another, "ExpectArchiveToBeUntouched"),
+    ],
+)
+def test_a_transform_that_loses_or_alters_messages_publishes_nothing(
+    project: Project,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Callable[[DataFrame], DataFrame],
+    told: str,
+) -> None:
+    project.add("east", count=40)
+    right = transform.transformed
+    monkeypatch.setattr(transform, "transformed", lambda *given: fault(right(*given)))
+
+    result = project.materialize("east", ASSETS[:-1])
+
+    failed = failures(result)
+    assert list(failed) == ["east/transformed_messages"]
+    assert told in failed["east/transformed_messages"]
+    assert transformed(project, spark, "EAST") == 0
+    assert _checks(result, "transformed_messages")["conservation"] is False
+
+
+def test_an_archive_that_lost_messages_since_its_ingest_stops_there(
+    project: Project, spark: SparkSession
+) -> None:
+    folder = project.add("east", count=40)
+    assert project.materialize("east", ["mapping_version", "messages"]).success
+    warehouse = tables.Warehouse(dir=project.defs_folder.parent / "warehouse")
+    table = tables.open_table(warehouse, tables.MESSAGES)
+    for file in tables.data_files(table, "EAST"):
+        path = file.file_path.removeprefix("file://")
+        rows = pq.read_table(path, partitioning=None)
+        pq.write_table(rows.slice(0, len(rows) - 1), path)
+        Path(path).with_name(f".{Path(path).name}.crc").unlink()
+
+    assert "ExpectMessagesToBeConserved: 38 out" in _failure(project, "transformed_messages")
+    # From now on the dump has only what is new, so that no ingest compares the rest.
+    line = (folder / "messages.jsonl").read_text().splitlines()[-1]
+    (folder / "messages.jsonl").write_text(line.replace('"seq": 40', '"seq": 41'))
+
+    result = project.materialize("east", ASSETS[:-1])
+
+    assert _checks(result, "messages") == {
+        "conservation": False,
+        "completeness": True,  # of what the ingest accounts for
+        "subjects": True,
+    }
+    assert transformed(project, spark, "EAST") == 0
+
+
+def test_sequences_that_the_source_did_not_have_are_explained(project: Project) -> None:
+    folder = project.add("east", count=40)
+    lines = (folder / "messages.jsonl").read_text().splitlines(keepends=True)
+    (folder / "messages.jsonl").write_text("".join(lines[:9] + lines[12:]))
+
+    result = project.materialize("east", ["mapping_version", "messages"])
+
+    assert result.success
+    assert all(_checks(result, "messages").values())
+    told = numbers(project, "east", "messages", DAYS[0].isoformat())
+    assert told["dagster/row_count"] == 17
+
+
+def test_the_same_messages_and_mapping_must_give_the_same_digest(
+    project: Project, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.add("east", count=40)
+    assert project.materialize("east", ASSETS[:-1]).success
+    assert project.materialize("east", ["transformed_messages"]).success
+    right = transform.transformed
+
+    def wrong(*given: Any) -> DataFrame:
+        # Fits the mapping as well as what was there: only the run before can tell.
+        draw = F.when(F.col("mapping_source").isNotNull(), F.col("draw"))
+        return right(*given).withColumn("draw", F.when(F.col("seq") > 3, draw))
+
+    monkeypatch.setattr(transform, "transformed", wrong)
+
+    told = _failure(project, "transformed_messages")
+
+    assert "of an earlier run over the same input" in told
+    assert "of the job that wrote them" not in told
+
+
+def _failure(project: Project, asset: str) -> str:
+    """Why an asset cannot be made now."""
+    return failures(project.materialize("east", [asset]))[f"east/{asset}"]
+
+
+def _checks(result: dg.ExecuteInProcessResult, asset: str) -> dict[str, bool]:
+    """Which checks of an asset passed."""
+    return {
+        check.check_name: check.passed
+        for check in result.get_asset_check_evaluations()
+        if check.asset_key.path[-1] == asset
     }
 
 
