@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from jobs.errors import SPARK_ERRORS, SparkUnavailable, one_line
 
-OLDEST_JAVA = 17
+JAVAS = range(17, 24)  # Java 24 took away `Subject.getSubject`, which Hadoop calls
 
 
 class SparkSettings(BaseModel):
@@ -116,7 +116,7 @@ def _log_config() -> str:
 def _check_java() -> None:
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
-    cure = f"install a Java runtime {OLDEST_JAVA} or newer, or point JAVA_HOME at one"
+    cure = "install a Java runtime 17 or 21, or point JAVA_HOME at one"
     if java is None:
         raise SparkUnavailable(f"no Java found on PATH: {cure}")
     try:
@@ -126,5 +126,5 @@ def _check_java() -> None:
     except (OSError, subprocess.SubprocessError) as error:
         raise SparkUnavailable(f"{java} does not run ({one_line(error)}): {cure}") from error
     version = re.search(r'version "(?:1\.)?(\d+)', shown)
-    if version is None or int(version[1]) < OLDEST_JAVA:
+    if version is None or int(version[1]) not in JAVAS:
         raise SparkUnavailable(f"{java} is Java {version[1] if version else '?'}: {cure}")

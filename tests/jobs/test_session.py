@@ -19,9 +19,10 @@ def test_what_the_tables_need(spark: SparkSession) -> None:
 
 
 JAVAS = [
-    pytest.param(None, r"does not run .*install a Java runtime 17 or newer", id="missing"),
+    pytest.param(None, r"does not run .*install a Java runtime 17 or 21", id="missing"),
     pytest.param('openjdk version "11.0.2" 2019-01-15', r"is Java 11: install", id="java-11"),
     pytest.param('java version "1.8.0_291"', r"is Java 8: install", id="java-8"),
+    pytest.param('openjdk version "25" 2025-09-16', r"is Java 25: install", id="java-25"),
     pytest.param("hello", r"is Java \?: install", id="not-java"),
 ]
 
