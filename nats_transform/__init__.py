@@ -1,8 +1,8 @@
 """Subject transforms and mappings exactly as nats-server does them.
 
 `nats_transform.spark` compiles them to Columns; it is imported by name, so that this package
-needs no Spark. Names that need Pydantic are imported when they are first used: that takes longer
-than all the rest, and `nats-transform map` should answer at once.
+needs no Spark. Names that need Pydantic or a parser are imported when they are first used: that
+takes longer than all the rest, and `nats-transform map` should answer at once.
 """
 
 from importlib import import_module
@@ -20,12 +20,14 @@ from nats_transform.mapping import AccountMappings, Destination, Fate, Mapping, 
 from nats_transform.transform import Transform
 
 if TYPE_CHECKING:
+    from nats_transform.config import load
     from nats_transform.stream import StreamConfig, StreamSource, bucket_source, parse_stream
 
 _ON_USE = {
     "StreamConfig": "nats_transform.stream",
     "StreamSource": "nats_transform.stream",
     "bucket_source": "nats_transform.stream",
+    "load": "nats_transform.config",
     "parse_stream": "nats_transform.stream",
 }
 
@@ -47,6 +49,7 @@ __all__ = [
     "StreamSource",
     "Transform",
     "bucket_source",
+    "load",
     "parse_stream",
 ]
 

@@ -27,6 +27,7 @@ def test_the_list_of_public_names() -> None:
         "StreamSource",
         "Transform",
         "bucket_source",
+        "load",
         "parse_stream",
     ]
 
