@@ -6,6 +6,7 @@ from pathlib import Path
 import dagster as dg
 
 from orchestration.failures import failed_runs
+from orchestration.loading import load_archives
 from orchestration.resources import SparkResource
 
 
@@ -17,7 +18,7 @@ def defs() -> dg.Definitions:
         remote=os.environ.get("NATS_TRANSFORM_SPARK_REMOTE"),
     )
     return dg.Definitions.merge(
-        dg.load_from_defs_folder(path_within_project=Path(__file__).parent),
+        load_archives(Path(__file__).parent),
         dg.Definitions(
             resources={"spark": spark},
             sensors=[failed_runs],

@@ -51,6 +51,7 @@ DEFINITIONS = """from pathlib import Path
 import dagster as dg
 
 from orchestration.failures import failed_runs
+from orchestration.loading import load_archives
 from orchestration.resources import SparkResource
 
 
@@ -58,7 +59,7 @@ from orchestration.resources import SparkResource
 def defs():
     spark = SparkResource(master="local[1]", driver_memory="512m")
     return dg.Definitions.merge(
-        dg.load_from_defs_folder(path_within_project=Path(__file__).parent),
+        load_archives(Path(__file__).parent),
         dg.Definitions(
             resources={"spark": spark}, sensors=[failed_runs], executor=dg.in_process_executor
         ),
@@ -139,22 +140,29 @@ def failures(result: dg.ExecuteInProcessResult) -> dict[str, str]:
 
 @pytest.fixture
 def project(
-    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> Iterator[Project]:
-    """An empty project."""
-    with empty_project(tmp_path, monkeypatch) as made:
+    """An empty project; a parameter is further YAML of its instance."""
+    with empty_project(tmp_path, monkeypatch, getattr(request, "param", "")) as made:
         yield made
 
 
 @pytest.fixture
-def bare_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
-    """An empty project of which nothing runs on Spark."""
-    with empty_project(tmp_path, monkeypatch) as made:
+def bare_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[Project]:
+    """An empty project of which nothing runs on Spark; a parameter as above."""
+    with empty_project(tmp_path, monkeypatch, getattr(request, "param", "")) as made:
         yield made
 
 
 @contextmanager
-def empty_project(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+def empty_project(
+    root: Path, monkeypatch: pytest.MonkeyPatch, settings: str = ""
+) -> Iterator[Project]:
     name = f"project_{secrets.token_hex(4)}"
     (root / "src" / name / "defs").mkdir(parents=True)
     (root / "src" / name / "definitions.py").write_text(DEFINITIONS)
@@ -165,6 +173,6 @@ def empty_project(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proje
     monkeypatch.syspath_prepend(str(root / "src"))
     home = root / "dagster"
     home.mkdir()
-    (home / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    (home / "dagster.yaml").write_text("telemetry:\n  enabled: false\n" + settings)
     with dg.DagsterInstance.from_config(str(home)) as instance:
         yield Project(root, name, instance)

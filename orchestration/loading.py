@@ -1,0 +1,84 @@
+"""The definitions under `defs/`, where an archive that cannot be loaded does not stop the others.
+
+Dagster loads a code location whole or not at all: one line of bad YAML would take every archive out
+of the UI, and its schedules with it. So if the whole does not load, each folder is loaded alone,
+and the one that fails is shown as an asset that says why.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+from pathlib import Path
+
+import dagster as dg
+from pydantic import ValidationError
+from yaml import MarkedYAMLError
+
+from jobs.errors import one_line
+
+STRICT = "NATS_TRANSFORM_STRICT"
+"""The environment variable with which nothing loads unless everything does: for CI."""
+
+YAML = "defs.yaml"
+
+
+def load_archives(path: Path) -> dg.Definitions:
+    """All definitions of the project around a path.
+
+    Raises:
+        Exception: as Dagster raises it, if no folder by itself is at fault (two archives have one
+            name, say), or `NATS_TRANSFORM_STRICT` is set.
+    """
+    tree = dg.ComponentTree.for_project(path)
+    try:
+        return tree.build_defs()
+    except Exception:
+        if os.environ.get(STRICT):
+            raise
+        found = [_folder(tree, file.parent) for file in sorted(tree.defs_module_path.rglob(YAML))]
+        if not any(broken for _, broken in found):
+            raise
+        return dg.Definitions.merge(*(defs for defs, _ in found))
+
+
+def _folder(tree: dg.ComponentTree, folder: Path) -> tuple[dg.Definitions, bool]:
+    """The definitions of one folder, and whether they stand in for what does not load."""
+    module = ".".join((tree.defs_module_name, *folder.relative_to(tree.defs_module_path).parts))
+    try:
+        alone = dg.ComponentTree.from_module(importlib.import_module(module), tree.project_root)
+        return alone.build_defs(), False
+    except Exception as error:  # noqa: BLE001 - whatever a component raises, the others go on
+        return _stand_in(folder, _reason(error, folder / YAML)), True
+
+
+def _stand_in(folder: Path, reason: str) -> dg.Definitions:
+    dg.get_dagster_logger().error(f"{folder.name} is left out: {reason}")
+    name = "".join(c if c.isascii() and c.isalnum() else "_" for c in folder.name)
+
+    @dg.asset(
+        key=[name, "defs_yaml"],
+        group_name=name,
+        description=f"Could not be loaded: {reason}",
+        metadata={"file": dg.MetadataValue.path(folder / YAML)},
+    )
+    def defs_yaml() -> None:
+        raise dg.Failure(description=reason, allow_retries=False)
+
+    return dg.Definitions(assets=[defs_yaml])
+
+
+def _reason(error: BaseException, file: Path) -> str:
+    """What was raised first, on one line, with the file and the line in it where they are known."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    text = one_line(error)
+    if isinstance(error, MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        text = f"{file}:{mark.line + 1}:{mark.column + 1}: {error.problem}"
+    elif not isinstance(error, ValidationError):
+        # Dagster's resolvers name the place, and put what our settings raise into a stack trace.
+        inside = re.search(r"^ *(?:Value error, )?(.+?) \[type=", str(error), re.MULTILINE)
+        text += f": {inside[1]}" if inside else ""
+    return text if str(file) in text else f"{file}: {text}"

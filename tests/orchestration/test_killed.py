@@ -1,0 +1,153 @@
+"""Runs killed at a known moment: the tables are the old or the new state, and a retry finishes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs import digest, tables, transform
+from nats_transform.config import load_mappings, mapping_version
+from tests.orchestration.conftest import DAYS, MAPPING, Project, failures
+
+# A process with a JVM of its own for each.
+pytestmark = [pytest.mark.dagster, pytest.mark.spark, pytest.mark.slow]
+
+# Runs `dagster asset materialize`, and stops for good at a moment, once it has said so in a file.
+CHILD = """
+import os, sys, time
+from pathlib import Path
+from dagster._cli import main
+from pyspark.sql import functions as F, types as T
+from jobs import tables, transform
+
+moment, marker, *sys.argv = sys.argv[1:]
+publish, stage, transformed = tables.publish, tables.stage, transform.transformed
+
+def stop():
+    Path(marker + ".new").write_text(str(os.getpid()))
+    os.rename(marker + ".new", marker)
+    time.sleep(600)
+
+@F.udf(T.LongType())
+def slow(seq):
+    if seq == 30:
+        stop()
+    return seq
+
+def half_written(*given):
+    return transformed(*given).withColumn("seq", slow("seq"))
+
+def before_the_commit(*given, **more):
+    stop()
+
+def after_the_commit(*given, **more):
+    publish(*given, **more)
+    stop()
+
+if moment == "half_written":
+    transform.transformed = half_written
+else:
+    tables.publish = globals()[moment]
+main()
+"""
+
+
+def published(project: Project) -> dict[str, str]:
+    """What the current snapshot of the transformed messages says of itself."""
+    table = tables.open_table(_warehouse(project), tables.TRANSFORMED)
+    return tables.snapshot_properties(table)
+
+
+def digest_of(project: Project, spark: SparkSession) -> str:
+    """The digest of the rows that readers of the table see."""
+    table = tables.open_table(_warehouse(project), tables.TRANSFORMED)
+    return str(digest.digest(tables.read(spark, table, tables.TRANSFORMED, "EAST")))
+
+
+def _warehouse(project: Project) -> tables.Warehouse:
+    return tables.Warehouse(dir=project.defs_folder.parent / "warehouse")
+
+
+def start(project: Project, moment: str) -> subprocess.Popen[bytes]:
+    """A process of its own that transforms both days, and is then at this moment."""
+    marker = project.root / "marker"
+    arguments = ["dagster", "asset", "materialize", "-m", f"{project.name}.definitions"]
+    arguments += ["--select", 'key:"east/transformed_messages"']
+    arguments += ["--partition-range", "...".join(day.isoformat() for day in DAYS)]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYSPARK_")} | {
+        "DAGSTER_HOME": str(project.root / "dagster"),
+        "PYTHONPATH": f"{project.root / 'src'}:{Path(__file__).parents[2]}",
+        "PYTHONWARNINGS": "ignore",
+    }
+    log = project.root / "run.log"
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-c", CHILD, moment, str(marker), *arguments],
+            cwd=project.root,
+            env=environment,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    while not marker.exists():  # pytest's timeout ends it
+        assert process.poll() is None, log.read_text()
+        time.sleep(0.1)
+    return process
+
+
+@pytest.mark.parametrize(
+    ("moment", "survives"),
+    [
+        pytest.param("half_written", False),
+        pytest.param("before_the_commit", False),
+        pytest.param("after_the_commit", True),
+    ],
+)
+def test_a_killed_run_leaves_the_old_or_the_new_state(
+    project: Project, spark: SparkSession, moment: str, survives: bool
+) -> None:
+    folder = project.add("east", count=60)
+    result = project.materialize("east", ["mapping_version", "messages", "transformed_messages"])
+    assert result.success, failures(result)
+    old, old_rows = published(project), digest_of(project, spark)
+    assert old["digest"] == old_rows
+    # What is killed would put another version in force.
+    (folder / "mapping.conf").write_text(MAPPING.replace("60%", "50%").replace("40%", "50%"))
+    assert project.materialize("east", ["mapping_version"]).success
+
+    process = start(project, moment)
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait(60) == -signal.SIGKILL
+
+    killed, killed_rows = published(project), digest_of(project, spark)
+    assert killed["digest"] == killed_rows
+    assert (killed == old) is not survives
+    (run,) = project.instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED]))
+    assert killed["run-id"] == (run.run_id if survives else old["run-id"])
+
+    retried = project.materialize("east", ["transformed_messages"])
+
+    assert retried.success, failures(retried)
+    now = published(project)
+    assert now["run-id"] == retried.run_id
+    assert now["mapping-version"] != old["mapping-version"]
+    assert now["digest"] == digest_of(project, spark) == in_peace(project, spark)
+    if survives:
+        assert now["digest"] == killed["digest"]
+
+
+def in_peace(project: Project, spark: SparkSession) -> str:
+    """The digest of what the messages become under the mapping file."""
+    table = tables.open_table(_warehouse(project), tables.MESSAGES)
+    messages = tables.read(spark, table, tables.MESSAGES, "EAST")
+    mappings = load_mappings(project.defs_folder / "east" / "mapping.conf")
+    version = mapping_version(mappings, seed=7)
+    return str(digest.digest(transform.transformed(messages, mappings, version, seed=7)))

@@ -1,0 +1,78 @@
+"""Definitions load where they can: a broken archive is shown as such, and the others go on."""
+
+from __future__ import annotations
+
+import re
+
+import dagster as dg
+import pytest
+
+from orchestration.loading import STRICT, load_archives
+from tests.orchestration.conftest import ASSETS, Project, failures
+
+pytestmark = pytest.mark.dagster
+
+BAD = {
+    # What is wrong with each, and what is told of it.
+    "no_yaml": ("  nightly: [\n", r"/defs\.yaml:14:1: expected the node content"),
+    "unknown": ("  colour: red\n", r"colour at \S+/defs\.yaml:13: Extra inputs"),
+    "kind": ("  tolerance: wide\n", r"/defs\.yaml: tolerance: Input should be a valid number"),
+    "zone": (
+        "  nightly: { cron: '30 1 * * *', timezone: Mars/Base }\n",
+        r"/defs\.yaml:13 - attributes\.nightly: there is no time zone 'Mars/Base'; write one",
+    ),
+    "cron": (
+        "  nightly: { cron: 'now and then' }\n",
+        r"/defs\.yaml: Found invalid cron schedule 'now and then'",
+    ),
+}
+
+
+def test_broken_archives_leave_the_others_alone(
+    bare_project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bare_project.add("good", "  nightly: { cron: '30 1 * * *' }\n", count=4)
+    for name, (text, _) in BAD.items():
+        bare_project.add(name, text, count=4)
+
+    defs = loaded(bare_project)
+
+    repository = defs.get_repository_def()
+    stand_ins = {dg.AssetKey([name, "defs_yaml"]) for name in BAD}
+    good = {dg.AssetKey(["good", asset]) for asset in ASSETS}
+    assert repository.asset_graph.get_all_asset_keys() == stand_ins | good
+    assert [schedule.name for schedule in repository.schedule_defs] == ["good_nightly"]
+    for name, (_, told) in BAD.items():
+        description = defs.resolve_assets_def(dg.AssetKey([name, "defs_yaml"])).op.description
+        assert description is not None
+        assert re.search(told, description), description
+        assert "\n" not in description
+
+    # Who tries to make the asset is told the same; the others can be made.
+    result = defs.resolve_implicit_global_asset_job_def().execute_in_process(
+        instance=bare_project.instance,
+        asset_selection=[dg.AssetKey(["zone", "defs_yaml"]), dg.AssetKey(["good", ASSETS[0]])],
+        raise_on_error=False,
+    )
+    assert re.search(BAD["zone"][1], failures(result).pop("zone/defs_yaml"))
+    (made,) = [event.asset_key for event in result.all_events if event.is_step_materialization]
+    assert made == dg.AssetKey(["good", "mapping_version"])
+
+    monkeypatch.setenv(STRICT, "1")
+    with pytest.raises(Exception, match=r"no_yaml/defs\.yaml"):
+        load_archives(bare_project.root)
+
+
+def loaded(project: Project) -> dg.Definitions:
+    """The definitions of a project, with the resource that its assets want."""
+    resources = dg.Definitions(resources={"spark": project.spark})
+    return dg.Definitions.merge(load_archives(project.root), resources)
+
+
+def test_what_no_folder_alone_is_to_blame_for_is_raised(bare_project: Project) -> None:
+    """Two archives with one name: which of the two is meant, nobody can say."""
+    bare_project.add("good", count=4)
+    file = bare_project.add("other", count=4) / "defs.yaml"
+    file.write_text(file.read_text().replace("name: other", "name: good"))
+    with pytest.raises(Exception, match="good"):
+        loaded(bare_project).get_repository_def()
