@@ -1,0 +1,145 @@
+"""Archives whose messages come from streams of a real nats-server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import dagster as dg
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs import tables
+from jobs.nats_process import NatsServer
+from tests.jobs.conftest import Stream, new_stream
+from tests.orchestration.conftest import YAML, Project, failures
+
+pytestmark = [pytest.mark.dagster, pytest.mark.spark, pytest.mark.server]
+
+MAPPING = """mappings {{
+  "{stream}.orders.*.*": [
+    {{ destination: "orders.v1.$1.$2", weight: 60% }}
+    {{ destination: "orders.v2.$1.$2", weight: 40% }}
+  ]
+  "{stream}.paid.*": "paid.{{{{partition(3,1)}}}}.$1"
+}}
+"""
+
+
+MADE = ("mapping_version", "messages", "transformed_messages")
+
+
+def publish(stream: Stream, first: int, count: int) -> None:
+    """Publishes orders, payments and what no mapping matches."""
+    stream.publish(
+        (
+            (b"orders.eu.%d", b"orders.us.%d", b"paid.%d", b"other.%d")[n % 4] % n,
+            b"NATS/1.0\r\nCluster: east\r\n\r\n" if n % 3 else b"",
+            b"payload %d" % n,
+        )
+        for n in range(first, first + count)
+    )
+
+
+def today() -> date:
+    """As the server dates what is published now."""
+    return datetime.now(UTC).date()
+
+
+def add(project: Project, name: str, stream: str, start: date, sources: list[Any]) -> None:
+    """A new archive of a stream, up to today."""
+    folder = project.defs_folder / name
+    folder.mkdir(parents=True)
+    (folder / "mapping.conf").write_text(MAPPING.format(stream=stream))
+    text = YAML.format(name=name, stream=name.upper()).replace("2026-03-01", start.isoformat())
+    head, _, rest = text.partition("  sources:\n    - jsonl: messages.jsonl\n")
+    more = f"  sources: {json.dumps(sources)}\n  include_today: true\n"
+    (folder / "defs.yaml").write_text(head + more + rest)
+
+
+def test_history_and_a_live_stream_are_one_archive(
+    project: Project, spark: SparkSession, nats_server: NatsServer
+) -> None:
+    """Yesterday comes from a dump, as it was before the stream; today from the server."""
+    yesterday = today() - timedelta(days=1)
+    live = new_stream(nats_server, first_seq=41)
+    publish(live, 40, 60)
+    source = {"server": nats_server.url, "from_stream": live.name, "cluster_header": "Cluster"}
+    add(project, "east", live.name, yesterday, [{"jsonl": "messages.jsonl"}, source])
+    lines = [
+        json.dumps(
+            {
+                "seq": n + 1,
+                "ts": f"{yesterday.isoformat()}T12:00:{n:02}Z",
+                "subject": f"{live.name}.orders.eu.{n}",
+                "data": "then",
+            }
+        )
+        for n in range(40)
+    ]
+    (project.defs_folder / "east" / "messages.jsonl").write_text("\n".join(lines) + "\n")
+
+    published = today()
+    result = project.materialize("east", MADE, (yesterday, published))
+
+    assert result.success, failures(result)
+    assert all(check.passed for check in result.get_asset_check_evaluations())
+    made = rows(project, spark)
+    assert made.pop(yesterday) == 40
+    assert sum(made.values()) == 60  # of one day, or of two if midnight has just passed
+
+    # The stream goes on, and so does the archive.
+    publish(live, 100, 20)
+    again = project.materialize("east", MADE[1:], (published, today()))
+    assert again.success, failures(again)
+    assert sum(rows(project, spark).values()) == 120
+
+
+def rows(project: Project, spark: SparkSession) -> dict[date, int]:
+    """Transformed messages of each day, as readers of the table see them."""
+    warehouse = tables.Warehouse(dir=project.defs_folder.parent / "warehouse")
+    table = tables.open_table(warehouse, tables.TRANSFORMED)
+    found = tables.read(spark, table, tables.TRANSFORMED, "EAST").groupBy("day").count().collect()
+    return {row["day"]: row["count"] for row in found}
+
+
+Broken = Callable[[str], dict[str, str]]
+
+
+@pytest.mark.parametrize(
+    ("broken", "told"),
+    [
+        pytest.param(
+            lambda url: {"server": url, "from_stream": "GONE"}, "stream GONE", id="no-stream"
+        ),
+        pytest.param(
+            lambda url: {"server": "nats://127.0.0.1:1", "from_stream": "GONE"},
+            "NATS server 127.0.0.1:1 cannot be reached",
+            id="no-server",
+        ),
+    ],
+)
+def test_a_stream_that_is_missing_fails_the_one_asset(
+    project: Project, nats_server: NatsServer, broken: Broken, told: str
+) -> None:
+    first = today()
+    live = new_stream(nats_server)
+    publish(live, 0, 20)
+    days = (first, today())
+    source = {"server": nats_server.url, "from_stream": live.name}
+    add(project, "east", live.name, first, [source])
+    add(project, "bad", live.name, first, [broken(nats_server.url)])
+
+    result = project.materialize("bad", days=days)
+
+    # What does not need the stream is made, what does is not tried.
+    failed = failures(result)
+    assert list(failed) == ["bad/messages"]
+    assert told in failed["bad/messages"]
+    assert "\n" not in failed["bad/messages"]
+    assert {event.asset_key for event in result.all_events if event.is_step_materialization} == {
+        dg.AssetKey(["bad", "mapping_version"])
+    }
+    assert project.materialize("east", ["messages"], days).success
