@@ -81,7 +81,17 @@ _FILE = click.Path(path_type=Path)
     help="Replay every message with its own draw, as `transform` does, instead of shares.",
 )
 @click.option(
-    "--seed", type=int, default=0, show_default=True, help="Decides every draw of --exact."
+    "--simulate",
+    is_flag=True,
+    help="Write what each of the --streams would hold, message by message, "
+    "into table `simulated_streams`.",
+)
+@click.option(
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Decides every draw of --exact and --simulate.",
 )
 @click.option("--report", metavar="FILE", type=_FILE, help="Write a page for the change review.")
 @click.option(
@@ -106,6 +116,7 @@ def command(
     permissions: Path | None,
     day: str | None,
     exact: bool,
+    simulate: bool,
     seed: int,
     report: Path | None,
     fail_on: str,
@@ -143,6 +154,7 @@ def command(
             consumers=consumers,
             permissions=permissions,
             exact=exact,
+            simulate=simulate,
             seed=seed,
             **days(day),
             run_id=run_id,
@@ -188,6 +200,16 @@ def _print(result: DryRunResult) -> None:
         click.echo(f"and {more:,} more; --json prints all")
     counts = [f"{_plural(n, s.value)}" for s, n in result.counts.items() if n]
     click.echo(", ".join(counts) if counts else "nothing found")
+    for stream in result.simulated:
+        gone = [
+            f"{count:,} {what}"
+            for count, what in ((stream.discarded, "discarded"), (stream.refused, "refused"))
+            if count
+        ]
+        left = f" ({', '.join(gone)})" if gone else ""
+        print_line(
+            f"stream {_shown(stream.stream)} would hold {_plural(stream.messages, 'message')}{left}"
+        )
     click.echo("it can be undone" if found.is_reversible else "it cannot be undone in full")
     click.echo(f"candidate version {result.candidate_version}")
 

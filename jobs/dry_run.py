@@ -29,6 +29,7 @@ from jobs.census import CENSUS, CensusSettings, census
 from jobs.days import StreamDays, day_range
 from jobs.errors import ArchiveError, JobError, one_line
 from jobs.session import SparkSettings, spark_session
+from jobs.simulate import SimulatedStream, simulate
 from nats_transform import dryrun
 from nats_transform import spark as spark_mappings
 from nats_transform.config import load, load_mappings, mapping_version, parse_server_config
@@ -64,7 +65,8 @@ class DryRunSettings(StreamDays):
         streams: folder with the `nats stream info --json` of the account's streams, or one file.
         consumers: the same of `nats consumer info --json`.
         exact: replay every message with its own draw, instead of shares over the census.
-        seed: of that replay.
+        simulate: write what the streams would hold into `simulated_streams`.
+        seed: of the draws of both.
         permissions: server configuration whose authorization blocks are held against the change.
     """
 
@@ -75,12 +77,15 @@ class DryRunSettings(StreamDays):
     consumers: Path | None = None
     permissions: Path | None = None
     exact: bool = False
+    simulate: bool = False
     seed: int = 0
 
     @model_validator(mode="after")
     def _with_streams(self) -> DryRunSettings:
         if self.consumers is not None and self.streams is None:
             raise ValueError("consumers need the streams that they consume")
+        if self.simulate and self.streams is None:
+            raise ValueError("to simulate streams, give their configurations")
         return self
 
 
@@ -109,6 +114,8 @@ class DryRunResult:
         seed: of the draws, if messages were replayed; None: weights count as shares.
         census_snapshot, input_snapshot: of `subject_census` and `messages`.
         run_id: of this run.
+        simulated: what became of the messages in each stream, if that was asked for.
+        simulated_snapshot: of `simulated_streams`.
     """
 
     found: DryRun
@@ -125,6 +132,8 @@ class DryRunResult:
     census_snapshot: int | None
     input_snapshot: int | None
     run_id: str
+    simulated: tuple[SimulatedStream, ...] = ()
+    simulated_snapshot: int | None = None
 
     @property
     def counts(self) -> dict[Severity, int]:
@@ -153,6 +162,7 @@ class DryRunResult:
         }
         summary = {
             **about,
+            "simulated": [asdict(stream) for stream in self.simulated],
             "days": [day.isoformat() for day in self.days],
             **found,
             **{severity.value: count for severity, count in self.counts.items()},
@@ -227,21 +237,45 @@ def dry_run(spark: SparkSession, settings: DryRunSettings) -> DryRunResult:
         )
     finally:
         sums.unpersist()
+    run_id = settings.run_id or str(uuid.uuid4())
+    candidate_version = mapping_version(inputs.candidate)
+    simulated: tuple[SimulatedStream, ...] = ()
+    simulated_snapshot = None
+    if settings.simulate:
+        simulated, simulated_snapshot = simulate(
+            settings.warehouse,
+            settings.stream,
+            tables.read(spark, messages, tables.MESSAGES, settings.stream, days),
+            inputs.candidate,
+            inputs.streams,
+            seed=settings.seed,
+            properties={
+                "job": "simulate",
+                "stream": settings.stream,
+                "days": f"{days[0]}..{days[-1]}",
+                "mapping-version": candidate_version,
+                "seed": str(settings.seed),
+                "input-snapshot": str(_snapshot(messages)),
+                "run-id": run_id,
+            },
+        )
     return DryRunResult(
         found=found,
         stream=settings.stream,
         days=tuple(days),
         candidate=settings.candidate.name,
         current=settings.current.name if settings.current else None,
-        candidate_version=mapping_version(inputs.candidate),
+        candidate_version=candidate_version,
         current_version=mapping_version(inputs.current),
         streams=len(inputs.streams),
         consumers=len(inputs.consumers),
         users=len(inputs.users),
-        seed=settings.seed if settings.exact else None,
+        seed=settings.seed if settings.exact or settings.simulate else None,
         census_snapshot=census_snapshot,
         input_snapshot=_snapshot(messages),
-        run_id=settings.run_id or str(uuid.uuid4()),
+        run_id=run_id,
+        simulated=simulated,
+        simulated_snapshot=simulated_snapshot,
     )
 
 
@@ -383,7 +417,8 @@ def _consumer(path: Path) -> Consumer:
 @click.option("--consumers", type=click.Path(path_type=Path), help="Folder of consumers.")
 @click.option("--permissions", type=click.Path(path_type=Path), help="Server configuration.")
 @click.option("--exact", is_flag=True, help="Replay every message with its own draw.")
-@click.option("--seed", default=0, show_default=True, help="Decides every draw of --exact.")
+@click.option("--simulate", is_flag=True, help="Write what the streams would hold.")
+@click.option("--seed", default=0, show_default=True, help="Decides every draw of these.")
 @click.option("--warehouse", type=click.Path(path_type=Path), help="Folder of the tables.")
 @click.option("--catalog", help="A PyIceberg catalog, instead of a folder.")
 @click.option("--day", help="YYYY-MM-DD, or A..B; all days by default.")
@@ -400,6 +435,7 @@ def main(
     consumers: Path | None,
     permissions: Path | None,
     exact: bool,
+    simulate: bool,
     seed: int,
     warehouse: Path | None,
     catalog: str | None,
@@ -423,6 +459,7 @@ def main(
             consumers=consumers,
             permissions=permissions,
             exact=exact,
+            simulate=simulate,
             seed=seed,
             warehouse=tables.Warehouse(dir=warehouse, catalog=catalog),
             first_day=first,

@@ -199,6 +199,7 @@ _TABLE_PROPERTIES = {
     # is not UTF-8 could not even be read.
     "write.metadata.metrics.default": "none",
     "write.metadata.metrics.column.stream": "full",
+    "write.metadata.metrics.column.archive": "full",
     "write.metadata.metrics.column.day": "full",
     "write.metadata.metrics.column.seq": "full",
     "write.metadata.metrics.column.ts": "full",
@@ -308,12 +309,14 @@ def _missing(warehouse: Warehouse, spec: TableSpec) -> NoTable:
     return NoTable(f"no table {NAMESPACE}.{spec.name} in {warehouse}{hint}")
 
 
-def slice_of(stream: str | None = None, days: Sequence[date] | None = None) -> BooleanExpression:
-    """The rows of a stream on some days; None is all of them."""
+def slice_of(
+    stream: str | None = None, days: Sequence[date] | None = None, owner: str = "stream"
+) -> BooleanExpression:
+    """The rows of a stream on some days; None is all of them. `owner` is the stream's column."""
     # The casts: pyiceberg's expressions hide their constructors from type checkers.
     chosen: BooleanExpression = AlwaysTrue()
     if stream is not None:
-        chosen = And(chosen, cast(Any, EqualTo)("stream", stream))
+        chosen = And(chosen, cast(Any, EqualTo)(owner, stream))
     if days is not None:
         chosen = And(chosen, cast(Any, In)("day", [day.isoformat() for day in days]))
     return chosen
@@ -323,7 +326,8 @@ def data_files(
     table: Table, stream: str | None = None, days: Sequence[date] | None = None
 ) -> list[DataFile]:
     """The live files of a stream on some days, in the table as it was loaded."""
-    return [task.file for task in table.scan(row_filter=slice_of(stream, days)).plan_files()]
+    rows = slice_of(stream, days, table.spec().fields[0].name)
+    return [task.file for task in table.scan(row_filter=rows).plan_files()]
 
 
 def times_of(table: Table, stream: str, sequence: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""What the streams of an account do with one subject, as facts that can be compared.
+"""What the streams of an account do with one subject: where it arrives, and the facts of it.
 
 A message is followed as `nats_transform.trace` does, without the tree: nats-server
 `processJetStreamMsg`, `processInboundSourceMsg` and `processMirrorMsgs` in `server/stream.go`.
@@ -7,11 +7,52 @@ A message is followed as `nats_transform.trace` does, without the tree: nats-ser
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
 
+from nats_transform.functions import Random
 from nats_transform.mapping import Fate
-from nats_transform.stream import StreamConfig, StreamSource
+from nats_transform.stream import INGRESS, StreamConfig, StreamSource
+from nats_transform.transform import Transform
+
+Entropy: TypeAlias = Callable[[str], int | None]
+"""The 64 bits that decide each `random()` at a place; None leaves it as it is written."""
+
+
+class Via(StrEnum):
+    """How a message comes into a stream."""
+
+    CAPTURE = "capture"
+    REPUBLISH = "republish"
+    MIRROR = "mirror"
+    SOURCE = "source"
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A message in a stream.
+
+    Attributes:
+        stream: that stores it.
+        subject: under which it is stored.
+        via: how it came.
+        origin: the number of the arrival that it came from; None: it was published.
+        position: of the entry in `sources` that took it; None unless via source.
+        is_mapped: whether the ingress transform applied.
+        republished: the subject it is republished under; None: it is not.
+        repeats: it was in this stream before, and goes round without end; not followed further.
+    """
+
+    stream: str
+    subject: str
+    via: Via
+    origin: int | None
+    position: int | None
+    is_mapped: bool
+    republished: str | None
+    repeats: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,66 +79,115 @@ class Facts:
 NOTHING = Facts()
 
 
-@dataclass(slots=True)
-class _Found:
-    captured: set[str] = field(default_factory=set)
-    stored: set[tuple[str, str]] = field(default_factory=set)
-    ingress: set[str] = field(default_factory=set)
-    taken: set[tuple[str, str]] = field(default_factory=set)
-    republished: set[str] = field(default_factory=set)
-    loops: set[str] = field(default_factory=set)
-
-
 class Network:
     """The streams of an account. Those of other accounts and domains are not followed."""
 
     def __init__(self, streams: Iterable[StreamConfig]) -> None:
         self.streams = tuple(streams)
-        self._takers: dict[str, list[tuple[StreamConfig, StreamSource]]] = defaultdict(list)
+        self._takers: dict[str, list[tuple[StreamConfig, StreamSource, int | None]]]
+        self._takers = defaultdict(list)
         for stream in self.streams:
-            for upstream in stream.upstreams:
-                if upstream.external is None:
-                    self._takers[upstream.name].append((stream, upstream))
+            if stream.mirror is not None and stream.mirror.external is None:
+                self._takers[stream.mirror.name].append((stream, stream.mirror, None))
+            for position, source in enumerate(stream.sources):
+                if source.external is None:
+                    self._takers[source.name].append((stream, source, position))
+
+    @property
+    def draws(self) -> bool:
+        """Whether some transform has a `random()`, so that messages of a subject can part."""
+        transforms: list[Transform | None] = []
+        for stream in self.streams:
+            transforms += [stream.ingress_transform, stream.republish_transform]
+            transforms += [rule.transform for source in stream.upstreams for rule in source.rules]
+        return any(
+            isinstance(token, Random)
+            for one in transforms
+            if one is not None
+            for token in one.tokens
+        )
+
+    def arrivals(self, subject: str, entropy: Entropy = lambda place: None) -> list[Arrival]:
+        """Everywhere that a published subject is stored, what comes first before what follows.
+
+        Args:
+            subject: as the account mappings left it.
+            entropy: the chance of a message; the place of a published message's ingress is
+                `INGRESS`, as in `StreamConfig.replay`.
+        """
+        found: list[Arrival] = []
+        self._capture(subject, None, (), found, entropy)
+        return found
 
     def facts(self, subject: str | None) -> Facts:
         """What happens to a subject; nothing to one that is delivered to nobody."""
         if subject is None or not self.streams:
             return NOTHING
-        found = _Found()
-        found.captured = {stream.name for stream in self._capture(subject, (), found)}
+        arrivals = self.arrivals(subject)
+        stored = [arrival for arrival in arrivals if not arrival.repeats]
         return Facts(
-            frozenset(found.captured),
-            frozenset(found.stored),
-            frozenset(found.ingress),
-            frozenset(found.taken),
-            frozenset(found.republished),
-            frozenset(found.loops),
+            captured=frozenset(one.stream for one in arrivals if one.via is Via.CAPTURE),
+            stored=frozenset((one.stream, one.subject) for one in stored),
+            ingress=frozenset(one.stream for one in stored if one.is_mapped),
+            taken=frozenset(
+                (one.stream, arrivals[one.origin].stream)
+                for one in arrivals
+                if one.origin is not None and one.via is not Via.REPUBLISH
+            ),
+            republished=frozenset(one.stream for one in stored if one.republished is not None),
+            loops=frozenset(one.stream for one in arrivals if one.repeats),
         )
 
-    def _capture(self, subject: str, been: tuple[str, ...], found: _Found) -> list[StreamConfig]:
-        taking = [stream for stream in self.streams if stream.captures(subject)]
-        for stream in taking:
-            self._store(stream, subject, been, found)
-        return taking
+    def _capture(
+        self,
+        subject: str,
+        origin: int | None,
+        been: tuple[str, ...],
+        found: list[Arrival],
+        entropy: Entropy,
+    ) -> None:
+        via = Via.CAPTURE if origin is None else Via.REPUBLISH
+        for stream in self.streams:
+            if stream.captures(subject):
+                self._store(stream, subject, via, origin, None, been, found, entropy)
 
     def _store(
-        self, stream: StreamConfig, subject: str, been: tuple[str, ...], found: _Found
+        self,
+        stream: StreamConfig,
+        subject: str,
+        via: Via,
+        origin: int | None,
+        position: int | None,
+        been: tuple[str, ...],
+        found: list[Arrival],
+        entropy: Entropy,
     ) -> None:
-        if stream.name in been:
-            found.loops.add(stream.name)
+        # Streams draw on their own: only what was published draws as `StreamConfig.replay` does.
+        place = INGRESS if origin is None else f"{stream.name} {INGRESS}"
+        outcome = stream.ingress(subject, entropy(place))
+        stored = subject if outcome.subject is None else outcome.subject
+        repeats = stream.name in been
+        republished = None if repeats else stream.republished(stored, entropy(f"{stream.name} out"))
+        number = len(found)
+        found.append(
+            Arrival(
+                stream.name,
+                stored,
+                via,
+                origin,
+                position,
+                outcome.fate is Fate.MAPPED,
+                None if republished is None else republished.subject,
+                repeats,
+            )
+        )
+        if repeats:
             return
         been = (*been, stream.name)
-        outcome = stream.ingress(subject, None)
-        stored = subject if outcome.subject is None else outcome.subject
-        if outcome.fate is Fate.MAPPED:
-            found.ingress.add(stream.name)
-        found.stored.add((stream.name, stored))
-        republished = stream.republished(stored, None)
         if republished is not None:
-            found.republished.add(stream.name)
-            self._capture(republished.subject, been, found)
-        for taker, upstream in self._takers[stream.name]:
-            arrived = upstream.take(stored, None)
-            if arrived.subject is not None:
-                found.taken.add((taker.name, stream.name))
-                self._store(taker, arrived.subject, been, found)
+            self._capture(republished.subject, number, been, found, entropy)
+        for taker, upstream, entry in self._takers[stream.name]:
+            taken = upstream.take(stored, entropy(f"{taker.name} {entry}"))
+            if taken.subject is not None:
+                how = Via.MIRROR if entry is None else Via.SOURCE
+                self._store(taker, taken.subject, how, number, entry, been, found, entropy)

@@ -1,0 +1,243 @@
+"""Simulated streams: a real nats-server stores the same messages under the same sequences."""
+
+from __future__ import annotations
+
+import time
+from base64 import b64decode
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from jobs import simulate
+from jobs.nats_process import nats_server
+from nats_transform import AccountMappings, StreamConfig, parse_stream
+from nats_transform.config import load_mappings
+from nats_transform.stream import bucket_source
+from nats_transform.subject import decode
+from tests.conformance.client import Client
+
+pytestmark = [pytest.mark.server, pytest.mark.spark]
+
+MAPPINGS = """mappings {
+  "orders.*.*": "shop.$1.$2"
+  "config.*.*": "$KV.A.$1.$2"
+  "single.*.*": "once.$1"
+}
+"""
+
+
+def kv(bucket: str, **more: Any) -> dict[str, Any]:
+    """The stream of a KV bucket without history."""
+    return {"name": f"KV_{bucket}", "max_msgs_per_subject": 1, "allow_rollup_hdrs": True, **more}
+
+
+ONE = {"max_msgs_per_subject": 1, "discard": "new", "discard_new_per_subject": True}
+STREAMS: list[dict[str, Any]] = [
+    {
+        "name": "SHOP",
+        "subjects": ["shop.>"],
+        "subject_transform": {"src": "shop.*.*", "dest": "shop.{{partition(3,2)}}.$1.$2"},
+        "republish": {"src": "shop.*.eu.*", "dest": "audit.eu.$2"},
+    },
+    # What another stream republishes, with a limit that bites, and an ingress transform of its own.
+    {
+        "name": "AUDIT",
+        "subjects": ["audit.>"],
+        "subject_transform": {"src": "audit.*.*", "dest": "audit.{{right(1,1)}}"},
+        "max_msgs_per_subject": 3,
+    },
+    {"name": "WHOLE", "mirror": {"name": "SHOP"}},
+    {
+        "name": "RENAMED",
+        "mirror": {
+            "name": "SHOP",
+            "subject_transforms": [
+                {"src": "shop.0.>", "dest": "zero.>"},
+                {"src": "shop.1.*.*", "dest": "one.$2"},
+            ],
+        },
+        "subject_transform": {"src": "zero.*.*", "dest": "{{partition(2,1)}}.$1"},
+        "max_msgs_per_subject": 2,
+    },
+    {"name": "AGAIN", "mirror": {"name": "RENAMED"}},
+    {
+        "name": "PICKED",
+        "sources": [
+            {
+                "name": "SHOP",
+                "subject_transforms": [
+                    {"src": "shop.*.eu.*", "dest": "eu.$1"},
+                    {"src": "shop.*.us.*", "dest": ""},
+                ],
+            }
+        ],
+        "max_msgs_per_subject": 2,
+        "first_seq": 100,
+    },
+    kv("A", subjects=["$KV.A.>"]),
+    kv("B", sources=[bucket_source("A", "B").model_dump(by_alias=True, exclude_defaults=True)]),
+    {"name": "ONCE", "subjects": ["once.>"], **ONE},
+    {"name": "ONCE_COPY", "sources": [{"name": "ONCE"}]},
+    # A source that a refused message holds up for good, beside one that goes on.
+    {
+        "name": "HELD_UP",
+        "sources": [
+            {
+                "name": "KV_A",
+                "subject_transforms": [{"src": "$KV.A.*.*", "dest": "held.$1.$2"}],
+            },
+            {"name": "ONCE", "subject_transforms": [{"src": "once.*", "dest": "held.once.$1"}]},
+        ],
+        **ONE,
+    },
+    {"name": "FROM_HELD", "sources": [{"name": "HELD_UP"}, {"name": "PICKED"}]},
+]
+SUBJECTS = [
+    subject
+    for n in range(12)
+    for subject in (
+        f"orders.{('eu', 'us', 'fr')[n % 3]}.{n % 5}",
+        f"config.{('a', 'b')[n % 2]}.{n // 4}",
+        f"single.{n % 4}.{n}",
+        f"shop.direct.{n}",
+        "nowhere",
+    )
+]
+
+COUNTS = {"AGAIN": 17, "AUDIT": 3, "KV_A": 6, "HELD_UP": 6, "FROM_HELD": 14}
+
+
+class Held(NamedTuple):
+    """A message that a stream holds.
+
+    Attributes:
+        seq: its sequence there.
+        subject: that it is stored under.
+        message: the sequence of the message in the archive.
+        origin: the stream it came from, and its sequence there.
+    """
+
+    seq: int
+    subject: str
+    message: int
+    origin: tuple[str, int] | None
+
+
+def archived(spark: SparkSession, subjects: Sequence[str]) -> DataFrame:
+    """The subjects as messages of an archive."""
+    now = datetime(2026, 3, 1, tzinfo=UTC)
+    rows = [("S", n, now.date(), now, subject, None) for n, subject in enumerate(subjects, 1)]
+    schema = "stream string, seq long, day date, ts timestamp, subject string, cluster string"
+    return spark.createDataFrame(rows, schema)
+
+
+def simulated(
+    spark: SparkSession,
+    subjects: Sequence[str],
+    mappings: AccountMappings,
+    streams: Sequence[StreamConfig],
+) -> tuple[dict[str, list[Held]], dict[int, dict[str, int]]]:
+    """What streams hold, and the last sequence that each message leaves in each stream."""
+    came = simulate.arrivals(archived(spark, subjects), mappings, streams)
+    held: dict[str, list[Held]] = defaultdict(list)
+    last: dict[int, dict[str, int]] = defaultdict(dict)
+    rows = simulate.stored(came.persist(), streams).orderBy("stream", "seq").collect()
+    for row in rows:
+        origin = (row.origin_stream, row.origin_seq) if row.origin_stream else None
+        if row.is_held:
+            subject = decode(bytes(row.stored_subject))
+            held[row.stream].append(Held(row.seq, subject, row.archive_seq, origin))
+        last[row.archive_seq][row.stream] = row.seq
+    return held, last
+
+
+def stored(client: Client, config: StreamConfig) -> Iterator[Held]:
+    """What a stream of the server holds."""
+    name = config.name
+    state = client.request(f"$JS.API.STREAM.INFO.{name}")["state"]
+    # A stream that lost its first messages starts later.
+    wanted = range(max(1, state["first_seq"]), state["last_seq"] + 1)
+    answers = client.request_all((f"$JS.API.STREAM.MSG.GET.{name}", {"seq": n}) for n in wanted)
+    for answer in answers:
+        if "message" not in answer:
+            assert answer["error"]["err_code"] == 10037, answer
+            continue
+        message = answer["message"]
+        lines = b64decode(message.get("hdrs", "")).decode().split("\r\n")
+        headers = dict(line.split(": ", 1) for line in lines if ": " in line)
+        origin = None
+        if config.mirror is not None:
+            origin = config.mirror.name, message["seq"]
+        elif config.sources:
+            stream, seq, *_ = headers["Nats-Stream-Source"].split(" ")
+            origin = stream, int(seq)
+        elif "Nats-Stream" in headers:
+            origin = headers["Nats-Stream"], int(headers["Nats-Sequence"])
+        number = int(b64decode(message["data"]))
+        yield Held(message["seq"], message["subject"], number, origin)
+
+
+def wait_for(client: Client, expected: dict[str, int]) -> dict[str, int]:
+    """The last sequences, once they are as expected or a minute has passed."""
+    deadline = time.monotonic() + 60
+    while True:
+        infos = client.request_all((f"$JS.API.STREAM.INFO.{name}", None) for name in expected)
+        found = {info["config"]["name"]: info["state"]["last_seq"] for info in infos}
+        if found == expected or time.monotonic() > deadline:
+            return found
+
+
+def in_order(held: Sequence[Held]) -> list[Held]:
+    """The messages by where they came from, without the sequence that chance gave them."""
+    unnumbered = [one._replace(seq=0) for one in held]
+    return sorted(unnumbered, key=lambda one: (one.origin or ("", 0), one.message))
+
+
+def differences(
+    spark: SparkSession,
+    config: str,
+    raw: Sequence[dict[str, Any]],
+    subjects: Sequence[str],
+    tmp: Path,
+) -> tuple[list[str], dict[str, list[Held]]]:
+    """Where the server and the simulation part; and what the streams hold."""
+    conf = tmp / "server.conf"
+    conf.write_text(config)
+    streams = [parse_stream(one) for one in raw]
+    ours, last = simulated(spark, subjects, load_mappings(conf), streams)
+    told = []
+    with nats_server(config) as server, Client(server.url) as client:
+        for one in raw:
+            answer = client.request(f"$JS.API.STREAM.CREATE.{one['name']}", one)
+            assert "error" not in answer, answer
+        now = {stream.name: max(stream.first_seq, 1) - 1 for stream in streams}
+        for number, subject in enumerate(subjects, 1):
+            client.publish(subject, str(number).encode())
+            client.flush()
+            # Sources and mirrors are to have it before a limit takes it away from them.
+            now |= last.get(number, {})
+            found = wait_for(client, now)
+            if found != now:
+                return [f"after {subject!r} ({number}): last {found}, ours {now}"], ours
+        for stream in streams:
+            theirs = list(stored(client, stream))
+            mine = ours.get(stream.name, [])
+            if len(stream.sources) > 1:
+                # Between sources there is no order.
+                theirs, mine = in_order(theirs), in_order(mine)
+            if theirs != mine:
+                told.append(f"{stream.name}: {theirs}, ours {mine}")
+    return told, ours
+
+
+def test_a_real_server_stores_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    told, held = differences(spark, MAPPINGS, STREAMS, SUBJECTS, tmp_path)
+    assert not told, "\n".join(told)
+    # The case is worth something only if limits take some, and leave every stream some.
+    assert held.keys() == {one["name"] for one in STREAMS}
+    assert {name: len(held[name]) for name in COUNTS} == COUNTS
