@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -46,6 +47,9 @@ from nats_transform.findings import Severity
 from nats_transform.mapping import AccountMappings
 from nats_transform.stream import StreamConfig
 from nats_transform.subject import decode
+
+_ROWS_AT_ONCE = 50_000
+"""Rows of a census in a part; the driver has a few parts in memory while it reads them."""
 
 MOST_FLOWS = 200
 """So many are told; a picture shows fewer."""
@@ -221,20 +225,25 @@ def dry_run(spark: SparkSession, settings: DryRunSettings) -> DryRunResult:
     if settings.exact:
         archived = tables.read(spark, messages, tables.MESSAGES, settings.stream, days)
         rows = replayed(archived, inputs, settings.seed)
+        most = _rows(messages, settings.stream, days)
     else:
         table = _census(spark, settings, messages, days)
         rows = tables.read(spark, table, CENSUS, settings.stream, days)
         census_snapshot = _snapshot(table)
-    sums = added_up(rows).persist(StorageLevel.DISK_ONLY)
+        most = _rows(table, settings.stream, days)
+    parts = 1 + most // _ROWS_AT_ONCE
+    sums = added_up(rows, parts).persist(StorageLevel.DISK_ONLY)
     try:
-        found = dryrun.dry_run(
-            _Subjects(sums),
-            inputs.candidate,
-            inputs.current,
-            streams=inputs.streams,
-            consumers=inputs.consumers,
-            users=inputs.users,
-        )
+        with tempfile.TemporaryFile() as overflow:
+            found = dryrun.dry_run(
+                _Subjects(sums),
+                inputs.candidate,
+                inputs.current,
+                streams=inputs.streams,
+                consumers=inputs.consumers,
+                users=inputs.users,
+                overflow=overflow,
+            )
     finally:
         sums.unpersist()
     run_id = settings.run_id or str(uuid.uuid4())
@@ -279,12 +288,19 @@ def dry_run(spark: SparkSession, settings: DryRunSettings) -> DryRunResult:
     )
 
 
-def added_up(rows: DataFrame) -> DataFrame:
-    """One row for each subject of a census, over all days: its bytes, and its clusters."""
+def added_up(rows: DataFrame, parts: int) -> DataFrame:
+    """One row for each subject of a census, over all days: its bytes, and its clusters.
+
+    Args:
+        rows: of the census, or of messages.
+        parts: in which the sums come; the driver has two of them in memory.
+    """
     keys = [name for name in _KEYS if name in rows.columns]
     return (
         # As bytes, because Python would not take a subject that is not UTF-8.
-        rows.groupBy(F.col("subject").cast("binary").alias("subject"), *keys)
+        rows.withColumn("subject", F.col("subject").cast("binary"))
+        .repartition(parts, "subject")
+        .groupBy("subject", *keys)
         .agg(F.sum("messages").alias("messages"), F.sum("bytes").alias("bytes"))
         .groupBy("subject")
         .agg(F.sort_array(F.collect_list(F.struct(*keys, "messages", "bytes"))).alias("in"))
@@ -346,7 +362,7 @@ def _census(
     """The census table, with all messages of these days counted."""
     table = tables.open_table(settings.warehouse, CENSUS, create=True)
     counted = _by_day(spark, table, settings.stream, days)
-    behind = [day for day in days if counted.get(day) != _rows(messages, settings, day)]
+    behind = [day for day in days if counted.get(day) != _rows(messages, settings.stream, [day])]
     for first, last in _runs(behind):
         census(
             spark,
@@ -366,8 +382,8 @@ def _snapshot(table: Table) -> int | None:
     return None if snapshot is None else snapshot.snapshot_id
 
 
-def _rows(messages: Table, settings: DryRunSettings, day: date) -> int:
-    return sum(file.record_count for file in tables.data_files(messages, settings.stream, [day]))
+def _rows(table: Table, stream: str, days: Sequence[date]) -> int:
+    return sum(file.record_count for file in tables.data_files(table, stream, days))
 
 
 def _by_day(

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nats_transform.dryrun.case import Case, Matcher, first_subject, numbers_drawn
-from nats_transform.dryrun.count import EXAMPLES, Count, Groups, hashed, members
+from nats_transform.dryrun.count import EXAMPLES, Count, hashed
 from nats_transform.dryrun.reverse import reversed_mappings
+from nats_transform.dryrun.rows import Groups, Largest, Store, members
 from nats_transform.mapping import AccountMappings
 
 
@@ -44,64 +45,97 @@ class Merged:
     largest: frozenset[int]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class Distinct:
+    """How many distinct subjects there are.
+
+    Attributes:
+        before, after: under the current mapping and the candidate.
+        drawn: after, with every `random()` drawn.
+    """
+
+    before: int
+    after: int
+    drawn: int
+
+
 class Collisions:
     """Every pair of a subject and what it becomes, by hash."""
 
-    _after: Groups = field(default_factory=Groups)
-    _before: array[int] = field(default_factory=lambda: array("Q"))
-    # Hashes of the result, and of the result with what the subject is under the current mapping.
-    _results: array[int] = field(default_factory=lambda: array("Q"))
-    _pairs: array[int] = field(default_factory=lambda: array("Q"))
-    _drawn: dict[int, int] = field(default_factory=dict)
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._after = Groups(store)
+        self._before = store.table(1)
+        # Hashes of the result, and of what the subject is under the current mapping.
+        self._pairs = store.table(2)
+        self._drawn = 0
 
     def add(self, cases: list[Case]) -> None:
         """Count all cases of one subject."""
-        before = targets(cases, before=True)
-        self._before.extend(hashed(was) for was in before)
+        before = [hashed(was) for was in targets(cases, before=True)]
+        for was in before:
+            self._before.add(was)
         for becomes, parts in targets(cases).items():
             key = hashed(becomes)
             self._after.add(key, parts)
             if "{{" in becomes and (drawn := numbers_drawn(becomes)) > 1:
-                self._drawn[key] = self._drawn.get(key, 0) + min(drawn, -(-parts // 100)) - 1
+                self._drawn += min(drawn, -(-parts // 100)) - 1
             for was in before:
-                self._results.append(key)
-                self._pairs.append(hashed(f"{becomes}\n{was}"))
+                self._pairs.add(key, was)
 
+    @cached_property
     def merged(self) -> tuple[Merged, Merged]:
-        """What is newly merged, and what was so already."""
-        keys, parts, sizes = self._after.sums()
-        together = sizes > 1
-        keys, parts, sizes = keys[together], parts[together], sizes[together]
-        already = self._already(keys, sizes)
-        return _merged(keys, parts, sizes, ~already), _merged(keys, parts, sizes, already)
+        """What is newly merged, and what was so already; to be asked when all is added."""
+        found = _Merging(), _Merging()
+        for bucket, (keys, parts, sizes) in zip(
+            self._store.buckets, self._after.sums(), strict=True
+        ):
+            together = sizes > 1
+            keys, parts, sizes = keys[together], parts[together], sizes[together]
+            already = _already(self._pairs.bucket(bucket), keys, sizes)
+            for merging, chosen in zip(found, (~already, already), strict=True):
+                merging.add(keys[chosen], parts[chosen], sizes[chosen])
+        new, old = (merging.merged for merging in found)
+        return new, old
 
-    def distinct(self) -> tuple[int, int, int]:
-        """Distinct subjects before, after, and after with every `random()` drawn."""
-        before = len(np.unique(np.frombuffer(self._before, dtype=np.uint64)))
-        after = len(self._after.sums()[0])
-        return before, after, after + sum(self._drawn.values())
-
-    def _already(self, keys: NDArray[Any], sizes: NDArray[Any]) -> NDArray[np.bool_]:
-        """Of merged results those whose subjects are all one under the current mapping too."""
-        results = np.frombuffer(self._results, dtype=np.uint64)
-        pairs = np.frombuffer(self._pairs, dtype=np.uint64)
-        chosen = members(results, keys)
-        both = np.stack([results[chosen], pairs[chosen]])
-        distinct, counts = np.unique(both, axis=1, return_counts=True)
-        most = np.zeros(len(keys), dtype=np.int64)
-        np.maximum.at(most, np.searchsorted(keys, distinct[0]), counts)
-        return np.asarray(most == sizes)
+    @cached_property
+    def distinct(self) -> Distinct:
+        """How many distinct subjects; to be asked when all is added."""
+        buckets = self._store.buckets
+        before = sum(len(np.unique(self._before.bucket(bucket))) for bucket in buckets)
+        after = sum(len(keys) for keys, _, _ in self._after.sums())
+        return Distinct(before, after, after + self._drawn)
 
 
-def _merged(
-    keys: NDArray[Any], parts: NDArray[Any], sizes: NDArray[Any], chosen: NDArray[np.bool_]
-) -> Merged:
-    keys, parts, sizes = keys[chosen], parts[chosen], sizes[chosen]
-    largest = np.argsort(-parts, kind="stable")[:EXAMPLES]
-    return Merged(
-        int(parts.sum()), int(sizes.sum()), len(keys), frozenset(int(k) for k in keys[largest])
-    )
+def _already(pairs: NDArray[Any], keys: NDArray[Any], sizes: NDArray[Any]) -> NDArray[np.bool_]:
+    """Of merged results those whose subjects are all one under the current mapping too."""
+    pairs = pairs[members(pairs[:, 0], keys)]
+    pairs = pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
+    most = np.zeros(len(keys), dtype=np.int64)
+    if len(pairs):
+        differs = np.any(pairs[1:] != pairs[:-1], axis=1)
+        starts = np.flatnonzero(np.concatenate(([True], differs)))
+        counts = np.diff(starts, append=len(pairs))
+        np.maximum.at(most, np.searchsorted(keys, pairs[starts, 0]), counts)
+    return np.asarray(most == sizes)
+
+
+class _Merging:
+    def __init__(self) -> None:
+        self._parts = self._subjects = self._results = 0
+        self._largest = Largest(EXAMPLES)
+
+    def add(
+        self, keys: NDArray[np.uint64], parts: NDArray[np.int64], sizes: NDArray[np.int64]
+    ) -> None:
+        self._parts += int(parts.sum())
+        self._subjects += int(sizes.sum())
+        self._results += len(keys)
+        self._largest.add(keys, parts)
+
+    @property
+    def merged(self) -> Merged:
+        return Merged(self._parts, self._subjects, self._results, frozenset(self._largest.keys))
 
 
 class WayBack:

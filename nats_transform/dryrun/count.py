@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from operator import itemgetter
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from nats_transform.dryrun.findings import Example
 from nats_transform.subject import encode
@@ -70,42 +65,3 @@ class Count:
 def hashed(text: str) -> int:
     """64 bits of a text, the same in every run."""
     return int.from_bytes(blake2b(encode(text), digest_size=8).digest(), "big")
-
-
-@dataclass(slots=True)
-class Groups:
-    """Sums by key in 16 bytes for each entry, and twice as much while they are summed up.
-
-    Keys are told apart by 64 bits: among 9 million two differ from none with a chance of 2e-6.
-    """
-
-    _keys: array[int] = field(default_factory=lambda: array("Q"))
-    _parts: array[int] = field(default_factory=lambda: array("q"))
-
-    def add(self, key: int, parts: int) -> None:
-        """Add an entry to a key."""
-        self._keys.append(key)
-        self._parts.append(parts)
-
-    def sums(self) -> tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.int64]]:
-        """The distinct keys in order, with the parts and the number of entries of each."""
-        if not len(self._keys):
-            return _EMPTY.astype(np.uint64), _EMPTY, _EMPTY
-        order = np.argsort(np.frombuffer(self._keys, dtype=np.uint64))
-        keys = np.frombuffer(self._keys, dtype=np.uint64)[order]
-        starts = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
-        distinct, counts = keys[starts], np.diff(starts, append=len(keys))
-        del keys
-        parts = np.frombuffer(self._parts, dtype=np.int64)[order]
-        return distinct, np.add.reduceat(parts, starts), counts
-
-
-_EMPTY = np.zeros(0, dtype=np.int64)
-
-
-def members(keys: NDArray[Any], wanted: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which of the keys are among the wanted ones, which are in order."""
-    if not len(wanted):
-        return np.zeros(len(keys), dtype=bool)
-    places = np.minimum(np.searchsorted(wanted, keys), len(wanted) - 1)
-    return np.asarray(wanted[places] == keys)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from nats_transform.dryrun.case import Case, first_subject, rise
 from nats_transform.dryrun.changes import Told, shown
-from nats_transform.dryrun.count import EXAMPLES, PARTS, Count, Groups, hashed, whole
+from nats_transform.dryrun.count import EXAMPLES, PARTS, Count, hashed, whole
 from nats_transform.dryrun.network import Facts, Network
+from nats_transform.dryrun.rows import Groups, Largest, Store
 from nats_transform.errors import InvalidStream
 from nats_transform.mapping import Outcome
 from nats_transform.stream import StreamConfig
@@ -68,7 +70,9 @@ def parse_consumer(data: object) -> Consumer:
 class Delivery:
     """Counts what streams and consumers get."""
 
-    def __init__(self, streams: Iterable[StreamConfig], consumers: Iterable[Consumer]) -> None:
+    def __init__(
+        self, streams: Iterable[StreamConfig], consumers: Iterable[Consumer], store: Store
+    ) -> None:
         self._network = Network(streams)
         self._consumers = tuple(consumers)
         self._with_ingress = {s.name for s in self._network.streams if s.ingress_transform}
@@ -85,7 +89,7 @@ class Delivery:
         self._left: dict[Consumer, int] = defaultdict(int)
         self._limited = {s.name: s for s in self._network.streams if s.max_msgs_per_subject > 0}
         self._stored: dict[str, tuple[Groups, Groups]] = {
-            name: (Groups(), Groups()) for name in self._limited
+            name: (Groups(store), Groups(store)) for name in self._limited
         }
 
     def add(self, cases: list[Case]) -> None:
@@ -209,27 +213,32 @@ class Delivery:
             about = f"consumer {shown(consumer.name)} of stream {shown(consumer.stream)}"
             yield "consumer-more", about, "it gets these in addition", count
 
-    def limits(self) -> Iterator[Limit]:
-        """The streams whose limit per subject bites harder than before."""
-        for name, (before, after) in self._stored.items():
-            config = self._limited[name]
-            room = config.max_msgs_per_subject * PARTS
-            over = [np.maximum(0, groups.sums()[1] - room) for groups in (before, after)]
-            rise = int(over[1].sum() - over[0].sum())
-            if rise <= 0:
-                continue
-            keys, _, sizes = after.sums()
-            shared = (over[1] > 0) & (sizes > 1)
-            order = np.argsort(-over[1][shared], kind="stable")[:EXAMPLES]
-            refuses = config.discard == "new" and config.discard_new_per_subject
-            yield Limit(
-                "limit-refuses" if refuses else "limit-discards",
-                name,
-                config.max_msgs_per_subject,
-                rise,
-                int(sizes[shared].sum()),
-                frozenset(int(key) for key in keys[shared][order]),
-            )
+    @cached_property
+    def limits(self) -> tuple[Limit, ...]:
+        """The streams whose limit per subject bites harder; to be asked when all is added."""
+        found = (self._limit(self._limited[name], *sides) for name, sides in self._stored.items())
+        return tuple(limit for limit in found if limit.parts > 0)
+
+    def _limit(self, config: StreamConfig, before: Groups, after: Groups) -> Limit:
+        room = config.max_msgs_per_subject * PARTS
+        rise = subjects = 0
+        largest = Largest(EXAMPLES)
+        for _, parts, _ in before.sums():
+            rise -= int(np.maximum(0, parts - room).sum())
+        for keys, parts, sizes in after.sums():
+            over = np.maximum(0, parts - room)
+            rise += int(over.sum())
+            shared = (over > 0) & (sizes > 1)
+            subjects += int(sizes[shared].sum())
+            largest.add(keys[shared], over[shared])
+        return Limit(
+            "limit-refuses" if config.discard_new_per_subject else "limit-discards",
+            config.name,
+            config.max_msgs_per_subject,
+            rise,
+            subjects,
+            frozenset(largest.keys),
+        )
 
     def stored_as(self, stream: str, cases: list[Case]) -> dict[str, int]:
         """The subjects under which a stream stores one subject after the change, with parts."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from operator import itemgetter
 
 import numpy as np
 
 from nats_transform.dryrun.case import Case, Matcher, first_subject
-from nats_transform.dryrun.count import Count, Groups, hashed, whole
+from nats_transform.dryrun.count import Count, hashed, whole
+from nats_transform.dryrun.rows import Groups, Largest, Store
 from nats_transform.functions import Partition, fnv1a
 from nats_transform.mapping import AccountMappings, Outcome
 from nats_transform.subject import SEPARATOR, encode
@@ -69,21 +71,37 @@ def key_of(partition: Partition, tokens: Sequence[str]) -> str:
     return SEPARATOR.join(tokens)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What all keys of a destination come to.
+
+    Attributes:
+        keys: how many distinct ones.
+        moved_keys: how many of them change their partition number.
+        largest: the largest by `entry`, with their parts.
+        counts: by number of partitions, the parts of each partition.
+    """
+
+    keys: int
+    moved_keys: int
+    largest: dict[int, int]
+    counts: dict[int, list[int]]
+
+
 class Spread:
     """The keys of one destination as they are counted.
 
     Attributes:
+        source, destination: of the mapping.
+        partition: of the destination.
         moved: the subjects whose partition number changes.
-        moved_keys: how many distinct keys that are.
     """
 
-    source: str
-    destination: str
-    partition: Partition
-    moved: Count = field(default_factory=Count)
-    _keys: Groups = field(default_factory=Groups)
-    _moved: Groups = field(default_factory=Groups)
+    def __init__(self, source: str, destination: str, partition: Partition, store: Store) -> None:
+        self.source, self.destination, self.partition = source, destination, partition
+        self.moved = Count()
+        self._keys = Groups(store)
+        self._moved = Groups(store)
 
     def add(self, tokens: Sequence[str], parts: int) -> str:
         """Count parts of the messages of a subject; the key is returned."""
@@ -98,51 +116,52 @@ class Spread:
         self.moved.add(subject, before, after, parts)
         self._moved.add(entry(key), parts)
 
-    @property
-    def moved_keys(self) -> int:
-        return len(self._moved.sums()[0])
-
-    def largest(self) -> dict[int, int]:
-        """The largest keys, by `entry`, and their parts."""
-        keys, parts, _ = self._keys.sums()
-        order = np.argsort(-parts, kind="stable")[:MOST_HEAVY]
-        return {int(keys[n]): int(parts[n]) for n in order}
+    @cached_property
+    def totals(self) -> Totals:
+        """What the keys come to; to be asked when all is added."""
+        count = max(1, self.partition.count)
+        near = range(max(2, count - NEARBY), count + NEARBY + 1)
+        sums = {
+            of: np.zeros(of, dtype=np.int64) for of in (count, *near) if count <= MOST_PARTITIONS
+        }
+        distinct = 0
+        largest = Largest(MOST_HEAVY)
+        for keys, parts, _ in self._keys.sums():
+            distinct += len(keys)
+            largest.add(keys, parts)
+            hashes = (keys & np.uint64(0xFFFF_FFFF)).astype(np.int64)
+            for of, found in sums.items():
+                np.add.at(found, hashes % of, parts)
+        return Totals(
+            distinct,
+            sum(len(keys) for keys, _, _ in self._moved.sums()),
+            largest.keys,
+            {of: [int(value) for value in found] for of, found in sums.items()},
+        )
 
     def balance(self, names: Mapping[int, str]) -> Balance | None:
         """The balance, or None if nothing came here or there are too many partitions.
 
         Args:
-            names: the keys of `largest` by `entry`.
+            names: the keys of `Totals.largest` by `entry`.
         """
         count = max(1, self.partition.count)
-        keys, parts, _ = self._keys.sums()
-        if count > MOST_PARTITIONS or not len(keys):
+        totals = self.totals
+        if not totals.counts or not totals.keys:
             return None
-        hashes = (keys & np.uint64(0xFFFF_FFFF)).astype(np.int64)
-
-        def counts(of: int) -> list[int]:
-            sums = np.zeros(of, dtype=np.int64)
-            np.add.at(sums, hashes % of, parts)
-            return [int(value) for value in sums]
-
-        def busiest(of: int) -> float:
-            sums = counts(of)
-            return max(sums) * of / sum(sums)
-
-        here = counts(count)
-        near = [n for n in range(count - NEARBY, count + NEARBY + 1) if n > 1 and n != count]
+        busiest = {of: max(sums) * of / sum(sums) for of, sums in totals.counts.items()}
         return Balance(
             self.source,
             self.destination,
             count,
-            tuple(whole(value) for value in here),
-            len(keys),
-            max(here) * count / sum(here),
+            tuple(whole(value) for value in totals.counts[count]),
+            totals.keys,
+            busiest.pop(count),
             tuple(
                 (names[key], fnv1a(encode(names[key])) % count, whole(value))
-                for key, value in self.largest().items()
+                for key, value in totals.largest.items()
             ),
-            tuple((n, busiest(n)) for n in near),
+            tuple(sorted(busiest.items())),
         )
 
 
@@ -154,7 +173,8 @@ def entry(key: str) -> int:
 class Partitions:
     """Counts the keys of every `partition()` of the candidate."""
 
-    def __init__(self, current: AccountMappings, candidate: AccountMappings) -> None:
+    def __init__(self, current: AccountMappings, candidate: AccountMappings, store: Store) -> None:
+        self._store = store
         self._current, self._candidate = _transforms(current), _transforms(candidate)
         self._matcher = Matcher(current)
         self.spreads: dict[tuple[str, str], Spread] = {}
@@ -177,7 +197,9 @@ class Partitions:
             if partition is None or outcome.subject is None:
                 continue
             rule = _rule(outcome)
-            spread = self.spreads.setdefault(rule, Spread(*rule, partition))
+            if rule not in self.spreads:
+                self.spreads[rule] = Spread(*rule, partition, self._store)
+            spread = self.spreads[rule]
             key = spread.add(case.tokens, percent * case.messages)
             number = partition.evaluate(case.tokens, None)
             more = percent - numbers.get(number, 0)

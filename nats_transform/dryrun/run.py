@@ -1,8 +1,8 @@
 """A dry run: what a candidate mapping would do to the subjects that were really there.
 
 Subjects are read twice, in the order given, and never kept: what is kept of each is hashes and
-counts. A million subjects that two weights choose partitions for took 190 MB at the peak. The
-second reading finds the names of the largest groups only. Weights count as exact shares.
+counts, in a file if there are too many for memory. The second reading finds the names of the
+largest groups only. Weights count as exact shares.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import BinaryIO
 
 from nats_transform.check import MAPPING, check
 from nats_transform.dryrun.case import Case, Cases, CensusRow, first_subject
@@ -21,6 +22,7 @@ from nats_transform.dryrun.findings import FROM_CHECK, Finding
 from nats_transform.dryrun.hygiene import Hygiene, Level
 from nats_transform.dryrun.partitions import UNEVEN, Balance, Partitions, entry
 from nats_transform.dryrun.permissions import Access, User
+from nats_transform.dryrun.rows import Store
 from nats_transform.dryrun.rules import RuleHits
 from nats_transform.functions import Wildcard
 from nats_transform.mapping import AccountMappings
@@ -76,6 +78,7 @@ def dry_run(
     streams: Sequence[StreamConfig] = (),
     consumers: Sequence[Consumer] = (),
     users: Sequence[User] = (),
+    overflow: BinaryIO | None = None,
 ) -> DryRun:
     """What a candidate would do to the subjects of a census.
 
@@ -95,9 +98,11 @@ def dry_run(
         streams: of the account; those of the archive's own account.
         consumers: of these streams.
         users: with permissions.
+        overflow: an empty file, to read and write, for what would get too much for memory; without,
+            a million subjects take about 100 MB.
     """
     current = current or AccountMappings(())
-    run = _Run(current, candidate, streams, consumers, users)
+    run = _Run(current, candidate, streams, consumers, users, Store(overflow))
     cases = Cases(current, candidate)
     messages = subjects = size = 0
     for of_subject in cases.of(census):
@@ -110,15 +115,15 @@ def dry_run(
     findings = [_finding(told, total) for told in run.told(names)]
     findings.sort(key=lambda f: (f.severity.rank, -f.messages, f.code, f.about))
     fates_before, fates_after = run.changes.fates()
-    before, after, _ = run.collisions.distinct()
+    distinct = run.collisions.distinct
     balances = [spread.balance(names.keys) for spread in run.partitions.ordered]
     return DryRun(
         messages=messages,
         subjects=subjects,
         changed_messages=whole(run.changes.changed.parts),
         changed_subjects=run.changes.changed.subjects,
-        subjects_before=before,
-        subjects_after=after,
+        subjects_before=distinct.before,
+        subjects_after=distinct.after,
         bytes=size,
         clusters=tuple(sorted(name for name in run.rules.clusters if name)),
         fates_before=fates_before,
@@ -164,14 +169,15 @@ class _Run:
         streams: Sequence[StreamConfig],
         consumers: Sequence[Consumer],
         users: Sequence[User],
+        store: Store,
     ) -> None:
         self._candidate, self._streams = candidate, streams
         self.changes = Changes()
-        self.collisions = Collisions()
+        self.collisions = Collisions(store)
         self.way_back = WayBack(candidate)
-        self.delivery = Delivery(streams, consumers)
+        self.delivery = Delivery(streams, consumers, store)
         self.access = Access(users)
-        self.partitions = Partitions(current, candidate)
+        self.partitions = Partitions(current, candidate, store)
         self.rules = RuleHits(candidate)
         self.hygiene = Hygiene()
 
@@ -190,9 +196,9 @@ class _Run:
     def names(self, cases: Cases, census: Iterable[CensusRow]) -> _Names:
         """The names behind the hashes that are to be shown; the census is read if there are any."""
         names = _Names()
-        merged = frozenset().union(*(one.largest for one in self.collisions.merged()))
-        limits = list(self.delivery.limits())
-        keys = {key for spread in self.partitions.spreads.values() for key in spread.largest()}
+        merged = frozenset().union(*(one.largest for one in self.collisions.merged))
+        limits = self.delivery.limits
+        keys = {key for spread in self.partitions.spreads.values() for key in spread.totals.largest}
         if not (merged or limits or keys):
             return names
         for of_subject in cases.of(census):
@@ -221,20 +227,22 @@ class _Run:
             told = "no mapping gives these subjects back"
             yield "irreversible", "", told, self.way_back.stuck
         yield from self.delivery.told()
-        for limit in self.delivery.limits():
+        for limit in self.delivery.limits:
             yield _limit(limit, names)
         yield from self.access.told()
         yield from self._partitions(names)
         yield from self.rules.told()
         yield from self.hygiene.told()
-        before, plain, drawn = self.collisions.distinct()
-        if drawn > 2 * max(before, plain):
-            told = f"up to {drawn:,} distinct subjects, where there are {before:,}"
+        distinct = self.collisions.distinct
+        if distinct.drawn > 2 * max(distinct.before, distinct.after):
+            told = (
+                f"up to {distinct.drawn:,} distinct subjects, where there are {distinct.before:,}"
+            )
             yield "subject-explosion", "", told, Count()
         yield from self._check()
 
     def _collisions(self, names: _Names) -> Iterator[Told]:
-        new, already = self.collisions.merged()
+        new, already = self.collisions.merged
         for code, merged in (("collision", new), ("collision-already", already)):
             if not merged.results:
                 continue
@@ -265,11 +273,10 @@ class _Run:
             about = f"mapping {shown(spread.source)} -> {shown(spread.destination)}"
             balance = spread.balance(names.keys)
             if spread.moved.subjects:
-                told = f"{spread.moved_keys:,} keys move to another partition"
+                told = f"{spread.totals.moved_keys:,}"
                 if balance:
-                    told = (
-                        f"{spread.moved_keys:,} of {balance.keys:,} keys move to another partition"
-                    )
+                    told += f" of {balance.keys:,}"
+                told += " keys move to another partition"
                 yield "partition-moves", about, told, spread.moved
             if balance is None or balance.partitions < 2:
                 continue

@@ -1,0 +1,171 @@
+"""Rows of 64-bit numbers, more of them than fit into memory if there is a file for the rest.
+
+They are read back in buckets by the upper bits of their first number, a hash: rows with the same
+first number are in the same bucket, and a bucket fits into memory.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+_BITS = 8
+_BUCKETS = 1 << _BITS
+MOST_IN_MEMORY = 6_000_000
+"""Numbers of 8 bytes that all tables together keep, before they go to the file."""
+
+
+class Store:
+    """The tables of a dry run, which share a file and a limit of what is in memory.
+
+    Args:
+        file: takes what is too much; None: memory takes it all.
+    """
+
+    def __init__(self, file: BinaryIO | None = None) -> None:
+        self.file = file
+        self._most = sys.maxsize if file is None else MOST_IN_MEMORY
+        self._held = 0
+        self._tables: list[Table] = []
+        self._has_spilled = False
+
+    def table(self, width: int) -> Table:
+        """A table of rows with so many numbers."""
+        table = Table(self, width)
+        self._tables.append(table)
+        return table
+
+    def took(self, numbers: int) -> None:
+        """Make room if these numbers were too many."""
+        self._held += numbers
+        if self._held > self._most:
+            self._spill()
+
+    @property
+    def buckets(self) -> range:
+        """The buckets to read every table by."""
+        if not self._has_spilled:
+            return range(1)
+        if self._held:
+            self._spill()
+        return range(_BUCKETS)
+
+    def _spill(self) -> None:
+        assert self.file is not None  # noqa: S101 - without, there is no limit
+        for table in self._tables:
+            table.spill(self.file)
+        self._held = 0
+        self._has_spilled = True
+
+
+class Table:
+    """Rows of numbers from 0 to 2**64 - 1, of a `Store`."""
+
+    def __init__(self, store: Store, width: int) -> None:
+        self._store = store
+        self._width = width
+        self._values = array("Q")
+        # For each time that rows went to the file: where, the buckets that had some, and the first
+        # row of each, with the number of all rows last.
+        self._chunks: list[tuple[int, NDArray[Any], NDArray[Any]]] = []
+
+    def add(self, *row: int) -> None:
+        """Add a row."""
+        self._values.extend(row)
+        self._store.took(self._width)
+
+    def spill(self, file: BinaryIO) -> None:
+        """Move what is in memory to the file."""
+        if not self._values:
+            return
+        rows = np.frombuffer(self._values, dtype=np.uint64).reshape(-1, self._width)
+        bucket_of = (rows[:, 0] >> np.uint64(64 - _BITS)).astype(np.int64)
+        order = np.argsort(bucket_of, kind="stable")
+        buckets, starts = np.unique(bucket_of[order], return_index=True)
+        offset = file.seek(0, 2)
+        file.write(rows[order].tobytes())
+        self._chunks.append((offset, buckets, np.append(starts, len(rows))))
+        self._values = array("Q")
+
+    def bucket(self, number: int) -> NDArray[np.uint64]:
+        """The rows of a bucket of the store's `buckets`, in the order they came."""
+        parts = [*self._from_file(number), np.frombuffer(self._values, dtype=np.uint64)]
+        return np.concatenate(parts).reshape(-1, self._width)
+
+    def _from_file(self, number: int) -> Iterator[NDArray[np.uint64]]:
+        file, size = self._store.file, 8 * self._width
+        for offset, buckets, starts in self._chunks:
+            place = int(np.searchsorted(buckets, number))
+            if file is None or place == len(buckets) or buckets[place] != number:
+                continue
+            first, after = int(starts[place]), int(starts[place + 1])
+            file.seek(offset + first * size)
+            yield np.frombuffer(file.read((after - first) * size), dtype=np.uint64)
+
+
+class Groups:
+    """Sums by key.
+
+    Keys are told apart by 64 bits: among 9 million two differ from none with a chance of 2e-6.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._rows = store.table(2)
+
+    def add(self, key: int, parts: int) -> None:
+        """Add an entry to a key."""
+        self._rows.add(key, parts)
+
+    def sums(self) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.int64]]]:
+        """Bucket by bucket the distinct keys in order, with their parts and numbers of entries."""
+        for bucket in self._store.buckets:
+            yield summed(self._rows.bucket(bucket))
+
+
+def summed(
+    rows: NDArray[np.uint64],
+) -> tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.int64]]:
+    """Distinct first numbers in order, the sums of the second ones, and how many rows each has."""
+    if not len(rows):
+        nothing = np.zeros(0, dtype=np.int64)
+        return nothing.astype(np.uint64), nothing, nothing
+    rows = rows[np.argsort(rows[:, 0], kind="stable")]
+    keys = rows[:, 0]
+    starts = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
+    parts = np.add.reduceat(rows[:, 1].astype(np.int64), starts)
+    return keys[starts], parts, np.diff(starts, append=len(keys))
+
+
+class Largest:
+    """The keys with the largest sums among many, the same in whatever pieces they come."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._found: list[tuple[int, int]] = []
+
+    def add(self, keys: NDArray[np.uint64], parts: NDArray[np.int64]) -> None:
+        """Look at some keys, which are in order."""
+        # A tie goes to the smaller key; they come in order.
+        first = np.argsort(-parts, kind="stable")[: self._count]
+        keys, parts = keys[first], parts[first]
+        found = [(-int(part), int(key)) for key, part in zip(keys, parts, strict=True)]
+        self._found = sorted([*self._found, *found])[: self._count]
+
+    @property
+    def keys(self) -> dict[int, int]:
+        """The keys with their sums, largest first."""
+        return {key: -part for part, key in self._found}
+
+
+def members(keys: NDArray[np.uint64], wanted: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Which of the keys are among the wanted ones, which are in order."""
+    if not len(wanted):
+        return np.zeros(len(keys), dtype=bool)
+    places = np.minimum(np.searchsorted(wanted, keys), len(wanted) - 1)
+    return np.asarray(wanted[places] == keys)

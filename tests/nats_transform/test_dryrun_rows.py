@@ -1,0 +1,84 @@
+"""Numbers of a dry run that go to a file: the same is found."""
+
+from __future__ import annotations
+
+import io
+from collections import defaultdict
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nats_transform import AccountMappings, Destination, Mapping, parse_stream
+from nats_transform.dryrun import CensusRow, dry_run
+from nats_transform.dryrun import rows as module
+from nats_transform.dryrun.rows import Groups, Largest, Store
+
+HASHES = st.integers(0, 2**64 - 1)
+
+
+@given(
+    st.lists(st.tuples(HASHES, st.integers(0, 2**40)), max_size=60),
+    st.lists(HASHES, min_size=1, max_size=3),
+    st.integers(0, 80),
+)
+def test_sums_are_those_of_a_dictionary(
+    entries: list[tuple[int, int]], often: list[int], most: int
+) -> None:
+    entries += [(key, 1) for key in often for _ in range(3)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "MOST_IN_MEMORY", most)
+        store = Store(io.BytesIO())
+        groups, other = Groups(store), store.table(1)
+        expected: dict[int, list[int]] = defaultdict(list)
+        for key, parts in entries:
+            groups.add(key, parts)
+            other.add(parts)
+            expected[key].append(parts)
+        found = {
+            int(key): (int(parts), int(count))
+            for sums in groups.sums()
+            for key, parts, count in zip(*sums, strict=True)
+        }
+        largest = Largest(5)
+        for keys, parts, _ in groups.sums():
+            largest.add(keys, parts)
+        assert len(store.buckets) == (1 if 3 * len(entries) <= most else 256)
+        left = np.concatenate([other.bucket(bucket) for bucket in store.buckets])
+    assert found == {key: (sum(all_of), len(all_of)) for key, all_of in expected.items()}
+    assert sorted(left[:, 0].tolist()) == sorted(parts for _, parts in entries)
+    order = sorted(expected, key=lambda key: (-sum(expected[key]), key))
+    assert list(largest.keys) == order[:5]
+
+
+def test_a_dry_run_finds_the_same_with_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    candidate = AccountMappings(
+        [
+            Mapping(
+                "a.*.*",
+                [
+                    Destination("b.{{partition(7,2)}}.$2", weight=30),
+                    Destination("c.{{random(9)}}.$1", weight=60),
+                ],
+            ),
+            Mapping("d.*", [Destination("e")]),
+        ]
+    )
+    current = AccountMappings([Mapping("a.*.*", [Destination("b.{{partition(5,2)}}.$2")])])
+    census = [
+        CensusRow(subject, None, 1 + n % 13)
+        for n in range(400)
+        for subject in (f"a.{n % 20}.{n}", f"d.{n}")
+    ]
+    census.sort()
+    streams = [
+        parse_stream({"name": "S", "subjects": ["a.>", "b.>", "e"], "max_msgs_per_subject": 3})
+    ]
+    wanted = dry_run(census, candidate, current, streams=streams)
+    monkeypatch.setattr(module, "MOST_IN_MEMORY", 500)
+    with io.BytesIO() as file:
+        assert dry_run(census, candidate, current, streams=streams, overflow=file) == wanted
+        assert len(file.getvalue()) > 8 * 500
+    codes = {finding.code for finding in wanted.findings}
+    assert {"collision", "limit-discards", "partition-moves", "subject-explosion"} <= codes
