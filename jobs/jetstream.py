@@ -41,7 +41,7 @@ from pyspark.sql.types import StructType
 
 from jobs.errors import ArchiveError, one_line
 from jobs.headers import ARROW_TYPE, header_columns
-from jobs.nats_connection import ApiError, NatsSettings, RawClient, api, connection
+from jobs.nats_connection import ApiError, NatsSettings, RawClient, api, connection, refusal
 from jobs.tables import MESSAGES
 
 _STREAM_NOT_FOUND = 10059
@@ -370,6 +370,8 @@ async def read_range(
                     yield columns.batch(pull, delivered, count)
                 return
             except _Stale as reason:
+                if client.is_closed:  # by the server, and for good: credentials that expired
+                    raise ArchiveError(refusal(nats, client.last_error or reason)) from reason
                 if time.monotonic() > deadline:
                     raise ArchiveError(
                         f"stream {settings.stream} on {nats.where}: no message after sequence "

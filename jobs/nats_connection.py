@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import nats.errors
+import nkeys
 from nats.aio.client import Client
 from nats.protocol.parser import AWAITING_CONTROL_LINE, CRLF_SIZE, Parser
 from pydantic import BaseModel, ConfigDict, SecretStr, field_validator
@@ -85,11 +87,53 @@ class NatsSettings(BaseModel):
         """The TLS context, or None to let the server decide with the system's authorities."""
         if not (self.tls_ca or self.tls_cert):
             return None
-        context = ssl.create_default_context(cafile=str(self.tls_ca) if self.tls_ca else None)
-        if self.tls_cert:
-            context.load_cert_chain(str(self.tls_cert), str(self.tls_key) if self.tls_key else None)
+        reading = self.tls_ca
+        try:
+            context = ssl.create_default_context(cafile=reading and str(reading))
+            if self.tls_cert:
+                reading = self.tls_key or self.tls_cert
+                # A key with a password is refused; without ours, OpenSSL asks on the terminal.
+                context.load_cert_chain(self.tls_cert, self.tls_key, password="")
+        except (OSError, ValueError) as error:
+            raise ArchiveError(
+                f"{reading} cannot be used for TLS: {one_line(error)}; "
+                "give PEM files that belong together, the key without a password"
+            ) from error
         return context
 
+    def check_files(self) -> None:
+        """Reads every file that is named.
+
+        Raises:
+            ArchiveError: it is not there, or not what it should be. nats-py looks for the JWT in
+                a credentials file without end, and names no file.
+        """
+        for path in (self.creds, self.nkey, self.tls_ca, self.tls_cert, self.tls_key):
+            if path is not None and not path.is_file():
+                raise ArchiveError(f"no file {path}: give the path of the NATS credentials")
+        for path, form, what in (
+            (self.creds, _CREDS, "JWT and seed of a NATS user (a .creds file of nsc)"),
+            (self.nkey, _SEED, "NKey seed"),
+        ):
+            if path is None:
+                continue
+            try:
+                with path.open("rb") as file:
+                    found = form.search(file.read(_MAX_CREDENTIALS))
+                if found is None:
+                    raise ValueError("not found")
+                nkeys.from_seed(bytearray(found[1])).wipe()  # type: ignore[no-untyped-call]
+            except (OSError, ValueError, nkeys.NkeysError) as error:
+                # Not the error's text: it may have parts of the secret.
+                raise ArchiveError(f"{path} has no {what}: {type(error).__name__}") from None
+
+
+_MAX_CREDENTIALS = 1024 * 1024
+_SEED = re.compile(rb"^\s*(S[A-Z2-7]{20,})=*\s*$")
+_CREDS = re.compile(
+    rb"BEGIN NATS USER JWT-+\r?\n[\w-]+\.[\w-]+\.[\w-]+\s"
+    rb"(?:.*\n)*?.*BEGIN USER NKEY SEED-+\r?\n(S[A-Z2-7]{20,})=*\s"
+)
 
 _ATTEMPTS = 5  # at a server that hangs up while we introduce ourselves
 
@@ -161,6 +205,9 @@ async def connection(settings: NatsSettings) -> AsyncIterator[RawClient]:
 
     async def remember(error: BaseException) -> None:
         seen.append(error)
+        if isinstance(error, ssl.SSLError):
+            # After a failed handshake nats-py waits without end for the connection to close.
+            raise error
 
     options: dict[str, Any] = {
         "servers": settings.urls,
@@ -174,10 +221,9 @@ async def connection(settings: NatsSettings) -> AsyncIterator[RawClient]:
         "password": settings.password and settings.password.get_secret_value(),
         "token": settings.token and settings.token.get_secret_value(),
     }
+    settings.check_files()
     for name, path in (("user_credentials", settings.creds), ("nkeys_seed", settings.nkey)):
         if path is not None:
-            if not path.is_file():
-                raise ArchiveError(f"no file {path}: give the path of the NATS credentials")
             options[name] = str(path)
     for attempt in range(_ATTEMPTS):
         client = RawClient()
@@ -192,7 +238,7 @@ async def connection(settings: NatsSettings) -> AsyncIterator[RawClient]:
             hung_up = isinstance(cause, ConnectionResetError | BrokenPipeError)
             if hung_up and attempt < _ATTEMPTS - 1:
                 continue
-            raise ArchiveError(_refusal(settings, cause)) from error
+            raise ArchiveError(refusal(settings, cause)) from error
     client.options |= {"allow_reconnect": True, "max_reconnect_attempts": -1}
     try:
         yield client
@@ -202,9 +248,10 @@ async def connection(settings: NatsSettings) -> AsyncIterator[RawClient]:
             await client.close()
 
 
-def _refusal(settings: NatsSettings, error: BaseException) -> str:
+def refusal(settings: NatsSettings, error: BaseException) -> str:
+    """Why a server has no connection with us, for people."""
     reason = one_line(error).removeprefix("nats: ").strip("'\"")
-    if isinstance(error, nats.errors.AuthorizationError) or "uthoriz" in reason:
+    if isinstance(error, nats.errors.AuthorizationError) or re.search("uth(oriz|entic)", reason):
         return f"NATS server {settings.where} refuses these credentials: {reason}"
     if isinstance(error, ssl.SSLError):
         return f"TLS with NATS server {settings.where} failed: {reason}"
@@ -237,7 +284,11 @@ async def api(
             f"{settings.api_prefix}.{subject}", payload, timeout=settings.connect_timeout
         )
     except nats.errors.NoRespondersError as error:
-        raise ApiError(f"JetStream is not enabled on {settings.where} for this account") from error
+        raise ApiError(
+            f"JetStream domain {settings.domain} cannot be reached through {settings.where}"
+            if settings.domain
+            else f"JetStream is not enabled on {settings.where} for this account"
+        ) from error
     except nats.errors.Error as error:
         raise ApiError(
             f"NATS server {settings.where} does not answer: {one_line(error)}"
