@@ -40,6 +40,7 @@ COMMANDS = {
     "audit": "audit",
     "dry-run": "dry_run",
     "replay": "replay",
+    "maintain": "maintain",
     "demo": "demo",
 }
 

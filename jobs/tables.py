@@ -17,7 +17,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlparse
@@ -203,13 +203,15 @@ _TABLE_PROPERTIES = {
     "write.metadata.metrics.column.day": "full",
     "write.metadata.metrics.column.seq": "full",
     "write.metadata.metrics.column.ts": "full",
+    # An audit takes the files of one mapping version without looking into them.
+    "write.metadata.metrics.column.mapping_version": "full",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
 }
 
 
 @contextlib.contextmanager
-def _warehouse_errors(where: object) -> Iterator[None]:
+def warehouse_errors(where: object) -> Iterator[None]:
     """Turns what catalogs and file systems raise into one line."""
     try:
         yield
@@ -229,7 +231,7 @@ def open_catalog(warehouse: Warehouse) -> Catalog:
     Raises:
         WarehouseError: a catalog that is not configured or a folder that cannot be written.
     """
-    with _warehouse_errors(warehouse):
+    with warehouse_errors(warehouse):
         if warehouse.catalog is not None:
             catalog = load_catalog(warehouse.catalog)
         else:
@@ -274,7 +276,7 @@ def open_table(warehouse: Warehouse, spec: TableSpec, create: bool = False) -> T
         raise _missing(warehouse, spec)
     catalog = open_catalog(warehouse)
     identifier = (NAMESPACE, spec.name)
-    with _warehouse_errors(warehouse):
+    with warehouse_errors(warehouse):
         try:
             return catalog.load_table(identifier)
         except NoSuchTableError:
@@ -407,7 +409,7 @@ def stage(rows: DataFrame, table: Table, spec: TableSpec) -> Staged:
 def drop(staged: Staged | str) -> None:
     """Deletes staged files."""
     folder = staged.folder if isinstance(staged, Staged) else staged
-    filesystem, path = _filesystem(folder)
+    filesystem, path = filesystem_of(folder)
     with contextlib.suppress(FileNotFoundError, OSError):
         if isinstance(filesystem, pafs.LocalFileSystem):
             shutil.rmtree(path)
@@ -443,7 +445,7 @@ def publish(
     base = _paths(table, stream, days)
     snapshot_properties = {PROPERTY + name: value for name, value in properties.items()}
     try:
-        with _warehouse_errors(table.location()):
+        with warehouse_errors(table.location()):
             new_files = list(
                 parquet_files_to_data_files(table.io, table.metadata, iter(staged.paths))
             )
@@ -505,61 +507,8 @@ def properties_of(snapshot: Snapshot) -> dict[str, str]:
     }
 
 
-def maintain(
-    warehouse: Warehouse,
-    spec: TableSpec,
-    retention: timedelta = timedelta(days=7),
-    now: datetime | None = None,
-) -> Maintenance:
-    """What was removed: snapshots older than the retention, and files no snapshot refers to.
-
-    The current snapshot always stays. A file is removed only if it is older than the retention
-    too, because a job that is running now has files that are not published yet.
-    """
-    table = open_table(warehouse, spec)
-    limit = (now or datetime.now(UTC)) - retention
-    with _warehouse_errors(warehouse):
-        before = len(table.metadata.snapshots)
-        table.maintenance.expire_snapshots().older_than(limit).commit()
-        table.refresh()
-        live = _referenced(table)
-        filesystem, root = _filesystem(table.location())
-        removed = 0
-        for entry in filesystem.get_file_info(pafs.FileSelector(root, recursive=True)):
-            if entry.type != pafs.FileType.File or entry.mtime.astimezone(UTC) > limit:
-                continue
-            # Hadoop's local file system keeps a checksum beside each file.
-            name = entry.base_name
-            owner = name[1:-4] if name.startswith(".") and name.endswith(".crc") else name
-            if entry.path[: -len(name)] + owner not in live:
-                filesystem.delete_file(entry.path)
-                removed += 1
-        return Maintenance(before - len(table.metadata.snapshots), removed)
-
-
-@dataclass(frozen=True)
-class Maintenance:
-    """What `maintain` removed."""
-
-    snapshots: int
-    files: int
-
-
-def _referenced(table: Table) -> set[str]:
-    """The path, as the file system names it, of every file that some snapshot needs."""
-    uris = {table.metadata_location}
-    uris |= {entry.metadata_file for entry in table.metadata.metadata_log}
-    for snapshot in table.metadata.snapshots:
-        uris.add(snapshot.manifest_list)
-        for manifest in snapshot.manifests(table.io):
-            uris.add(manifest.manifest_path)
-            entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
-            uris |= {entry.data_file.file_path for entry in entries}
-    return {_filesystem(uri)[1] for uri in uris}
-
-
 def _parquet_files(folder: str) -> Iterator[str]:
-    filesystem, path = _filesystem(folder)
+    filesystem, path = filesystem_of(folder)
     selector = pafs.FileSelector(path, recursive=True, allow_not_found=True)
     prefix = folder.removesuffix("/")
     for entry in sorted(filesystem.get_file_info(selector), key=lambda e: cast(str, e.path)):
@@ -567,7 +516,7 @@ def _parquet_files(folder: str) -> Iterator[str]:
             yield prefix + entry.path.removeprefix(path.removesuffix("/"))
 
 
-def _filesystem(uri: str) -> tuple[Any, str]:
+def filesystem_of(uri: str) -> tuple[Any, str]:
     """The pyarrow file system of a location, and the path in it."""
     if uri.startswith(("file:", "/")):
         return pafs.LocalFileSystem(), urlparse(uri).path if uri.startswith("file:") else uri

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import subprocess
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from jobs.tables import (
     TRANSFORMED,
     Warehouse,
     days_of,
-    maintain,
     open_catalog,
     open_table,
     publish,
@@ -164,28 +163,6 @@ def test_a_failed_write_leaves_nothing(spark: SparkSession, table: Table) -> Non
         stage(messages(spark, range(1, 3)).withColumn("data", fail), table, MESSAGES)
     assert "\n" not in str(caught.value)
     assert files_in(table) == []
-
-
-@pytest.mark.spark
-def test_maintenance_removes_what_is_old_and_unused(
-    spark: SparkSession, table: Table, warehouse: Warehouse
-) -> None:
-    add(table, messages(spark, range(1, 3)), [DAYS[0]], replace=True)
-    add(table, messages(spark, range(5, 7)), [DAYS[0]], replace=True)
-    staged = stage(messages(spark, range(8, 9)), table, MESSAGES)  # as a killed job leaves it
-    files = len(files_in(table))
-
-    young = maintain(warehouse, MESSAGES)
-    assert (young.snapshots, young.files) == (0, 0)
-    assert len(files_in(table)) == files
-
-    old = maintain(warehouse, MESSAGES, now=datetime.now(UTC) + timedelta(days=8))
-    assert old.snapshots == 1
-    assert old.files > 0
-    assert not Path(staged.paths[0].removeprefix("file://")).exists()
-    assert sequences(spark, open_table(warehouse, MESSAGES)) == [5, 6]
-    again = maintain(warehouse, MESSAGES, now=datetime.now(UTC) + timedelta(days=8))
-    assert (again.snapshots, again.files) == (0, 0)
 
 
 def test_a_table_that_is_not_there(tmp_path: Path) -> None:

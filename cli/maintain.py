@@ -1,0 +1,58 @@
+"""`nats-transform maintain`: old states of the tables and unused files are removed."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import click
+
+from cli.options import debug_option, json_option, warehouse, warehouse_options
+from cli.output import print_json, quiet_work
+
+
+@click.command(
+    "maintain",
+    short_help="Remove old states of the tables, and files that nothing needs.",
+    epilog="Exit codes: 0 done; 2 not, the line on stderr says why.",
+)
+@click.option(
+    "--retention",
+    type=click.FloatRange(min=0),
+    default=7.0,
+    show_default=True,
+    metavar="DAYS",
+    help="How long a state of a table can still be read after it was replaced.",
+)
+@warehouse_options
+@json_option("Print one JSON document: of each table snapshots, files, bytes, snapshots_left.")
+@debug_option
+def command(
+    retention: float, warehouse_dir: Path | None, catalog: str | None, as_json: bool
+) -> None:
+    """Remove snapshots that were replaced long enough ago, and what stopped jobs left behind.
+
+    The tables as they are now are not changed. It may run beside every other command: files of less
+    than a day stay, whatever the retention, because a running job may be about to publish them.
+
+    \b
+    Examples:
+      nats-transform maintain
+      nats-transform maintain --retention 30 --warehouse /srv/archive
+    """
+    with quiet_work():
+        from jobs.maintenance import MaintenanceSettings, maintain
+
+        removed = maintain(
+            MaintenanceSettings(
+                warehouse=warehouse(warehouse_dir, catalog), retention=timedelta(days=retention)
+            )
+        )
+    if as_json:
+        print_json({name: what.model_dump() for name, what in removed.items()})
+        return
+    for name, what in removed.items():
+        click.echo(
+            f"{name}: {what.snapshots:,} snapshots and {what.files:,} files ({what.bytes:,} bytes) "
+            f"removed, {what.snapshots_left:,} snapshots left"
+        )
