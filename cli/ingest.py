@@ -99,3 +99,5 @@ def command(
     print_counts({"messages": result.messages, "gaps": result.gaps, "bytes": result.bytes})
     click.echo(f"sequences {result.first_seq} to {result.last_seq}")
     click.echo(f"digest {result.digest}, snapshot {result.snapshot_id}")
+    if result.open_day is not None:
+        click.echo(f"{result.open_day} is not over: run again for what is still to come on it")

@@ -138,6 +138,8 @@ class IngestResult(BaseModel):
         snapshot_id: of the table; None if nothing was ever published.
         added: messages of this run.
         days: that this run added messages to.
+        open_day: the last day, if it is not over yet (UTC): what is still to come on it is for
+            later runs to add. None if all days are whole.
     """
 
     stream: str
@@ -150,6 +152,7 @@ class IngestResult(BaseModel):
     snapshot_id: int | None
     added: int
     days: list[date]
+    open_day: date | None = None
 
 
 def ingest(
@@ -202,6 +205,7 @@ def _ingest(
         break
     archived = Archived.of(table, settings.stream)
     snapshot = table.current_snapshot()
+    last_day = max(archived.days, default=None)
     return IngestResult(
         stream=settings.stream,
         messages=archived.messages,
@@ -213,6 +217,7 @@ def _ingest(
         snapshot_id=snapshot.snapshot_id if snapshot else None,
         added=added,
         days=sorted(days),
+        open_day=last_day if last_day and last_day >= datetime.now(UTC).date() else None,
     )
 
 

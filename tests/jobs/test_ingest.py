@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -244,6 +245,33 @@ def test_concurrent_ingests_never_mix(
     assert len(files_in(warehouse)) == len(
         list(open_table(warehouse, MESSAGES).scan().plan_files())
     )
+
+
+def test_a_day_that_is_still_being_written(
+    spark: SparkSession, run: Run, warehouse: Warehouse, stream: Any
+) -> None:
+    """Each run has the stream up to some message, the last all of it; all say the day goes on."""
+    stream.count(100)
+    done = threading.Event()
+
+    def keep_publishing() -> None:
+        while not done.is_set():
+            stream.count(50)
+
+    with ThreadPoolExecutor() as pool:
+        publishing = pool.submit(keep_publishing)
+        try:
+            results = [run(stream.name) for _ in range(3)]
+        finally:
+            done.set()
+        publishing.result()
+    results.append(run(stream.name))
+    check(spark, warehouse, results[-1])
+    assert results[-1].messages == stream.info().state.messages
+    assert all(result.messages == result.last_seq for result in results)
+    assert sum(result.added for result in results) == results[-1].messages
+    assert all(result.open_day == max(result.days) for result in results if result.days)
+    assert results[1].added > 0
 
 
 def start(settings: dict[str, Any], folder: Path) -> subprocess.Popen[bytes]:
