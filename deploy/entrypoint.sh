@@ -1,0 +1,37 @@
+#!/bin/sh
+# Starts what a container is for. `spark-master` and `spark-worker URL` are a standalone cluster,
+# `executor` is what Spark on Kubernetes asks for; anything else is a command.
+set -eu
+
+case ${1:-} in
+spark-master)
+    exec "$SPARK_HOME/bin/spark-class" org.apache.spark.deploy.master.Master \
+        --host "$(hostname)" --port 7077 --webui-port 8080
+    ;;
+spark-worker)
+    exec "$SPARK_HOME/bin/spark-class" org.apache.spark.deploy.worker.Worker \
+        --webui-port 8081 "$2"
+    ;;
+executor)
+    # Options come as SPARK_JAVA_OPT_0, SPARK_JAVA_OPT_1, ...; one to an argument.
+    set --
+    number=0
+    while option=$(printenv "SPARK_JAVA_OPT_$number"); do
+        set -- "$@" "$option"
+        number=$((number + 1))
+    done
+    exec java "$@" "-Xms$SPARK_EXECUTOR_MEMORY" "-Xmx$SPARK_EXECUTOR_MEMORY" \
+        -cp "${SPARK_CONF_DIR:-$SPARK_HOME/conf}:$SPARK_HOME/jars/*" \
+        org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend \
+        --driver-url "$SPARK_DRIVER_URL" \
+        --executor-id "$SPARK_EXECUTOR_ID" \
+        --cores "$SPARK_EXECUTOR_CORES" \
+        --app-id "$SPARK_APPLICATION_ID" \
+        --hostname "$SPARK_EXECUTOR_POD_IP" \
+        --resourceProfileId "$SPARK_RESOURCE_PROFILE_ID" \
+        --podName "$SPARK_EXECUTOR_POD_NAME"
+    ;;
+*)
+    exec "$@"
+    ;;
+esac
