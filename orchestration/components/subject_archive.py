@@ -10,6 +10,7 @@ import dagster as dg
 from orchestration.archive import Archive
 from orchestration.assets import archive_assets
 from orchestration.automation import automation
+from orchestration.dry_run import dry_run_job
 
 
 class SubjectArchiveScaffolder(dg.Scaffolder[Any]):
@@ -30,9 +31,10 @@ class SubjectArchive(Archive, dg.Component):
     """One archive of NATS messages, transformed under a versioned mapping and audited, day by day.
 
     Gives the assets `mapping_version`, `messages`, `subject_census`, `transformed_messages` and
-    `weight_audit` with their checks, two jobs, and the schedules and the sensor that it is told.
+    `weight_audit` with their checks, three jobs, and the schedules and the sensor that it is told.
     """
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The definitions of this archive."""
-        return dg.Definitions.merge(dg.Definitions(assets=archive_assets(self)), automation(self))
+        made = dg.Definitions(assets=archive_assets(self), jobs=[dry_run_job(self)])
+        return dg.Definitions.merge(made, automation(self))

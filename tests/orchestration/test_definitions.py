@@ -34,6 +34,7 @@ asset east/transformed_messages <- east/mapping_version east/messages [daily] \
 checks: conservation determinism partitions subjects weights
 asset east/weight_audit <- east/mapping_version east/transformed_messages [daily]
 job east_audit: east/weight_audit
+job east_dry_run:
 job east_reprocess: east/mapping_version east/messages east/subject_census \
 east/transformed_messages
 schedule east_nightly: 30 1 * * * Europe/Berlin RUNNING
@@ -58,7 +59,7 @@ def listed(defs: dg.Definitions) -> str:
     for job in repository.get_all_jobs():
         if not job.name.startswith("__"):
             keys = sorted(key.to_user_string() for key in job.asset_layer.selected_asset_keys)
-            lines.append(f"job {job.name}: {' '.join(keys)}")
+            lines.append(f"job {job.name}: {' '.join(keys)}".rstrip())
     for schedule in sorted(repository.schedule_defs, key=lambda schedule: schedule.name):
         when = f"{schedule.cron_schedule} {schedule.execution_timezone}"
         lines.append(f"schedule {schedule.name}: {when} {schedule.default_status.value}")

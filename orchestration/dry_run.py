@@ -1,0 +1,163 @@
+"""The dry-run job of an archive: a candidate mapping tried on the subjects that were there."""
+
+# Dagster reads the annotations of op functions: no `from __future__ import annotations` here.
+import json
+from enum import Enum
+from pathlib import Path
+
+import dagster as dg
+from pydantic import Field
+
+from jobs import dry_run_report
+from jobs.days import day_range
+from jobs.dry_run import DryRunResult, DryRunSettings, dry_run, read_inputs
+from jobs.errors import one_line
+from nats_transform import NatsTransformError
+from nats_transform.findings import Severity
+from orchestration import metadata
+from orchestration.archive import Archive
+from orchestration.resources import SparkResource
+
+_MOST_FINDINGS = 50
+
+
+class FailOn(Enum):
+    """The mildest finding that fails the run; Dagster shows the names."""
+
+    error = "error"
+    warning = "warning"
+    info = "info"
+    never = "never"
+
+
+class DryRunConfig(dg.Config):
+    """What to try. Relative paths are relative to the folder of the archive's mapping file."""
+
+    candidate: str = Field(description="File with the mappings to try.")
+    current: str | None = Field(
+        None, description="File with the mappings there are; the archive's own if not given."
+    )
+    streams: str | None = Field(
+        None, description="Folder with a `nats stream info NAME --json` for each stream."
+    )
+    consumers: str | None = Field(
+        None, description="Folder with a `nats consumer info STREAM NAME --json` for each."
+    )
+    permissions: str | None = Field(
+        None, description="Server configuration whose users' permissions are looked at."
+    )
+    day: str | None = Field(None, description="YYYY-MM-DD or A..B; all days if not given.")
+    exact: bool = Field(False, description="Replay every message with its own draw.")
+    simulate: bool = Field(False, description="Write what the streams would hold.")
+    fail_on: FailOn = Field(
+        FailOn.error, description="The mildest severity of a finding that fails the run."
+    )
+
+
+def dry_run_job(archive: Archive) -> dg.JobDefinition:
+    """The job `NAME_dry_run`. It changes no asset; its page is among the archive's reports."""
+    name = f"{archive.name}_dry_run"
+
+    # It counts days whose census is behind, so it waits with all that writes days.
+    @dg.op(
+        name=f"{archive.name}_try_candidate",
+        pool=archive.pool,
+        out=dg.Out(dg.Nothing),
+        description="What a candidate mapping would do to the subjects of the archive.",
+    )
+    def try_candidate(
+        context: dg.OpExecutionContext, config: DryRunConfig, spark: SparkResource
+    ) -> None:
+        try:
+            settings = _settings(archive, config, context.run_id)
+            read_inputs(settings)  # a mistake shows before anything slow starts
+            result = dry_run(spark.session(), settings)
+            page = archive.reports_folder / f"dry-run-{context.run_id}.html"
+            page.parent.mkdir(parents=True, exist_ok=True)
+            dry_run_report.write(result, page)
+            page.with_suffix(".json").write_text(json.dumps(result.as_json(), indent=2))
+        except (NatsTransformError, ValueError, OSError) as error:
+            raise dg.Failure(description=one_line(error), allow_retries=False) from error
+        told = _metadata(result, page)
+        context.add_output_metadata(told)
+        if config.fail_on is not FailOn.never and result.fails(Severity(config.fail_on.value)):
+            raise dg.Failure(description=_refusal(result, page), metadata=told, allow_retries=False)
+
+    @dg.job(
+        name=name,
+        description="Try a candidate mapping on the archive, and write a page for its review.",
+    )
+    def job() -> None:
+        try_candidate()
+
+    return job
+
+
+def _settings(archive: Archive, config: DryRunConfig, run_id: str) -> DryRunSettings:
+    def path(text: str | None) -> Path | None:
+        return None if text is None else archive.mapping.parent / text
+
+    try:
+        first, last = day_range(config.day)
+    except ValueError:
+        raise ValueError(
+            f"not a day or two: {config.day!r}; write YYYY-MM-DD or YYYY-MM-DD..YYYY-MM-DD"
+        ) from None
+    return DryRunSettings(
+        stream=archive.stream,
+        candidate=archive.mapping.parent / config.candidate,
+        current=path(config.current) or archive.mapping,
+        account=archive.account,
+        streams=path(config.streams),
+        consumers=path(config.consumers),
+        permissions=path(config.permissions),
+        exact=config.exact,
+        simulate=config.simulate,
+        seed=archive.seed,
+        warehouse=archive.tables,
+        first_day=first,
+        last_day=last,
+        run_id=run_id,
+    )
+
+
+def _metadata(result: DryRunResult, page: Path) -> metadata.Metadata:
+    found = result.found
+    told = {
+        "page": dg.MetadataValue.path(page),
+        "candidate version": result.candidate_version,
+        "current version": result.current_version,
+        "messages": found.messages,
+        "subjects": found.subjects,
+        "changed messages": float(found.changed_messages),
+        "changed subjects": found.changed_subjects,
+        "can be undone": found.is_reversible,
+        "findings": metadata.table(
+            ("severity", "code", "about", "what", "messages", "cure"),
+            [
+                (f.severity.value, f.code, f.about, f.message, f"{f.messages:,}", f.cure)
+                for f in found.findings[:_MOST_FINDINGS]
+            ],
+        )
+        if found.findings
+        else dg.MetadataValue.md("none"),
+    }
+    counts = {f"number of {s.value} findings": count for s, count in result.counts.items()}
+    simulated = {
+        "simulated streams": metadata.table(
+            ("stream", "messages", "discarded", "refused"),
+            [
+                (s.stream, f"{s.messages:,}", f"{s.discarded:,}", f"{s.refused:,}")
+                for s in result.simulated
+            ],
+        )
+    }
+    return told | counts | (simulated if result.simulated else {})
+
+
+def _refusal(result: DryRunResult, page: Path) -> str:
+    """The worst finding on one line, and where the others are."""
+    worst, *others = result.found.findings
+    about = f"{worst.about}: " if worst.about else ""
+    more = f", and {len(others):,} more" if others else ""
+    return f"{worst.severity} {worst.code}: {about}{worst.message}{more}; see {page}"
