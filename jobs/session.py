@@ -89,6 +89,8 @@ def _local(builder: SparkSession.Builder, settings: SparkSettings) -> SparkSessi
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.catalogImplementation": "in-memory",
+        # PySpark would note the line of every Column, in several calls to the JVM for each.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
     }
     if master.startswith("local"):
         # A laptop's own name often does not resolve; nothing outside needs to reach the driver.

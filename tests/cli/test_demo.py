@@ -25,6 +25,7 @@ CHECKS = {
 }
 
 
+@pytest.mark.slow
 def test_gives_the_same_digest_again(tmp_path: Path) -> None:
     folder = tmp_path / "a demo"  # a space, as many home folders have
     command = [*DEMO, "--messages", "2000", "--json", "--dir", str(folder)]
