@@ -147,7 +147,8 @@ def _slices(text: Column, size: int) -> Column:
 
 def _split(text: Column, delimiter: str) -> Column:
     if not delimiter:
-        return F.regexp_replace(text, f"(?s)({_UTF8_CHARACTER})(?=.)", "$1.")
+        # \G and atomic: no character, the last one neither, is to be tried from within.
+        return F.regexp_replace(text, rf"(?s)\G((?>{_UTF8_CHARACTER}))(?=.)", "$1.")
     parts = F.split(text, _quoted(delimiter), -1)
     joined = F.array_join(F.array_remove(parts, ""), SEPARATOR)
     leads = F.startswith(text, F.lit(delimiter * 2)) & (joined != "")
