@@ -39,6 +39,9 @@ from nats_transform.transform import Transform
 
 INGRESS = "subject_transform"
 """The place of the ingress transform, for `nats_transform.draw.mapping_key`."""
+REPUBLISH = "republish"
+"""The place of the republish transform."""
+UNPUBLISHABLE = "nobody can publish under the new subject; nats-server republishes nothing"
 
 Int32: TypeAlias = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 Int64: TypeAlias = Annotated[int, Field(ge=-(2**63), lt=2**63)]
@@ -170,6 +173,12 @@ class StreamSource(Wire):
             ],
         )
 
+    @property
+    def place(self) -> str:
+        """What tells its draws from those of the stream's other transforms."""
+        # A blank stands in no name and no filter.
+        return " ".join(["source", *[part or "" for part in self.identity]])
+
     @cached_property
     def rules(self) -> tuple[Rule, ...]:
         """The filters in their order; none at all: every message is taken as it is."""
@@ -217,6 +226,21 @@ class StreamSource(Wire):
                 )
         return Outcome(subject, Fate.MAPPED, taken.source, taken.destination)
 
+    def replay(
+        self, subject: str | None, *, stream: str | None, seq: int | None, seed: int = 0
+    ) -> Outcome:
+        """What becomes of a message in an archive of the other stream: `take` with its own draw.
+
+        Args:
+            subject: of the message; without one it is invalid.
+            stream: the stream the message is in.
+            seq: its sequence there.
+            seed: the seed of the run.
+        """
+        if subject is None:
+            return Outcome(None, Fate.INVALID, reason=NO_SUBJECT)
+        return self.take(subject, message_entropy(stream, seq, mapping_key(seed, self.place)))
+
     @property
     def takes_nothing(self) -> bool:
         """Whether no message is ever taken: the server refuses its consumer for an empty filter."""
@@ -225,6 +249,11 @@ class StreamSource(Wire):
 
 class StreamMirror(StreamSource):
     """The stream that a mirror mirrors."""
+
+    @property
+    def place(self) -> str:
+        """A stream has one mirror."""
+        return "mirror"
 
     @property
     def takes_nothing(self) -> bool:
@@ -410,14 +439,47 @@ class StreamConfig(Wire):
             stored: the subject it is stored under.
             entropy: 64 bits that decide each `random()`; None leaves it as it is written.
         """
-        transform = self.republish_transform
-        if self.republish is None or transform is None:
-            return None
-        subject = transform.apply(stored, entropy)
-        # The server suppresses a subject that could not be published.
-        if subject is None or not is_valid_publish_subject(subject):
+        subject = self.republish_outcome(stored, entropy).subject
+        if self.republish is None or subject is None:
             return None
         return Republished(subject, self.name, stored, self.republish.headers_only)
+
+    def republish_outcome(self, stored: str, entropy: int | None = 0) -> Outcome:
+        """What `republished` does, as an outcome.
+
+        Fates: `filtered` if nothing is to be republished under the stored subject, `invalid` if
+        the server suppresses the new one, else `mapped`.
+
+        Args:
+            stored: the subject it is stored under.
+            entropy: 64 bits that decide each `random()`; None leaves it as it is written.
+        """
+        if fault := literal_fault(stored):
+            return Outcome(None, Fate.INVALID, reason=fault)
+        transform = self.republish_transform
+        subject = transform.apply(stored, entropy) if transform else None
+        if transform is None or subject is None:
+            return Outcome(None, Fate.FILTERED)
+        pair = transform.source, transform.destination
+        if not is_valid_publish_subject(subject):
+            return Outcome(None, Fate.INVALID, *pair, reason=UNPUBLISHABLE)
+        return Outcome(subject, Fate.MAPPED, *pair)
+
+    def replay_republish(
+        self, stored: str | None, *, stream: str | None, seq: int | None, seed: int = 0
+    ) -> Outcome:
+        """`republish_outcome` of a message in an archive of this stream, with its own draw.
+
+        Args:
+            stored: the subject it is stored under; without one it is invalid.
+            stream: the stream the message is in.
+            seq: its sequence there.
+            seed: the seed of the run.
+        """
+        if stored is None:
+            return Outcome(None, Fate.INVALID, reason=NO_SUBJECT)
+        key = mapping_key(seed, REPUBLISH)
+        return self.republish_outcome(stored, message_entropy(stream, seq, key))
 
 
 def parse_stream(data: object) -> StreamConfig:

@@ -29,7 +29,7 @@ from nats_transform.functions import (
 )
 from nats_transform.spark.bytes import Cut, View, evaluate
 from nats_transform.spark.fnv import add_hashes, whole_hash
-from nats_transform.spark.lookup import own_method, pick
+from nats_transform.spark.lookup import literal, own_method, pick
 from nats_transform.subject import SEPARATOR
 
 
@@ -42,6 +42,9 @@ class Hashed:
 
 
 Variable: TypeAlias = Wildcard | Tail | Hashed | Cut | Random
+Key: TypeAlias = tuple[int, ...] | str | None
+"""What is hashed: the tokens at these positions; None for the whole subject; a str for the whole
+subject unless it is this one, of which nothing is hashed."""
 _NO_KEY = (-1,)
 _CUT = "Cut"
 
@@ -60,26 +63,25 @@ class Template:
 
     Attributes:
         slots: in the order of the destination.
-        keys: the positions of the tokens that each partition number hashes; None for the whole
-            subject and an empty tuple for nothing at all.
+        keys: what each partition number hashes.
     """
 
     slots: list[Slot]
-    keys: list[tuple[int, ...] | None]
+    keys: list[Key]
 
 
-def template(tokens: Sequence[Token], has_tokens: bool) -> Template:
+def template(tokens: Sequence[Token], uncut: str | None = None) -> Template:
     """The slots of a parsed destination.
 
     Args:
         tokens: of the destination.
-        has_tokens: False where `AccountMappings` gives the destination no tokens to hash.
+        uncut: the one subject, if any, that `AccountMappings` does not cut into tokens to hash.
     """
     made = Template([], [])
     for token in tokens:
         last = made.slots[-1] if made.slots else None
         open_slot = last if last is not None and last.variable is None else None
-        value = _read(token, has_tokens, made.keys)
+        value = _read(token, uncut, made.keys)
         if isinstance(value, str):
             if open_slot is None:
                 made.slots.append(Slot(value))
@@ -92,14 +94,14 @@ def template(tokens: Sequence[Token], has_tokens: bool) -> Template:
     return made
 
 
-def _read(token: Token, has_tokens: bool, keys: list[tuple[int, ...] | None]) -> str | Variable:
+def _read(token: Token, uncut: str | None, keys: list[Key]) -> str | Variable:
     match token:
         case Literal(text):
             return text
         case Partition(0) | Random(0):
             return "0"
         case Partition(count, positions):
-            keys.append(positions or (None if has_tokens else ()))
+            keys.append(positions or uncut)
             return Hashed(len(keys) - 1, count)
         case (
             Left(position, size)
@@ -156,7 +158,7 @@ def add_inputs(
     for j in range(_count_keys(templates)):
         keys = [t.keys[j] if t and j < len(t.keys) else _NO_KEY for t in templates]
         kinds = [key for key in dict.fromkeys(keys) if key != _NO_KEY]
-        values = [_key(positions, view) for positions in kinds]
+        values = [_key(key, view) for key in kinds]
         numbers = [None if key == _NO_KEY else kinds.index(key) for key in keys]
         hashed[f"{name}_key{j}"] = _dispatch(pick(numbers, number, "int"), values)
     if not hashed:
@@ -184,12 +186,17 @@ def _slots(templates: Sequence[Template | None]) -> list[list[Variable | None]]:
     ]
 
 
-def _key(positions: tuple[int, ...] | None, view: View) -> Column:
-    if positions is None:
-        return view.data(view.text)
-    if len(positions) == 1:
-        return view.data(view.token(positions[0]))
-    return view.data(F.concat(F.lit(""), *[view.token(position) for position in positions]))
+def _key(key: Key, view: View) -> Column:
+    match key:
+        case None:
+            return view.data(view.text)
+        case str():
+            is_uncut = view.text == literal(view.literal(key))
+            return view.data(F.when(is_uncut, "").otherwise(view.text))
+        case (position,):
+            return view.data(view.token(position))
+        case _:
+            return view.data(F.concat(*[view.token(position) for position in key]))
 
 
 def new_subject(templates: Sequence[Template | None], message: Message, name: str) -> Column:

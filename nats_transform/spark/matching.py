@@ -42,21 +42,32 @@ class Shape:
         return tokens[0] if len(tokens) == 1 else F.concat_ws(SEPARATOR, *tokens)
 
 
-def shapes_of(filters: Sequence[Filter]) -> dict[Shape, dict[str, int]]:
+def shapes_of(filters: Sequence[Filter], subscribes: bool = False) -> dict[Shape, dict[str, int]]:
     """For each shape: the literal tokens of its sources and the first number that has them."""
     found: dict[Shape, dict[str, int]] = {}
     for number, filter in enumerate(filters):
         length = len(filter.tokens) - filter.is_open
         tokens = filter.tokens[:length]
-        # A token that only starts with `*` matches any token too: see `tokens_match`.
-        fixed = [i for i, token in enumerate(tokens) if not token.startswith(ANY_TOKEN)]
+        # A token that only starts with `*` matches any token too, but not in a subscription: see
+        # `tokens_match` and `subscribes`.
+        fixed = [
+            i
+            for i, token in enumerate(tokens)
+            if not (token == ANY_TOKEN if subscribes else token.startswith(ANY_TOKEN))
+        ]
         key = SEPARATOR.join(tokens[i] for i in fixed)
         found.setdefault(Shape(length, filter.is_open, tuple(fixed)), {}).setdefault(key, number)
     return found
 
 
 def add_rule(
-    frame: DataFrame, filters: Sequence[Filter], view: View, count: Column, name: str
+    frame: DataFrame,
+    filters: Sequence[Filter],
+    view: View,
+    count: Column,
+    name: str,
+    *,
+    subscribes: bool = False,
 ) -> DataFrame:
     """The frame with the number of the first filter that covers the subject, or null.
 
@@ -66,12 +77,13 @@ def add_rule(
         view: of the subject.
         count: how many tokens it has; null if it is not legal.
         name: of the new int column; names that start with it are taken, too.
+        subscribes: whether they are filters of a subscription, not sources of transforms.
     """
     keys: list[Column] = []
     hashes: list[Column] = []
     slots: list[Column] = []
     found: list[Column] = []
-    for place, (shape, numbers) in enumerate(shapes_of(filters).items()):
+    for place, (shape, numbers) in enumerate(shapes_of(filters, subscribes).items()):
         if not shape.fixed:
             found.append(F.when(shape.covers(count), min(numbers.values())))
             continue

@@ -99,13 +99,13 @@ def _by_draw(shares: tuple[Share, ...]) -> tuple[int, ...]:
 
 
 def _numbered(mapping: Mapping, cluster: str | None, rule: int) -> list[_Numbered]:
-    # As in AccountMappings: a literal source that is tried first has no tokens to hash.
-    has_tokens = rule > 0 or not mapping.filter.is_literal
+    # As in AccountMappings: the source that is tried first is no subject to be cut into tokens.
+    uncut = mapping.source if rule == 0 and mapping.filter.is_literal else None
     return [
         _Numbered(
             share,
             mapping.is_drawn(cluster),
-            template(share.transform.tokens, has_tokens) if share.transform else None,
+            template(share.transform.tokens, uncut) if share.transform else None,
         )
         for share in mapping.shares(cluster)
     ]

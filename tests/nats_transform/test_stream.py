@@ -113,6 +113,43 @@ def test_a_replay_repeats_itself() -> None:
     assert config.replay(None, stream="S", seq=1).fate is Fate.INVALID
 
 
+def test_each_place_draws_for_itself() -> None:
+    into = [{"src": "S", "dest": "{{random(9)}}"}]
+    config = parse_stream(
+        {
+            "name": "T",
+            "sources": [
+                {"name": "O", "subject_transforms": into},
+                {"name": "P", "subject_transforms": into},
+            ],
+            "subject_transform": {"src": "S", "dest": "{{random(9)}}"},
+            "republish": {"src": "S", "dest": "{{random(9)}}"},
+        }
+    )
+    replays = [
+        *[source.replay for source in config.sources],
+        config.replay,
+        config.replay_republish,
+    ]
+    drawn = [[replay("S", stream="S", seq=n).subject for n in range(200)] for replay in replays]
+    assert drawn == [[r("S", stream="S", seq=n).subject for n in range(200)] for r in replays]
+    assert len({tuple(one) for one in drawn}) == len(replays)
+    assert [replay(None, stream="S", seq=1).fate for replay in replays] == [Fate.INVALID] * 4
+
+
+def test_outcomes_of_a_republish() -> None:
+    config = parse_stream(
+        {"name": "S", "subjects": ["a.>"], "republish": {"src": "a.*", "dest": "b.{{split(1,-)}}"}}
+    )
+    pair = "a.*", "b.{{split(1,-)}}"
+    assert config.republish_outcome("a.x-y") == Outcome("b.x.y", Fate.MAPPED, *pair)
+    assert config.republish_outcome("a.x.y") == Outcome(None, Fate.FILTERED)
+    suppressed = config.republish_outcome("a.--x")
+    assert (suppressed.subject, suppressed.fate) == (None, Fate.INVALID)
+    assert suppressed.reason and "republishes nothing" in suppressed.reason
+    assert config.republish_outcome("a..x").fate is Fate.INVALID
+
+
 def test_a_source_without_filter_takes_everything_as_it_is() -> None:
     source = parse_stream({"name": "S", "sources": [{"name": "O"}]}).sources[0]
     assert source.take("a.b") == Outcome("a.b", Fate.UNMATCHED)

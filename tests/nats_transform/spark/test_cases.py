@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from nats_transform import AccountMappings, Destination, Mapping
-from tests.cases import transforms
+from tests.cases import account, load, transforms
 from tests.nats_transform.spark.conftest import Case, Compare, Message
 
 pytestmark = pytest.mark.spark
@@ -35,6 +37,42 @@ def _mapping(source: str, destination: str) -> Mapping | None:
         return None
 
 
+def test_table_of_mappings(compare: Compare) -> None:
+    """Every row, with all of its outcomes."""
+    together: list[Mapping] = []
+    messages: list[Message] = []
+    alone: list[Case] = []
+    for number, row in enumerate(load("mappings.yaml")):
+        if "error" in row:
+            continue
+        mappings, cluster = account(row["mappings"]), row.get("cluster")
+        if row["id"].startswith("partition-of-a-lone"):
+            alone.append(Case(mappings, [Message(row["subject"]), Message("none")]))
+            continue
+        # In one account with a first token of their own, which keeps a source that is listed so.
+        moved = [
+            Mapping(
+                f"m{number}.{mapping.source}",
+                [replace(d, subject=f"m{number}.{d.subject}") for d in mapping.destinations],
+            )
+            for mapping in mappings.mappings
+        ]
+        ours = [Message(f"m{number}.{row['subject']}", cluster, seq=seq) for seq in range(300)]
+        ends = {
+            outcome.fate.value if outcome.subject is None else outcome.subject.split(".", 1)[1]
+            for m in ours
+            for outcome in [
+                AccountMappings(moved).replay(m.subject, cluster, stream="S", seq=m.seq)
+            ]
+        }
+        assert ends == set(row["outcomes"])
+        together += moved
+        messages += ours
+    assert len(alone) == 3
+    assert len(together) > 20
+    compare([Case(AccountMappings(together), messages), *alone])
+
+
 CLUSTERS = [None, "", "east", "west", "nowhere"]
 ODD = [
     *(None, "", ".", "a..b", ".a", "a.", "*", ">", "a.*", "a.>.b", "a.*b", "a b", "a\n.b\n"),
@@ -54,6 +92,13 @@ ODD = [
             [Mapping("a.>", [Destination("b.>", 40), Destination("a.>", 10)])], id="lossy"
         ),
         pytest.param([Mapping("a", [Destination("p.{{partition(9)}}")])], id="literal-first"),
+        pytest.param(
+            [
+                Mapping("a.*b", [Destination("p.{{partition(99)}}", 50)]),
+                Mapping("*.é", [Destination("p.{{partition(99)}}")]),
+            ],
+            id="starred-literal-first",
+        ),
         pytest.param(
             [
                 Mapping("z", [Destination("y")]),
@@ -119,6 +164,24 @@ def test_keys_of_any_length(compare: Compare) -> None:
         Message(f"k.{key}") for key in [*keys, "é" * 9, "\udcff" * 33, "\x00" * 5, "日" * 8]
     ]
     assert compare([Case(mappings, messages)]) == len(messages)
+
+
+def test_characters_of_any_length(compare: Compare) -> None:
+    """`split` at every character, the last of several bytes: text, and what is no UTF-8."""
+    mappings = AccountMappings([Mapping("s.*", [Destination("{{split(1,)}}.end")])])
+    tokens = [
+        "é",
+        "aé",
+        "日本",
+        "a😀",
+        "é\udcff",
+        "\udce2\udc82",
+        "日\udce6",
+        "\udcff日",
+        "a",
+        "ab",
+    ]
+    assert compare([Case(mappings, [Message(f"s.{token}") for token in tokens])]) == len(tokens)
 
 
 def test_thousands_of_mappings(compare: Compare) -> None:

@@ -155,6 +155,15 @@ def test_columns_that_will_not_do(spark: SparkSession, change, message) -> None:
         apply(MIXED, change(messages(spark)))
 
 
+@pytest.mark.timeout(120)
+def test_a_filter_behind_it_can_be_planned(spark: SparkSession) -> None:
+    frame = apply(FUNCTIONS, messages(spark, 400))
+    mapped = [row["seq"] for row in frame.collect() if row["fate"] == "mapped"]
+    assert len(mapped) == 100
+    found = frame.where("fate = 'mapped' AND mapped_subject IS NOT NULL").select("seq").collect()
+    assert [row["seq"] for row in found] == mapped
+
+
 def test_columns_of_other_names(spark: SparkSession) -> None:
     names = {"subject": "a.b", "stream": "`x`", "seq": "n o", "cluster": "select"}
     frame = messages(spark).withColumnsRenamed(names)
