@@ -7,7 +7,7 @@ IN_VENV := sh scripts/setup.sh
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test test-slow bench fuzz lint format lock clean
+.PHONY: help setup demo ui test test-slow cluster faults bench fuzz lint sbom format lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -28,6 +28,12 @@ test: lint ## run lint and all tests but the slow ones
 test-slow: ## run the tests that take minutes
 	@$(IN_VENV) python -m pytest -m slow $(ARGS)
 
+cluster: ## run the tests on a Spark standalone cluster and the production set-up
+	@$(IN_VENV) python -m pytest -m cluster $(ARGS)
+
+faults: ## inject every fault of the table in tests/faults and say which promises held
+	@$(IN_VENV) python -m tests.faults $(ARGS)
+
 bench: ## measure transforms beside what people could use instead
 	@$(IN_VENV) python benchmarks/transform.py $(ARGS)
 
@@ -36,6 +42,9 @@ fuzz: ## feed the readers and parsers with any bytes at all for a while
 
 lint: ## check style, format and types
 	@$(IN_VENV) sh -c 'ruff check && ruff format --check && mypy'
+
+sbom: ## write build/sbom.json, the packages of the production image
+	@sh scripts/sbom.sh
 
 format: ## format the code and fix what can be fixed
 	@$(IN_VENV) sh -c 'ruff check --fix; ruff format'

@@ -1,10 +1,10 @@
 """How fast a stream becomes a committed table, beside two ways of nats-py to read it and drop it.
 
-    python benchmarks/ingest.py [--messages 1000000] [--size 100] [--baselines]
+    python benchmarks/ingest.py [--messages 1000000] [--size 100] [--baselines] [--heap 512m]
 
 Prints messages/s, MB/s of payload, the processor time of a message (which a busy machine changes
-less), and the peak memory of the JVM, of this process (the driver's Python) and of the largest
-Python worker. The server runs on the same machine.
+less), what the JVM's heap holds after a collection, and the peak memory of the JVM, of this process
+(the driver's Python) and of the largest Python worker. The server runs on the same machine.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 
 from nats import connect
 from nats.js.api import AckPolicy, ConsumerConfig
+from pyspark.sql import SparkSession
 
 from jobs.ingest import IngestSettings, ingest
 from jobs.nats_connection import NatsSettings
@@ -141,9 +142,17 @@ def baseline(name: str, work: Callable[[], Awaitable[None]], messages: int, size
     report(name, time.perf_counter() - start, messages, size)
 
 
-def measure(server: NatsServer, messages: int, size: int, runs: int) -> None:
+def live_heap(spark: SparkSession) -> float:
+    """MB of the JVM's heap that are still in use after a full collection."""
+    jvm: Any = spark._jvm
+    jvm.java.lang.System.gc()
+    memory = jvm.java.lang.Runtime.getRuntime()
+    return float(memory.totalMemory() - memory.freeMemory()) / 2**20
+
+
+def measure(server: NatsServer, messages: int, size: int, runs: int, heap: str) -> None:
     """Ingests the stream into new warehouses; the first run also warms up."""
-    spark = spark_session(SparkSettings(master="local[2]"))
+    spark = spark_session(SparkSettings(master="local[2]", driver_memory=heap))
     settings = {"stream": STREAM, "server": NatsSettings(servers=server.url)}
     with Processes() as processes:
         for run in range(runs):
@@ -157,6 +166,7 @@ def measure(server: NatsServer, messages: int, size: int, runs: int) -> None:
             spent = {k: (after[k] - before.get(k, 0)) / messages * 1e6 for k in after}
             shown = ", ".join(f"{kind} {used:.2f}" for kind, used in sorted(spent.items()))
             print(f"    processor microseconds a message: {sum(spent.values()):.2f} ({shown})")
+            print(f"    live heap after a collection: {live_heap(spark):.0f} MB of {heap}")
     for kind, peak in sorted(processes.peaks.items()):
         print(f"peak memory of {kind:16} {peak:8,} MB")
 
@@ -168,16 +178,18 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=100)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--baselines", action="store_true")
+    parser.add_argument("--heap", default="2g", help="of the JVM")
     given = parser.parse_args()
     with nats_server() as server:
         asyncio.run(fill(server.url, given.messages, given.size))
-        print(f"{given.messages:,} messages of {given.size} bytes")
+        load = os.getloadavg()[0]
+        print(f"{given.messages:,} messages of {given.size} bytes; load of the machine {load:.1f}")
         if given.baselines:
             for name, work in (("nats-py fetch(1000)", fetch_loop), ("nats-py ordered", ordered)):
                 baseline(
                     name, lambda w=work: w(server.url, given.messages), given.messages, given.size
                 )
-        measure(server, given.messages, given.size, given.runs)
+        measure(server, given.messages, given.size, given.runs, given.heap)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,136 @@
+"""A Spark standalone cluster for tests: a master and workers, each a process of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyspark
+
+SPARK_HOME = Path(pyspark.__file__).parent
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+@dataclass
+class Daemon:
+    """A process with a log of its own."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def wait_for(self, pattern: str, seconds: float = 120) -> re.Match[str]:
+        """Where the log says something; fails once the process is gone or the time is over."""
+        end = time.monotonic() + seconds
+        while True:
+            text = self.log.read_text(errors="replace")
+            if (found := re.search(pattern, text)) is not None:
+                return found
+            assert self.process.poll() is None, text
+            assert time.monotonic() < end, text
+            time.sleep(0.2)
+
+
+@contextmanager
+def daemon(
+    command: list[str], log: Path, environment: Mapping[str, str], cwd: Path | None = None
+) -> Iterator[Daemon]:
+    """A process that is stopped at the end."""
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            command, env=dict(environment), cwd=cwd, stdout=output, stderr=output
+        )
+    try:
+        yield Daemon(process, log)
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@dataclass
+class Cluster:
+    """A running cluster.
+
+    Attributes:
+        master: the URL for `--master`.
+        workers: their processes, for tests that kill one.
+        environment: what a driver needs beside its own.
+    """
+
+    master: str
+    workers: list[Daemon]
+    environment: dict[str, str]
+
+
+@contextmanager
+def spark_cluster(
+    folder: Path, workers: int = 2, python: str = sys.executable, memory: str = "1g"
+) -> Iterator[Cluster]:
+    """A cluster on loopback.
+
+    Args:
+        folder: of logs and scratch files.
+        workers: how many, with one core each.
+        python: the interpreter of executors.
+        memory: of each worker.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    scratch = {
+        "SPARK_HOME": str(SPARK_HOME),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_HOSTNAME": "127.0.0.1",
+        "SPARK_LOCAL_DIRS": str(folder / "local"),
+        "SPARK_WORKER_DIR": str(folder / "work"),
+        "PYSPARK_PYTHON": python,
+    }
+    # The master must not see the Python path of the tests: what is shipped has to be enough.
+    environment = {
+        name: value for name, value in os.environ.items() if name != "PYTHONPATH"
+    } | scratch
+    spark_class = str(SPARK_HOME / "bin" / "spark-class")
+    port = free_port()
+    url = f"spark://127.0.0.1:{port}"
+    with ExitStack() as running:
+        arguments = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
+        master = running.enter_context(
+            daemon(
+                [spark_class, "org.apache.spark.deploy.master.Master", *arguments],
+                folder / "master.log",
+                environment,
+                folder,
+            )
+        )
+        master.wait_for("I have been elected leader")
+        arguments = ["--host", "127.0.0.1", "--webui-port", "0", "--cores", "1"]
+        arguments += ["--memory", memory, url]
+        found = [
+            running.enter_context(
+                daemon(
+                    [spark_class, "org.apache.spark.deploy.worker.Worker", *arguments],
+                    folder / f"worker-{n}.log",
+                    environment,
+                    folder,
+                )
+            )
+            for n in range(workers)
+        ]
+        for worker in found:
+            worker.wait_for("Successfully registered with master")
+        yield Cluster(url, found, scratch)
