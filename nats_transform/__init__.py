@@ -20,7 +20,7 @@ from nats_transform.mapping import AccountMappings, Destination, Fate, Mapping, 
 from nats_transform.transform import Transform
 
 if TYPE_CHECKING:
-    from nats_transform.config import load
+    from nats_transform.config.load import load
     from nats_transform.stream import StreamConfig, StreamSource, bucket_source, parse_stream
 
 _ON_USE = {
