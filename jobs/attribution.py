@@ -15,15 +15,17 @@ from functools import reduce
 from itertools import combinations
 from operator import add, and_
 
+import xxhash
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from nats_transform import Mapping
 from nats_transform.audit import End, Hours, Period, Scope, Tally, is_audited
 from nats_transform.shape import Shape, shape_of, shape_of_filter
-from nats_transform.subject import collide
+from nats_transform.subject import SEPARATOR, collide, encode
 
 HOUR_MICROS = 3_600_000_000
+_SPARK_SEED = 42  # of Spark's xxhash64
 _BITS = 62  # of a long that stay clear of its sign
 
 
@@ -242,35 +244,69 @@ def count_by_shape(
     messages: DataFrame, shapes: Sequence[Shape], periods: Sequence[Period]
 ) -> Iterator[Group]:
     """How many messages of each period, cluster and hour fit the same shapes; one pass."""
-    patterns = list(dict.fromkeys((shape.prefix, shape.pattern) for shape in shapes))
-    rows = with_shapes(messages, patterns, periods)
+    distinct = _distinct(shapes)
+    rows = with_shapes(messages, distinct, periods)
     masks = [name for name in rows.columns if name.startswith("fits_")]
-    counts = rows.groupBy("period", "cluster", "hour", *masks).count().collect()
+    # Spark is far quicker at grouping by numbers than by text.
+    groups = rows.groupBy("period", "hour", F.xxhash64("cluster").alias("cluster"), *masks)
+    counts = groups.count().collect()
+    clusters = cluster_names(messages, {row["cluster"] for row in counts}, periods)
     for row in counts:
         fits = frozenset(
-            pattern
-            for n, (_, pattern) in enumerate(patterns)
+            shape.pattern
+            for n, shape in enumerate(distinct)
             if row[f"fits_{n // _BITS}"] >> (n % _BITS) & 1
         )
         start = datetime.fromtimestamp(row["hour"] * 3600, UTC)
         since = periods[row["period"]].since
         if since is not None:
             start = max(start, since)
-        yield Group(row["period"], row["cluster"], start, fits, row["count"])
+        yield Group(row["period"], clusters[row["cluster"]], start, fits, row["count"])
+
+
+def hash_of(*texts: str | None) -> int:
+    """What Spark's `xxhash64` makes of some text columns."""
+    value = _SPARK_SEED
+    for text in texts:
+        if text is not None:
+            value = xxhash.xxh64_intdigest(encode(text), value)
+    return value - 2**64 if value >= 2**63 else value
+
+
+def cluster_names(
+    messages: DataFrame, hashes: set[int], periods: Sequence[Period]
+) -> dict[int, str | None]:
+    """The cluster of each hash: from the mappings, the first messages, or any that has it."""
+    mappings = [mapping for period in periods for mapping in period.mappings.mappings]
+    names: dict[int, str | None] = {hash_of(None): None}
+    names |= {hash_of(cluster): cluster for m in mappings for cluster in m.clusters}
+    if hashes - names.keys():
+        for row in messages.select("cluster").limit(1000).collect():
+            names[hash_of(row["cluster"])] = row["cluster"]
+    for value in hashes - names.keys():
+        found = messages.where(F.xxhash64("cluster") == value).select("cluster").first()
+        assert found is not None  # noqa: S101 - it was just counted
+        names[value] = found["cluster"]
+    return names
+
+
+def _distinct(shapes: Sequence[Shape]) -> list[Shape]:
+    """The shapes without repeats."""
+    return list({shape.pattern: shape for shape in shapes}.values())
 
 
 def with_shapes(
-    messages: DataFrame, patterns: Sequence[tuple[str, str]], periods: Sequence[Period]
+    messages: DataFrame, shapes: Sequence[Shape], periods: Sequence[Period]
 ) -> DataFrame:
-    """The messages with `period`, `hour` and the bits of the patterns that their subject fits.
+    """The messages with `period`, `hour` and the bits of the shapes that their subject fits.
 
     Args:
         messages: rows of `messages`.
-        patterns: literal prefix and pattern of each shape.
+        shapes: without repeats.
         periods: the mapping versions in force.
     """
     subject = F.col("subject")
-    if not all(_is_plain(pattern) for _, pattern in patterns):
+    if not all(map(_is_plain, shapes)):
         subject = F.decode(subject.cast("binary"), "ISO-8859-1")
     rows = messages.select(
         subject.alias("subject"),
@@ -279,24 +315,52 @@ def with_shapes(
         _period(periods).alias("period"),
     )
     columns = []
-    for first in range(0, max(1, len(patterns)), _BITS):
-        bits = [
-            F.when(_fits(prefix, pattern), F.lit(1 << n)).otherwise(F.lit(0)).cast("long")
-            for n, (prefix, pattern) in enumerate(patterns[first : first + _BITS])
-        ]
-        columns.append(reduce(add, bits, F.lit(0).cast("long")).alias(f"fits_{first // _BITS}"))
+    for first in range(0, max(1, len(shapes)), _BITS):
+        column = _bits(shapes[first : first + _BITS])
+        columns.append(column.cast("long").alias(f"fits_{first // _BITS}"))
     return rows.select("*", *columns)
 
 
-def _is_plain(pattern: str) -> bool:
-    """Whether a pattern reads the same over UTF-8 text as over bytes: ASCII, and no counting."""
-    return pattern.isascii() and "{" not in pattern and r"\x" not in pattern
+def _bits(shapes: Sequence[Shape]) -> Column:
+    """A number with the bit of every shape that a subject fits."""
+    alone = [
+        not any(collide(shape.filter, other.filter) for other in shapes if other is not shape)
+        for shape in shapes
+    ]
+    shared = [n for n, is_alone in enumerate(alone) if not is_alone]
+    bits = reduce(
+        add,
+        (F.when(_fits(shapes[n]), F.lit(1 << n)).otherwise(F.lit(0)) for n in shared),
+        F.lit(0),
+    )
+    # What fits a shape that no other overlaps fits nothing else: the first that fits will do.
+    for n, is_alone in enumerate(alone):
+        if is_alone:
+            bits = F.when(_fits(shapes[n]), F.lit(1 << n)).otherwise(bits)
+    return bits
 
 
-def _fits(prefix: str, pattern: str) -> Column:
-    # The prefix is cheap to compare and keeps most rows from the regular expression.
-    whole = F.col("subject").rlike(rf"(?s)\A{pattern}\z")
-    return F.col("subject").startswith(prefix) & whole if prefix else whole
+def _is_plain(shape: Shape) -> bool:
+    """Whether a shape reads the same over UTF-8 text as over bytes: ASCII, and no counting."""
+    counts = "{" in shape.pattern or r"\x" in shape.pattern
+    return shape.pattern.isascii() and (shape.rest is not None or not counts)
+
+
+def _fits(shape: Shape) -> Column:
+    """Whether the subject, which has no empty token, fits a shape."""
+    subject, prefix = F.col("subject"), shape.prefix
+    if shape.rest == 0:
+        return subject == F.lit(prefix)
+    if shape.rest is None or not prefix:
+        # The prefix is cheap to compare and keeps most rows from the expression.
+        whole = subject.rlike(rf"(?s)\A{shape.pattern}\z")
+        return subject.startswith(prefix) & whole if prefix else whole
+    size = F.octet_length(subject) - F.lit(len(prefix.encode()))
+    if shape.rest < 0:
+        return subject.startswith(prefix) & (size > 0)
+    # As many tokens from the end on as follow the prefix: they must be all that follows it.
+    last = F.substring_index(subject, SEPARATOR, -shape.rest)
+    return subject.startswith(prefix) & (F.octet_length(last) == size)
 
 
 def _period(periods: Sequence[Period]) -> Column:
@@ -315,13 +379,14 @@ def with_keys(messages: DataFrame, periods: Sequence[Period], wildcard: int) -> 
     of the source as it is) and `end`, a number.
     """
     known = [c for c in candidates(periods) if is_audited(c.mapping)]
-    patterns = list(dict.fromkeys((c.shape.prefix, c.shape.pattern) for c in candidates(periods)))
-    rows = with_shapes(messages, patterns, periods)
+    shapes = _distinct([candidate.shape for candidate in candidates(periods)])
+    patterns = [shape.pattern for shape in shapes]
+    rows = with_shapes(messages, shapes, periods)
     masks = [name for name in rows.columns if name.startswith("fits_")]
     tokens = F.split("subject", r"\.")
     source, key, end = (F.lit(None).cast(kind) for kind in ("string", "string", "int"))
     for number, candidate in enumerate(known):
-        n = patterns.index((candidate.shape.prefix, candidate.shape.pattern))
+        n = patterns.index(candidate.shape.pattern)
         alone = [
             F.col(name) == F.lit(1 << n % _BITS if place == n // _BITS else 0)
             for place, name in enumerate(masks)

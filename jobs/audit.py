@@ -20,14 +20,25 @@ from pathlib import Path
 from typing import Annotated, Any
 from typing import Literal as OneOf
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from jobs import tables
-from jobs.attribution import HOUR_MICROS, Attribution, attribute, with_keys
+from jobs.attribution import (
+    HOUR_MICROS,
+    Attribution,
+    attribute,
+    cluster_names,
+    hash_of,
+    with_keys,
+)
 from jobs.days import StreamDays
 from jobs.errors import ArchiveError
 from jobs.transform import transformed
@@ -315,7 +326,7 @@ def run(spark: SparkSession, settings: AuditSettings, periods: Sequence[Period])
         result = _observed(spark, settings, periods)
     else:
         result = _expected(spark, settings, periods)
-    return result.model_copy(update={"snapshot_id": _publish(spark, settings, result)})
+    return result.model_copy(update={"snapshot_id": _publish(settings, result)})
 
 
 def _result(
@@ -470,19 +481,32 @@ def _transformed(
         )
         days = {day for day in there if settings.days is None or day in settings.days}
     table = tables.open_table(settings.warehouse, spec)
-    rows = tables.read(spark, table, spec, settings.stream, settings.days)
-    counts = _count(rows.where(F.col("mapping_version") == periods[0].version))
+    rows = _of_version(spark, table, settings, periods[0].version)
+    counts = _count(rows, periods)
     if not counts or not days <= {row["hour"].date() for row in counts}:
         return None
     if settings.cluster is not None and any(row["cluster"] is None for row in counts):
         return None  # they were transformed as of no cluster
-    rows = rows.where(F.col("mapping_version") == periods[0].version)
     if settings.cluster is not None:
         rows = rows.where(F.col("cluster") == settings.cluster)
         counts = [row for row in counts if row["cluster"] == settings.cluster]
         if not counts:
             raise AuditError(_nothing_there(settings))
     return _Counted(rows, spec.name, _snapshot_id(table), counts)
+
+
+def _of_version(
+    spark: SparkSession, table: Table, settings: AuditSettings, version: str
+) -> DataFrame:
+    """The transformed messages of one mapping version, by whole files where their bounds tell."""
+    files = tables.data_files(table, settings.stream, settings.days)
+    column = table.schema().find_field("mapping_version").field_id
+    bounds = [(f.lower_bounds or {}).get(column) for f in files]
+    if None not in bounds and bounds == [(f.upper_bounds or {}).get(column) for f in files]:
+        chosen = [f for f, bound in zip(files, bounds, strict=True) if bound == version.encode()]
+        return tables.read_files(spark, [f.file_path for f in chosen], tables.TRANSFORMED)
+    rows = tables.read_files(spark, [f.file_path for f in files], tables.TRANSFORMED)
+    return rows.where(F.col("mapping_version") == version)
 
 
 def _replayed(spark: SparkSession, settings: AuditSettings, periods: Sequence[Period]) -> _Counted:
@@ -497,7 +521,7 @@ def _replayed(spark: SparkSession, settings: AuditSettings, periods: Sequence[Pe
         if period.until is not None:
             part = part.where(F.col("ts") < F.lit(period.until))
         parts.append(transformed(part, period.mappings, period.version, settings.seed))
-        for row in _count(parts[-1]):
+        for row in _count(parts[-1], periods):
             row["period"] = index
             row["hour"] = max(row["hour"], period.since) if period.since else row["hour"]
             counts.append(row)
@@ -516,15 +540,54 @@ def _messages(spark: SparkSession, table: Table, settings: AuditSettings, stream
     return rows
 
 
-def _count(rows: DataFrame) -> list[dict[str, Any]]:
+def _count(rows: DataFrame, periods: Sequence[Period]) -> list[dict[str, Any]]:
     """Transformed messages by mapping, destination, fate, cluster and hour."""
-    # The hour as a whole number: truncating a timestamp goes through a calendar for every row.
+    # The hour as a whole number: truncating a timestamp goes through a calendar for every row. The
+    # texts as hashes: Spark is far quicker at grouping by numbers, and few texts are possible.
     hour = F.call_function("div", F.unix_micros("ts"), F.lit(HOUR_MICROS)).alias("hour")
-    groups = rows.groupBy("mapping_source", "mapping_destination", "fate", "cluster", hour)
+    possible = list(dict.fromkeys(_possible_ends(periods)))
+    ends = {
+        hash_of(destination or source, fate): (source, destination, fate)
+        for source, destination, fate in possible
+    }
+    end = F.xxhash64(F.coalesce("mapping_destination", "mapping_source"), "fate")
+    if len(ends) < len(possible):  # a destination of two mappings: the source must count too
+        ends = {hash_of(*names): names for names in possible}
+        end = F.xxhash64(*_ENDS)
+    groups = rows.groupBy(hour, end.alias("end"), F.xxhash64("cluster").alias("cluster"))
     counts = [row.asDict() for row in groups.count().collect()]
+    unknown = {row["end"] for row in counts} - ends.keys()
+    if unknown:
+        raise AuditError(
+            "the transformed messages have destinations that the mapping does not: "
+            "transform them again"
+        )
+    clusters = cluster_names(rows, {row["cluster"] for row in counts}, periods)
     for row in counts:
+        row |= dict(zip(_ENDS, ends[row["end"]], strict=True))
+        row["cluster"] = clusters[row["cluster"]]
         row["hour"] = datetime.fromtimestamp(row["hour"] * 3600, UTC)
     return counts
+
+
+_ENDS = ("mapping_source", "mapping_destination", "fate")
+
+
+def _possible_ends(
+    periods: Sequence[Period],
+) -> Iterator[tuple[str | None, str | None, str]]:
+    """Every mapping, destination and fate that a transformed message can have."""
+    yield None, None, Fate.UNMATCHED.value
+    yield None, None, Fate.INVALID.value
+    for period in periods:
+        for mapping in period.mappings.mappings:
+            for cluster in (None, *mapping.clusters):
+                for share in mapping.shares(cluster):
+                    if share.destination is None:
+                        yield mapping.source, None, Fate.LOST.value
+                    else:
+                        yield mapping.source, share.destination, Fate.MAPPED.value
+                        yield mapping.source, share.destination, Fate.INVALID.value
 
 
 def _snapshot_id(table: Table) -> int | None:
@@ -727,7 +790,7 @@ def _observed_keys(
     yield from keys_of(with_keys(rows, periods, wildcard), wildcard)
 
 
-def _publish(spark: SparkSession, settings: AuditSettings, result: AuditResult) -> int | None:
+def _publish(settings: AuditSettings, result: AuditResult) -> int | None:
     """The snapshot of `weight_audit` that has the result.
 
     It takes the place of an earlier audit of the same days, kind and mapping version.
@@ -735,13 +798,16 @@ def _publish(spark: SparkSession, settings: AuditSettings, result: AuditResult) 
     rows = list(_table_rows(result))
     if not rows:
         return None
-    days = sorted({row[1] for row in rows})
     table = tables.open_table(settings.warehouse, WEIGHT_AUDIT, create=True)
-    new = spark.createDataFrame(rows, WEIGHT_AUDIT.spark_schema)
-    others = tables.read(spark, table, WEIGHT_AUDIT, settings.stream, days).where(
-        (F.col("kind") != result.kind) | (F.col("mapping_version") != result.mapping_version)
+    days = sorted({row[1] for row in rows})
+    schema = schema_to_pyarrow(WEIGHT_AUDIT.schema, include_field_ids=False)
+    new = pa.table([list(column) for column in zip(*rows, strict=True)], schema)
+    there = table.scan(tables.slice_of(settings.stream, days)).to_arrow().cast(schema)
+    same = pc.and_(
+        pc.equal(there["kind"], result.kind),
+        pc.equal(there["mapping_version"], result.mapping_version),
     )
-    staged = tables.stage(others.unionByName(new).coalesce(1), table, WEIGHT_AUDIT)
+    staged = _stage(pa.concat_tables([there.filter(pc.invert(same)), new]), table)
     snapshot = result.input_snapshot
     return tables.publish(
         table,
@@ -761,6 +827,17 @@ def _publish(spark: SparkSession, settings: AuditSettings, result: AuditResult) 
             "run-id": result.run_id,
         },
     )
+
+
+def _stage(rows: pa.Table, table: Table) -> tables.Staged:
+    """Files with these rows, one for each day: they are too few to be worth a Spark job."""
+    folder = f"{table.location()}/data/{uuid.uuid4()}"
+    paths = []
+    for day in pc.unique(rows["day"]).to_pylist():
+        paths.append(f"{folder}/{day}.parquet")
+        with table.io.new_output(paths[-1]).create() as output:
+            pq.write_table(rows.filter(pc.equal(rows["day"], pa.scalar(day))), output)
+    return tables.Staged(folder, tuple(paths))
 
 
 def _table_rows(result: AuditResult) -> Iterator[tuple[Any, ...]]:

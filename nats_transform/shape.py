@@ -48,6 +48,8 @@ class Shape:
         pattern: that the whole of a subject's `view` matches; a little too wide at most.
         prefix: the literal text that every one of them starts with, as in the `view`.
         filter: a filter that covers all of them.
+        rest: how many tokens follow the prefix, if they are any tokens at all; -1 for one or
+            more; None if there are further conditions, which the pattern has.
         places: 0-based place of each wildcard of the source, by its number from 1 on, for those
             that stand in the result whole and at a fixed place.
     """
@@ -55,6 +57,7 @@ class Shape:
     pattern: str
     prefix: str
     filter: str
+    rest: int | None
     places: dict[int, int]
 
     def fits(self, subject: str) -> bool:
@@ -80,6 +83,7 @@ def shape_of(transform: Transform) -> Shape:
         _DOT.join(parts),
         _prefix(literals, len(parts)),
         SEPARATOR.join(_filter_tokens(transform.tokens)),
+        _rest(parts[len(literals) :]),
         dict(_places(transform)),
     )
 
@@ -92,7 +96,16 @@ def shape_of_filter(filter: str) -> Shape:
         _tokens() if token == ANY_TAIL else _TOKEN if token.startswith(ANY_TOKEN) else _text(token)
         for token in tokens
     ]
-    return Shape(_DOT.join(parts), _prefix(literals, len(tokens)), filter, {})
+    return Shape(
+        _DOT.join(parts), _prefix(literals, len(tokens)), filter, _rest(parts[len(literals) :]), {}
+    )
+
+
+def _rest(parts: Sequence[str]) -> int | None:
+    """How many tokens some parts of a pattern stand for, if they are any tokens at all."""
+    if list(parts) == [_tokens()]:
+        return -1
+    return len(parts) if all(part in (_TOKEN, f"({_TOKEN})") for part in parts) else None
 
 
 def _prefix(literals: Sequence[str], tokens: int) -> str:

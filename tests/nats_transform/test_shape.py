@@ -75,9 +75,29 @@ def test_fits_whatever_a_transform_makes(
     if is_valid_literal(subject):
         assert shape.fits(subject)
         assert subject.startswith(shape.prefix)
+        if shape.rest is not None:
+            assert len(subject.removeprefix(shape.prefix).split(".")) == shape.rest
     tokens = subject.split(".")
     for number, place in shape.places.items():
         assert tokens[place] == (one, two)[number - 1]
+
+
+@pytest.mark.parametrize(
+    ("destination", "prefix", "rest"),
+    [
+        ("b.c", "b.c", 0),
+        ("b.$1", "b.", 1),
+        ("b.$2.$1", "b.", 2),
+        ("$1.b", "", None),
+        ("b.$1.$1", "b.", None),
+        ("b.$1.c", "b.", None),
+        ("b.{{partition(3,1)}}", "b.", None),
+    ],
+)
+def test_what_follows_the_prefix(destination: str, prefix: str, rest: int | None) -> None:
+    shape = shape_of(Transform("*.*", destination))
+    assert (shape.prefix, shape.rest) == (prefix, rest)
+    assert shape_of(Transform("a.>", "b.>")).rest == -1
 
 
 @given(

@@ -1,0 +1,183 @@
+"""What an audit costs beside a plain Spark scan-and-count of the same columns.
+
+Run: python benchmarks/audit.py [--messages N] [--dir FOLDER] [--json]
+
+Two audits, each whole, from opening the tables to the rows in `weight_audit`: expected over
+`transformed_messages` and observed over `messages`. Beside each the scan that reads and counts the
+columns which that audit needs, and nothing else. The best of several rounds, taken in turn; the
+ratio is of core-seconds, so that other work on the machine hardly shows. Fails above the budget.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from jobs import tables
+from jobs.audit import AuditSettings
+from jobs.audit import run as run_audit
+from jobs.session import SparkSettings, spark_session
+from jobs.transform import TransformSettings
+from jobs.transform import run as run_transform
+from nats_transform import AccountMappings, Destination, Mapping
+from nats_transform.audit import Period
+
+BUDGET = 1.3
+ROUNDS = 8
+MAPPINGS = AccountMappings(
+    [
+        Mapping(
+            "orders.*.*", [Destination("v1.orders.$1.$2", 98), Destination("v2.orders.$1.$2", 2)]
+        ),
+        Mapping("pay.*", [Destination("pay.a.$1", 30), Destination("pay.b.$1", 60, "east")]),
+        Mapping("telemetry.>", [Destination("metrics.>", 50)]),
+    ]
+)
+
+
+def make(spark: SparkSession, warehouse: tables.Warehouse, messages: int) -> None:
+    """Stream IN with its messages transformed, and stream OUT with what came out."""
+    kind = F.pmod(F.xxhash64("id"), F.lit(10))
+    subject = (
+        F.when(kind < 4, F.format_string("orders.eu-%d.%d", F.pmod("id", F.lit(7)), F.col("id")))
+        .when(kind < 6, F.format_string("pay.%d", F.pmod("id", F.lit(1000))))
+        .when(kind < 9, F.format_string("telemetry.site%d.temp", F.pmod("id", F.lit(500))))
+        .otherwise(F.lit("other.subject"))
+    )
+    ts_ns = F.lit(1_772_323_200 * 10**9) + F.col("id") * F.lit(86_400 * 10**9 // messages)
+    rows = spark.range(1, messages + 1, numPartitions=8).select(
+        F.lit("IN").alias("stream"),
+        F.col("id").alias("seq"),
+        F.timestamp_micros((ts_ns / 1000).cast("long")).alias("ts"),
+        ts_ns.alias("ts_ns"),
+        F.lit("2026-03-01").cast("date").alias("day"),
+        subject.alias("subject"),
+        F.element_at(
+            F.array(*map(F.lit, ("east", "west", "north"))),
+            (F.pmod("id", F.lit(3)) + 1).cast("int"),
+        ).alias("cluster"),
+        F.lit(None).cast(tables.HEADERS).alias("headers"),
+        F.lit(None).cast("binary").alias("headers_raw"),
+        F.unhex(F.sha2(F.col("id").cast("string"), 512)).alias("data"),
+    )
+    table = tables.open_table(warehouse, tables.MESSAGES, create=True)
+    tables.publish(
+        table, tables.stage(rows, table, tables.MESSAGES), "IN", replace=True, properties={}
+    )
+    settings = TransformSettings(stream="IN", mapping=Path("-"), warehouse=warehouse)
+    run_transform(spark, settings, MAPPINGS, "v")
+    done = tables.open_table(warehouse, tables.TRANSFORMED)
+    out = tables.read(spark, done, tables.TRANSFORMED, "IN").where("mapped_subject IS NOT NULL")
+    out = out.withColumn("subject", F.col("mapped_subject")).withColumn("stream", F.lit("OUT"))
+    out = out.select(*tables.MESSAGES.spark_schema.names)
+    table.refresh()
+    tables.publish(
+        table, tables.stage(out, table, tables.MESSAGES), "OUT", replace=True, properties={}
+    )
+
+
+def scan(
+    spark: SparkSession,
+    warehouse: tables.Warehouse,
+    spec: tables.TableSpec,
+    stream: str,
+    columns: list[str],
+) -> None:
+    """Reads some columns and counts what is in each."""
+    rows = tables.read(spark, tables.open_table(warehouse, spec), spec, stream)
+    rows.agg(*(F.count(column) for column in columns)).collect()
+
+
+def cost(work: Callable[[], object]) -> tuple[float, float]:
+    """Seconds, and core-seconds of this process and its JVM."""
+    start, used = time.perf_counter(), core_seconds()
+    work()
+    return time.perf_counter() - start, core_seconds() - used
+
+
+def core_seconds() -> float:
+    tick = os.sysconf("SC_CLK_TCK")
+    total = time.process_time()
+    for process in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = process.read_text().rsplit(")", 1)[1].split()
+            if int(fields[1]) == os.getpid():  # a child of ours: the JVM
+                total += (int(fields[11]) + int(fields[12])) / tick
+    return total
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=10_000_000)
+    parser.add_argument("--dir", type=Path, help="keep the archive there, and use it again")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args()
+    spark = spark_session(SparkSettings(master="local[2]"))
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.dir or Path(temporary)
+        warehouse = tables.Warehouse(dir=folder / "warehouse")
+        if not warehouse.folder.exists():
+            make(spark, warehouse, options.messages)
+        periods = [Period(MAPPINGS, "v")]
+        expected = AuditSettings(stream="IN", mapping=Path("-"), warehouse=warehouse, by="hour")
+        observed = expected.model_copy(update={"stream": "OUT", "observed": True})
+        work: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
+            "expected": (
+                lambda: scan(
+                    spark,
+                    warehouse,
+                    tables.TRANSFORMED,
+                    "IN",
+                    [
+                        "mapping_version",
+                        "mapping_source",
+                        "mapping_destination",
+                        "fate",
+                        "cluster",
+                        "ts",
+                    ],
+                ),
+                lambda: run_audit(spark, expected, periods),
+            ),
+            "observed": (
+                lambda: scan(
+                    spark, warehouse, tables.MESSAGES, "OUT", ["subject", "cluster", "ts"]
+                ),
+                lambda: run_audit(spark, observed, periods),
+            ),
+        }
+        found: dict[str, Any] = {}
+        for name, (plain, audit) in work.items():
+            costs = [(cost(plain), cost(audit)) for _ in range(ROUNDS)]
+            best = [[min(pair[who][what] for pair in costs) for who in (0, 1)] for what in (0, 1)]
+            found[name] = {
+                "scan_seconds": best[0][0],
+                "audit_seconds": best[0][1],
+                "scan_core_seconds": best[1][0],
+                "audit_core_seconds": best[1][1],
+                "ratio": best[1][1] / best[1][0],
+            }
+    found["peak_python_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    if options.json:
+        print(json.dumps(found))
+    else:
+        for name in work:
+            values = ", ".join(f"{key} {value:.2f}" for key, value in found[name].items())
+            print(f"{name}: {values}")
+    return 0 if all(found[name]["ratio"] <= BUDGET for name in work) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
