@@ -1,24 +1,26 @@
 """The dry run job: what a candidate mapping would do to the subjects a stream really had.
 
-Spark adds the `subject_census` up by subject, wherever the archive is; `nats_transform.dryrun`
-reads the sums one by one, so the driver keeps a few bytes of each subject. Days whose census is
-missing, or counts other than `messages` has, are counted first.
+Spark adds the `subject_census` up by subject, wherever the archive is, and its workers look at the
+sums with `nats_transform.dryrun`; the driver adds up what they count. Days whose census is missing,
+or counts other than `messages` has, are counted first.
 """
 
 from __future__ import annotations
 
 import json
+import pickle
 import sys
 import tempfile
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
 import click
+import pyarrow as pa
 from pydantic import model_validator
 from pyiceberg.table import Table
 from pyspark import StorageLevel
@@ -31,14 +33,15 @@ from jobs.days import StreamDays, day_range
 from jobs.errors import ArchiveError, JobError, one_line
 from jobs.session import SparkSettings, spark_session
 from jobs.simulate import SimulatedStream, simulate
-from nats_transform import dryrun
 from nats_transform import spark as spark_mappings
 from nats_transform.config import load, load_mappings, mapping_version, parse_server_config
 from nats_transform.dryrun import (
     CensusRow,
     Consumer,
     DryRun,
+    Question,
     User,
+    dry_run_of_parts,
     parse_consumer,
     users_of,
 )
@@ -49,7 +52,7 @@ from nats_transform.stream import StreamConfig
 from nats_transform.subject import decode
 
 _ROWS_AT_ONCE = 50_000
-"""Rows of a census in a part; the driver has a few parts in memory while it reads them."""
+"""Rows of a census in a part; the driver has what was counted of a few parts in memory."""
 
 MOST_FLOWS = 200
 """So many are told; a picture shows fewer."""
@@ -235,15 +238,10 @@ def dry_run(spark: SparkSession, settings: DryRunSettings) -> DryRunResult:
     sums = added_up(rows, parts).persist(StorageLevel.DISK_ONLY)
     try:
         with tempfile.TemporaryFile() as overflow:
-            found = dryrun.dry_run(
-                _Subjects(sums),
-                inputs.candidate,
-                inputs.current,
-                streams=inputs.streams,
-                consumers=inputs.consumers,
-                users=inputs.users,
-                overflow=overflow,
+            question = Question(
+                inputs.candidate, inputs.current, inputs.streams, inputs.consumers, inputs.users
             )
+            found = dry_run_of_parts(_Parts(sums), question, overflow)
     finally:
         sums.unpersist()
     run_id = settings.run_id or str(uuid.uuid4())
@@ -293,7 +291,7 @@ def added_up(rows: DataFrame, parts: int) -> DataFrame:
 
     Args:
         rows: of the census, or of messages.
-        parts: in which the sums come; the driver has two of them in memory.
+        parts: how many to make; a part has all of its subjects.
     """
     keys = [name for name in _KEYS if name in rows.columns]
     return (
@@ -324,16 +322,35 @@ def replayed(messages: DataFrame, inputs: Inputs, seed: int) -> DataFrame:
     )
 
 
-class _Subjects:
-    """The rows of a census as they come from Spark, a part at a time, as often as they are read."""
+class _Parts:
+    """The sums of a census where Spark has them; work goes there, and what it finds comes here."""
 
     def __init__(self, sums: DataFrame) -> None:
         self._sums = sums
 
-    def __iter__(self) -> Iterator[CensusRow]:
-        for row in self._sums.toLocalIterator(prefetchPartitions=True):
-            subject = None if row["subject"] is None else decode(bytes(row["subject"]))
-            for cluster, *drawn, messages, size in row["in"]:
+    def each(self, work: Callable[[Iterable[CensusRow]], Any]) -> Iterator[Any]:
+        """What some work gives for each part, a few of them in memory at a time."""
+
+        def found(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+            yield pa.RecordBatch.from_arrays(
+                [pa.array([pickle.dumps(work(_rows_of(batches)))], pa.large_binary())], ["found"]
+            )
+
+        for row in self._sums.mapInArrow(found, "found binary").toLocalIterator():
+            yield pickle.loads(row["found"])  # noqa: S301 - our own workers wrote it
+
+
+def _rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[CensusRow]:
+    """The rows of a census in what Spark has added up."""
+    for batch in batches:
+        starts = batch["in"].offsets.to_pylist()
+        inside = batch["in"].flatten()
+        fields = [field.to_pylist() for field in inside.flatten()]
+        first = starts[0]
+        for position, name in enumerate(batch["subject"].to_pylist()):
+            subject = None if name is None else decode(name)
+            for row in range(starts[position] - first, starts[position + 1] - first):
+                cluster, *drawn, messages, size = (values[row] for values in fields)
                 chosen = (drawn[0], drawn[1]) if drawn else None
                 yield CensusRow(subject, cluster, messages, size, chosen)
 

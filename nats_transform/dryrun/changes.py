@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from nats_transform.dryrun.case import Case, first_subject, rise
 from nats_transform.dryrun.count import Count, whole
 from nats_transform.dryrun.findings import Example
+from nats_transform.dryrun.merge import Counted
 from nats_transform.errors import printable
 from nats_transform.mapping import Fate, Outcome
 from nats_transform.subject import SEPARATOR, is_valid_publish_subject
@@ -53,8 +55,10 @@ class Flow:
     messages: float
 
 
-class Changes:
+class Changes(Counted):
     """Counts what changes."""
+
+    COUNTED = ("_changes", "_codes", "_flow", "_fates", "changed")
 
     def __init__(self) -> None:
         self._changes: dict[tuple[str | None, str | None], Count] = defaultdict(Count)
@@ -87,8 +91,12 @@ class Changes:
             for after, other in case.after:
                 way = prefix(before.subject), prefix(after.subject)
                 self._flow[way] += one * other * case.messages // 100
-        if len(self._flow) > _MOST_PREFIXES:
-            self._fold()
+        self._fold()
+
+    def merge(self, counts: Mapping[str, Any]) -> None:
+        """Add what was counted of other subjects."""
+        super().merge(counts)
+        self._fold()
 
     def told(self) -> Iterator[Told]:
         """What is worth a finding."""
@@ -124,6 +132,8 @@ class Changes:
         return before, after
 
     def _fold(self) -> None:
+        if len(self._flow) <= _MOST_PREFIXES:
+            return
         kept = self._flow.most_common(_MOST_PREFIXES // 2)
         rest = self._flow.total() - sum(parts for _, parts in kept)
         self._flow = Counter(dict(kept))

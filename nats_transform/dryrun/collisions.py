@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from nats_transform.dryrun.case import Case, Matcher, first_subject, numbers_drawn
 from nats_transform.dryrun.count import EXAMPLES, Count, hashed
+from nats_transform.dryrun.merge import Counted
 from nats_transform.dryrun.reverse import reversed_mappings
 from nats_transform.dryrun.rows import Groups, Largest, Store, members
 from nats_transform.mapping import AccountMappings
@@ -59,8 +60,10 @@ class Distinct:
     drawn: int
 
 
-class Collisions:
+class Collisions(Counted):
     """Every pair of a subject and what it becomes, by hash."""
+
+    COUNTED = ("_after", "_before", "_pairs", "_drawn")
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -138,8 +141,10 @@ class _Merging:
         return Merged(self._parts, self._subjects, self._results, frozenset(self._largest.keys))
 
 
-class WayBack:
+class WayBack(Counted):
     """Whether the subjects can be had back."""
+
+    COUNTED = ("stuck",)
 
     def __init__(self, candidate: AccountMappings) -> None:
         self.mappings = reversed_mappings(candidate.mappings)

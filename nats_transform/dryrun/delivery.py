@@ -12,6 +12,7 @@ import numpy as np
 from nats_transform.dryrun.case import Case, first_subject, rise
 from nats_transform.dryrun.changes import Told, shown
 from nats_transform.dryrun.count import EXAMPLES, PARTS, Count, hashed, whole
+from nats_transform.dryrun.merge import Counted
 from nats_transform.dryrun.network import Facts, Network
 from nats_transform.dryrun.rows import Groups, Largest, Store
 from nats_transform.errors import InvalidStream
@@ -67,8 +68,10 @@ def parse_consumer(data: object) -> Consumer:
     return Consumer(stream, name, tuple(filters))
 
 
-class Delivery:
+class Delivery(Counted):
     """Counts what streams and consumers get."""
+
+    COUNTED = ("_counts", "_gone", "_more", "_left", "_stored")
 
     def __init__(
         self, streams: Iterable[StreamConfig], consumers: Iterable[Consumer], store: Store

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
+from typing import Any
 
 from nats_transform.dryrun.case import Case, first_subject, rise
 from nats_transform.dryrun.changes import Told
 from nats_transform.dryrun.count import Count
+from nats_transform.dryrun.merge import Counted
 from nats_transform.mapping import Outcome
 from nats_transform.subject import SEPARATOR, encode
 
@@ -38,8 +41,10 @@ class Level:
     after: int
 
 
-class Hygiene:
+class Hygiene(Counted):
     """Counts subjects that are too long, and values by level."""
+
+    COUNTED = ("_counts", "_values")
 
     def __init__(self) -> None:
         self._counts: dict[str, Count] = defaultdict(Count)
@@ -70,7 +75,18 @@ class Hygiene:
         """The values of each level."""
         before, after = self._values
         reached = max([*before, *after], default=-1) + 1
-        return tuple(Level(n + 1, len(before[n]), len(after[n])) for n in range(reached))
+        return tuple(
+            # Two parts of the census can together have more than was told apart in either.
+            Level(n + 1, min(len(before[n]), MOST_VALUES), min(len(after[n]), MOST_VALUES))
+            for n in range(reached)
+        )
+
+    def merge(self, counts: Mapping[str, Any]) -> None:
+        """Add what was counted of other subjects."""
+        super().merge(counts)
+        for levels in self._values:
+            for level, values in levels.items():
+                levels[level] = set(islice(values, MOST_VALUES))
 
 
 def _too_many(outcome: Outcome) -> bool | None:

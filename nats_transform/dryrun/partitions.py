@@ -6,11 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
+from typing import Any
 
 import numpy as np
 
 from nats_transform.dryrun.case import Case, Matcher, first_subject
 from nats_transform.dryrun.count import Count, hashed, whole
+from nats_transform.dryrun.merge import Counted
 from nats_transform.dryrun.rows import Groups, Largest, Store
 from nats_transform.functions import Partition, fnv1a
 from nats_transform.mapping import AccountMappings, Outcome
@@ -88,7 +90,7 @@ class Totals:
     counts: dict[int, list[int]]
 
 
-class Spread:
+class Spread(Counted):
     """The keys of one destination as they are counted.
 
     Attributes:
@@ -96,6 +98,8 @@ class Spread:
         partition: of the destination.
         moved: the subjects whose partition number changes.
     """
+
+    COUNTED = ("moved", "_keys", "_moved")
 
     def __init__(self, source: str, destination: str, partition: Partition, store: Store) -> None:
         self.source, self.destination, self.partition = source, destination, partition
@@ -170,7 +174,7 @@ def entry(key: str) -> int:
     return (hashed(key) & 0xFFFF_FFFF) << 32 | fnv1a(encode(key))
 
 
-class Partitions:
+class Partitions(Counted):
     """Counts the keys of every `partition()` of the candidate."""
 
     def __init__(self, current: AccountMappings, candidate: AccountMappings, store: Store) -> None:
@@ -197,14 +201,27 @@ class Partitions:
             if partition is None or outcome.subject is None:
                 continue
             rule = _rule(outcome)
-            if rule not in self.spreads:
-                self.spreads[rule] = Spread(*rule, partition, self._store)
-            spread = self.spreads[rule]
+            spread = self._spread(rule, partition)
             key = spread.add(case.tokens, percent * case.messages)
             number = partition.evaluate(case.tokens, None)
             more = percent - numbers.get(number, 0)
             if numbers and more > 0:
                 spread.move(key, case.subject, was, outcome.subject, more * case.messages)
+
+    def _spread(self, rule: tuple[str, str], partition: Partition) -> Spread:
+        if rule not in self.spreads:
+            self.spreads[rule] = Spread(*rule, partition, self._store)
+        return self.spreads[rule]
+
+    @property
+    def counts(self) -> dict[str, Any]:
+        """What was counted, by source and destination."""
+        return {"spreads": {rule: spread.counts for rule, spread in self.spreads.items()}}
+
+    def merge(self, counts: Mapping[str, Any]) -> None:
+        """Add what was counted of other subjects."""
+        for rule, spread in counts["spreads"].items():
+            self._spread(rule, self._candidate[rule]).merge(spread)
 
     @property
     def ordered(self) -> list[Spread]:

@@ -17,6 +17,7 @@ from nats_transform.config.tree import Section, field
 from nats_transform.dryrun.case import Case, first_subject, rise
 from nats_transform.dryrun.changes import Told, shown
 from nats_transform.dryrun.count import Count
+from nats_transform.dryrun.merge import Counted
 from nats_transform.mapping import Outcome
 from nats_transform.subject import is_valid_filter, subscribes
 
@@ -141,8 +142,10 @@ def _entries(node: Node) -> Section:
     raise node.place.error(f"expected a section in braces, found {node.kind}")
 
 
-class Access:
+class Access(Counted):
     """Counts what users may do before and after."""
+
+    COUNTED = ("_counts",)
 
     def __init__(self, users: Iterable[User]) -> None:
         sides = {"publish": attrgetter("publish"), "subscribe": attrgetter("subscribe")}

@@ -92,6 +92,15 @@ class Table:
         self._chunks.append((offset, buckets, np.append(starts, len(rows))))
         self._values = array("Q")
 
+    def merge(self, other: Table) -> None:
+        """Add the rows of a table that is in memory."""
+        self._values.extend(other._values)
+        self._store.took(len(other._values))
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What is counted elsewhere comes without the store it was counted in.
+        return {"_values": self._values}
+
     def bucket(self, number: int) -> NDArray[np.uint64]:
         """The rows of a bucket of the store's `buckets`, in the order they came."""
         parts = [*self._from_file(number), np.frombuffer(self._values, dtype=np.uint64)]
@@ -121,6 +130,13 @@ class Groups:
     def add(self, key: int, parts: int) -> None:
         """Add an entry to a key."""
         self._rows.add(key, parts)
+
+    def merge(self, other: Groups) -> None:
+        """Add the entries of groups that are in memory."""
+        self._rows.merge(other._rows)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_rows": self._rows}
 
     def sums(self) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.int64]]]:
         """Bucket by bucket the distinct keys in order, with their parts and numbers of entries."""

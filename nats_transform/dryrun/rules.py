@@ -8,11 +8,14 @@ from collections.abc import Iterator
 from nats_transform.dryrun.case import Case, first_subject
 from nats_transform.dryrun.changes import Told, shown
 from nats_transform.dryrun.count import Count
+from nats_transform.dryrun.merge import Counted
 from nats_transform.mapping import AccountMappings
 
 
-class RuleHits:
+class RuleHits(Counted):
     """Counts the subjects of each mapping."""
+
+    COUNTED = ("_covered", "_pairs", "_clusters", "_hit", "clusters")
 
     def __init__(self, candidate: AccountMappings) -> None:
         self._sources = [mapping.source for mapping in candidate.mappings]

@@ -1,25 +1,27 @@
 """A dry run: what a candidate mapping would do to the subjects that were really there.
 
-Subjects are read twice, in the order given, and never kept: what is kept of each is hashes and
-counts, in a file if there are too many for memory. The second reading finds the names of the
-largest groups only. Weights count as exact shares.
+Subjects are read twice, in parts that may be anywhere, and never kept: what is kept of each is
+hashes and counts, in a file if there are too many for memory. The second reading finds the names of
+the largest groups only. Weights count as exact shares.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import BinaryIO
+from functools import partial
+from typing import Any, BinaryIO, Protocol
 
 from nats_transform.check import MAPPING, check
-from nats_transform.dryrun.case import Case, Cases, CensusRow, first_subject
+from nats_transform.dryrun.case import Cases, CensusRow, first_subject
 from nats_transform.dryrun.changes import Change, Changes, Flow, Told, shown
 from nats_transform.dryrun.collisions import Collisions, WayBack, targets
 from nats_transform.dryrun.count import EXAMPLES, PARTS, Count, hashed, whole
 from nats_transform.dryrun.delivery import Consumer, Delivery, Limit
 from nats_transform.dryrun.findings import FROM_CHECK, Finding
 from nats_transform.dryrun.hygiene import Hygiene, Level
+from nats_transform.dryrun.merge import Counted, merged
 from nats_transform.dryrun.partitions import UNEVEN, Balance, Partitions, entry
 from nats_transform.dryrun.permissions import Access, User
 from nats_transform.dryrun.rows import Store
@@ -70,6 +72,32 @@ class DryRun:
     is_reversible: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked about the subjects.
+
+    Attributes:
+        candidate: the mappings to try.
+        current: the mappings there are; none leaves every subject as it is.
+        streams: of the account; those of the archive's own account.
+        consumers: of these streams.
+        users: with permissions.
+    """
+
+    candidate: AccountMappings
+    current: AccountMappings
+    streams: tuple[StreamConfig, ...] = ()
+    consumers: tuple[Consumer, ...] = ()
+    users: tuple[User, ...] = ()
+
+
+class Parts(Protocol):
+    """A census in parts, wherever they are; all rows of a subject are in one, in a row."""
+
+    def each(self, work: Callable[[Iterable[CensusRow]], Any]) -> Iterable[Any]:
+        """What some work gives for each part; it and what it gives can be pickled."""
+
+
 def dry_run(
     census: Iterable[CensusRow],
     candidate: AccountMappings,
@@ -78,7 +106,6 @@ def dry_run(
     streams: Sequence[StreamConfig] = (),
     consumers: Sequence[Consumer] = (),
     users: Sequence[User] = (),
-    overflow: BinaryIO | None = None,
 ) -> DryRun:
     """What a candidate would do to the subjects of a census.
 
@@ -93,38 +120,58 @@ def dry_run(
     Args:
         census: distinct subjects as they were published; it is read twice, and all rows of a
             subject follow one another.
-        candidate: the mappings to try.
-        current: the mappings there are; none leaves every subject as it is.
-        streams: of the account; those of the archive's own account.
-        consumers: of these streams.
-        users: with permissions.
-        overflow: an empty file, to read and write, for what would get too much for memory; without,
-            a million subjects take about 100 MB.
+        candidate, current, streams, consumers, users: as in `Question`.
     """
-    current = current or AccountMappings(())
-    run = _Run(current, candidate, streams, consumers, users, Store(overflow))
-    cases = Cases(current, candidate)
-    messages = subjects = size = 0
-    for of_subject in cases.of(census):
-        subjects += 1
-        messages += sum(case.messages for case in of_subject)
-        size += sum(case.bytes for case in of_subject)
-        run.add(of_subject)
-    names = run.names(cases, census)
-    total = messages * PARTS
+    question = Question(
+        candidate,
+        current or AccountMappings(()),
+        tuple(streams),
+        tuple(consumers),
+        tuple(users),
+    )
+    return dry_run_of_parts(_Whole(census), question)
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """A census in one part."""
+
+    census: Iterable[CensusRow]
+
+    def each(self, work: Callable[[Iterable[CensusRow]], Any]) -> Iterable[Any]:
+        yield work(self.census)
+
+
+def dry_run_of_parts(census: Parts, question: Question, overflow: BinaryIO | None = None) -> DryRun:
+    """What a candidate would do to the subjects of a census that is in parts.
+
+    Args:
+        census: the parts; they are read twice.
+        question: what is asked.
+        overflow: an empty file, to read and write, for what would get too much for memory; without,
+            memory takes about 100 bytes for each subject.
+    """
+    run = _Run(question, Store(overflow))
+    for counts in census.each(partial(_counts, question)):
+        run.merge(counts)
+    names, wanted = _Names(), run.wanted
+    if wanted:
+        for found in census.each(partial(_names, question, wanted)):
+            names.merge(found)
+    total = run.messages * PARTS
     findings = [_finding(told, total) for told in run.told(names)]
     findings.sort(key=lambda f: (f.severity.rank, -f.messages, f.code, f.about))
     fates_before, fates_after = run.changes.fates()
     distinct = run.collisions.distinct
     balances = [spread.balance(names.keys) for spread in run.partitions.ordered]
     return DryRun(
-        messages=messages,
-        subjects=subjects,
+        messages=run.messages,
+        subjects=run.subjects,
         changed_messages=whole(run.changes.changed.parts),
         changed_subjects=run.changes.changed.subjects,
         subjects_before=distinct.before,
         subjects_after=distinct.after,
-        bytes=size,
+        bytes=run.bytes,
         clusters=tuple(sorted(name for name in run.rules.clusters if name)),
         fates_before=fates_before,
         fates_after=fates_after,
@@ -138,10 +185,40 @@ def dry_run(
     )
 
 
+def _counts(question: Question, part: Iterable[CensusRow]) -> dict[str, Any]:
+    """What there is to count in a part."""
+    run = _Run(question, Store())
+    run.read(part)
+    return run.counts
+
+
+def _names(question: Question, wanted: _Wanted, part: Iterable[CensusRow]) -> _Names:
+    """The names that a part has for some hashes."""
+    return _Run(question, Store()).names(wanted, part)
+
+
 def _finding(told: Told, total: int) -> Finding:
     code, about, message, count = told
     share = 100 * count.parts / max(1, total)
     return Finding(code, about, message, whole(count.parts), count.subjects, share, count.examples)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """The hashes whose names are to be shown.
+
+    Attributes:
+        merged: of what subjects become.
+        limits: with hashes of stored subjects.
+        keys: of partitions, as `entry`.
+    """
+
+    merged: frozenset[int]
+    limits: tuple[Limit, ...]
+    keys: frozenset[int]
+
+    def __bool__(self) -> bool:
+        return bool(self.merged or self.limits or self.keys)
 
 
 @dataclass(slots=True)
@@ -158,64 +235,95 @@ class _Names:
     limited: dict[tuple[str, int], Count] = field(default_factory=lambda: defaultdict(Count))
     keys: dict[int, str] = field(default_factory=dict)
 
+    def merge(self, other: _Names) -> None:
+        """Add what was found in another part."""
+        merged(self.merged, other.merged)
+        merged(self.limited, other.limited)
+        merged(self.keys, other.keys)
 
-class _Run:
+
+class _Run(Counted):
     """Everything that counts."""
 
-    def __init__(
-        self,
-        current: AccountMappings,
-        candidate: AccountMappings,
-        streams: Sequence[StreamConfig],
-        consumers: Sequence[Consumer],
-        users: Sequence[User],
-        store: Store,
-    ) -> None:
-        self._candidate, self._streams = candidate, streams
+    COUNTED = ("messages", "subjects", "bytes")
+
+    def __init__(self, question: Question, store: Store) -> None:
+        current, self._candidate = question.current, question.candidate
+        self._streams = question.streams
+        self._cases = Cases(current, self._candidate)
+        self.messages = self.subjects = self.bytes = 0
         self.changes = Changes()
         self.collisions = Collisions(store)
-        self.way_back = WayBack(candidate)
-        self.delivery = Delivery(streams, consumers, store)
-        self.access = Access(users)
-        self.partitions = Partitions(current, candidate, store)
-        self.rules = RuleHits(candidate)
+        self.way_back = WayBack(self._candidate)
+        self.delivery = Delivery(question.streams, question.consumers, store)
+        self.access = Access(question.users)
+        self.partitions = Partitions(current, self._candidate, store)
+        self.rules = RuleHits(self._candidate)
         self.hygiene = Hygiene()
+        self._counters: dict[str, Counted] = {
+            "changes": self.changes,
+            "collisions": self.collisions,
+            "way_back": self.way_back,
+            "delivery": self.delivery,
+            "access": self.access,
+            "partitions": self.partitions,
+            "rules": self.rules,
+            "hygiene": self.hygiene,
+        }
 
-    def add(self, cases: list[Case]) -> None:
-        """Count all cases of one subject."""
-        for case in cases:
-            self.changes.add(case)
-            self.access.add(case)
-            self.partitions.add(case)
-            self.rules.add(case)
-            self.hygiene.add(case)
-        self.collisions.add(cases)
-        self.way_back.add(cases)
-        self.delivery.add(cases)
+    @property
+    def counts(self) -> dict[str, Any]:
+        """What was counted, by what counts it."""
+        return super().counts | {name: one.counts for name, one in self._counters.items()}
 
-    def names(self, cases: Cases, census: Iterable[CensusRow]) -> _Names:
-        """The names behind the hashes that are to be shown; the census is read if there are any."""
+    def merge(self, counts: Mapping[str, Any]) -> None:
+        """Add what was counted of other subjects."""
+        super().merge(counts)
+        for name, one in self._counters.items():
+            one.merge(counts[name])
+
+    def read(self, census: Iterable[CensusRow]) -> None:
+        """Count all subjects of a census."""
+        for cases in self._cases.of(census):
+            self.subjects += 1
+            for case in cases:
+                self.messages += case.messages
+                self.bytes += case.bytes
+                self.changes.add(case)
+                self.access.add(case)
+                self.partitions.add(case)
+                self.rules.add(case)
+                self.hygiene.add(case)
+            self.collisions.add(cases)
+            self.way_back.add(cases)
+            self.delivery.add(cases)
+
+    @property
+    def wanted(self) -> _Wanted:
+        """The hashes whose names are to be shown; to be asked when all is added."""
+        return _Wanted(
+            frozenset().union(*(one.largest for one in self.collisions.merged)),
+            self.delivery.limits,
+            frozenset().union(*(one.totals.largest for one in self.partitions.ordered)),
+        )
+
+    def names(self, wanted: _Wanted, census: Iterable[CensusRow]) -> _Names:
+        """The names behind the hashes."""
         names = _Names()
-        merged = frozenset().union(*(one.largest for one in self.collisions.merged))
-        limits = self.delivery.limits
-        keys = {key for spread in self.partitions.spreads.values() for key in spread.totals.largest}
-        if not (merged or limits or keys):
-            return names
-        for of_subject in cases.of(census):
-            subject = of_subject[0].subject
-            was = first_subject(of_subject[0].before)
-            if merged:
-                for becomes, parts in targets(of_subject).items():
-                    if (key := hashed(becomes)) in merged:
+        for cases in self._cases.of(census):
+            subject = cases[0].subject
+            was = first_subject(cases[0].before)
+            if wanted.merged:
+                for becomes, parts in targets(cases).items():
+                    if (key := hashed(becomes)) in wanted.merged:
                         names.merged[key].add(subject, was, becomes, parts)
-            for limit in limits:
-                stored = self.delivery.stored_as(limit.stream, of_subject)
-                for becomes, parts in stored.items():
+            for limit in wanted.limits:
+                for becomes, parts in self.delivery.stored_as(limit.stream, cases).items():
                     if (key := hashed(becomes)) in limit.largest:
                         names.limited[limit.stream, key].add(subject, was, becomes, parts)
-            if keys:
-                for name in self.partitions.keys(of_subject):
-                    if (key := entry(name)) in keys:
+            if wanted.keys:
+                for name in self.partitions.keys(cases):
+                    if (key := entry(name)) in wanted.keys:
                         names.keys[key] = name
         return names
 
@@ -243,14 +351,14 @@ class _Run:
 
     def _collisions(self, names: _Names) -> Iterator[Told]:
         new, already = self.collisions.merged
-        for code, merged in (("collision", new), ("collision-already", already)):
-            if not merged.results:
+        for code, one in (("collision", new), ("collision-already", already)):
+            if not one.results:
                 continue
-            told = f"{merged.subjects:,} subjects become {merged.results:,}"
-            groups = [names.merged[key] for key in merged.largest]
+            told = f"{one.subjects:,} subjects become {one.results:,}"
+            groups = [names.merged[key] for key in one.largest]
             if dropped := self._dropped(groups):
                 told += f"; lost is {dropped}"
-            yield code, "", told, _shown(groups, merged.parts, merged.subjects)
+            yield code, "", told, _shown(groups, one.parts, one.subjects)
 
     def _dropped(self, groups: Iterable[Count]) -> str:
         """Which wildcards the mappings of some examples leave out."""

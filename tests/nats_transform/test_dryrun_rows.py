@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import io
+import pickle
 from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nats_transform import AccountMappings, Destination, Mapping, parse_stream
-from nats_transform.dryrun import CensusRow, dry_run
+from nats_transform.dryrun import CensusRow, Question, dry_run, dry_run_of_parts
 from nats_transform.dryrun import rows as module
 from nats_transform.dryrun.rows import Groups, Largest, Store
 
@@ -52,7 +56,25 @@ def test_sums_are_those_of_a_dictionary(
     assert list(largest.keys) == order[:5]
 
 
-def test_a_dry_run_finds_the_same_with_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def sent(value: Any) -> Any:
+    """The value as another process gets it."""
+    return pickle.loads(pickle.dumps(value))  # noqa: S301 - what we just wrote
+
+
+@dataclass(frozen=True)
+class InParts:
+    """A census in parts of so many rows; what is found of each comes as if from far away."""
+
+    census: list[CensusRow]
+    size: int
+
+    def each(self, work: Callable[[Iterable[CensusRow]], Any]) -> Iterable[Any]:
+        for start in range(0, len(self.census), self.size):
+            part = self.census[start : start + self.size]
+            yield sent(sent(work)(part))
+
+
+def test_a_dry_run_finds_the_same_in_parts_and_with_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     candidate = AccountMappings(
         [
             Mapping(
@@ -77,8 +99,9 @@ def test_a_dry_run_finds_the_same_with_a_file(monkeypatch: pytest.MonkeyPatch) -
     ]
     wanted = dry_run(census, candidate, current, streams=streams)
     monkeypatch.setattr(module, "MOST_IN_MEMORY", 500)
+    question = Question(candidate, current, tuple(streams))
     with io.BytesIO() as file:
-        assert dry_run(census, candidate, current, streams=streams, overflow=file) == wanted
+        assert dry_run_of_parts(InParts(census, 30), question, file) == wanted
         assert len(file.getvalue()) > 8 * 500
     codes = {finding.code for finding in wanted.findings}
     assert {"collision", "limit-discards", "partition-moves", "subject-explosion"} <= codes
