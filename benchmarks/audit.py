@@ -28,6 +28,7 @@ from pyspark.sql import functions as F
 from jobs import tables
 from jobs.audit import AuditSettings
 from jobs.audit import run as run_audit
+from jobs.schema import HEADERS
 from jobs.session import SparkSettings, spark_session
 from jobs.transform import TransformSettings
 from jobs.transform import run as run_transform
@@ -68,7 +69,7 @@ def make(spark: SparkSession, warehouse: tables.Warehouse, messages: int) -> Non
             F.array(*map(F.lit, ("east", "west", "north"))),
             (F.pmod("id", F.lit(3)) + 1).cast("int"),
         ).alias("cluster"),
-        F.lit(None).cast(tables.HEADERS).alias("headers"),
+        F.lit(None).cast(HEADERS).alias("headers"),
         F.lit(None).cast("binary").alias("headers_raw"),
         F.unhex(F.sha2(F.col("id").cast("string"), 512)).alias("data"),
     )

@@ -33,6 +33,7 @@ from pyspark.sql import functions as F
 
 from jobs import tables
 from jobs.nats_process import nats_server
+from jobs.schema import HEADERS
 from jobs.session import SparkSettings, spark_session
 from jobs.transform import TransformSettings, transformed
 from jobs.transform import run as run_transform
@@ -101,7 +102,7 @@ def messages(spark: SparkSession, count: int, payload: int, key: int = 12) -> Da
         F.when(F.pmod(hash64, F.lit(10)) < 2, "east")
         .when(F.pmod(hash64, F.lit(10)) < 8, "west")
         .alias("cluster"),
-        F.lit(None).cast(tables.HEADERS).alias("headers"),
+        F.lit(None).cast(HEADERS).alias("headers"),
         F.lit(None).cast("binary").alias("headers_raw"),
         F.unhex(F.concat(*noise)).alias("data"),
     )

@@ -24,7 +24,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from jobs.errors import SPARK_ERRORS, ArchiveError, job_error
-from jobs.tables import HEADERS, MESSAGES
+from jobs.schema import HEADERS
+from jobs.tables import MESSAGES
 
 _SECOND_NS = 1_000_000_000
 # Epochs below these are in s, ms and us: each holds for the years 1973 to 5138 of its unit.

@@ -37,12 +37,12 @@ import pyarrow.compute as pc
 from nats import errors as nats_errors
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from jobs.errors import ArchiveError, one_line
 from jobs.headers import ARROW_TYPE, header_columns
 from jobs.nats_connection import ApiError, NatsSettings, RawClient, api, connection, refusal
-from jobs.tables import MESSAGES
+from jobs.schema import MESSAGE_COLUMNS
 
 _STREAM_NOT_FOUND = 10059
 _SILENCE_SECONDS = 5.0  # without an answer to a request: ask again through a new consumer
@@ -570,7 +570,7 @@ class JetStreamSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of the table `messages`."""
-        return MESSAGES.spark_schema
+        return StructType([StructField(*column) for column in MESSAGE_COLUMNS.items()])
 
     def reader(self, schema: StructType) -> JetStreamReader:
         """A reader for the options given."""

@@ -67,6 +67,7 @@ from jobs.errors import (
     job_error,
     one_line,
 )
+from jobs.schema import MESSAGE_COLUMNS
 
 NAMESPACE = "nats"
 PROPERTY = "nats-transform."
@@ -159,28 +160,10 @@ def _iceberg_type(kind: T.DataType, ids: Iterator[int]) -> Any:
             return _SPARK_TO_ICEBERG[type(kind)]()
 
 
-HEADERS = T.ArrayType(
-    T.StructType([T.StructField("name", T.StringType()), T.StructField("value", T.StringType())])
-)
-
-_MESSAGE_FIELDS: dict[str, T.DataType] = {
-    "stream": T.StringType(),
-    "seq": T.LongType(),
-    "ts": T.TimestampType(),
-    "ts_ns": T.LongType(),
-    "day": T.DateType(),
-    "subject": T.StringType(),
-    "cluster": T.StringType(),
-    "headers": HEADERS,
-    # The header block as it was stored, only where `headers` does not reproduce it byte for byte.
-    "headers_raw": T.BinaryType(),
-    "data": T.BinaryType(),
-}
-
-MESSAGES = table_spec("messages", _MESSAGE_FIELDS)
+MESSAGES = table_spec("messages", MESSAGE_COLUMNS)
 TRANSFORMED = table_spec(
     "transformed_messages",
-    _MESSAGE_FIELDS
+    MESSAGE_COLUMNS
     | {
         "mapped_subject": T.StringType(),
         "fate": T.StringType(),
