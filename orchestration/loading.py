@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import warnings
 from pathlib import Path
 
 import dagster as dg
@@ -32,15 +33,20 @@ def load_archives(path: Path) -> dg.Definitions:
             name, say), or `NATS_TRANSFORM_STRICT` is set.
     """
     tree = dg.ComponentTree.for_project(path)
-    try:
-        return tree.build_defs()
-    except Exception:
-        if os.environ.get(STRICT):
-            raise
-        found = [_folder(tree, file.parent) for file in sorted(tree.defs_module_path.rglob(YAML))]
-        if not any(broken for _, broken in found):
-            raise
-        return dg.Definitions.merge(*(defs for defs, _ in found))
+    with warnings.catch_warnings():
+        # That parts of Dagster may still change is for us to know, not for who runs it.
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        warnings.simplefilter("ignore", dg.PreviewWarning)
+        try:
+            return tree.build_defs()
+        except Exception:
+            if os.environ.get(STRICT):
+                raise
+            files = sorted(tree.defs_module_path.rglob(YAML))
+            found = [_folder(tree, file.parent) for file in files]
+            if not any(broken for _, broken in found):
+                raise
+            return dg.Definitions.merge(*(defs for defs, _ in found))
 
 
 def _folder(tree: dg.ComponentTree, folder: Path) -> tuple[dg.Definitions, bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 
 import dagster as dg
 import pytest
@@ -76,3 +77,11 @@ def test_what_no_folder_alone_is_to_blame_for_is_raised(bare_project: Project) -
     file.write_text(file.read_text().replace("name: other", "name: good"))
     with pytest.raises(Exception, match="good"):
         loaded(bare_project).get_repository_def()
+
+
+def test_loading_prints_nothing(bare_project: Project) -> None:
+    bare_project.add("east", count=1)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        load_archives(bare_project.defs_folder)
+    assert [str(one.message) for one in told] == []
