@@ -37,6 +37,7 @@ telemetry:
 concurrency:
   pools:
     default_limit: 1
+    granularity: run
 """
 _MARKER = ".nats-transform-demo"  # a folder without it is not ours to empty
 

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -16,6 +15,7 @@ from pyspark.sql import SparkSession
 from jobs import digest, tables, transform
 from nats_transform.config import load_mappings, mapping_version
 from tests.orchestration.conftest import DAYS, MAPPING, Project, failures
+from tests.orchestration.processes import NO_QUEUE, ONE_WRITER, environment, webserver
 
 # A process with a JVM of its own for each.
 pytestmark = [pytest.mark.dagster, pytest.mark.spark, pytest.mark.slow]
@@ -82,17 +82,12 @@ def start(project: Project, moment: str) -> subprocess.Popen[bytes]:
     arguments = ["dagster", "asset", "materialize", "-m", f"{project.name}.definitions"]
     arguments += ["--select", 'key:"east/transformed_messages"']
     arguments += ["--partition-range", "...".join(day.isoformat() for day in DAYS)]
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYSPARK_")} | {
-        "DAGSTER_HOME": str(project.root / "dagster"),
-        "PYTHONPATH": f"{project.root / 'src'}:{Path(__file__).parents[2]}",
-        "PYTHONWARNINGS": "ignore",
-    }
     log = project.root / "run.log"
     with log.open("w") as output:
         process = subprocess.Popen(
             [sys.executable, "-c", CHILD, moment, str(marker), *arguments],
             cwd=project.root,
-            env=environment,
+            env=environment(project),
             stdout=output,
             stderr=output,
             start_new_session=True,
@@ -151,3 +146,38 @@ def in_peace(project: Project, spark: SparkSession) -> str:
     mappings = load_mappings(project.defs_folder / "east" / "mapping.conf")
     version = mapping_version(mappings, seed=7)
     return str(digest.digest(transform.transformed(messages, mappings, version, seed=7)))
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("bare_project", [NO_QUEUE + ONE_WRITER], indirect=True, ids=["one-writer"])
+def test_a_killed_run_is_seen_and_can_be_retried(bare_project: Project) -> None:
+    """The process of a run that a code server started, killed while it transforms."""
+    bare_project.add("east", count=60)
+    assert bare_project.materialize("east", ["mapping_version"]).success
+    instance = bare_project.instance
+    assets = [["east", asset] for asset in ("messages", "transformed_messages")]
+    with webserver(bare_project) as server:
+        run = server.launch(assets, {"dagster/partition": DAYS[0].isoformat()})
+        while not _is_transforming(instance, run):
+            assert server.status(run) != "FAILURE"
+            time.sleep(0.1)
+        (pid,) = {
+            int(str(entry.metadata["pid"].value))
+            for log in instance.all_logs(run, of_type=dg.DagsterEventType.ENGINE_EVENT)
+            if (event := log.dagster_event) is not None
+            for entry in [event.engine_event_data]
+            if "pid" in entry.metadata
+        }
+        os.kill(pid, signal.SIGKILL)
+        assert server.end(run) == "FAILURE"
+        retry = server.retry(run)
+        assert server.end(retry) == "SUCCESS"
+    assert published(bare_project)["run-id"] == retry
+    # What was done before the kill was not done again.
+    made = instance.all_logs(retry, of_type=dg.DagsterEventType.STEP_START)
+    assert [log.step_key for log in made] == ["east__transformed_messages"]
+
+
+def _is_transforming(instance: dg.DagsterInstance, run: str) -> bool:
+    started = instance.all_logs(run, of_type=dg.DagsterEventType.STEP_START)
+    return any(log.step_key == "east__transformed_messages" for log in started)

@@ -1,0 +1,154 @@
+"""Dagster's own processes on a project: a webserver to ask, and a daemon."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.orchestration.conftest import Project
+
+BIN = Path(sys.executable).parent
+# As the demo and the documentation have it.
+ONE_WRITER = """concurrency:
+  pools:
+    default_limit: 1
+    granularity: run
+"""
+# Where no daemon runs that would take a run from the queue.
+NO_QUEUE = """run_coordinator:
+  module: dagster._core.run_coordinator
+  class: DefaultRunCoordinator
+"""
+
+LAUNCH = """mutation ($params: ExecutionParams!) {
+  launchPipelineExecution(executionParams: $params) {
+    __typename
+    ... on LaunchRunSuccess { run { runId } }
+    ... on PythonError { message }
+  }
+}"""
+RETRY = """mutation ($params: ReexecutionParams!) {
+  launchPipelineReexecution(reexecutionParams: $params) {
+    __typename
+    ... on LaunchRunSuccess { run { runId } }
+    ... on PythonError { message }
+  }
+}"""
+RUN = """query ($id: ID!) { runOrError(runId: $id) { ... on Run { status } } }"""
+
+
+class Webserver:
+    """A webserver on a project."""
+
+    def __init__(self, url: str, location: str) -> None:
+        self.url = url
+        self.location = location
+
+    def ask(self, query: str, **variables: Any) -> Any:
+        """The data of a GraphQL answer."""
+        body = json.dumps({"query": query, "variables": variables}).encode()
+        request = urllib.request.Request(  # noqa: S310 - our own server
+            f"{self.url}/graphql", body, {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
+            data = json.load(answer)
+        assert "errors" not in data, data
+        return data["data"]
+
+    def launch(self, assets: Sequence[Sequence[str]], tags: Mapping[str, str]) -> str:
+        """The id of a new run of these assets."""
+        selector = {
+            "repositoryLocationName": self.location,
+            "repositoryName": "__repository__",
+            "jobName": "__ASSET_JOB",
+            "assetSelection": [{"path": list(path)} for path in assets],
+        }
+        metadata = {"tags": [{"key": key, "value": value} for key, value in tags.items()]}
+        params = {"selector": selector, "mode": "default", "executionMetadata": metadata}
+        return self._launched(self.ask(LAUNCH, params=params)["launchPipelineExecution"])
+
+    def retry(self, run: str) -> str:
+        """The id of a run that does what another has not done."""
+        params = {"parentRunId": run, "strategy": "FROM_FAILURE"}
+        return self._launched(self.ask(RETRY, params=params)["launchPipelineReexecution"])
+
+    def _launched(self, answer: Any) -> str:
+        assert answer["__typename"] == "LaunchRunSuccess", answer
+        return str(answer["run"]["runId"])
+
+    def status(self, run: str) -> str:
+        """The status of a run."""
+        return str(self.ask(RUN, id=run)["runOrError"]["status"])
+
+    def end(self, run: str) -> str:
+        """The status of a run when it is over."""
+        while (status := self.status(run)) not in ("SUCCESS", "FAILURE", "CANCELED"):
+            time.sleep(1)  # pytest's timeout ends it
+        return status
+
+
+def environment(project: Project) -> dict[str, str]:
+    """What a process needs to find the project, and none of the session of the tests."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
+    return kept | {
+        "DAGSTER_HOME": str(project.root / "dagster"),
+        "PYTHONPATH": f"{project.root / 'src'}:{Path(__file__).parents[2]}",
+        "PYTHONWARNINGS": "ignore",
+    }
+
+
+@contextmanager
+def _process(project: Project, *command: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    log = project.root / f"{command[0]}.log"
+    with (
+        log.open("w") as output,
+        subprocess.Popen(
+            [str(BIN / command[0]), *command[1:]],
+            cwd=project.root,
+            env=environment(project),
+            stdout=output,
+            stderr=output,
+        ) as process,
+    ):
+        try:
+            yield process, log
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+@contextmanager
+def webserver(project: Project) -> Iterator[Webserver]:
+    """A dagster-webserver that answers; its code server executes what is launched."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    module = f"{project.name}.definitions"
+    command = ["dagster-webserver", "-m", module, "-h", "127.0.0.1", "-p", str(port)]
+    with _process(project, *command) as (process, log):
+        server = Webserver(f"http://127.0.0.1:{port}", module)
+        while True:
+            try:
+                server.ask("{ version }")
+                break
+            except urllib.error.URLError:
+                assert process.poll() is None, log.read_text()
+                time.sleep(0.5)  # pytest's timeout ends it
+        yield server
+
+
+@contextmanager
+def daemon(project: Project) -> Iterator[None]:
+    """A dagster-daemon, with a code server of its own."""
+    with _process(project, "dagster-daemon", "run", "-m", f"{project.name}.definitions"):
+        yield
