@@ -84,4 +84,5 @@ def test_loading_prints_nothing(bare_project: Project) -> None:
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         load_archives(bare_project.defs_folder)
-    assert [str(one.message) for one in told] == []
+    # Python itself hides deprecations from who runs a program.
+    assert [one for one in told if not issubclass(one.category, DeprecationWarning)] == []
