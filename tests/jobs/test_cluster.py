@@ -1,0 +1,230 @@
+"""The jobs on a standalone cluster, by spark-submit, with the packages shipped as the docs say."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import threading
+import time
+import venv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.ingest import IngestSettings, ingest
+from jobs.tables import MESSAGES, TRANSFORMED, Warehouse, open_table, read
+from jobs.transform import TransformSettings, transform
+from tests.spark_cluster import SPARK_HOME, Cluster, spark_cluster
+
+pytestmark = [
+    pytest.mark.server,
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.cluster,
+    pytest.mark.timeout(900),
+]
+
+ROOT = Path(__file__).parents[2]
+MAPPING = """mappings {
+  "*.n.*": [
+    { destination: "{{partition(7,2)}}.v1.$2", weight: 60% }
+    { destination: "v2.$1.{{splitfromleft(1,3)}}.$2", weight: 30% }
+  ]
+}
+"""
+COUNT = 4000
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Our packages as one file, made by the command in docs/operations.md."""
+    folder = tmp_path_factory.mktemp("shipped")
+    text = (ROOT / "docs" / "operations.md").read_text()
+    (command,) = re.findall(r"^python -m pip wheel .*$", text, re.MULTILINE)
+    source = folder / "source"  # setuptools leaves its own folders beside what it builds
+    for name in ("nats_transform", "jobs", "expectations", "orchestration", "cli"):
+        shutil.copytree(ROOT / name, source / name)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    built = subprocess.run(
+        [sys.executable, *command.split()[1:], "--quiet"],
+        cwd=source,
+        capture_output=True,
+        text=True,
+    )
+    assert built.returncode == 0, built.stderr
+    (wheel,) = (source / "build").glob("*.whl")
+    return Path(shutil.move(wheel, folder / "nats_transform.zip"))
+
+
+@pytest.fixture(scope="module")
+def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python that has what we depend on, but not our packages."""
+    folder = tmp_path_factory.mktemp("python")
+    venv.create(folder, symlinks=True)
+    python = folder / "bin" / "python"
+    purelib = folder / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
+    # A folder named in a .pth file does not get its own .pth files read: not the checkout's.
+    (purelib / "base.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    without = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    probe = "import pyspark, nats\ntry:\n    import jobs\nexcept ImportError:\n    print('bare')"
+    said = subprocess.run(
+        [python, "-c", probe], cwd=folder, env=without, capture_output=True, text=True
+    )
+    assert said.stdout == "bare\n", said
+    return python
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, bare_python: Path) -> Iterator[Cluster]:
+    with spark_cluster(tmp_path_factory.mktemp("cluster"), python=str(bare_python)) as running:
+        yield running
+
+
+def submit(
+    cluster: Cluster, archive: Path, python: Path, folder: Path, *job: str
+) -> subprocess.Popen[str]:
+    """A job and its arguments as spark-submit runs it, away from the checkout."""
+    config = {
+        "spark.executor.memory": "512m",
+        "spark.driver.memory": "512m",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.driver.host": "127.0.0.1",
+    }
+    options = [word for pair in config.items() for word in ("--conf", "=".join(pair))]
+    command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", cluster.master, *options]
+    command += ["--py-files", str(archive), str(ROOT / "deploy" / "spark_job.py"), *job]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment |= cluster.environment | {"PYSPARK_DRIVER_PYTHON": str(python)}
+    return subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def result_of(process: subprocess.Popen[str]) -> Any:
+    output, errors = process.communicate(timeout=600)
+    assert process.returncode == 0, errors[-5000:]
+    return json.loads(output.splitlines()[-1])
+
+
+def rows(spark: SparkSession, warehouse: Warehouse, spec: Any) -> list[Any]:
+    """What every reader sees, to the bit."""
+    return read(spark, open_table(warehouse, spec), spec).orderBy("seq").collect()
+
+
+def test_as_in_local_mode(
+    spark: SparkSession,
+    cluster: Cluster,
+    archive: Path,
+    bare_python: Path,
+    stream: Any,
+    tmp_path: Path,
+) -> None:
+    """Both jobs, on two executors and in one process: the same rows and digests."""
+    stream.count(COUNT)
+    (tmp_path / "mapping.conf").write_text(MAPPING)
+    warehouses = {name: tmp_path / name / "warehouse" for name in ("far", "near")}
+    server = {"servers": stream.server.url}
+    given = {"stream": stream.name, "server": server, "readers": 2}
+    dir = {name: {"dir": str(folder)} for name, folder in warehouses.items()}
+    mapping, seed = tmp_path / "mapping.conf", 5
+    (tmp_path / "ingest.json").write_text(json.dumps(given | {"warehouse": dir["far"]}))
+    here = (cluster, archive, bare_python, tmp_path)
+
+    far_ingest = result_of(submit(*here, "ingest", "ingest.json"))
+    options = ["--stream", stream.name, "--mapping", str(mapping), "--seed", str(seed)]
+    options += ["--warehouse", str(warehouses["far"])]
+    far_transform = result_of(submit(*here, "transform", *options))
+
+    near_ingest = ingest(spark, IngestSettings.model_validate(given | {"warehouse": dir["near"]}))
+    near = TransformSettings(
+        stream=stream.name,
+        mapping=mapping,
+        seed=seed,
+        warehouse=Warehouse(dir=warehouses["near"]),
+    )
+    near_transform = transform(spark, near)
+
+    assert far_ingest["messages"] == near_ingest.messages == COUNT
+    assert far_ingest["digest"] == near_ingest.digest
+    assert far_transform["digest"] == near_transform.digest
+    assert far_transform["fates"] == near_transform.fates
+    assert near_transform.fates["mapped"] > COUNT / 2
+    one, other = (Warehouse(dir=folder) for folder in warehouses.values())
+    for spec in (MESSAGES, TRANSFORMED):
+        assert rows(spark, one, spec) == rows(spark, other, spec)
+    # Work was really done on both workers.
+    logs = [worker.log.read_text() for worker in cluster.workers]
+    assert all("Launch" in log or "executor" in log for log in logs), logs
+
+
+def test_an_executor_that_is_killed(
+    spark: SparkSession,
+    cluster: Cluster,
+    archive: Path,
+    bare_python: Path,
+    stream: Any,
+    tmp_path: Path,
+) -> None:
+    """Spark starts another one and the ingest is complete; nothing is doubled."""
+    stream.count(20_000)
+    settings = {
+        "stream": stream.name,
+        "server": {"servers": stream.server.url},
+        "warehouse": {"dir": str(tmp_path / "warehouse")},
+        "readers": 8,
+    }
+    killed: list[int] = []
+
+    def kill_one() -> None:
+        """Kills an executor of ours as soon as there is one, then another a second later."""
+        end = time.monotonic() + 300
+        while len(killed) < 2 and time.monotonic() < end:
+            for pid in executors(cluster):
+                if pid not in killed and len(killed) < 2:
+                    time.sleep(1)
+                    os.kill(pid, signal.SIGKILL)
+                    killed.append(pid)
+            time.sleep(0.1)
+
+    killer = threading.Thread(target=kill_one)
+    (tmp_path / "ingest.json").write_text(json.dumps(settings))
+    process = submit(cluster, archive, bare_python, tmp_path, "ingest", "ingest.json")
+    killer.start()
+    result = result_of(process)
+    killer.join()
+    assert len(killed) == 2
+    assert result["messages"] == 20_000
+    assert result["gaps"] == 0
+    found = rows(spark, Warehouse(dir=tmp_path / "warehouse"), MESSAGES)
+    assert [row.seq for row in found] == list(range(1, 20_001))
+
+
+def executors(cluster: Cluster) -> list[int]:
+    """The processes of executors that the cluster's workers started."""
+    workers = {worker.process.pid for worker in cluster.workers}
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                command = (entry / "cmdline").read_bytes()
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:  # ended just now
+                continue
+            if b"CoarseGrainedExecutorBackend" in command and parent in workers:
+                found.append(int(entry.name))
+    return found
