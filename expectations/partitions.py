@@ -11,6 +11,9 @@ from scipy import stats
 from expectations.measured import TRANSFORMED, Judgement, MeasuredExpectation, count
 from expectations.measures import TransformedMeasures
 
+SHOWN_NUMBERS = 64
+"""Up to so many partitions, the details have the messages of each."""
+
 
 class _PartitionExpectation(MeasuredExpectation):
     """An expectation about partition functions.
@@ -120,8 +123,21 @@ class ExpectPartitionsToBeBalanced(_PartitionExpectation):
             observed if rows else "no message with a partition number",
             uneven,
             rows,
-            {"functions": len(rows), "uneven": len(uneven)},
+            {"functions": len(rows), "uneven": len(uneven), "balance": self._balance(measures)},
         )
+
+    def _balance(self, measures: TransformedMeasures) -> list[dict[str, Any]]:
+        """Messages of each partition, of functions with few enough to look at."""
+        return [
+            {
+                "source": entry["source"],
+                "destination": entry["destination"],
+                "counts": [rows.get(str(number), 0) for number in range(entry["count"])],
+            }
+            for entry in self.partitions
+            if entry["count"] <= SHOWN_NUMBERS
+            and (rows := measures.numbers.get((entry["source"], entry["destination"])))
+        ]
 
     def _row(
         self,

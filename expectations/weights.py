@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, time
-from typing import Any
+from typing import Any, cast
 
 from expectations.mappings import as_mappings
 from expectations.measured import TRANSFORMED, Judgement, MeasuredExpectation, count
 from expectations.measures import TransformedMeasures
 from nats_transform import Fate
-from nats_transform.audit import Criteria, End, Period, Tally, Verdict, assess
+from nats_transform.audit import (
+    Criteria,
+    End,
+    Period,
+    RuleAudit,
+    Split,
+    Tally,
+    Verdict,
+    assess,
+)
 
 SHOWN = 100
-"""How many shares Data Docs shows."""
+"""How many shares Data Docs shows, and the details have of each day."""
 
 
 class ExpectWeightsToHold(MeasuredExpectation):
@@ -86,8 +95,39 @@ class ExpectWeightsToHold(MeasuredExpectation):
             observed,
             outside,
             rows[:SHOWN],
-            {"verdict": str(assessment.verdict), "comparisons": assessment.comparisons},
+            {
+                "verdict": str(assessment.verdict),
+                "comparisons": assessment.comparisons,
+                "splits": list(_splits(judged))[: SHOWN * (1 + len(measures.days))],
+            },
         )
+
+
+def _splits(rules: Iterable[RuleAudit]) -> Iterable[dict[str, Any]]:
+    """Every share as plain numbers: of all days together (`day` is null), then of each day."""
+    whole = [(rule, cast(Split, rule), None) for rule in rules]
+    daily = [
+        (rule, split, split.from_.date().isoformat())
+        # A rule that has messages of one day only has no buckets: that day is the whole.
+        for rule in rules
+        for split in (rule.buckets or (rule,))
+        if split.from_ is not None
+    ]
+    for rule, split, day in (*whole, *daily):
+        for share in split.destinations:
+            yield {
+                "day": day,
+                "source": rule.source,
+                "cluster": rule.cluster,
+                "destination": share.destination or share.end,
+                "weight": share.weight,
+                "expected": share.expected,
+                "count": share.count,
+                "share": share.share,
+                "low": share.low,
+                "high": share.high,
+                "verdict": str(share.verdict),
+            }
 
 
 def _tallies(measures: TransformedMeasures) -> Iterable[Tally]:

@@ -151,6 +151,9 @@ class Archive(dg.Model, dg.Resolvable):
     reports: OptionalPath = Field(
         None, description="Folder of check results and pages; `reports` beside the tables' folder."
     )
+    reports_url: str | None = Field(
+        None, description="Where a web server shows that folder: assets link there."
+    )
     tolerance: float = Field(1.0, description="Percentage points a share may be off its weight.")
     confidence: float = Field(0.99, description="Of the audit's intervals, together.")
     backfill: Literal["one_run", "day_by_day"] = Field(

@@ -14,20 +14,14 @@ from datetime import date, timedelta
 import dagster as dg
 from dagster import AssetExecutionContext
 
-from expectations.suites import Reference
-from expectations.validation import Report, validate_messages, validate_transformed_messages
-from jobs import report as page
 from jobs import tables, versions
 from jobs.accounting import Archived
-from jobs.audit import AuditSettings
-from jobs.audit import run as run_audit
 from jobs.census import CENSUS, CensusSettings, census
 from jobs.digest import row_hash
 from jobs.errors import Refused
 from jobs.ingest import ingest
 from jobs.transform import StagedTransform, TransformSettings, run
 from nats_transform import AccountMappings, NatsTransformError
-from nats_transform.audit import Period
 from nats_transform.check import Origin, check
 from nats_transform.config import load_all, load_mappings, mapping_version
 from nats_transform.findings import Severity
@@ -98,6 +92,10 @@ def _messages(archive: Archive) -> dg.AssetsDefinition:
     def messages(
         context: AssetExecutionContext, spark: SparkResource
     ) -> Iterator[dg.AssetCheckResult | dg.MaterializeResult[None]]:
+        # Great Expectations and SciPy take longer to import than all else: not when Dagster loads.
+        from expectations.suites import Reference
+        from expectations.validation import validate_messages
+
         first, last = _days(context)
         started = time.monotonic()
         session = spark.session()
@@ -122,12 +120,12 @@ def _messages(archive: Archive) -> dg.AssetsDefinition:
                 row_hash=row_hash(tables.MESSAGES.spark_schema),
             )
             counts = rows_by_day(table, archive.stream, days)
-        yield from checks.results(key, checks.MESSAGES, report)
+        yield from checks.results(archive, key, checks.MESSAGES, report)
         _tell_days(context, {day: {"dagster/row_count": counts.get(day, 0)} for day in days})
         yield dg.MaterializeResult(
             metadata={
                 **metadata.of_ingest(result, added),
-                "data docs": dg.MetadataValue.path(report.docs_path),
+                "data docs": metadata.link(archive, report.docs_path),
                 **metadata.throughput(added, time.monotonic() - started),
             }
         )
@@ -192,6 +190,9 @@ def _transformed_messages(archive: Archive) -> dg.AssetsDefinition:
     def transformed_messages(
         context: AssetExecutionContext, spark: SparkResource
     ) -> Iterator[dg.AssetCheckResult | dg.MaterializeResult[None]]:
+        from expectations.suites import Reference  # as above
+        from expectations.validation import Report, validate_transformed_messages
+
         first, last = _days(context)
         started = time.monotonic()
         settings = TransformSettings(
@@ -233,20 +234,27 @@ def _transformed_messages(archive: Archive) -> dg.AssetsDefinition:
         except NatsTransformError as error:
             # The checks that refused it are results all the same.
             for report in reports:
-                yield from checks.results(key, checks.TRANSFORMED_MESSAGES, report)
+                yield from checks.results(archive, key, checks.TRANSFORMED_MESSAGES, report)
             raise dg.Failure(description=str(error), allow_retries=False) from error
         for report in reports:
-            yield from checks.results(key, checks.TRANSFORMED_MESSAGES, report)
+            yield from checks.results(archive, key, checks.TRANSFORMED_MESSAGES, report)
         seconds = time.monotonic() - started
         if first != last:
             with _one_message():
                 table = tables.open_table(archive.tables, tables.TRANSFORMED)
                 fates = fates_by_day(spark.session(), table, archive.stream, settings.days or [])
-            _tell_days(context, {day: metadata.of_fates(fates[day]) for day in fates})
+            _tell_days(
+                context,
+                {
+                    day: {**metadata.of_fates(fates[day]), **metadata.of_checks(reports[-1], day)}
+                    for day in fates
+                },
+            )
         yield dg.MaterializeResult(
             metadata={
                 **metadata.of_transform(result),
-                "data docs": dg.MetadataValue.path(reports[-1].docs_path),
+                **metadata.of_checks(reports[-1]),
+                "data docs": metadata.link(archive, reports[-1].docs_path),
                 **metadata.throughput(result.messages, seconds),
             }
         )
@@ -270,6 +278,11 @@ def _weight_audit(archive: Archive) -> dg.AssetsDefinition:
     def weight_audit(
         context: AssetExecutionContext, spark: SparkResource
     ) -> dg.MaterializeResult[None]:
+        from jobs import report as page  # as above
+        from jobs.audit import AuditSettings
+        from jobs.audit import run as run_audit
+        from nats_transform.audit import Period
+
         first, last = _days(context)
         settings = AuditSettings(
             stream=archive.stream,
@@ -290,7 +303,9 @@ def _weight_audit(archive: Archive) -> dg.AssetsDefinition:
             path = archive.reports_folder / f"audit-{first}-{last}.html"
             page.write(result, path)
             path.with_suffix(".json").write_text(result.model_dump_json(indent=2))
-        return dg.MaterializeResult(metadata=metadata.of_audit(result, path))
+        return dg.MaterializeResult(
+            metadata={"page": metadata.link(archive, path), **metadata.of_audit(result)}
+        )
 
     return weight_audit
 

@@ -7,11 +7,15 @@ published, so that a failed blocking check publishes nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from expectations.validation import ExpectationResult, Report
 from orchestration import metadata
+from orchestration.archive import Archive
+
+if TYPE_CHECKING:  # it loads Great Expectations, which takes longer than all else
+    from expectations.validation import ExpectationResult, Report
 
 MESSAGES = ("conservation", "completeness", "subjects")
 TRANSFORMED_MESSAGES = ("conservation", "determinism", "subjects", "weights", "partitions")
@@ -26,7 +30,7 @@ def specs(asset: dg.AssetKey, topics: Sequence[str]) -> list[dg.AssetCheckSpec]:
 
 
 def results(
-    asset: dg.AssetKey, topics: Sequence[str], report: Report
+    archive: Archive, asset: dg.AssetKey, topics: Sequence[str], report: Report
 ) -> Iterator[dg.AssetCheckResult]:
     """The result of every check of an asset, from the report of its suite.
 
@@ -47,7 +51,7 @@ def results(
                 "expectations": metadata.table(
                     ("holds", "expectation", "observed"), [_row(result) for result in found]
                 ),
-                "data docs": dg.MetadataValue.path(report.docs_path),
+                "data docs": metadata.link(archive, report.docs_path),
             },
         )
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import dagster as dg
 from pydantic import Field
 
-from jobs import dry_run_report
 from jobs.days import day_range
 from jobs.dry_run import DryRunResult, DryRunSettings, dry_run, read_inputs
 from jobs.errors import one_line
@@ -68,6 +67,8 @@ def dry_run_job(archive: Archive) -> dg.JobDefinition:
     def try_candidate(
         context: dg.OpExecutionContext, config: DryRunConfig, spark: SparkResource
     ) -> None:
+        from jobs import dry_run_report  # it loads SciPy, which takes long: not when Dagster loads
+
         try:
             settings = _settings(archive, config, context.run_id)
             read_inputs(settings)  # a mistake shows before anything slow starts

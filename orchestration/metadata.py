@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import dagster as dg
 
-from jobs.audit import AuditResult
 from jobs.census import CensusResult
 from jobs.ingest import IngestResult
 from jobs.transform import TransformResult
 from jobs.versions import Rule, Version, difference
 from nats_transform.findings import Finding
+from orchestration.archive import Archive
+
+if TYPE_CHECKING:  # they load Great Expectations and SciPy, which take longer than all else
+    from expectations.validation import Report
+    from jobs.audit import AuditResult
 
 Metadata = Mapping[str, Any]
+Share = Mapping[str, Any]
+"""A destination's share of the messages of its mapping in one cluster, as plain values."""
 Plain = int | float | str | dg.MetadataValue[Any]
 
 _BAR_WIDTH = 20
@@ -133,6 +141,14 @@ def of_transform(result: TransformResult) -> Metadata:
     }
 
 
+def link(archive: Archive, page: Path) -> dg.MetadataValue[Any]:
+    """A link to a page in the folder of reports; its path if no web server shows the folder."""
+    if archive.reports_url is None:
+        return dg.MetadataValue.path(page.absolute())
+    place = page.absolute().relative_to(archive.reports_folder.absolute())
+    return dg.MetadataValue.url(f"{archive.reports_url.rstrip('/')}/{quote(place.as_posix())}")
+
+
 def throughput(messages: int, seconds: float) -> Metadata:
     """How long it took, checks included."""
     return {
@@ -141,62 +157,106 @@ def throughput(messages: int, seconds: float) -> Metadata:
     }
 
 
-def of_audit(result: AuditResult, page: Path) -> Metadata:
-    """Of `weight_audit`: the verdict, each destination's share against its weight, the page."""
-    shares = [
-        (rule, d, d.share)
+def of_checks(report: Report, day: date | None = None) -> Mapping[str, Plain]:
+    """Of `transformed_messages`: each share against its weight, and the balance of partitions.
+
+    Args:
+        report: what the checks counted on the way, so that this costs no pass.
+        day: the split of this day alone; the balance is always of all days of the run.
+    """
+    details = {result.name: result.details or {} for result in report.results}
+    shares: Sequence[Share] = details.get("ExpectWeightsToHold", {}).get("splits", ())
+    balance = details.get("ExpectPartitionsToBeBalanced", {}).get("balance", ())
+    wanted = None if day is None else day.isoformat()
+    return {
+        **_split([share for share in shares if share["day"] == wanted]),
+        **_balance([(entry["destination"], entry["counts"]) for entry in balance]),
+    }
+
+
+def of_audit(result: AuditResult) -> Metadata:
+    """Of `weight_audit`: the verdict, and each destination's share against its weight."""
+    shares: list[Share] = [
+        {
+            "source": rule.source,
+            "cluster": rule.cluster,
+            "destination": d.destination or d.end,
+            "weight": d.weight,
+            "expected": d.expected,
+            "share": d.share,
+            "low": d.low,
+            "high": d.high,
+            "verdict": str(d.verdict),
+        }
         for rule in result.rules
         for d in rule.destinations
-        if d.share is not None
     ]
     return {
-        "page": dg.MetadataValue.path(page),
         "verdict": str(result.verdict),
         "mapping version": result.mapping_version,
         "messages": result.messages,
+        **_split(shares),
+        **_balance([(balance.destination, balance.counts) for balance in result.partitions]),
+        "snapshot": str(result.snapshot_id),
+    }
+
+
+def _split(shares: Sequence[Share]) -> Mapping[str, Plain]:
+    known = [share for share in shares if share["share"] is not None]
+    return {
         "largest deviation in points": max(
-            (abs(share - d.expected) for _, d, share in shares), default=0.0
+            (abs(share["share"] - share["expected"]) for share in known), default=0.0
         ),
         "split": table(
             ("source", "cluster", "destination", "weight", "share", "", "interval", "verdict"),
             [
                 (
-                    rule.source,
-                    rule.cluster or "",
-                    d.destination or d.end,
-                    f"{d.weight:g} %",
-                    "" if d.share is None else f"{d.share:.2f} %",
-                    "" if d.share is None else bar(d.share, mark=d.expected),
-                    f"{d.low:.2f} to {d.high:.2f} %",
-                    str(d.verdict),
+                    share["source"],
+                    share["cluster"] or "",
+                    share["destination"],
+                    f"{share['weight']:g} %",
+                    "" if share["share"] is None else f"{share['share']:.2f} %",
+                    "" if share["share"] is None else bar(share["share"], mark=share["expected"]),
+                    f"{share['low']:.2f} to {share['high']:.2f} %",
+                    share["verdict"],
                 )
-                for rule in result.rules
-                for d in rule.destinations
+                for share in shares
             ],
-        ),
+        )
+        if shares
+        else dg.MetadataValue.md("no message that a weight applies to"),
+        # Numbers of their own, so that the UI plots how they went.
+        **{
+            " ".join(filter(None, ("share of", share["destination"], share["cluster"]))): float(
+                share["share"]
+            )
+            for share in known[:_MOST_SHARES]
+        },
+    }
+
+
+def _balance(balances: Sequence[tuple[str, Sequence[int]]]) -> Mapping[str, Plain]:
+    return {
         "partitions": table(
             ("destination", "partition", "messages", "share", ""),
             [
                 (
-                    balance.destination,
+                    destination,
                     str(number),
                     f"{count:,}",
-                    f"{_percent(count, balance.counts):.1f} %",
-                    bar(_percent(count, balance.counts), mark=100 / balance.partitions),
+                    f"{_percent(count, counts):.1f} %",
+                    bar(_percent(count, counts), mark=100 / len(counts)),
                 )
-                for balance in result.partitions
-                for number, count in enumerate(balance.counts)
+                for destination, counts in balances
+                for number, count in enumerate(counts)
             ],
         )
-        if result.partitions
-        else dg.MetadataValue.md("no destination has partition()"),
-        "busiest partition over mean": max((b.busiest for b in result.partitions), default=0.0),
-        "snapshot": str(result.snapshot_id),
-        # Numbers of their own, so that the UI plots how they went.
-        **{
-            " ".join(filter(None, ("share of", d.destination or d.end, rule.cluster))): share
-            for rule, d, share in shares[:_MOST_SHARES]
-        },
+        if balances
+        else dg.MetadataValue.md("no message with a partition number"),
+        "busiest partition over mean": max(
+            (max(counts) * len(counts) / max(1, sum(counts)) for _, counts in balances),
+            default=0.0,
+        ),
     }
 
 

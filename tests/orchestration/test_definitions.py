@@ -88,6 +88,18 @@ def test_the_definitions_of_this_checkout_load() -> None:
     assert repository.get_sensor_def("failed_runs")
 
 
+def test_loading_imports_nothing_that_takes_long() -> None:
+    """Every code server and every run loads the definitions; few of them check or audit."""
+    code = (
+        "import sys; from orchestration.definitions import defs; defs().get_repository_def(); "
+        "print(*{'great_expectations', 'scipy'} & sys.modules.keys())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=True
+    )
+    assert done.stdout.split() == []
+
+
 def test_one_pool_for_an_archive_and_backfills_as_told(bare_project: Project) -> None:
     bare_project.add("east", "  backfill: day_by_day\n")
     bare_project.add("west")
