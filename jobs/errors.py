@@ -82,6 +82,8 @@ def job_error(error: Exception) -> JobError:
             return kind(found[2].strip())
     causes = [line for line in text.splitlines() if line.startswith("Caused by: ")]
     cause = causes[-1].removeprefix("Caused by: ").strip() if causes else one_line(error)
+    if file := re.search(r"error while reading file (.+?)\.\s+SQLSTATE", text):
+        return WarehouseError(f"{file[1]} cannot be read: {cause}")
     return JobError(f"Spark: {cause}")
 
 

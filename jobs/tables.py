@@ -346,7 +346,9 @@ def read_files(spark: SparkSession, paths: Sequence[str], spec: TableSpec) -> Da
     """The rows of some Parquet files in the table's columns."""
     if not paths:
         return spark.createDataFrame([], spec.spark_schema)
-    return spark.read.schema(spec.spark_schema).parquet(*paths)
+    # Spark writes a checksum with every page and by itself looks at none.
+    reader = spark.read.option("parquet.page.verify-checksum.enabled", "true")
+    return reader.schema(spec.spark_schema).parquet(*paths)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,14 @@ from jobs import digest, tables
 from jobs.accounting import Archived
 from jobs.days import StreamDays, day_range
 from jobs.digest import Digest
-from jobs.errors import AccountingError, ArchiveError, Refused, one_line
+from jobs.errors import (
+    SPARK_ERRORS,
+    AccountingError,
+    ArchiveError,
+    Refused,
+    job_error,
+    one_line,
+)
 from jobs.session import SparkSettings, spark_session
 from nats_transform import AccountMappings, Fate, NatsTransformError
 from nats_transform import spark as compiled
@@ -170,7 +177,10 @@ def run(
     target = tables.open_table(settings.warehouse, tables.TRANSFORMED, create=True)
     check_table(source)
     messages = tables.read(spark, source, tables.MESSAGES, settings.stream, settings.days)
-    days = check_messages(source, messages, settings)
+    try:
+        days = check_messages(source, messages, settings)
+    except SPARK_ERRORS as error:
+        raise job_error(error) from error
     rows = transformed(messages, mappings, version, settings.seed)
 
     seen = Observation("transform")

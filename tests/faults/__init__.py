@@ -1,0 +1,128 @@
+"""The faults that are really injected, what is promised of each, and the tests that do it.
+
+`make faults` runs them all and prints the table with what held.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+HERE = "tests/faults/test_faults.py"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One row of the table.
+
+    Attributes:
+        name: what is done to a running system.
+        promise: what must hold then and after the next run.
+        tests: that do it and look; ids as pytest has them, without parameters.
+    """
+
+    name: str
+    promise: str
+    tests: tuple[str, ...]
+
+
+FAULTS = (
+    Fault(
+        "kill -9 of the driver at random moments",
+        "the last commit stays; the next run completes it exactly",
+        (
+            "tests/jobs/test_ingest.py::test_killed_and_run_again",
+            "tests/jobs/test_ingest.py::test_killed_at_twenty_moments",
+        ),
+    ),
+    Fault(
+        "kill -9 of executors",
+        "the run goes on and ends complete",
+        ("tests/jobs/test_cluster.py::test_an_executor_that_is_killed",),
+    ),
+    Fault(
+        "nats-server stopped and killed in mid-read, back after a while",
+        "the read goes on where it was",
+        ("tests/jobs/test_jetstream.py::test_a_server_that_restarts_in_mid_read",),
+    ),
+    Fault(
+        "nats-server stopped for good in mid-read",
+        "one line after the patience; nothing published",
+        ("tests/jobs/test_jetstream.py::test_a_server_that_stays_away",),
+    ),
+    Fault(
+        "connections cut in mid-message, again and again",
+        "every message once, in order",
+        (f"{HERE}::test_connections_that_break_in_mid_message",),
+    ),
+    Fault(
+        "a slow network",
+        "every message once, in order",
+        (f"{HERE}::test_a_slow_network",),
+    ),
+    Fault(
+        "credentials that expire in mid-read",
+        "one line at once",
+        ("tests/jobs/test_credentials.py::test_credentials_that_expire_in_mid_read",),
+    ),
+    Fault(
+        "a stream deleted or made anew in mid-read",
+        "one line; nothing published",
+        ("tests/jobs/test_jetstream.py::test_a_stream_that_vanishes_in_mid_read",),
+    ),
+    Fault(
+        "a full disk while Parquet is written",
+        "one line that names the folder; nothing left there",
+        ("tests/jobs/test_tables.py::test_a_full_disk_is_named_and_left_clean",),
+    ),
+    Fault(
+        "a full disk while a commit is written",
+        "one line; the table as it was; a later run completes it",
+        (f"{HERE}::test_a_disk_that_is_full_at_the_commit",),
+    ),
+    Fault(
+        "the SQLite catalog locked by another process",
+        "it is waited for",
+        (
+            "tests/jobs/test_tables.py::test_a_locked_catalog_is_waited_for",
+            f"{HERE}::test_a_catalog_that_is_locked_at_the_commit",
+        ),
+    ),
+    Fault(
+        "Postgres with the catalog gone at the commit, then back",
+        "one line; the table as it was; a later run completes it",
+        (f"{HERE}::test_postgres_that_is_gone_at_the_commit",),
+    ),
+    Fault(
+        "the clock of the stream's server set back and forth",
+        "every message once, on the day it says",
+        (f"{HERE}::test_a_clock_that_jumps",),
+    ),
+    Fault(
+        "a corrupt data file in a snapshot",
+        "one line, or the same rows: never others",
+        (f"{HERE}::test_a_corrupt_data_file",),
+    ),
+    Fault(
+        "several runs on the same stream and day at once",
+        "never mixed, nothing doubled",
+        (
+            "tests/jobs/test_ingest.py::test_concurrent_ingests_never_mix",
+            "tests/jobs/test_tables.py::test_the_second_writer_of_a_day_gets_a_conflict",
+        ),
+    ),
+    Fault(
+        "maintenance beside jobs",
+        "neither notices the other",
+        ("tests/jobs/test_maintenance.py::test_beside_a_job_that_publishes",),
+    ),
+    Fault(
+        "a mapping file changed in mid-run",
+        "all rows under the mapping that was read first",
+        (f"{HERE}::test_a_mapping_that_changes_in_mid_run",),
+    ),
+    Fault(
+        "damaged stream backups",
+        "one line; nothing published",
+        ("tests/jobs/test_backup.py::test_damaged_backups",),
+    ),
+)

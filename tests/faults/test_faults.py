@@ -1,0 +1,376 @@
+"""Faults that no test of a module injects: networks that break, disks, catalogs, clocks, files."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import random
+import socket
+import sqlite3
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlparse
+
+import pytest
+from pyiceberg.utils.config import Config
+from pyspark.sql import SparkSession
+
+import jobs.transform
+from jobs.errors import JobError, WarehouseError
+from jobs.ingest import IngestSettings, ingest
+from jobs.jetstream import JetStreamSettings, read_range, stream_state
+from jobs.nats_connection import NatsSettings, connection
+from jobs.tables import MESSAGES, TRANSFORMED, Warehouse, open_table, read
+from jobs.transform import TransformSettings, transform
+from nats_transform.config import load_mappings, mapping_version
+from tests.faults import FAULTS
+from tests.jobs.conftest import Stream, new_stream
+from tests.postgres import postgres
+
+ROOT = Path(__file__).parents[2]
+START = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "test", [test for fault in FAULTS for test in fault.tests], ids=lambda test: test.split("::")[1]
+)
+def test_the_table_names_tests_that_exist(test: str) -> None:
+    file, _, name = test.partition("::")
+    assert f"\ndef {name}(" in (ROOT / file).read_text()
+
+
+# --- The network ----------------------------------------------------------------------------------
+
+
+@contextmanager
+def network(server: str, treat: Callable[[int, bytes], tuple[bytes, float, bool]]) -> Iterator[str]:
+    """A relay in front of a server, and its URL.
+
+    Args:
+        server: URL of the server.
+        treat: gets the number of the connection and what the server sent; returns what goes on to
+            the client, after how many seconds, and whether the connection breaks then.
+    """
+    address = urlparse(server)
+    sockets: list[socket.socket] = []
+    threads: list[threading.Thread] = []
+
+    def pump(source: socket.socket, to: socket.socket, number: int | None) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                passed, seconds, breaks = (
+                    (data, 0, False) if number is None else treat(number, data)
+                )
+                time.sleep(seconds)
+                to.sendall(passed)
+                if breaks:
+                    break
+        for one in (source, to):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+    def accept(listening: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            for number in itertools.count():
+                client = listening.accept()[0]
+                upstream = socket.create_connection((address.hostname, address.port))
+                sockets.extend([client, upstream])
+                for ends in ((client, upstream, None), (upstream, client, number)):
+                    threads.append(threading.Thread(target=pump, args=ends))
+                    threads[-1].start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        acceptor = threading.Thread(target=accept, args=(listening,))
+        acceptor.start()
+        try:
+            yield f"nats://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)  # wakes who waits in accept
+            acceptor.join()
+            for one in sockets:
+                with contextlib.suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
+            for thread in threads:
+                thread.join()
+            for one in sockets:
+                one.close()
+
+
+def read_all(url: str, stream: str, last: int) -> list[int]:
+    nats = NatsSettings(servers=url, patience=60)
+    settings = JetStreamSettings(stream=stream, batch=200)
+
+    async def work() -> list[int]:
+        async with connection(nats) as client:
+            state = await stream_state(client, nats, stream)
+        batches = read_range(nats, settings, 1, last, state)
+        return [seq async for batch in batches for seq in batch.column("seq").to_pylist()]
+
+    return asyncio.run(work())
+
+
+@pytest.fixture
+def stream(nats_server: Any) -> Stream:
+    return new_stream(nats_server)
+
+
+@pytest.mark.server
+def test_connections_that_break_in_mid_message(stream: Stream) -> None:
+    """Each breaks once it has carried a while, at any byte, until enough have."""
+    stream.count(3000, 200)
+    chance = random.Random(stream.name)
+    room: dict[int, int] = {}
+    broken: Counter[str] = Counter()
+
+    def treat(number: int, data: bytes) -> tuple[bytes, float, bool]:
+        left = room.setdefault(number, chance.randrange(3_000, 120_000))
+        room[number] = left - len(data)
+        if left - len(data) > 0 or broken["times"] >= 8:
+            return data, 0.0, False
+        broken["times"] += 1
+        return data[:left], 0.0, True
+
+    with network(stream.server.url, treat) as url:
+        assert read_all(url, stream.name, 3000) == list(range(1, 3001))
+    assert broken["times"] >= 4
+
+
+@pytest.mark.server
+def test_a_slow_network(stream: Stream) -> None:
+    """Half a megabyte, a little at a time."""
+    stream.count(1000, 500)
+    with network(stream.server.url, lambda _, data: (data, 0.05, False)) as url:
+        assert read_all(url, stream.name, 1000) == list(range(1, 1001))
+
+
+# --- Disks and catalogs ---------------------------------------------------------------------------
+
+
+def dump(folder: Path, times: list[datetime]) -> Path:
+    """A dump with a message at each of these times."""
+    rows = [
+        {"seq": n + 1, "ts": moment.isoformat(), "subject": f"a.{n % 3}", "data": f"{n}"}
+        for n, moment in enumerate(times)
+    ]
+    path = folder / "messages.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def settings(path: Path, warehouse: Warehouse) -> IngestSettings:
+    return IngestSettings(stream="S", jsonl=str(path), warehouse=warehouse)
+
+
+def sequences(spark: SparkSession, warehouse: Warehouse) -> list[int]:
+    rows = read(spark, open_table(warehouse, MESSAGES), MESSAGES).select("seq").collect()
+    return sorted(row.seq for row in rows)
+
+
+MINUTES = [START + timedelta(minutes=n) for n in range(200)]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 2 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("a disk that is full in a moment takes a mount, which needs root")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.mark.spark
+def test_a_disk_that_is_full_at_the_commit(
+    spark: SparkSession, small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warehouse = Warehouse(dir=small_disk / "warehouse")
+    assert ingest(spark, settings(dump(tmp_path, MINUTES[:100]), warehouse)).messages == 100
+    longer = settings(dump(tmp_path, MINUTES), warehouse)
+    publish, fill = jobs.ingest.publish, small_disk / "fill"
+
+    def full(*given: Any, **more: Any) -> int:
+        with fill.open("wb", buffering=0) as file:
+            try:
+                while file.write(b"x" * 4096):
+                    pass
+            except OSError:
+                pass
+        return publish(*given, **more)
+
+    monkeypatch.setattr(jobs.ingest, "publish", full)
+    with pytest.raises(
+        WarehouseError, match=r"cannot be used: .*check that it .* has room"
+    ) as told:
+        ingest(spark, longer)
+    assert "\n" not in str(told.value)
+    assert sequences(spark, warehouse) == list(range(1, 101))
+    monkeypatch.undo()
+    fill.unlink()
+    assert ingest(spark, longer).messages == 200
+    assert sequences(spark, warehouse) == list(range(1, 201))
+
+
+@pytest.mark.spark
+def test_a_catalog_that_is_locked_at_the_commit(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warehouse = Warehouse(dir=tmp_path / "warehouse")
+    given = settings(dump(tmp_path, MINUTES), warehouse)
+    publish = jobs.ingest.publish
+    let_go = []
+
+    def locked(*positional: Any, **named: Any) -> int:
+        database = sqlite3.connect(warehouse.folder / "catalog.db", check_same_thread=False)
+        database.execute("BEGIN EXCLUSIVE")
+
+        def release() -> None:
+            database.rollback()
+            database.close()
+            let_go.append(time.monotonic())
+
+        timer = threading.Timer(2, release)
+        timer.start()
+        try:
+            return publish(*positional, **named)
+        finally:
+            timer.join()
+
+    monkeypatch.setattr(jobs.ingest, "publish", locked)
+    assert ingest(spark, given).messages == 200
+    assert len(let_go) == 1
+    assert sequences(spark, warehouse) == list(range(1, 201))
+
+
+@pytest.mark.spark
+def test_postgres_that_is_gone_at_the_commit(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    password = "s3cret/p@ss"  # noqa: S105 - planted, and looked for
+    with postgres(password) as server:
+        server.create("catalog")
+        uri = server.uri("catalog").replace(password, quote(password, safe=""))
+        for name, value in (
+            ("TYPE", "sql"),
+            ("URI", uri),
+            ("WAREHOUSE", f"file://{tmp_path}/warehouse"),
+        ):
+            monkeypatch.setenv(f"PYICEBERG_CATALOG__FAULTY__{name}", value)
+        monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # it read them on import
+        (tmp_path / "warehouse").mkdir()
+        warehouse = Warehouse(catalog="faulty")
+        first = settings(dump(tmp_path, MINUTES[:100]), warehouse)
+        assert ingest(spark, first).messages == 100
+        longer = settings(dump(tmp_path, MINUTES), warehouse)
+        publish = jobs.ingest.publish
+
+        def gone(*given: Any, **more: Any) -> int:
+            server.stop()
+            return publish(*given, **more)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(jobs.ingest, "publish", gone)
+            with pytest.raises(WarehouseError) as told:
+                ingest(spark, longer)
+        assert "\n" not in str(told.value)
+        assert password not in str(told.value)
+        with pytest.raises(WarehouseError, match="catalog faulty cannot be used"):
+            ingest(spark, longer)
+        server.start()
+        assert sequences(spark, warehouse) == list(range(1, 101))
+        assert ingest(spark, longer).messages == 200
+        assert sequences(spark, warehouse) == list(range(1, 201))
+
+
+# --- Clocks, files, mappings ----------------------------------------------------------------------
+
+
+@pytest.mark.spark
+def test_a_clock_that_jumps(spark: SparkSession, tmp_path: Path) -> None:
+    days = [0, 1, 0, 2, -1, 2]  # a block of messages on each, in the order of the stream
+    times = [
+        START + timedelta(days=day, seconds=n) for day in days for n in range(50)
+    ]  # fmt: skip
+    warehouse = Warehouse(dir=tmp_path / "warehouse")
+    result = ingest(spark, settings(dump(tmp_path, times), warehouse))
+    assert (result.messages, result.gaps) == (len(times), 0)
+    rows = read(spark, open_table(warehouse, MESSAGES), MESSAGES).orderBy("seq").collect()
+    assert [row.day for row in rows] == [moment.date() for moment in times]
+    assert ingest(spark, settings(dump(tmp_path, times), warehouse)).added == 0
+
+
+MAPPING = 'mappings {{ "a.*": "b.{version}.$1" }}'
+
+
+def transform_settings(folder: Path, warehouse: Warehouse) -> TransformSettings:
+    return TransformSettings(stream="S", mapping=folder / "mapping.conf", warehouse=warehouse)
+
+
+@pytest.mark.spark
+def test_a_corrupt_data_file(spark: SparkSession, tmp_path: Path) -> None:
+    """A bit flips somewhere in the archive: a transform says so, or its rows are the same."""
+    warehouse = Warehouse(dir=tmp_path / "warehouse")
+    ingest(spark, settings(dump(tmp_path, MINUTES), warehouse))
+    (tmp_path / "mapping.conf").write_text(MAPPING.format(version="v1"))
+    wanted = transform_settings(tmp_path, warehouse)
+    good = transform(spark, wanted).digest
+    before = [s.snapshot_id for s in open_table(warehouse, TRANSFORMED).metadata.snapshots]
+    (task,) = open_table(warehouse, MESSAGES).scan().plan_files()
+    path = Path(task.file.file_path.removeprefix("file://"))
+    checksum = path.with_name(f".{path.name}.crc")
+    whole = path.read_bytes()
+    chance = random.Random(7)
+    refused = 0
+    for sums in (True, False):
+        if not sums:
+            # Object stores keep none of Hadoop's checksums: then the digests must see it.
+            checksum.unlink(missing_ok=True)
+        for position in (chance.randrange(4, len(whole)) for _ in range(6)):
+            torn = bytearray(whole)
+            torn[position] ^= 1 << chance.randrange(8)
+            path.write_bytes(torn)
+            try:
+                assert transform(spark, wanted).digest == good
+            except JobError as error:
+                refused += 1
+                assert path.name in str(error) or "rows" in str(error)  # noqa: PT017 - as below
+                assert "\n" not in str(error)  # noqa: PT017 - either outcome is right
+                now = open_table(warehouse, TRANSFORMED).metadata.snapshots
+                assert [s.snapshot_id for s in now] == before
+            before = [s.snapshot_id for s in open_table(warehouse, TRANSFORMED).metadata.snapshots]
+    assert refused >= 6
+    path.write_bytes(whole)
+    assert transform(spark, wanted).digest == good
+
+
+@pytest.mark.spark
+def test_a_mapping_that_changes_in_mid_run(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warehouse = Warehouse(dir=tmp_path / "warehouse")
+    ingest(spark, settings(dump(tmp_path, MINUTES), warehouse))
+    file = tmp_path / "mapping.conf"
+    file.write_text(MAPPING.format(version="v1"))
+    wanted = transform_settings(tmp_path, warehouse)
+    version = mapping_version(load_mappings(file, "$G"), 0)
+    stage = jobs.transform.tables.stage
+
+    def change_then_stage(*given: Any) -> Any:
+        file.write_text(MAPPING.format(version="v2"))
+        return stage(*given)
+
+    monkeypatch.setattr(jobs.transform.tables, "stage", change_then_stage)
+    assert transform(spark, wanted).mapping_version == version
+    rows = read(spark, open_table(warehouse, TRANSFORMED), TRANSFORMED).collect()
+    assert {row.mapping_version for row in rows} == {version}
+    assert {row.mapped_subject[:5] for row in rows} == {"b.v1."}
