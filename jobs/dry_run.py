@@ -123,6 +123,7 @@ class DryRunResult:
         run_id: of this run.
         simulated: what became of the messages in each stream, if that was asked for.
         simulated_snapshot: of `simulated_streams`.
+        simulated_seed: of the draws of that.
     """
 
     found: DryRun
@@ -141,6 +142,7 @@ class DryRunResult:
     run_id: str
     simulated: tuple[SimulatedStream, ...] = ()
     simulated_snapshot: int | None = None
+    simulated_seed: int | None = None
 
     @property
     def counts(self) -> dict[Severity, int]:
@@ -277,12 +279,13 @@ def dry_run(spark: SparkSession, settings: DryRunSettings) -> DryRunResult:
         streams=len(inputs.streams),
         consumers=len(inputs.consumers),
         users=len(inputs.users),
-        seed=settings.seed if settings.exact or settings.simulate else None,
+        seed=settings.seed if settings.exact else None,
         census_snapshot=census_snapshot,
         input_snapshot=_snapshot(messages),
         run_id=run_id,
         simulated=simulated,
         simulated_snapshot=simulated_snapshot,
+        simulated_seed=settings.seed if settings.simulate else None,
     )
 
 

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -101,13 +102,16 @@ class Delivery(Counted):
             return
         facts: dict[str, Facts] = {}
         for case in cases:
-            for outcome, _ in (*case.before, *case.after):
-                if outcome.subject is not None and outcome.subject not in facts:
-                    facts[outcome.subject] = self._network.facts(outcome.subject)
+            for subject in _subjects(case):
+                if subject is not None and subject not in facts:
+                    facts[subject] = self._network.facts(subject)
         for case in cases:
-            self._capture(case, facts)
-            self._conditions(case, facts)
-            self._consume(case, facts)
+            # For most subjects nothing changes.
+            if len({None if s is None else _ways(facts[s]) for s in _subjects(case)}) > 1:
+                self._capture(case, facts)
+                self._conditions(case, facts)
+            if self._consumers:
+                self._consume(case, facts)
         for name, sides in self._stored.items():
             for groups, stored in zip(sides, self._stored_in(name, cases, facts), strict=True):
                 for subject, parts in stored.items():
@@ -269,6 +273,15 @@ class Limit:
     parts: int
     subjects: int
     largest: frozenset[int]
+
+
+def _subjects(case: Case) -> list[str | None]:
+    return [outcome.subject for outcome, _ in (*case.before, *case.after)]
+
+
+def _ways(facts: Facts) -> tuple[frozenset[Any], ...]:
+    """All that happens to a subject but for the names it is stored under."""
+    return facts.captured, facts.ingress, facts.taken, facts.republished, facts.loops
 
 
 def _applies(condition: Condition, facts: Facts) -> bool:

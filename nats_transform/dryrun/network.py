@@ -7,7 +7,7 @@ A message is followed as `nats_transform.trace` does, without the tree: nats-ser
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
@@ -15,6 +15,7 @@ from typing import TypeAlias
 from nats_transform.functions import Random
 from nats_transform.mapping import Fate
 from nats_transform.stream import INGRESS, StreamConfig, StreamSource
+from nats_transform.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR
 from nats_transform.transform import Transform
 
 Entropy: TypeAlias = Callable[[str], int | None]
@@ -79,11 +80,35 @@ class Facts:
 NOTHING = Facts()
 
 
+class _Listener:
+    """A filter that a stream listens to, read once; see `nats_transform.subject.subscribes`."""
+
+    def __init__(self, filter: str) -> None:
+        tokens = filter.split(SEPARATOR)
+        self._is_open = tokens[-1] == ANY_TAIL
+        self._count = len(tokens)
+        fixed = tokens[:-1] if self._is_open else tokens
+        self._wanted = [(n, token) for n, token in enumerate(fixed) if token != ANY_TOKEN]
+
+    def hears(self, tokens: Sequence[str]) -> bool:
+        """Whether a message comes, by the tokens of its subject, of which none is empty."""
+        count = len(tokens)
+        if count != self._count and (not self._is_open or count < self._count):
+            return False
+        for position, wanted in self._wanted:  # noqa: SIM110 - quicker than all()
+            if tokens[position] != wanted:
+                return False
+        return True
+
+
 class Network:
     """The streams of an account. Those of other accounts and domains are not followed."""
 
     def __init__(self, streams: Iterable[StreamConfig]) -> None:
         self.streams = tuple(streams)
+        self._listening = [
+            (stream, [_Listener(filter) for filter in stream.captured]) for stream in self.streams
+        ]
         self._takers: dict[str, list[tuple[StreamConfig, StreamSource, int | None]]]
         self._takers = defaultdict(list)
         for stream in self.streams:
@@ -147,8 +172,11 @@ class Network:
         entropy: Entropy,
     ) -> None:
         via = Via.CAPTURE if origin is None else Via.REPUBLISH
-        for stream in self.streams:
-            if stream.captures(subject):
+        tokens = subject.split(SEPARATOR)
+        if "" in tokens:
+            return  # it reaches nobody
+        for stream, listeners in self._listening:
+            if any(listener.hears(tokens) for listener in listeners):
                 self._store(stream, subject, via, origin, None, been, found, entropy)
 
     def _store(

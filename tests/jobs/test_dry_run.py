@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -143,6 +144,21 @@ def test_a_replay_agrees_with_the_census(
 
 
 @pytest.mark.spark
+def test_five_thousand_rules(
+    spark: SparkSession, warehouse: tables.Warehouse, tmp_path: Path
+) -> None:
+    candidate = tmp_path / "many.conf"
+    rules = [f'"orders.eu.{n}": "shop.{n}"' for n in range(5000)]
+    candidate.write_text("mappings {\n" + "\n".join(rules) + "\n}")
+    found = dry_run(
+        spark, DryRunSettings(stream="S", candidate=candidate, warehouse=warehouse)
+    ).found
+    codes = Counter(finding.code for finding in found.findings)
+    assert codes["rule-never-hit"] == 4999
+    assert [(c.after, c.messages) for c in found.changes] == [("orders.eu.1 -> shop.1", 10)]
+
+
+@pytest.mark.spark
 def test_some_days(spark: SparkSession, warehouse: tables.Warehouse, candidate: Path) -> None:
     settings = DryRunSettings(stream="S", candidate=candidate, warehouse=warehouse, first_day=DAY)
     assert dry_run(spark, settings).found.messages == 30
@@ -205,6 +221,12 @@ def test_what_the_files_hold(tmp_path: Path, candidate: Path) -> None:
     [
         ("streams/s.json", "mappings {a: b}", "mappings, where a stream configuration is wanted"),
         ("streams/s.json", {"config": {"name": "S", "subjects": ["a..b"]}}, "s.json"),
+        ("streams/s.json", "", "s.json"),
+        ("streams/s.json", "\x00\x01", "s.json"),
+        ("streams/s.json", [], "s.json"),
+        ("streams/s.json", {"config": 7}, "s.json"),
+        ("streams/s.json", {"config": {"name": "S", "max_msgs": "many"}}, "max_msgs"),
+        ("streams/s.json", {"stream_name": "S", "name": "c", "config": {}}, "s.json"),
         ("streams/t.json", {"config": {"name": "S", "subjects": ["b"]}}, "is in another file too"),
         ("consumers/c.json", "{", "this is no JSON"),
         ("consumers/c.json", {"config": {}}, "`stream_name` and `name` are wanted"),
@@ -282,6 +304,12 @@ def test_the_command(
         "illegal-subject",
     ]
     assert document["summary"]["error"] == 1
+    # nats-server takes it, and `check` does not: the first message would crash the server.
+    crash = tmp_path / "crash.conf"
+    crash.write_text('mappings { "orders.*.*": "" }')
+    code, out, err = cli(*[crash if arg == candidate else arg for arg in where])
+    assert (code, err) == (1, "")
+    assert "error check-empty-destination: mapping orders.*.*: nats-server crashes" in out
     good = tmp_path / "good.conf"
     good.write_text('mappings { "orders.*.*": "shop.$1.$2" }')
     args = [good if arg == candidate else arg for arg in where]

@@ -13,6 +13,7 @@ import pytest
 from jobs import dry_run_report
 from jobs.dry_run import DryRunResult
 from jobs.report import ReportError
+from jobs.simulate import SimulatedStream
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.config import mapping_version
 from nats_transform.dryrun import (
@@ -83,6 +84,9 @@ def result(found: DryRun | None = None) -> DryRunResult:
         census_snapshot=2**62,
         input_snapshot=None,
         run_id="run-1",
+        simulated=(SimulatedStream(HOSTILE, 123456, 7, 8),),
+        simulated_snapshot=2**61,
+        simulated_seed=5,
     )
 
 
@@ -113,7 +117,11 @@ class Tags(HTMLParser):
         assert self.open.pop() == tag
 
 
-@pytest.mark.parametrize("found", [everything, clean])
+def empty() -> DryRun:
+    return dry_run([], CANDIDATE, CURRENT)
+
+
+@pytest.mark.parametrize("found", [everything, clean, empty])
 def test_the_page_is_whole_and_needs_nothing_else(found: object) -> None:
     assert callable(found)
     text = dry_run_report.render(result(found()))
@@ -132,6 +140,7 @@ def test_the_page_says_what_was_found() -> None:
     for told in (run.candidate_version, run.current_version, "run-1", str(2**62), "new.conf"):
         assert told in text
     assert "2026-11-01 to 2026-11-03" in text
+    assert f"123,456 7 8 Message by message in table simulated_streams, snapshot {2**61}" in text
     errors, warnings, _ = run.counts.values()
     assert f"The change has {errors} errors and {warnings} warnings" in text
 

@@ -1,0 +1,200 @@
+"""What a census and a dry run over many distinct subjects cost, in time and memory.
+
+    python benchmarks/dry_run.py [--subjects 100000] [--messages N] [--heap 1g] [--rounds 3]
+
+Messages are made first (by default a ninth more than subjects). Then, each in a process of its own:
+
+- the census job, in turn with a bare `groupBy(subject).count()` written to Parquet;
+- a dry run over that census: a weighted candidate with partitions against a current mapping, two
+  streams, one with a limit per subject. Its time starts when Spark is up.
+
+Processor seconds, which a busy machine changes less, are those of all processes. Peak memory is
+that of the driver's Python, of the JVM, which under a local master is the executor too, and of the
+largest Python worker.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ingest import Processes
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from jobs import tables
+from jobs.census import CensusSettings, census
+from jobs.dry_run import DryRunResult, DryRunSettings, dry_run
+from jobs.schema import HEADERS
+from jobs.session import SparkSettings, spark_session
+
+STREAM = "BENCH"
+CANDIDATE = """mappings {
+  "orders.*.*": [
+    { destination: "shop.$1.{{partition(16,2)}}.$2", weight: 90% }
+    { destination: "canary.$1.$2", weight: 10% }
+  ]
+  "sensors.*.*": "lab.$2"
+}
+"""
+CURRENT = 'mappings { "orders.*.*": "shop.$1.{{partition(12,2)}}.$2" }'
+STREAMS = (
+    {"name": "SHOP", "subjects": ["shop.>"], "max_msgs_per_subject": 1},
+    {"name": "REST", "subjects": ["sensors.>", "lab.*"]},
+)
+
+
+def fill(spark: SparkSession, warehouse: tables.Warehouse, messages: int, subjects: int) -> None:
+    """Writes messages under distinct subjects, those beyond under the first ones again."""
+    number = F.col("id") % subjects
+    ts = F.timestamp_micros(F.lit(1_772_366_400_000_000) + F.col("id"))
+    rows = spark.range(messages).select(
+        F.lit(STREAM).alias("stream"),
+        (F.col("id") + 1).alias("seq"),
+        ts.alias("ts"),
+        (F.unix_micros(ts) * 1000).alias("ts_ns"),
+        F.to_date(ts).alias("day"),
+        F.concat_ws(
+            ".",
+            F.when(number % 10 == 0, "sensors").otherwise("orders"),
+            F.concat(F.lit("area"), (F.xxhash64(number) % 50).cast("string")),
+            F.concat(F.lit("item"), number.cast("string")),
+        ).alias("subject"),
+        F.lit(None).cast("string").alias("cluster"),
+        F.lit(None).cast(HEADERS).alias("headers"),
+        F.lit(None).cast("binary").alias("headers_raw"),
+        F.encode(F.col("id").cast("string"), "UTF-8").alias("data"),
+    )
+    table = tables.open_table(warehouse, tables.MESSAGES, create=True)
+    staged = tables.stage(rows, table, tables.MESSAGES)
+    tables.publish(table, staged, STREAM, replace=True, properties={})
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What some work took.
+
+    Attributes:
+        seconds: by the clock.
+        processor: seconds of all processes.
+    """
+
+    seconds: float
+    processor: float
+
+
+def cost(processes: Processes, work: Callable[[], object]) -> Cost:
+    """What some work takes."""
+    before, start = processes.seconds(), time.perf_counter()
+    work()
+    seconds, after = time.perf_counter() - start, processes.seconds()
+    return Cost(seconds, sum(after.values()) - sum(before.values()))
+
+
+def show(name: str, costs: Sequence[Cost]) -> Cost:
+    """One line of results; the median is returned."""
+    seconds = statistics.median(one.seconds for one in costs)
+    processor = statistics.median(one.processor for one in costs)
+    print(f"{name:26} {seconds:10.1f} s {processor:10.1f} processor s", flush=True)
+    return Cost(seconds, processor)
+
+
+def compare(
+    spark: SparkSession,
+    processes: Processes,
+    warehouse: tables.Warehouse,
+    rounds: int,
+    folder: Path,
+) -> None:
+    """Times the census and the bare count in turn."""
+    table = tables.open_table(warehouse, tables.MESSAGES)
+
+    def count() -> None:
+        shutil.rmtree(folder / "count", ignore_errors=True)
+        messages = tables.read(spark, table, tables.MESSAGES, STREAM)
+        messages.groupBy("subject").count().write.parquet(str(folder / "count"))
+
+    def ours() -> None:
+        census(spark, CensusSettings(stream=STREAM, warehouse=warehouse))
+
+    if not rounds:
+        show("census", [cost(processes, ours)])
+        return
+    found: tuple[list[Cost], list[Cost]] = [], []
+    for _ in range(rounds):
+        for costs, work in zip(found, (count, ours), strict=True):
+            costs.append(cost(processes, work))
+    bare = show("groupBy(subject).count()", found[0])
+    full = show("census", found[1])
+    ratio, processor = full.seconds / bare.seconds, full.processor / bare.processor
+    print(f"{'census to bare count':26} {ratio:10.2f}   {processor:10.2f}")
+
+
+def try_candidate(
+    spark: SparkSession, processes: Processes, warehouse: tables.Warehouse, folder: Path
+) -> None:
+    """Times a dry run, whose census is there."""
+    (folder / "new.conf").write_text(CANDIDATE)
+    (folder / "old.conf").write_text(CURRENT)
+    (folder / "streams").mkdir()
+    for config in STREAMS:
+        (folder / "streams" / f"{config['name']}.json").write_text(json.dumps(config))
+    settings = DryRunSettings(
+        stream=STREAM,
+        warehouse=warehouse,
+        candidate=folder / "new.conf",
+        current=folder / "old.conf",
+        streams=folder / "streams",
+    )
+    results: list[DryRunResult] = []
+    show("dry run", [cost(processes, lambda: results.append(dry_run(spark, settings)))])
+    found = results[0].found
+    codes = ", ".join(sorted({finding.code for finding in found.findings}))
+    print(f"{'':26} {found.subjects:,} subjects: {codes}")
+
+
+def main() -> None:
+    """Runs one step, or all of them in processes of their own."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--subjects", type=int, default=100_000)
+    parser.add_argument("--messages", type=int, help="a ninth more than subjects by default")
+    parser.add_argument("--heap", default="1g", help="of the JVM")
+    parser.add_argument("--rounds", type=int, default=3, help="of census and count; 0: census only")
+    parser.add_argument("--warehouse", type=Path, help="kept, and used again if it is there")
+    parser.add_argument("--step", choices=("fill", "census", "dry-run"))
+    given = parser.parse_args()
+    if given.step is None:
+        with tempfile.TemporaryDirectory() as made:
+            folder = given.warehouse or Path(made) / "warehouse"
+            steps = ("census", "dry-run") if folder.exists() else ("fill", "census", "dry-run")
+            for step in steps:
+                own = ["--step", step, "--warehouse", str(folder)]
+                subprocess.run([sys.executable, *sys.argv, *own], check=True)
+        return
+    warehouse = tables.Warehouse(dir=given.warehouse)
+    spark = spark_session(SparkSettings(master="local[2]", driver_memory=given.heap))
+    with tempfile.TemporaryDirectory() as made, Processes() as processes:
+        match given.step:
+            case "fill":
+                messages = given.messages or given.subjects * 10 // 9
+                fill(spark, warehouse, messages, given.subjects)
+                return
+            case "census":
+                compare(spark, processes, warehouse, given.rounds, Path(made))
+            case _:
+                try_candidate(spark, processes, warehouse, Path(made))
+    peaks = [f"{kind} {peak:,} MB" for kind, peak in sorted(processes.peaks.items())]
+    print(f"{'':26} peak memory: {', '.join(peaks)}")
+
+
+if __name__ == "__main__":
+    main()
