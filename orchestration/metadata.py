@@ -16,6 +16,7 @@ from jobs.transform import TransformResult
 from jobs.versions import Rule, Version, difference
 from nats_transform.findings import Finding
 from orchestration.archive import Archive
+from orchestration.plots import picture, split_plot
 
 if TYPE_CHECKING:  # they load Great Expectations and SciPy, which take longer than all else
     from expectations.validation import Report
@@ -207,6 +208,7 @@ def _split(shares: Sequence[Share]) -> Mapping[str, Plain]:
         "largest deviation in points": max(
             (abs(share["share"] - share["expected"]) for share in known), default=0.0
         ),
+        **_plot(known[:_MOST_SHARES]),
         "split": table(
             ("source", "cluster", "destination", "weight", "share", "", "interval", "verdict"),
             [
@@ -233,6 +235,13 @@ def _split(shares: Sequence[Share]) -> Mapping[str, Plain]:
             for share in known[:_MOST_SHARES]
         },
     }
+
+
+def _plot(shares: Sequence[Share]) -> Mapping[str, Plain]:
+    if not shares:
+        return {}
+    plot = picture(split_plot(shares), "each share as a bar, with a tick at its weight")
+    return {"plot": dg.MetadataValue.md(plot)}
 
 
 def _balance(balances: Sequence[tuple[str, Sequence[int]]]) -> Mapping[str, Plain]:

@@ -64,10 +64,16 @@ def test_graphql_and_browser(bare_project: Project) -> None:
         assert kinds["mapped"] == "IntMetadataEntry"
         assert kinds["messages per second"] == "FloatMetadataEntry"
         assert kinds["fates"] == "MarkdownMetadataEntry"
+        assert kinds["plot"] == "MarkdownMetadataEntry"
 
         shown = page(f"{server.url}/assets/east/mapping_version?view=events")
         assert "orders.v1" in shown
         assert "number of rules" in shown
+        shown = page(
+            f"{server.url}/assets/east/transformed_messages?view=partitions&partition=2026-03-01"
+        )
+        assert "orders.v1.$1.$2" in shown
+        assert "█" in shown
         shown = page(f"{server.url}/assets/east/weight_audit?view=partitions&partition=2026-03-01")
         assert "largest deviation in points" in shown
         assert "█" in shown
