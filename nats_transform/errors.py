@@ -11,8 +11,9 @@ NatsTransformError              anything the user can mend; its text is one line
 │   └── UnusedWildcards         an import whose destination leaves a `*` out
 ├── InvalidMapping              weights or destinations that nats-server refuses (a ValueError)
 ├── InvalidStream               a stream configuration that nats-server refuses (a ValueError)
-└── InvalidConfig               a file that cannot be read as configuration (a ValueError)
-    └── UnknownAccount          it has no account of that name
+├── InvalidConfig               a file that cannot be read as configuration (a ValueError)
+│   └── UnknownAccount          it has no account of that name
+└── TooLarge                    a configuration that cannot be compiled to Spark
 
 Children of InvalidTransform follow nats-server's family under `ErrInvalidMappingDestination`
 (`server/errors.go`).
@@ -128,6 +129,25 @@ class InvalidConfig(NatsTransformError, ValueError):
 
 class UnknownAccount(InvalidConfig):
     """A configuration that is fine and has no account of the name that is asked for."""
+
+
+class TooLarge(NatsTransformError):
+    """A configuration that cannot be compiled to Spark.
+
+    Attributes:
+        what: of which there is too much.
+        count: how many there are.
+        most: how many can be compiled.
+    """
+
+    def __init__(self, what: str, count: int, most: int) -> None:
+        self.what = what
+        self.count = count
+        self.most = most
+        super().__init__(
+            f"too large to compile: {count:,} {what}, at most {most:,}; "
+            "leave out mappings that no archived subject meets"
+        )
 
 
 def printable(subject: str) -> str:

@@ -9,7 +9,7 @@ under Spark Connect and in Structured Streaming.
 - `shares` finds the destination that cluster and draw choose, by number;
 - `destination` makes the new subject;
 - `lookup` holds what depends on those numbers; `bytes` and `fnv` are functions on subjects;
-- `stream` does with the same parts what a stream does.
+- `stream` does with the same parts what a stream does; `size` refuses what is too large.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from nats_transform.spark.frame import (
 from nats_transform.spark.lookup import pick
 from nats_transform.spark.matching import add_rule
 from nats_transform.spark.shares import Shares
+from nats_transform.spark.size import check_size
 from nats_transform.spark.stream import ingress, republish, take
 from nats_transform.stream import StreamConfig
 
@@ -82,11 +83,14 @@ def apply(
 
     Raises:
         NatsTransformError: a column is missing, has the wrong type or is there already.
+        TooLarge: more than Spark can plan, see `size`.
     """
     if isinstance(mappings, StreamConfig):
         return ingress(mappings, df, subject=subject, stream=stream, seq=seq, seed=seed)
     check_columns(df, subject=subject, cluster=cluster, stream=stream, seq=seq)
+    filters = [mapping.filter for mapping in mappings.mappings]
     shares = Shares(mappings)
+    check_size(filters, shares.templates)
     rule, share = F.col(_RULE), F.col(_SHARE)
     texts = [
         text
@@ -95,7 +99,6 @@ def apply(
     ]
     # One select for each step: what later steps use more than once is computed once.
     frame, view = add_view(df, subject, texts)
-    filters = [mapping.filter for mapping in mappings.mappings]
     frame = add_rule(frame, filters, view, F.col(COUNT), _RULE)
     keys = [mapping_key(seed, mapping.source) for mapping in mappings.mappings]
     frame = frame.select("*", pick(keys, rule, "bigint").alias(_KEY))

@@ -29,6 +29,7 @@ from nats_transform.spark.frame import (
 )
 from nats_transform.spark.lookup import pick
 from nats_transform.spark.matching import add_rule
+from nats_transform.spark.size import check_size
 from nats_transform.stream import (
     INGRESS,
     REPUBLISH,
@@ -172,10 +173,11 @@ def _rules(transform: Transform | None) -> Sequence[Rule]:
 def _compiled(step: _Step, df: DataFrame, subject: str, stream: str, seq: str) -> DataFrame:
     check_columns(df, subject=subject, stream=stream, seq=seq)
     rules, rule = step.rules, F.col(_RULE)
+    templates = [template(one.transform.tokens) if one.transform else None for one in rules]
+    check_size([one.filter for one in rules], templates)
     texts = [text for one in rules for text in (one.source, one.destination)]
     frame, view = add_view(df, subject, texts)
     frame = _add_rule(frame, step, view)
-    templates = [template(one.transform.tokens) if one.transform else None for one in rules]
     chance = (column(stream), column(seq).cast("long"), F.lit(step.key).cast("long"))
     message = Message(view, rule, chance)
     frame = add_inputs(frame, templates, message, _INPUT)
