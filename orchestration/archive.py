@@ -49,6 +49,7 @@ class ArchiveSource(dg.Model, dg.Resolvable):
     tls_ca: OptionalPath = None
     tls_cert: OptionalPath = None
     tls_key: OptionalPath = None
+    domain: str | None = Field(None, description="JetStream domain.")
     subject_column: str | None = Field(None, description="Of a dump, if not `subject`.")
     seq_column: str | None = None
     time_column: str | None = None
@@ -81,12 +82,14 @@ class ArchiveSource(dg.Model, dg.Resolvable):
                 tls_ca=self.tls_ca,
                 tls_cert=self.tls_cert,
                 tls_key=self.tls_key,
+                domain=self.domain,
             )
         first, last = days
         return IngestSettings(
             stream=stream,
             from_stream=self.from_stream,
             server=server,
+            backup=self.backup,
             parquet=None if self.parquet is None else str(self.parquet),
             jsonl=None if self.jsonl is None else str(self.jsonl),
             columns=DumpColumns(

@@ -1,0 +1,52 @@
+"""What an archive's YAML says about a source is what the ingest gets."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.dumps import DumpColumns
+from jobs.nats_connection import NatsSettings
+from jobs.tables import Warehouse
+from orchestration.archive import ArchiveSource
+
+DAY = date(2026, 3, 1)
+CONNECTION = {
+    "creds": Path("a.creds"), "nkey": Path("a.nk"), "user": "u", "password": "p", "token": "t",
+    "tls_ca": Path("ca.pem"), "tls_cert": Path("c.pem"), "tls_key": Path("k.pem"), "domain": "hub",
+}  # fmt: skip
+COLUMNS = {
+    f"{name}_column": f"my_{name}"
+    for name in ("subject", "seq", "time", "cluster", "headers", "data")
+}
+
+
+@pytest.mark.parametrize("kind", ["backup", "parquet", "jsonl"])
+def test_files(kind: str) -> None:
+    place: Any = Path("folder")
+    settings = ArchiveSource(**{kind: place}, cluster="east").ingest_settings(
+        "S", Warehouse(), (DAY, DAY), "run"
+    )
+    assert Path(getattr(settings, kind)) == place
+    assert settings.server is None
+    assert settings.cluster == "east"
+
+
+def test_every_setting_of_a_connection_arrives() -> None:
+    source = ArchiveSource(server="nats://h", **CONNECTION)
+    server = source.ingest_settings("S", Warehouse(), (DAY, DAY), "run").server
+    assert server == NatsSettings.model_validate({"servers": "nats://h"} | CONNECTION)
+    # Timeouts stay as they are; everything else an archive can say.
+    assert CONNECTION.keys() == NatsSettings.model_fields.keys() - {
+        "servers", "connect_timeout", "patience"
+    }  # fmt: skip
+
+
+def test_every_column_of_a_dump_arrives() -> None:
+    source = ArchiveSource(parquet=Path("x"), first_seq=7, data_encoding="base64", **COLUMNS)
+    columns = source.ingest_settings("S", Warehouse(), (DAY, DAY), "run").columns
+    given = {name.removesuffix("_column"): value for name, value in COLUMNS.items()}
+    assert columns == DumpColumns(first_seq=7, data_encoding="base64", **given)
