@@ -311,7 +311,7 @@ def data_files(
     table: Table, stream: str | None = None, days: Sequence[date] | None = None
 ) -> list[DataFile]:
     """The live files of a stream on some days, in the table as it was loaded."""
-    rows = slice_of(stream, days, table.spec().fields[0].name)
+    rows = slice_of(stream, days, partitions_of(table)[0])
     return [task.file for task in table.scan(row_filter=rows).plan_files()]
 
 
@@ -323,9 +323,15 @@ def times_of(table: Table, stream: str, sequence: int) -> list[int]:
     return times
 
 
+def partitions_of(table: Table) -> list[str]:
+    """The columns that a table is partitioned by, whatever its partitions are called."""
+    found = [table.schema().find_column_name(field.source_id) for field in table.spec().fields]
+    return [name for name in found if name is not None]
+
+
 def days_of(table: Table, stream: str) -> list[date]:
     """The days that the table has of a stream, ascending."""
-    position = [field.name for field in table.spec().fields].index("day")
+    position = partitions_of(table).index("day")
     epoch = date(1970, 1, 1)
     found = {epoch + timedelta(days=f.partition[position]) for f in data_files(table, stream)}
     return sorted(found)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import sys
 import uuid
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from importlib import metadata
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -39,6 +41,12 @@ from nats_transform import spark as compiled
 
 MESSAGE_COLUMNS = ("stream", "seq", "day", "subject", "cluster")
 """The columns of `messages` without which there is nothing to transform."""
+
+
+FILE_BYTES = 128 * 2**20
+"""What a file of a day grows to where small ones are put together: what Spark reads in one task."""
+_SMALL = 8  # files this many times too small are put together: it costs a shuffle
+_DAY = tables.MESSAGES.partitions.index("day")
 
 
 class TransformSettings(StreamDays):
@@ -174,14 +182,15 @@ def run(
 ) -> TransformResult:
     """`transform` with mappings that are loaded already."""
     source = tables.open_table(settings.warehouse, tables.MESSAGES)
-    target = tables.open_table(settings.warehouse, tables.TRANSFORMED, create=True)
     check_table(source)
+    target = tables.open_table(settings.warehouse, tables.TRANSFORMED, create=True)
     messages = tables.read(spark, source, tables.MESSAGES, settings.stream, settings.days)
     try:
         days = check_messages(source, messages, settings)
     except SPARK_ERRORS as error:
         raise job_error(error) from error
-    rows = transformed(messages, mappings, version, settings.seed)
+    files = tables.data_files(source, settings.stream, settings.days)
+    rows = transformed(gathered(messages, files), mappings, version, settings.seed)
 
     seen = Observation("transform")
     counts = [F.count_if(F.col("fate") == fate.value).alias(fate.value) for fate in Fate]
@@ -214,7 +223,7 @@ def run(
                 f"a check refused the transformed messages of {settings.stream}: "
                 f"{one_line(error)}; nothing was published, the files are in {staged.folder}"
             ) from error
-    there = sum(f.record_count for f in tables.data_files(source, settings.stream, settings.days))
+    there = sum(f.record_count for f in files)
     if result.messages != there:
         tables.drop(staged)
         raise AccountingError(
@@ -254,11 +263,33 @@ def transformed(
     return rows.select(*tables.TRANSFORMED.spark_schema.names)
 
 
+def gathered(messages: DataFrame, files: Sequence[DataFile]) -> DataFrame:
+    """The messages, those of a day in few tasks if they come from very many small files.
+
+    A task writes a file for each day that it meets, and Spark packs small files of any days into
+    one task: as many small files would come out. A single day is packed well as it is.
+
+    Args:
+        messages: of one stream.
+        files: of the table, that they are read from.
+    """
+    sizes = Counter[int]()
+    for file in files:
+        sizes[file.partition[_DAY]] += file.file_size_in_bytes
+    parts = {day: -(-size // FILE_BYTES) for day, size in sizes.items()}
+    wanted = sum(parts.values())
+    if len(parts) < 2 or len(files) <= _SMALL * wanted:
+        return messages
+    of_day = F.create_map(*[F.lit(one) for pair in parts.items() for one in pair])
+    part = F.pmod(F.xxhash64("seq"), F.element_at(of_day, F.unix_date("day")))
+    return messages.repartition(wanted, "day", part)
+
+
 def check_table(table: Table) -> None:
-    """Refuses a `messages` table without the columns that a transform needs.
+    """Refuses a `messages` table without the columns or partitions that a transform needs.
 
     Raises:
-        ArchiveError: a column is missing or has another type.
+        ArchiveError: a column is missing or has another type, or files hold several days.
     """
     columns = {field.name: str(field.field_type) for field in table.schema().fields}
     for field in tables.MESSAGES.schema.fields:
@@ -271,6 +302,14 @@ def check_table(table: Table) -> None:
                 f"{'.'.join(table.name())}: column {field.name} {is_what}, must be {wanted}; "
                 "ingest the stream again"
             )
+    names = {field.field_id: field.name for field in table.schema().fields}
+    partitions = [(names.get(f.source_id), str(f.transform)) for f in table.spec().fields]
+    if partitions != [(name, "identity") for name in tables.MESSAGES.partitions]:
+        found = ", ".join(f"{transform} of {name}" for name, transform in partitions) or "nothing"
+        raise ArchiveError(
+            f"{'.'.join(table.name())} is partitioned by {found}, must be by the values of "
+            f"{' and '.join(tables.MESSAGES.partitions)}; ingest the stream again"
+        )
 
 
 def check_messages(

@@ -8,12 +8,15 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform, MonthTransform
 from pyspark.sql import SparkSession
 
 from jobs import digest, tables
 from jobs.errors import ArchiveError, Refused, WarehouseError
-from jobs.transform import StagedTransform, TransformSettings, run
+from jobs.transform import StagedTransform, TransformSettings, gathered, run
 from nats_transform import AccountMappings, Destination, Fate, Mapping
 
 pytestmark = pytest.mark.spark
@@ -181,6 +184,119 @@ def test_a_message_without_a_sequence(spark: SparkSession, warehouse: tables.War
     with pytest.raises(ArchiveError, match="a message without a sequence"):
         run(spark, settings(warehouse), MAPPINGS, "v")
     assert written(warehouse) == []
+
+
+def test_a_sequence_that_two_days_have(spark: SparkSession, warehouse: tables.Warehouse) -> None:
+    rows = messages()
+    later = rows[0]["day"] + timedelta(days=2)
+    archive(spark, warehouse, [*rows, rows[0] | {"day": later}])
+    with pytest.raises(ArchiveError, match="a sequence between 0 and 63 more than once"):
+        run(spark, settings(warehouse), MAPPINGS, "v")
+    assert written(warehouse) == []
+
+
+def foreign(warehouse: tables.Warehouse, schema: pa.Schema, *partitions: str) -> Table:
+    """A table `messages` that another tool made."""
+    catalog = tables.open_catalog(warehouse)
+    table = catalog.create_table((tables.NAMESPACE, "messages"), schema)
+    with table.update_spec() as update:
+        for name in partitions:
+            transform = MonthTransform() if name == "month" else IdentityTransform()
+            update.add_field("day" if name == "month" else name, transform, f"{name}_part")
+    return catalog.load_table((tables.NAMESPACE, "messages"))
+
+
+THEIRS = pa.schema(
+    {
+        "day": pa.date32(),
+        "stream": pa.string(),
+        "seq": pa.int64(),
+        "subject": pa.string(),
+        "cluster": pa.string(),
+        "ts": pa.timestamp("us", tz="UTC"),
+        "size": pa.int32(),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "partitions", "told"),
+    [
+        pytest.param({"seq": None}, (), "column seq is missing, must be long", id="missing"),
+        pytest.param({"seq": pa.string()}, (), "column seq is string, must be long", id="text"),
+        pytest.param({"seq": pa.int32()}, (), "column seq is int, must be long", id="short"),
+        pytest.param(
+            {"subject": pa.binary()}, (), "column subject is binary, must be string", id="binary"
+        ),
+        pytest.param(
+            {"ts": pa.timestamp("us")}, (), "column ts is timestamp, must be", id="no-time-zone"
+        ),
+        pytest.param({}, (), "is partitioned by nothing, must be", id="not-partitioned"),
+        pytest.param({}, ("day", "stream"), "partitioned by identity of day, ident", id="order"),
+        pytest.param(
+            {}, ("stream", "month"), "partitioned by identity of stream, month", id="month"
+        ),
+    ],
+)
+def test_a_table_that_is_not_ours(
+    spark: SparkSession,
+    warehouse: tables.Warehouse,
+    change: dict[str, pa.DataType | None],
+    partitions: tuple[str, ...],
+    told: str,
+) -> None:
+    fields = {f.name: f.type for f in THEIRS} | change
+    schema = pa.schema({name: kind for name, kind in fields.items() if kind is not None})
+    foreign(warehouse, schema, *partitions)
+    with pytest.raises(ArchiveError, match=rf"^nats\.messages.*{told}.*; ingest the stream again$"):
+        run(spark, settings(warehouse), MAPPINGS, "v")
+    assert written(warehouse) == []
+    assert not tables.open_catalog(warehouse).table_exists("nats.transformed_messages")
+
+
+def test_a_table_that_will_do(spark: SparkSession, warehouse: tables.Warehouse) -> None:
+    """Of another tool, with fewer columns than ours and one of its own."""
+    table = foreign(warehouse, THEIRS, "stream", "day")
+    rows = messages(30)
+    theirs = [{n: row.get(n) for n in THEIRS.names} for row in rows]
+    table.append(pa.Table.from_pylist(theirs, THEIRS))
+    result = run(spark, settings(warehouse), MAPPINGS, "v")
+    assert result.messages == 30
+    there = published(spark, warehouse)
+    assert {r["seq"]: r["subject"] for r in there} == {r["seq"]: r["subject"] for r in rows}
+    assert {r["data"] for r in there} == {None}
+
+
+def test_files_of_a_day(
+    spark: SparkSession, warehouse: tables.Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many small files of several days become one a day, or as many as its bytes ask for."""
+    table = tables.open_table(warehouse, tables.MESSAGES, create=True)
+    schema = tables.MESSAGES.spark_schema
+    rows = [tuple(r[n] for n in schema.names) for r in messages(240)]
+    # Each of 12 tasks has some messages of each of the 3 days.
+    frame = spark.createDataFrame(rows, schema).repartition(12, "seq")
+    tables.publish(
+        table, tables.stage(frame, table, tables.MESSAGES), "S", replace=False, properties={}
+    )
+    files = tables.data_files(table, "S")
+    assert len(files) > 30
+
+    def days() -> Counter[Any]:
+        target = tables.open_table(warehouse, tables.TRANSFORMED)
+        return Counter(f.partition[1] for f in tables.data_files(target, "S"))
+
+    first = run(spark, settings(warehouse), MAPPINGS, "v")
+    assert sorted(days().values()) == [1, 1, 1]
+    of_day = sum(f.file_size_in_bytes for f in files) // 3
+    monkeypatch.setattr("jobs.transform.FILE_BYTES", of_day * 2 // 3)
+    monkeypatch.setattr("jobs.transform._SMALL", 2)
+    second = run(spark, settings(warehouse), MAPPINGS, "v")
+    assert len(days()) == 3
+    assert 3 < sum(days().values()) <= 6
+    assert first.digest == second.digest
+    few = tables.read(spark, table, tables.MESSAGES)
+    assert gathered(few, files[:4]) is few
 
 
 def test_an_unknown_stream(spark: SparkSession, warehouse: tables.Warehouse) -> None:
