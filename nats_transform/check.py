@@ -407,7 +407,8 @@ def _circle(start: StreamConfig, streams: Sequence[StreamConfig]) -> list[str]:
 def _takers(stream: StreamConfig, streams: Sequence[StreamConfig]) -> list[StreamConfig]:
     """The streams that capture what a stream republishes."""
     transform = stream.republish_transform
-    if transform is None:
+    # What a stream sources is republished with a header that no other stream takes.
+    if transform is None or (stream.sources and not stream.captured):
         return []
     takers: list[StreamConfig] = []
     for other in streams:

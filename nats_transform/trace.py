@@ -167,7 +167,7 @@ def _captures(
 ) -> list[StreamStep]:
     arrived = Outcome(subject, Fate.UNMATCHED)
     return [
-        _step(config, arrived, network, been, "capture", None)
+        _step(config, arrived, network, been, "capture", None, False)
         for config in network
         if config.captures(subject)
     ]
@@ -180,6 +180,7 @@ def _step(
     been: tuple[str, ...],
     via: Literal["capture", "mirror", "source"],
     position: int | None,
+    is_sourced: bool,
 ) -> StreamStep:
     subject = arrived.subject
     if subject is None:
@@ -203,14 +204,18 @@ def _step(
         arrived=subject,
         stored=stored,
         reason=literal_fault(stored),
-        republished=None if repeats else _republication(config, stored, network, been),
-        taken_by=[] if repeats else list(_takers(config.name, stored, network, been)),
+        republished=None if repeats else _republication(config, stored, network, been, is_sourced),
+        taken_by=[] if repeats else list(_takers(config.name, stored, network, been, is_sourced)),
         repeats=repeats,
     )
 
 
 def _republication(
-    config: StreamConfig, stored: str, network: Sequence[StreamConfig], been: tuple[str, ...]
+    config: StreamConfig,
+    stored: str,
+    network: Sequence[StreamConfig],
+    been: tuple[str, ...],
+    is_sourced: bool,
 ) -> Republication | None:
     republished = config.republished(stored, None)
     if republished is None:
@@ -220,21 +225,27 @@ def _republication(
         subject=republished.subject,
         headers_only=republished.headers_only,
         headers=[*REPUBLISH_HEADERS, *size],
-        captured=_captures(republished.subject, network, been),
+        # A stream refuses what is published with the header that sourcing adds.
+        captured=[] if is_sourced else _captures(republished.subject, network, been),
     )
 
 
 def _takers(
-    name: str, stored: str, network: Sequence[StreamConfig], been: tuple[str, ...]
+    name: str,
+    stored: str,
+    network: Sequence[StreamConfig],
+    been: tuple[str, ...],
+    is_sourced: bool,
 ) -> Iterator[StreamStep]:
     for config in network:
         mirror = config.mirror
         if mirror is not None and mirror.external is None and mirror.name == name:
             taken = mirror.take(stored, None)
-            yield _step(config, taken, network, been, "mirror", None)
+            yield _step(config, taken, network, been, "mirror", None, is_sourced)
         for position, source in enumerate(config.sources):
             if source.external is None and source.name == name:
-                yield _step(config, source.take(stored, None), network, been, "source", position)
+                taken = source.take(stored, None)
+                yield _step(config, taken, network, been, "source", position, True)
 
 
 _Branch = tuple[str, "list[_Branch]"]

@@ -177,7 +177,7 @@ class Network:
             return  # it reaches nobody
         for stream, listeners in self._listening:
             if any(listener.hears(tokens) for listener in listeners):
-                self._store(stream, subject, via, origin, None, been, found, entropy)
+                self._store(stream, subject, via, origin, None, False, been, found, entropy)
 
     def _store(
         self,
@@ -186,6 +186,7 @@ class Network:
         via: Via,
         origin: int | None,
         position: int | None,
+        is_sourced: bool,
         been: tuple[str, ...],
         found: list[Arrival],
         entropy: Entropy,
@@ -212,10 +213,12 @@ class Network:
         if repeats:
             return
         been = (*been, stream.name)
-        if republished is not None:
+        # A stream refuses what is published with the header that sourcing adds.
+        if republished is not None and not is_sourced:
             self._capture(republished.subject, number, been, found, entropy)
         for taker, upstream, entry in self._takers[stream.name]:
             taken = upstream.take(stored, entropy(f"{taker.name} {entry}"))
             if taken.subject is not None:
                 how = Via.MIRROR if entry is None else Via.SOURCE
-                self._store(taker, taken.subject, how, number, entry, been, found, entropy)
+                marked = is_sourced or how is Via.SOURCE
+                self._store(taker, taken.subject, how, number, entry, marked, been, found, entropy)

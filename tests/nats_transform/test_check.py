@@ -348,7 +348,13 @@ CASES: list[tuple[str, Any, list[Any], dict[str, Any]]] = [
     (
         "republish-caught",
         [republish("A", "a.*", "a.*", "b.$1"), stream("B", "b.*")],
-        [[republish("A", "a.*", "a.*", "b.$1"), stream("B", "b", "c.*")]],
+        [
+            [republish("A", "a.*", "a.*", "b.$1"), stream("B", "b", "c.*")],
+            [
+                sources({"name": "A"}, republish={"src": "a.*", "dest": "b.$1"}),
+                stream("B", "b.*"),
+            ],
+        ],
         {},
     ),
     (

@@ -95,6 +95,22 @@ def test_the_cluster_decides() -> None:
     assert seen.text().startswith("shop.eu.42 published in cluster west\n")
 
 
+def test_what_was_sourced_is_republished_and_stored_nowhere() -> None:
+    streams = [
+        {"name": "A", "subjects": ["a.*"]},
+        {"name": "B", "sources": [{"name": "A"}]},
+        {"name": "C", "mirror": {"name": "B"}, "republish": {"src": ">", "dest": "c.>"}},
+        {"name": "D", "subjects": ["c.>"]},
+    ]
+    seen = trace("a.1", streams=[parse_stream(stream) for stream in streams])
+    assert seen.text().splitlines()[2:] == [
+        "   └─ stream A stores a.1",
+        "      └─ stream B sources it [0] as a.1",
+        "         └─ stream C mirrors it as a.1",
+        "            └─ republished as c.a.1",
+    ]
+
+
 def test_what_nobody_gets() -> None:
     assert trace("lossy", MAPPINGS).text().endswith("100 % lost by lossy")
     (path,) = trace("cut.--", MAPPINGS).paths
