@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from scipy.stats import binom
 from jobs.nats_process import nats_server
 from nats_transform.config import load_mappings, parse_server_config
 from nats_transform.dryrun import CensusRow, Finding, dry_run, parse_consumer, users_of
+from nats_transform.dryrun.network import Network
 from nats_transform.mapping import AccountMappings
 from nats_transform.stream import parse_stream
 from tests.conformance.client import Client
@@ -51,7 +53,7 @@ STREAMS: list[dict[str, Any]] = [
 CONSUMER = {"durable_name": "bills", "filter_subject": "bills.*", "ack_policy": "explicit"}
 
 
-def observe(mappings: str) -> tuple[dict[str, dict[str, int]], dict[str, Any], int]:
+def observe(mappings: str) -> tuple[dict[str, dict[str, Any]], dict[str, Any], int]:
     """What the streams hold after all was published, the consumer, and how many were denied."""
     order = [subject for subject, count in CENSUS.items() for _ in range(count)]
     random.Random(1).shuffle(order)
@@ -91,13 +93,16 @@ def violations(client: Client) -> int:
             return count
 
 
-def settled(client: Client) -> dict[str, dict[str, int]]:
+def settled(client: Client) -> dict[str, dict[str, Any]]:
     """The states of the streams, once they do not change any more."""
-    states: dict[str, dict[str, int]] = {}
+    states: dict[str, dict[str, Any]] = {}
     still = 0
     while still < 10:
         before = states
-        infos = [client.request(f"$JS.API.STREAM.INFO.{s['name']}") for s in STREAMS]
+        infos = [
+            client.request(f"$JS.API.STREAM.INFO.{s['name']}", {"subjects_filter": ">"})
+            for s in STREAMS
+        ]
         states = {i["config"]["name"]: i["state"] for i in infos}
         counts = [[s["last_seq"], s["messages"]] for s in states.values()]
         still = (
@@ -105,6 +110,34 @@ def settled(client: Client) -> dict[str, dict[str, int]]:
         )
         time.sleep(0.05)
     return states
+
+
+def foretold(mappings: AccountMappings) -> dict[tuple[str, str], list[tuple[int, int]]]:
+    """For each stream and subject the messages that can come to it, each lot with its percent."""
+    network = Network(parse_stream(config) for config in STREAMS)
+    found: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
+    for subject, count in CENSUS.items():
+        for outcome, percent in mappings.outcomes(subject):
+            for arrival in network.arrivals(outcome.subject or ""):
+                found[arrival.stream, arrival.subject].append((count, percent))
+    return found
+
+
+def check_counts(states: dict[str, dict[str, Any]], mappings: AccountMappings) -> None:
+    """Every subject of every stream has as many messages as foretold; limits hold some back."""
+    limits = {config["name"]: config.get("max_msgs_per_subject") for config in STREAMS}
+    expected = foretold(mappings)
+    for name, state in states.items():
+        subjects = state.get("subjects", {}) if name != "PROBES" else {}
+        assert subjects.keys() == {subject for stream, subject in expected if stream == name}
+        for subject, count in subjects.items():
+            lots = expected[name, subject]
+            if all(percent == 100 for _, percent in lots):
+                assert count == min(sum(lot for lot, _ in lots), limits[name] or count)
+            else:
+                ((lot, percent),) = lots
+                low, high = binom.interval(1 - 1e-9, lot, percent / 100)
+                assert low <= count <= high
 
 
 def test_a_real_server_does_what_was_foretold(tmp_path: Path) -> None:
@@ -127,12 +160,14 @@ def test_a_real_server_does_what_was_foretold(tmp_path: Path) -> None:
     def messages(code: str, about: str) -> float:
         return findings.pop((code, about)).messages
 
-    def stored(states: dict[str, dict[str, int]], name: str) -> int:
-        return states[name]["last_seq"]
+    def stored(states: dict[str, dict[str, Any]], name: str) -> int:
+        return int(states[name]["last_seq"])
 
-    def discarded(states: dict[str, dict[str, int]], name: str) -> int:
-        return states[name]["last_seq"] - states[name]["messages"]
+    def discarded(states: dict[str, dict[str, Any]], name: str) -> int:
+        return stored(states, name) - int(states[name]["messages"])
 
+    check_counts(before, AccountMappings(()))
+    check_counts(after, load_mappings(conf))
     for name in ("LIMITED", "PLAIN"):
         assert stored(before, name) == stored(after, name)
     bills, canary = "stream BILLS", "stream CANARY"
