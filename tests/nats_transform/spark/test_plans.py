@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from contextlib import redirect_stdout
+from functools import partial
 from io import StringIO
 from pathlib import Path
 
@@ -15,8 +16,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from jobs import digest
-from nats_transform import AccountMappings, Destination, Mapping, NatsTransformError
-from nats_transform.spark import OUTPUT, apply
+from nats_transform import (
+    AccountMappings,
+    Destination,
+    Mapping,
+    NatsTransformError,
+    parse_stream,
+)
+from nats_transform.spark import OUTPUT, apply, republish, take
 
 pytestmark = pytest.mark.spark
 
@@ -65,6 +72,36 @@ FUNCTIONS = AccountMappings(
         )
     ]
 )
+
+
+STREAM = parse_stream(
+    {
+        "name": "EU",
+        "sources": [
+            {
+                "name": "S",
+                "subject_transforms": [
+                    {"src": "orders.*.*", "dest": "eu.{{partition(5,2)}}.$1.$2"},
+                    {"src": "f.>", "dest": ""},
+                ],
+            }
+        ],
+        "subject_transform": {"src": "eu.>", "dest": "stored.{{random(7)}}.>"},
+        "republish": {"src": "stored.*.*.*.*", "dest": "live.{{slicefromleft(4,3)}}.$1"},
+    }
+)
+
+
+def three_steps(frame: DataFrame) -> DataFrame:
+    """What STREAM republishes of what it takes and stores."""
+    for step in (
+        partial(take, STREAM.sources[0]),
+        partial(apply, STREAM),
+        partial(republish, STREAM),
+    ):
+        made = step(frame.select("stream", "seq", "subject"), seed=5)
+        frame = made.drop("subject").withColumnRenamed("mapped_subject", "subject")
+    return frame
 
 
 def messages(spark: SparkSession, count: int = 4000) -> DataFrame:
@@ -178,12 +215,13 @@ import sys
 from pyspark.sql import SparkSession
 from jobs import digest
 from nats_transform.spark import apply
-from tests.nats_transform.spark.test_plans import FUNCTIONS, MIXED, messages
+from tests.nats_transform.spark.test_plans import FUNCTIONS, MIXED, messages, three_steps
 
 spark = SparkSession.builder.remote("local[2]").getOrCreate()
 assert "connect" in type(spark).__module__
 for mappings in (MIXED, FUNCTIONS):
     print("digest", digest.digest(apply(mappings, messages(spark), seed=5)))
+print("digest", digest.digest(three_steps(messages(spark))))
 spark.stop()
 """
 
@@ -207,7 +245,7 @@ def test_spark_connect_gives_the_same(spark: SparkSession, tmp_path: Path) -> No
     )
     assert done.returncode == 0, done.stderr[-2000:]
     found = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("digest ")]
-    assert found == [
-        str(digest.digest(apply(mappings, messages(spark), seed=5)))
-        for mappings in (MIXED, FUNCTIONS)
-    ]
+    frames = [apply(mappings, messages(spark), seed=5) for mappings in (MIXED, FUNCTIONS)]
+    here = three_steps(messages(spark))
+    assert found == [str(digest.digest(frame)) for frame in (*frames, here)]
+    assert here.where("subject LIKE 'live.%'").count() == 1000
