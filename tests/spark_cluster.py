@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -48,10 +50,15 @@ class Daemon:
 def daemon(
     command: list[str], log: Path, environment: Mapping[str, str], cwd: Path | None = None
 ) -> Iterator[Daemon]:
-    """A process that is stopped at the end."""
+    """A process that is stopped at the end, and all that it has started then too."""
     with log.open("ab") as output:
         process = subprocess.Popen(
-            command, env=dict(environment), cwd=cwd, stdout=output, stderr=output
+            command,
+            env=dict(environment),
+            cwd=cwd,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
         )
     try:
         yield Daemon(process, log)
@@ -62,6 +69,8 @@ def daemon(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 @dataclass
@@ -99,6 +108,8 @@ def spark_cluster(
         "SPARK_LOCAL_DIRS": str(folder / "local"),
         "SPARK_WORKER_DIR": str(folder / "work"),
         "PYSPARK_PYTHON": python,
+        # As for the session of the tests: the second compiler costs more than it brings.
+        "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
     # The master must not see the Python path of the tests: what is shipped has to be enough.
     environment = {
