@@ -1,0 +1,74 @@
+"""Where Spark runs is configuration: here, or through Spark Connect."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from jobs import tables
+from jobs.errors import SparkUnavailable
+from orchestration.resources import SparkResource
+from tests.orchestration.conftest import DAYS, Project, failures
+from tests.orchestration.processes import BIN, environment
+
+pytestmark = [pytest.mark.dagster, pytest.mark.spark]
+
+MADE = ("mapping_version", "messages", "subject_census", "transformed_messages", "weight_audit")
+
+
+def test_a_master_and_a_remote_are_one_too_many() -> None:
+    with pytest.raises(SparkUnavailable, match="choose one"):
+        SparkResource(master="local[1]", remote="sc://127.0.0.1:1").session()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_through_spark_connect_the_digest_is_the_same(project: Project) -> None:
+    """All assets, from the same file of messages."""
+    project.add("east", count=60)
+    result = project.materialize("east", MADE[:-1])
+    assert result.success, failures(result)
+    here = published(project)
+    definitions = project.defs_folder.parent / "definitions.py"
+    text = definitions.read_text()
+    assert 'master="local[1]", driver_memory="512m"' in text
+    # PySpark starts a Connect server of its own for it, and talks to it as to any other.
+    remote = text.replace('master="local[1]", driver_memory="512m"', 'remote="local[2]"')
+    definitions.write_text(remote)
+    (project.defs_folder.parent / "warehouse").rename(project.root / "here")
+
+    # By a process: PySpark's functions are for one kind of session in each.
+    materialize(project, ["mapping_version"])
+    materialize(project, MADE[1:], *DAYS)
+
+    there = published(project)
+    assert there["run-id"] != here["run-id"]
+    same = ("digest", "archive-digest", "mapping-version", "mapped", "unmatched")
+    assert {name: there[name] for name in same} == {name: here[name] for name in same}
+
+
+def published(project: Project) -> dict[str, str]:
+    """What the current snapshot of the transformed messages says of itself."""
+    warehouse = tables.Warehouse(dir=project.defs_folder.parent / "warehouse")
+    return tables.snapshot_properties(tables.open_table(warehouse, tables.TRANSFORMED))
+
+
+def materialize(project: Project, assets: tuple[str, ...] | list[str], *days: object) -> None:
+    """Makes assets with the command line of Dagster."""
+    selection = " or ".join(f'key:"east/{asset}"' for asset in assets)
+    command = [str(BIN / "dagster"), "asset", "materialize"]
+    command += ["-m", f"{project.name}.definitions", "--select", selection]
+    if days:
+        command += ["--partition-range", "...".join(map(str, days))]
+    log = project.root / "run.log"
+    with log.open("w") as output:
+        done = subprocess.run(
+            command, cwd=project.root, env=environment(project), stdout=output, stderr=output
+        )
+    assert done.returncode == 0, _end(log)
+
+
+def _end(log: Path) -> str:
+    return log.read_text()[-6000:]
