@@ -74,7 +74,7 @@ def apply(
 
     Args:
         mappings: of one account; or a stream configuration, whose `ingress` is applied then.
-        df: one message a row.
+        df: one message a row. Filter it here: Spark moves no filter on the result ahead of this.
         subject: column of the published subject, string or binary.
         cluster: column of the cluster's name, null for none; None if there is no such column.
         stream: column of the stream's name.
