@@ -40,6 +40,14 @@ FAULTS = (
         ("tests/jobs/test_cluster.py::test_an_executor_that_is_killed",),
     ),
     Fault(
+        "kill -9 of a Dagster run at known moments",
+        "the old or the new state; the run is seen as failed, a retry finishes it",
+        (
+            "tests/orchestration/test_killed.py::test_a_killed_run_leaves_the_old_or_the_new_state",
+            "tests/orchestration/test_killed.py::test_a_killed_run_is_seen_and_can_be_retried",
+        ),
+    ),
+    Fault(
         "nats-server stopped and killed in mid-read, back after a while",
         "the read goes on where it was",
         ("tests/jobs/test_jetstream.py::test_a_server_that_restarts_in_mid_read",),
@@ -106,6 +114,7 @@ FAULTS = (
         "several runs on the same stream and day at once",
         "never mixed, nothing doubled",
         (
+            "tests/orchestration/test_concurrency.py::test_without_a_pool_the_tables_refuse_the_second_writer",
             "tests/jobs/test_ingest.py::test_concurrent_ingests_never_mix",
             "tests/jobs/test_tables.py::test_the_second_writer_of_a_day_gets_a_conflict",
         ),
