@@ -312,16 +312,14 @@ _KEYS = ("cluster", "before", "after")
 
 
 def replayed(messages: DataFrame, inputs: Inputs, seed: int) -> DataFrame:
-    """A row for each message, as in a census, with the destinations that it draws."""
+    """A census of the messages with the destinations that they draw."""
     for name, mappings in (("before", inputs.current), ("after", inputs.candidate)):
         messages = spark_mappings.apply(mappings, messages, seed=seed).select(
             *messages.columns, F.col("mapping_destination").alias(name)
         )
-    return messages.select(
-        "subject",
-        *_KEYS,
-        F.lit(1).alias("messages"),
-        F.coalesce(F.octet_length("data"), F.lit(0)).alias("bytes"),
+    return messages.groupBy("subject", *_KEYS).agg(
+        F.count(F.lit(1)).alias("messages"),
+        F.coalesce(F.sum(F.octet_length("data")), F.lit(0)).alias("bytes"),
     )
 
 
