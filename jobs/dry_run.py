@@ -337,8 +337,13 @@ class _Parts:
                 [pa.array([pickle.dumps(work(_rows_of(batches)))], pa.large_binary())], ["found"]
             )
 
-        for row in self._sums.mapInArrow(found, "found binary").toLocalIterator():
-            yield pickle.loads(row["found"])  # noqa: S301 - our own workers wrote it
+        rows = self._sums.mapInArrow(found, "found binary").persist(StorageLevel.DISK_ONLY)
+        try:
+            rows.count()  # all workers at once: the iterator would have one part made at a time
+            for row in rows.toLocalIterator():
+                yield pickle.loads(row["found"])  # noqa: S301 - our own workers wrote it
+        finally:
+            rows.unpersist()
 
 
 def _rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[CensusRow]:
