@@ -79,7 +79,7 @@ def dry_run_job(archive: Archive) -> dg.JobDefinition:
             page.with_suffix(".json").write_text(json.dumps(result.as_json(), indent=2))
         except (NatsTransformError, ValueError, OSError) as error:
             raise dg.Failure(description=one_line(error), allow_retries=False) from error
-        told = _metadata(result, page)
+        told = _metadata(archive, result, page)
         context.add_output_metadata(told)
         if config.fail_on is not FailOn.never and result.fails(Severity(config.fail_on.value)):
             raise dg.Failure(description=_refusal(result, page), metadata=told, allow_retries=False)
@@ -122,10 +122,10 @@ def _settings(archive: Archive, config: DryRunConfig, run_id: str) -> DryRunSett
     )
 
 
-def _metadata(result: DryRunResult, page: Path) -> metadata.Metadata:
+def _metadata(archive: Archive, result: DryRunResult, page: Path) -> metadata.Metadata:
     found = result.found
     told = {
-        "page": dg.MetadataValue.path(page),
+        "page": metadata.link(archive, page),
         "candidate version": result.candidate_version,
         "current version": result.current_version,
         "messages": found.messages,
