@@ -18,7 +18,7 @@ from jobs import tables, versions
 from jobs.accounting import Archived
 from jobs.census import CENSUS, CensusSettings, census
 from jobs.digest import row_hash
-from jobs.errors import Refused
+from jobs.errors import SPARK_ERRORS, Refused, job_error
 from jobs.ingest import ingest
 from jobs.transform import StagedTransform, TransformSettings, run
 from nats_transform import AccountMappings, NatsTransformError
@@ -231,11 +231,11 @@ def _transformed_messages(archive: Archive) -> dg.AssetsDefinition:
 
         try:
             result = run(spark.session(), settings, mappings, version, check)
-        except NatsTransformError as error:
+        except (NatsTransformError, *SPARK_ERRORS) as error:
             # The checks that refused it are results all the same.
             for report in reports:
                 yield from checks.results(archive, key, checks.TRANSFORMED_MESSAGES, report)
-            raise dg.Failure(description=str(error), allow_retries=False) from error
+            raise _failure(error) from error
         for report in reports:
             yield from checks.results(archive, key, checks.TRANSFORMED_MESSAGES, report)
         seconds = time.monotonic() - started
@@ -315,8 +315,14 @@ def _one_message() -> Iterator[None]:
     """Fails the asset with one clear line where the user can mend something."""
     try:
         yield
-    except NatsTransformError as error:
-        raise dg.Failure(description=str(error), allow_retries=False) from error
+    except (NatsTransformError, *SPARK_ERRORS) as error:
+        raise _failure(error) from error
+
+
+def _failure(error: Exception) -> dg.Failure:
+    # Spark's own, such as a JVM that was killed, may come from any line that asks it something.
+    told = error if isinstance(error, NatsTransformError) else job_error(error)
+    return dg.Failure(description=str(told), allow_retries=False)
 
 
 def _materialized_version(context: AssetExecutionContext, archive: Archive) -> str | None:
