@@ -23,7 +23,7 @@ ui: ## open the Dagster UI on what the demo made
 	@$(IN_VENV) sh -c 'set -a && . ./demo/environment && exec dg dev $(ARGS)'
 
 test: lint ## run lint and all tests but the slow ones
-	@$(IN_VENV) python -m pytest -n 2 --dist loadfile -m "not slow" $(ARGS)
+	@$(IN_VENV) python -m pytest -n 2 --dist worksteal -m "not slow" $(ARGS)
 
 test-slow: ## run the tests that take minutes
 	@$(IN_VENV) python -m pytest -m slow $(ARGS)

@@ -123,6 +123,7 @@ def stream(nats_server: Any) -> Stream:
     return new_stream(nats_server)
 
 
+@pytest.mark.slow
 @pytest.mark.server
 def test_connections_that_break_in_mid_message(stream: Stream) -> None:
     """Each breaks once it has carried a while, at any byte, until enough have."""
@@ -252,6 +253,7 @@ def test_a_catalog_that_is_locked_at_the_commit(
     assert sequences(spark, warehouse) == list(range(1, 201))
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_postgres_that_is_gone_at_the_commit(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -295,6 +297,7 @@ def test_postgres_that_is_gone_at_the_commit(
 # --- Clocks, files, mappings ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_clock_that_jumps(spark: SparkSession, tmp_path: Path) -> None:
     days = [0, 1, 0, 2, -1, 2]  # a block of messages on each, in the order of the stream

@@ -261,7 +261,7 @@ def test_a_day_that_is_still_being_written(
     with ThreadPoolExecutor() as pool:
         publishing = pool.submit(keep_publishing)
         try:
-            results = [run(stream.name) for _ in range(3)]
+            results = [run(stream.name) for _ in range(2)]
         finally:
             done.set()
         publishing.result()
@@ -313,6 +313,7 @@ def survive_kills(
         assert result.messages == result.last_seq == stream.info().state.messages
 
 
+@pytest.mark.slow
 def test_killed_and_run_again(
     spark: SparkSession, run: Run, warehouse: Warehouse, stream: Any, tmp_path: Path
 ) -> None:

@@ -17,7 +17,13 @@ from tests.orchestration.processes import ONE_WRITER, daemon, webserver
 pytestmark = [pytest.mark.dagster, pytest.mark.spark]
 
 
-@pytest.mark.parametrize("days", [DAYS, (DAYS[1], DAYS[1])], ids=["same-days", "one-in-common"])
+@pytest.mark.parametrize(
+    "days",
+    [
+        pytest.param(DAYS, id="same-days", marks=pytest.mark.slow),
+        pytest.param((DAYS[1], DAYS[1]), id="one-in-common"),
+    ],
+)
 def test_without_a_pool_the_tables_refuse_the_second_writer(
     project: Project,
     spark: SparkSession,

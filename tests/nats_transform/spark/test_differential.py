@@ -149,7 +149,7 @@ MESSAGES = 250
 
 
 @settings(
-    max_examples=10,
+    max_examples=8,
     deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # a shrunk example takes too long
