@@ -173,6 +173,8 @@ def test_the_local_instance_loads(tmp_path: Path) -> None:
         assert instance.run_monitoring_enabled
         pools = instance.get_concurrency_config().pool_config
         assert pools.default_pool_limit == 1
+        assert pools.pool_granularity is not None
+        assert pools.pool_granularity.value == "run"
 
 
 WORKSPACES = [
