@@ -5,6 +5,8 @@ IN_VENV := sh scripts/setup.sh
 
 # More arguments for the command a target runs: make test ARGS='tests/jobs -k census'
 ARGS ?=
+# Which of benchmarks/ `make bench` runs.
+WHAT ?= transform
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo ui test test-slow cluster faults bench fuzz lint sbom format lock clean
@@ -34,8 +36,8 @@ cluster: ## run the tests on a Spark standalone cluster and the production set-u
 faults: ## inject every fault of the table in tests/faults and say which promises held
 	@$(IN_VENV) python -m tests.faults $(ARGS)
 
-bench: ## measure transforms beside what people could use instead
-	@$(IN_VENV) python benchmarks/transform.py $(ARGS)
+bench: ## measure beside what people could use instead: WHAT=transform, ingest, audit, ...
+	@$(IN_VENV) python benchmarks/$(WHAT).py $(ARGS)
 
 fuzz: ## feed the readers and parsers with any bytes at all for a while
 	@$(IN_VENV) python -m tests.fuzz $(ARGS)

@@ -15,17 +15,16 @@ from functools import reduce
 from itertools import combinations
 from operator import add, and_
 
-import xxhash
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from jobs.digest import hash_of
 from nats_transform import Mapping
 from nats_transform.audit import End, Hours, Period, Scope, Tally, is_audited
 from nats_transform.shape import Shape, shape_of, shape_of_filter
-from nats_transform.subject import SEPARATOR, collide, encode
+from nats_transform.subject import SEPARATOR, collide
 
 HOUR_MICROS = 3_600_000_000
-_SPARK_SEED = 42  # of Spark's xxhash64
 _BITS = 62  # of a long that stay clear of its sign
 
 
@@ -262,15 +261,6 @@ def count_by_shape(
         if since is not None:
             start = max(start, since)
         yield Group(row["period"], clusters[row["cluster"]], start, fits, row["count"])
-
-
-def hash_of(*texts: str | None) -> int:
-    """What Spark's `xxhash64` makes of some text columns."""
-    value = _SPARK_SEED
-    for text in texts:
-        if text is not None:
-            value = xxhash.xxh64_intdigest(encode(text), value)
-    return value - 2**64 if value >= 2**63 else value
 
 
 def cluster_names(

@@ -36,10 +36,10 @@ from jobs.attribution import (
     Attribution,
     attribute,
     cluster_names,
-    hash_of,
     with_keys,
 )
 from jobs.days import StreamDays
+from jobs.digest import hash_of
 from jobs.errors import ArchiveError
 from jobs.transform import transformed
 from nats_transform import Fate

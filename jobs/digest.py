@@ -128,6 +128,14 @@ def digest_of(
     return Digest(count, total & _MASK)
 
 
+def hash_of(*texts: str | None) -> int:
+    """What Spark's `xxhash64` makes of some text columns."""
+    value = _SEED
+    for text in texts:
+        value = _fold(text, T.StringType(), value)
+    return value - 2**64 if value >= 2**63 else value
+
+
 def _fold(value: Any, kind: T.DataType, seed: int) -> int:
     """Spark's xxhash64 of one value after what has been hashed to `seed`."""
     if value is None:
