@@ -15,14 +15,15 @@ from __future__ import annotations
 
 import re
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pydantic import ValidationError
 from pyspark.errors import PySparkException
 
 from nats_transform.errors import NatsTransformError
 
-# What Spark raises; pyspark leaves some failures of the JVM as they come through py4j.
-SPARK_ERRORS = (PySparkException, Py4JError)
+# What Spark raises; pyspark leaves some failures of the JVM as they come through py4j, and py4j
+# those of the socket to a JVM that is no longer there.
+SPARK_ERRORS = (PySparkException, Py4JError, ConnectionError)
 
 
 class JobError(NatsTransformError):
@@ -74,7 +75,14 @@ def job_error(error: Exception) -> JobError:
     An error that our code raised in a Python worker comes back as text in a stack trace; it is
     found there by its name. Anything else is the innermost cause.
     """
-    text = str(error)
+    try:
+        text = str(error)
+    except (Py4JError, ConnectionError):  # py4j asks the JVM for the text
+        return _gone()
+    # All of py4j's own that says nothing of what went on in the JVM.
+    is_mute = isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)
+    if isinstance(error, ConnectionError) or (is_mute and "\n" not in text.strip()):
+        return _gone()
     for line in text.splitlines():
         found = re.match(r"jobs\.\w+\.(\w+): (.+)", line)
         kind = _kinds().get(found[1]) if found else None
@@ -85,6 +93,12 @@ def job_error(error: Exception) -> JobError:
     if file := re.search(r"error while reading file (.+?)\.\s+SQLSTATE", text):
         return WarehouseError(f"{file[1]} cannot be read: {cause}")
     return JobError(f"Spark: {cause}")
+
+
+def _gone() -> JobError:
+    return JobError(
+        "Spark's JVM is gone: killed, or out of memory; its log says which, then run this again"
+    )
 
 
 def _kinds() -> dict[str, type[JobError]]:

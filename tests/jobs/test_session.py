@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,3 +54,42 @@ def test_no_java_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def test_master_and_remote_exclude_each_other() -> None:
     with pytest.raises(SparkUnavailable, match="choose one"):
         spark_session(SparkSettings(master="local", remote="sc://somewhere"))
+
+
+# Asks a JVM that is no longer there, again and again: py4j says something else each time.
+KILLED = """
+from jobs.errors import SPARK_ERRORS, job_error
+from jobs.session import SparkSettings, spark_session
+
+spark = spark_session(SparkSettings(master="local[1]"))
+try:
+    spark.sql("SELECT raise_error('planted')").collect()
+except SPARK_ERRORS as error:
+    raised = error
+try:
+    spark._jvm.java.lang.Integer.parseInt("planted")
+except SPARK_ERRORS as error:
+    in_the_jvm = error
+jvm = spark.sparkContext._gateway.proc
+jvm.kill()
+jvm.wait()
+errors = [raised, in_the_jvm]
+for _ in range(4):
+    try:
+        spark.range(9).count()
+    except SPARK_ERRORS as error:
+        errors.append(error)
+for error in errors:
+    print(str(job_error(error)))
+"""
+
+
+@pytest.mark.spark
+def test_a_killed_jvm_is_told_on_one_line() -> None:
+    child = subprocess.run(
+        [sys.executable, "-c", KILLED], capture_output=True, text=True, timeout=120
+    )
+    told = child.stdout.splitlines()
+    assert len(told) == 6, child.stderr
+    assert all("planted" in line for line in told[:2]), told
+    assert all("Spark's JVM is gone" in line for line in told[2:]), told

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -146,6 +147,42 @@ def in_peace(project: Project, spark: SparkSession) -> str:
     mappings = load_mappings(project.defs_folder / "east" / "mapping.conf")
     version = mapping_version(mappings, seed=7)
     return str(digest.digest(transform.transformed(messages, mappings, version, seed=7)))
+
+
+@pytest.mark.parametrize("victim", ["jvm", "worker"])
+def test_a_run_whose_spark_is_killed_fails_with_one_line(
+    project: Project, spark: SparkSession, victim: str
+) -> None:
+    project.add("east", count=60)
+    result = project.materialize("east", ["mapping_version", "messages", "transformed_messages"])
+    assert result.success, failures(result)
+    old = published(project)
+
+    process = start(project, "half_written")
+    worker = int((project.root / "marker").read_text())
+    try:
+        os.kill(worker if victim == "worker" else _parent(_parent(worker)), signal.SIGKILL)
+        assert process.wait(200) not in (0, -signal.SIGKILL)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)  # a worker without its JVM
+
+    (run,) = project.instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE]))
+    (failure,) = project.instance.all_logs(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE)
+    event = failure.dagster_event
+    assert event is not None
+    data = event.step_failure_data.user_failure_data
+    assert data is not None, event.step_failure_data.error
+    assert "\n" not in str(data.description)
+    assert published(project) == old
+    retried = project.materialize("east", ["transformed_messages"])
+    assert retried.success, failures(retried)
+    assert published(project)["digest"] == old["digest"] == digest_of(project, spark)
+
+
+def _parent(pid: int) -> int:
+    """The process that started another; a Python worker's is a daemon, whose is the JVM."""
+    stat = Path(f"/proc/{pid}/stat").read_text()
+    return int(stat.rpartition(")")[2].split()[1])
 
 
 @pytest.mark.timeout(900)
