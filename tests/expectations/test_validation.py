@@ -268,6 +268,7 @@ def test_the_size_of_the_cluster_does_not_show(master: str) -> None:
     assert found.stdout.strip() == table_digest(WRITTEN)
 
 
+@pytest.mark.slow
 def test_runs_alone(spark: SparkSession, tmp_path: Path, nowhere: Path) -> None:
     file = tmp_path / "rows.parquet"
     frame(spark, ARCHIVED).write.parquet(str(file))

@@ -319,6 +319,7 @@ def transform_settings(folder: Path, warehouse: Warehouse) -> TransformSettings:
     return TransformSettings(stream="S", mapping=folder / "mapping.conf", warehouse=warehouse)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_corrupt_data_file(spark: SparkSession, tmp_path: Path) -> None:
     """A bit flips somewhere in the archive: a transform says so, or its rows are the same."""

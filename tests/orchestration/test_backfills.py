@@ -55,7 +55,9 @@ def runs_of(instance: dg.DagsterInstance, backfill: str) -> list[list[str]]:
 
 CASES = [
     pytest.param("one_run", [DAY_KEYS], id="one-run"),
-    pytest.param("day_by_day", [[day] for day in DAY_KEYS], id="day-by-day"),
+    pytest.param(
+        "day_by_day", [[day] for day in DAY_KEYS], id="day-by-day", marks=pytest.mark.slow
+    ),
 ]
 
 

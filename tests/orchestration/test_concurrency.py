@@ -17,10 +17,11 @@ from tests.orchestration.processes import ONE_WRITER, daemon, webserver
 pytestmark = [pytest.mark.dagster, pytest.mark.spark]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "days",
     [
-        pytest.param(DAYS, id="same-days", marks=pytest.mark.slow),
+        pytest.param(DAYS, id="same-days"),
         pytest.param((DAYS[1], DAYS[1]), id="one-in-common"),
     ],
 )
