@@ -10,6 +10,7 @@ after the mapping, and reads their destination back from their subject (`jobs.at
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,7 +41,7 @@ from jobs.attribution import (
 )
 from jobs.days import StreamDays
 from jobs.digest import hash_of
-from jobs.errors import ArchiveError
+from jobs.errors import ArchiveError, NoTable
 from jobs.transform import transformed
 from nats_transform import Fate
 from nats_transform import Mapping as SubjectMapping
@@ -471,16 +472,17 @@ def _transformed(
     spark: SparkSession, settings: AuditSettings, periods: Sequence[Period]
 ) -> _Counted | None:
     """The counts of the transformed messages; None unless every day has them, in this version."""
-    spec, catalog = tables.TRANSFORMED, tables.open_catalog(settings.warehouse)
-    if len(periods) > 1 or not catalog.table_exists((tables.NAMESPACE, spec.name)):
+    if len(periods) > 1:
+        return None
+    try:
+        table = tables.open_table(settings.warehouse, tables.TRANSFORMED)
+    except NoTable:
         return None
     days: set[date] = set()
-    if catalog.table_exists((tables.NAMESPACE, tables.MESSAGES.name)):
-        there = tables.days_of(
-            tables.open_table(settings.warehouse, tables.MESSAGES), settings.stream
-        )
+    with contextlib.suppress(NoTable):
+        messages = tables.open_table(settings.warehouse, tables.MESSAGES)
+        there = tables.days_of(messages, settings.stream)
         days = {day for day in there if settings.days is None or day in settings.days}
-    table = tables.open_table(settings.warehouse, spec)
     rows = _of_version(spark, table, settings, periods[0].version)
     counts = _count(rows, periods)
     if not counts or not days <= {row["hour"].date() for row in counts}:
@@ -492,7 +494,7 @@ def _transformed(
         counts = [row for row in counts if row["cluster"] == settings.cluster]
         if not counts:
             raise AuditError(_nothing_there(settings))
-    return _Counted(rows, spec.name, _snapshot_id(table), counts)
+    return _Counted(rows, tables.TRANSFORMED.name, _snapshot_id(table), counts)
 
 
 def _of_version(

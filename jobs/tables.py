@@ -15,7 +15,7 @@ import shutil
 import sqlite3
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
@@ -433,7 +433,6 @@ def publish(
         ConcurrentWrite: someone changed files of this stream and these days since.
         WarehouseError: the catalog cannot be reached or written.
     """
-    base = _paths(table, stream, days)
     snapshot_properties = {PROPERTY + name: value for name, value in properties.items()}
     try:
         with warehouse_errors(table.location()):
@@ -442,14 +441,16 @@ def publish(
             )
             for attempt in range(_COMMIT_ATTEMPTS):
                 current = table.catalog.load_table(table.name())
-                if _paths(current, stream, days) != base:
+                there = data_files(current, stream, days)
+                is_base = current.metadata_location == table.metadata_location
+                if not is_base and _paths(there) != _paths(data_files(table, stream, days)):
                     raise ConcurrentWrite(
                         f"another job changed {'.'.join(table.name())} for stream {stream} "
                         "meanwhile; nothing was published, run again"
                     )
                 transaction = current.transaction()
                 update = transaction.update_snapshot(snapshot_properties=snapshot_properties)
-                old_files = data_files(current, stream, days) if replace else []
+                old_files = there if replace else []
                 with update.overwrite() if old_files else update.fast_append() as snapshot:
                     for old in old_files:
                         snapshot.delete_data_file(old)
@@ -477,8 +478,8 @@ def publish(
         raise
 
 
-def _paths(table: Table, stream: str, days: Sequence[date] | None) -> frozenset[str]:
-    return frozenset(f.file_path for f in data_files(table, stream, days))
+def _paths(files: Iterable[DataFile]) -> frozenset[str]:
+    return frozenset(f.file_path for f in files)
 
 
 def snapshot_properties(table: Table) -> dict[str, str]:

@@ -606,8 +606,12 @@ def _judged(
     low, _ = statistics.intervals(certain, totals + elsewhere, level)
     _, high = statistics.intervals(certain + possible, totals + possible, level)
     power = 1 - (1 - statistics.POWER) / max(1, _intervals(len(targets)))
+    is_tested = [bool(s.certain.sum()) and not s.ambiguous[0] for s in samples]
+    fits = iter(
+        statistics.fits(certain[is_tested].tolist(), [target.expected for target in targets])
+    )
     splits = []
-    for sample, lows, highs in zip(samples, low, high, strict=True):
+    for sample, tested, lows, highs in zip(samples, is_tested, low, high, strict=True):
         messages, ambiguous = int(sample.certain.sum()), int(sample.ambiguous[0])
         destinations = tuple(
             _judged_destination(target, n, sample, (lows[n], highs[n]), criteria, level, power)
@@ -615,12 +619,12 @@ def _judged(
         )
         verdict = _of_all(destination.verdict for destination in destinations)
         test = None
-        if messages and not ambiguous:
-            found = statistics.fit(sample.certain.tolist(), [target.expected for target in targets])
+        if tested:
+            fit = next(fits)
             test = Goodness(
-                method=found.method,
-                p_value=found.p_value,
-                p_adjusted=min(1.0, found.p_value * tests),
+                method=fit.method,
+                p_value=fit.p_value,
+                p_adjusted=min(1.0, fit.p_value * tests),
             )
         splits.append(
             Split(

@@ -65,31 +65,41 @@ class Fit:
     p_value: float
 
 
-def fit(counts: Sequence[int], shares: Sequence[float]) -> Fit:
-    """The goodness of fit of multinomial counts to shares that add up to 1.
+def fits(samples: Sequence[Sequence[int]], shares: Sequence[float]) -> list[Fit]:
+    """The goodness of fit of each sample of multinomial counts to shares that add up to 1.
 
     Exact (all outcomes no likelier than the one seen) while they can be listed; Monte Carlo where
     they cannot but some cell expects fewer than 5; else the G test, `scipy.stats.power_divergence`
     with the log-likelihood ratio (Sokal and Rohlf, "Biometry"; Cressie and Read 1984).
     """
-    if any(count and not share for count, share in zip(counts, shares, strict=True)):
+    counts = np.asarray(samples, np.int64).reshape(-1, len(shares))
+    chances = np.asarray(shares, np.float64)
+    used = chances > 0
+    cells, totals = counts[:, used], counts.sum(axis=1)
+    chances = chances[used] / chances.sum() if used.any() else chances[used]
+    is_large = (cells.sum(axis=1) == totals) & (totals > 50) & (len(chances) > 1)
+    is_large &= totals * chances.min(initial=1) >= ENOUGH
+    found: dict[int, Fit] = {}
+    if is_large.any():  # at once: a call of SciPy's checks its arguments for longer than it counts
+        expected = totals[is_large, None] * chances
+        test = stats.power_divergence(cells[is_large], expected, axis=1, lambda_="log-likelihood")
+        places = np.flatnonzero(is_large).tolist()
+        found = {n: Fit("G", float(p)) for n, p in zip(places, test.pvalue, strict=True)}
+    return [found.get(n) or _fit(cells[n], int(total), chances) for n, total in enumerate(totals)]
+
+
+def _fit(seen: Counts, total: int, chances: Floats) -> Fit:
+    """The fit of a sample that is too small for G, to shares above 0."""
+    if seen.sum() < total:  # some were counted where there is no share
         return Fit("exact multinomial", 0.0)
-    cells = [(c, s) for c, s in zip(counts, shares, strict=True) if s]
-    total = sum(count for count, _ in cells)
-    if total == 0 or len(cells) < 2:
+    if total == 0 or len(seen) < 2:
         return Fit("exact multinomial", 1.0)
-    seen = np.array([count for count, _ in cells])
-    chances = np.array([share for _, share in cells])
-    chances /= chances.sum()
-    if chances.min() * total >= ENOUGH and total > 50:
-        expected = chances * total
-        result = stats.power_divergence(seen, expected, lambda_="log-likelihood")
-        return Fit("G", float(result.pvalue))
-    if len(cells) == 2:
+    if len(seen) == 2:
         p = stats.binomtest(int(seen[0]), total, float(chances[0])).pvalue
         return Fit("exact binomial", float(p))
-    if comb(total + len(cells) - 1, len(cells) - 1) <= EXACT_OUTCOMES:
-        likelihoods = stats.multinomial.pmf(_outcomes(total, len(cells)), total, chances)
+    if comb(total + len(seen) - 1, len(seen) - 1) <= EXACT_OUTCOMES:
+        outcomes = _outcomes(total, len(seen))
+        likelihoods = np.asarray(stats.multinomial.pmf(outcomes, total, chances))
         here = stats.multinomial.pmf(seen, total, chances)
         # The margin that SciPy's binomtest takes for likelihoods that are equal but for rounding.
         p = likelihoods[likelihoods <= here * (1 + 1e-7)].sum()

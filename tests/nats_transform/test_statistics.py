@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 
 import numpy as np
@@ -25,6 +26,19 @@ def test_intervals_are_those_of_scipy(count: int, rest: int, confidence: float) 
     assert float(high) == pytest.approx(wanted.high, abs=1e-9)
 
 
+def fit(counts: Sequence[int], shares: Sequence[float]) -> statistics.Fit:
+    """The fit of one sample."""
+    (found,) = statistics.fits([counts], shares)
+    return found
+
+
+def test_samples_are_tested_one_by_one() -> None:
+    samples = [[200, 9800, 0], [1, 9, 0], [5, 5, 5], [0, 0, 0], [9, 991, 0]]
+    shares = [0.02, 0.98, 0]
+    assert statistics.fits(samples, shares) == [fit(counts, shares) for counts in samples]
+    assert statistics.fits([], shares) == []
+
+
 @pytest.mark.parametrize(
     ("counts", "shares", "method"),
     [
@@ -38,7 +52,7 @@ def test_intervals_are_those_of_scipy(count: int, rest: int, confidence: float) 
     ],
 )
 def test_which_fit_is_made(counts: list[int], shares: list[float], method: str) -> None:
-    assert statistics.fit(counts, shares).method == method
+    assert fit(counts, shares).method == method
 
 
 def test_the_exact_multinomial_test_adds_up_what_is_no_likelier() -> None:
@@ -51,26 +65,25 @@ def test_the_exact_multinomial_test_adds_up_what_is_no_likelier() -> None:
         for p in [stats.multinomial.pmf([a, b, 6 - a - b], 6, shares)]
         if p <= here * (1 + 1e-7)
     )
-    assert statistics.fit(counts, shares).p_value == pytest.approx(wanted)
+    assert fit(counts, shares).p_value == pytest.approx(wanted)
 
 
 def test_the_binomial_test_agrees_with_the_multinomial_one() -> None:
-    two = statistics.fit([3, 17], [0.4, 0.6])
-    three = statistics.fit([3, 17, 0], [0.4, 0.6, 0.0])
+    two = fit([3, 17], [0.4, 0.6])
+    three = fit([3, 17, 0], [0.4, 0.6, 0.0])
     assert two.p_value == three.p_value == pytest.approx(stats.binomtest(3, 20, 0.4).pvalue)
 
 
 def test_a_count_that_cannot_be() -> None:
-    assert statistics.fit([1, 9], [0.0, 1.0]).p_value == 0
+    assert fit([1, 9], [0.0, 1.0]).p_value == 0
 
 
 @pytest.mark.parametrize("shares", [(0.5, 0.5), (0.02, 0.98), (0.1, 0.3, 0.6), (0.01, 0.09, 0.9)])
 @pytest.mark.parametrize("total", [8, 40, 700])
 def test_p_values_keep_their_rate(shares: tuple[float, ...], total: int) -> None:
     rng = np.random.default_rng(1)
-    p = [
-        statistics.fit(rng.multinomial(total, shares).tolist(), shares).p_value for _ in range(300)
-    ]
+    samples = [rng.multinomial(total, shares).tolist() for _ in range(300)]
+    p = [found.p_value for found in statistics.fits(samples, shares)]
     # At most 5 % below 0.05, with the room that 300 draws need (0.001 of the binomial).
     assert sum(value < 0.05 for value in p) <= stats.binom.isf(0.001, 300, 0.06)
 
