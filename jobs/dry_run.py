@@ -1,8 +1,9 @@
 """The dry run job: what a candidate mapping would do to the subjects a stream really had.
 
 Spark adds the `subject_census` up by subject, wherever the archive is, and its workers look at the
-sums with `nats_transform.dryrun`; the driver adds up what they count. Days whose census is missing,
-or counts other than `messages` has, are counted first.
+sums with `nats_transform.dryrun`; the driver adds up what they count. A small census the driver
+reads and looks at by itself. Days whose census is missing, or counts other than `messages` has, are
+counted first.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 
 import click
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import model_validator
 from pyiceberg.table import Table
 from pyspark import StorageLevel
@@ -53,6 +55,9 @@ from nats_transform.subject import decode
 
 _ROWS_AT_ONCE = 50_000
 """Rows of a census in a part; the driver has what was counted of a few parts in memory."""
+
+_ROWS_HERE = 200_000
+"""A census of no more rows is looked at by the driver: Spark's first query takes as long."""
 
 MOST_FLOWS = 200
 """So many are told; a picture shows fewer."""
@@ -225,27 +230,24 @@ def dry_run(spark: SparkSession, settings: DryRunSettings) -> DryRunResult:
         WarehouseError: tables that cannot be read or written.
     """
     inputs = read_inputs(settings)
+    question = Question(
+        inputs.candidate, inputs.current, inputs.streams, inputs.consumers, inputs.users
+    )
     messages, days = _days(settings)
     census_snapshot = None
     if settings.exact:
         archived = tables.read(spark, messages, tables.MESSAGES, settings.stream, days)
         rows = replayed(archived, inputs, settings.seed)
-        most = _rows(messages, settings.stream, days)
+        found = _looked_at(rows, _rows(messages, settings.stream, days), question)
     else:
         table = _census(spark, settings, messages, days)
-        rows = tables.read(spark, table, CENSUS, settings.stream, days)
         census_snapshot = _snapshot(table)
         most = _rows(table, settings.stream, days)
-    parts = 1 + most // _ROWS_AT_ONCE
-    sums = added_up(rows, parts).persist(StorageLevel.DISK_ONLY)
-    try:
-        with tempfile.TemporaryFile() as overflow:
-            question = Question(
-                inputs.candidate, inputs.current, inputs.streams, inputs.consumers, inputs.users
-            )
-            found = dry_run_of_parts(_Parts(sums), question, overflow)
-    finally:
-        sums.unpersist()
+        if most <= _ROWS_HERE:
+            found = dry_run_of_parts(_Here(added_up_here(table, settings.stream, days)), question)
+        else:
+            rows = tables.read(spark, table, CENSUS, settings.stream, days)
+            found = _looked_at(rows, most, question)
     run_id = settings.run_id or str(uuid.uuid4())
     candidate_version = mapping_version(inputs.candidate)
     simulated: tuple[SimulatedStream, ...] = ()
@@ -289,6 +291,16 @@ def dry_run(spark: SparkSession, settings: DryRunSettings) -> DryRunResult:
     )
 
 
+def _looked_at(rows: DataFrame, most: int, question: Question) -> DryRun:
+    """What Spark's workers find in at most so many rows of a census."""
+    sums = added_up(rows, 1 + most // _ROWS_AT_ONCE).persist(StorageLevel.DISK_ONLY)
+    try:
+        with tempfile.TemporaryFile() as overflow:
+            return dry_run_of_parts(_Parts(sums), question, overflow)
+    finally:
+        sums.unpersist()
+
+
 def added_up(rows: DataFrame, parts: int) -> DataFrame:
     """One row for each subject of a census, over all days: its bytes, and its clusters.
 
@@ -311,6 +323,24 @@ def added_up(rows: DataFrame, parts: int) -> DataFrame:
 _KEYS = ("cluster", "before", "after")
 
 
+def added_up_here(table: Table, stream: str, days: Sequence[date]) -> pa.Table:
+    """One row for each subject and cluster of a small census, in order."""
+    read = list(tables.batches(table, stream, days, ["subject", "cluster", "messages", "bytes"]))
+    rows = pa.Table.from_batches(read)
+    # As bytes, because Python would not take a subject that is not UTF-8.
+    rows = rows.set_column(0, "subject", rows["subject"].cast(pa.binary()))
+    keys = ["subject", "cluster"]
+    sums = (
+        rows.group_by(keys)
+        .aggregate([("messages", "sum"), ("bytes", "sum")])
+        .select([*keys, "messages_sum", "bytes_sum"])
+    )
+    # Spark sorts null first.
+    order = ["subject", "in a cluster", "cluster"]
+    sums = sums.append_column(order[1], sums["cluster"].is_valid())
+    return sums.sort_by([(key, "ascending") for key in order]).drop_columns(order[1])
+
+
 def replayed(messages: DataFrame, inputs: Inputs, seed: int) -> DataFrame:
     """A census of the messages with the destinations that they draw."""
     for name, mappings in (("before", inputs.current), ("after", inputs.candidate)):
@@ -321,6 +351,24 @@ def replayed(messages: DataFrame, inputs: Inputs, seed: int) -> DataFrame:
         F.count(F.lit(1)).alias("messages"),
         F.coalesce(F.sum(F.octet_length("data")), F.lit(0)).alias("bytes"),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Here:
+    """The sums of a small census, in this process."""
+
+    sums: pa.Table
+
+    def each(self, work: Callable[[Iterable[CensusRow]], Any]) -> Iterator[Any]:
+        """What some work gives."""
+        yield work(self._rows())
+
+    def _rows(self) -> Iterator[CensusRow]:
+        for batch in self.sums.to_batches(max_chunksize=10_000):
+            columns = [column.to_pylist() for column in batch.columns]
+            for name, cluster, messages, size in zip(*columns, strict=True):
+                subject = None if name is None else decode(name)
+                yield CensusRow(subject, cluster, messages, size)
 
 
 class _Parts:
@@ -384,7 +432,7 @@ def _census(
 ) -> Table:
     """The census table, with all messages of these days counted."""
     table = tables.open_table(settings.warehouse, CENSUS, create=True)
-    counted = _by_day(spark, table, settings.stream, days)
+    counted = _by_day(table, settings.stream, days)
     behind = [day for day in days if counted.get(day) != _rows(messages, settings.stream, [day])]
     for first, last in _runs(behind):
         census(
@@ -409,12 +457,13 @@ def _rows(table: Table, stream: str, days: Sequence[date]) -> int:
     return sum(file.record_count for file in tables.data_files(table, stream, days))
 
 
-def _by_day(
-    spark: SparkSession, table: Table, stream: str, days: Sequence[date]
-) -> dict[date, int]:
+def _by_day(table: Table, stream: str, days: Sequence[date]) -> Counter[date]:
     """The messages that the census has counted on each day."""
-    rows = tables.read(spark, table, CENSUS, stream, days)
-    return {row[0]: row[1] for row in rows.groupBy("day").agg(F.sum("messages")).collect()}
+    found: Counter[date] = Counter()
+    for batch in tables.batches(table, stream, days, ["day", "messages"]):
+        # A file has rows of one day.
+        found[batch["day"][0].as_py()] += pc.sum(batch["messages"]).as_py()
+    return found
 
 
 def _runs(days: Sequence[date]) -> Iterator[tuple[date, date]]:

@@ -22,7 +22,9 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlparse
 
+import pyarrow as pa
 import pyarrow.fs as pafs
+import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, model_validator
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
@@ -355,6 +357,25 @@ def read_files(spark: SparkSession, paths: Sequence[str], spec: TableSpec) -> Da
     # Spark writes a checksum with every page and by itself looks at none.
     reader = spark.read.option("parquet.page.verify-checksum.enabled", "true")
     return reader.schema(spec.spark_schema).parquet(*paths)
+
+
+def batches(
+    table: Table,
+    stream: str,
+    days: Sequence[date] | None,
+    columns: Sequence[str],
+) -> Iterator[pa.RecordBatch]:
+    """Some columns of the rows of a stream on some days, file by file and without Spark.
+
+    Raises:
+        WarehouseError: a file cannot be read.
+    """
+    with warehouse_errors(table.location()):
+        for file in data_files(table, stream, days):
+            with table.io.new_input(file.file_path).open() as opened:
+                # Page checksums are looked at, as in `read_files`.
+                rows = pq.ParquetFile(opened, page_checksum_verification=True)
+                yield from rows.iter_batches(columns=list(columns))
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from pydantic import ValidationError
@@ -20,7 +21,7 @@ from cli.main import main
 from jobs import tables
 from jobs.census import CENSUS, CensusSettings, census
 from jobs.dry_run import DryRunError, DryRunSettings, dry_run, read_inputs
-from jobs.errors import ArchiveError, NoTable
+from jobs.errors import ArchiveError, NoTable, WarehouseError
 from jobs.transform import TransformSettings, transform
 from nats_transform import InvalidConfig
 from nats_transform.findings import Severity
@@ -141,6 +142,42 @@ def test_a_replay_agrees_with_the_census(
     assert sum(drawn.values()) == 40
     shares = dry_run(spark, settings.model_copy(update={"candidate": weighted})).found
     assert sorted(change.messages for change in shares.changes) == [16, 24]
+
+
+@pytest.mark.spark
+def test_workers_find_what_the_driver_finds(
+    spark: SparkSession,
+    warehouse: tables.Warehouse,
+    candidate: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = DryRunSettings(stream="S", candidate=candidate, warehouse=warehouse)
+    here = dry_run(spark, settings).found
+    monkeypatch.setattr("jobs.dry_run._ROWS_HERE", 0)
+    monkeypatch.setattr("jobs.dry_run._ROWS_AT_ONCE", 4)
+    assert dry_run(spark, settings).found == here
+
+
+def test_a_damaged_census_is_one_line(tmp_path: Path) -> None:
+    table = tables.open_table(tables.Warehouse(dir=tmp_path), CENSUS, create=True)
+    rows = {
+        "stream": "S",
+        "day": DAY,
+        "subject": "a",
+        "cluster": None,
+        "messages": 1,
+        "bytes": 1,
+        "first_ts": datetime(2026, 3, 1, tzinfo=UTC),
+        "last_ts": datetime(2026, 3, 1, tzinfo=UTC),
+    }
+    table.append(pa.Table.from_pylist([rows], schema=table.schema().as_arrow()))
+    (file,) = tables.data_files(table)
+    assert [batch.to_pylist() for batch in tables.batches(table, "S", None, ["messages"])] == [
+        [{"messages": 1}]
+    ]
+    Path(file.file_path.removeprefix("file://")).write_bytes(b"PAR1 not")
+    with pytest.raises(WarehouseError, match=r"^warehouse .* cannot be used: [^\n]*$"):
+        list(tables.batches(table, "S", None, ["messages"]))
 
 
 @pytest.mark.spark
