@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 HERE = "tests/faults/test_faults.py"
+DAGSTER = "tests/faults/test_dagster.py"
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,11 @@ FAULTS = (
             "tests/orchestration/test_killed.py::test_a_killed_run_leaves_the_old_or_the_new_state",
             "tests/orchestration/test_killed.py::test_a_killed_run_is_seen_and_can_be_retried",
         ),
+    ),
+    Fault(
+        "kill -9 of the Dagster daemon at random moments",
+        "every run it had queued or launched ends once; nothing is done twice",
+        (f"{DAGSTER}::test_a_daemon_that_is_killed_again_and_again",),
     ),
     Fault(
         "nats-server stopped and killed in mid-read, back after a while",
@@ -99,6 +105,11 @@ FAULTS = (
         "Postgres with the catalog gone at the commit, then back",
         "one line; the table as it was; a later run completes it",
         (f"{HERE}::test_postgres_that_is_gone_at_the_commit",),
+    ),
+    Fault(
+        "Postgres with Dagster's storage restarted or gone for a while, under a run",
+        "the run ends, or is seen as failed and made again; never mixed",
+        (f"{DAGSTER}::test_postgres_that_is_gone_under_a_run",),
     ),
     Fault(
         "the clock of the stream's server set back and forth",
