@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import accumulate
+from typing import NamedTuple
 
 from nats_transform.draw import draw_of, mapping_key, message_entropy
 from nats_transform.errors import InvalidMapping, printable
@@ -43,8 +44,7 @@ class Fate(StrEnum):
     """Not a legal literal subject, before or after: quarantined with the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What a message's subject becomes, and what made it so.
 
     Attributes:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
-from operator import attrgetter
+from operator import itemgetter
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from nats_transform.dryrun.count import PARTS
-from nats_transform.mapping import AccountMappings, Outcome
-from nats_transform.mapping import Mapping as SubjectMapping
-from nats_transform.subject import ANY_TOKEN, SEPARATOR, literal_fault
+from nats_transform.dryrun.kinds import MOST_KINDS, Kind, Kinds
+from nats_transform.mapping import AccountMappings, Fate, Outcome
+from nats_transform.subject import ANY_TOKEN, NOT_LITERAL, SEPARATOR
 from nats_transform.subject_index import SubjectIndex
 
 _FEW = 32  # below, looking at every mapping is quicker than an index
@@ -40,15 +39,16 @@ class CensusRow(NamedTuple):
     chosen: tuple[str | None, str | None] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(NamedTuple):
     """A subject in one cluster, and all that can become of it.
 
     Attributes:
         subject, cluster: of the census.
         messages, bytes: how many, and of their payloads.
-        tokens: of the subject, as mapping functions see them under the candidate.
+        tokens_before, tokens: of the subject, as mapping functions see them under the current
+            mapping and the candidate.
         before, after: outcomes with their percent, under the current mapping and the candidate.
+        was, becomes: the subjects of the likeliest, to show.
         covering: numbers of the candidate's mappings that cover the subject; the first applies.
     """
 
@@ -56,9 +56,12 @@ class Case:
     cluster: str | None
     messages: int
     bytes: int
-    tokens: tuple[str, ...]
-    before: list[tuple[Outcome, int]]
-    after: list[tuple[Outcome, int]]
+    tokens_before: Sequence[str]
+    tokens: Sequence[str]
+    before: _Outcomes
+    after: _Outcomes
+    was: str | None
+    becomes: str | None
     covering: list[int]
 
     @property
@@ -80,37 +83,61 @@ class Matcher:
             for number, source in enumerate(sources)
             if any(t.startswith(ANY_TOKEN) and t != ANY_TOKEN for t in source.split(SEPARATOR))
         ]
+        self._kinds = Kinds(sources)
+        self._known: dict[Kind, list[int]] = {}
 
-    def covering(self, subject: str) -> list[int]:
-        """The numbers of the mappings that cover a legal literal subject."""
-        tokens = subject.split(SEPARATOR)
+    def covering(self, tokens: Sequence[str]) -> list[int]:
+        """The numbers of the mappings that cover a literal subject."""
+        kind = self._kinds.of(tokens)
+        if kind is None:
+            return self._covering(tokens)
+        found = self._known.get(kind)
+        if found is None:
+            if len(self._known) >= MOST_KINDS:
+                self._known.clear()
+            found = self._known[kind] = self._covering(tokens)
+        return found
+
+    def _covering(self, tokens: Sequence[str]) -> list[int]:
         all_of_them = self.mappings.mappings
         if self._index is None:
             return [n for n, mapping in enumerate(all_of_them) if mapping.filter.covers(tokens)]
-        found = self._index.colliding(subject)
+        found = self._index.colliding(SEPARATOR.join(tokens))
         if not self._odd:
             return found
         return sorted({*found, *(n for n in self._odd if all_of_them[n].filter.covers(tokens))})
 
-    def tokens(self, covering: list[int], subject: str) -> tuple[str, ...]:
+    def seen(self, covering: list[int], subject: str, tokens: Sequence[str]) -> Sequence[str]:
         """The tokens that mapping functions get: none where the server does not cut them."""
-        first = covering[0] if covering else None
-        if first == 0 and self.mappings.mappings[0].source == subject:
+        if covering and covering[0] == 0 and self.mappings.mappings[0].source == subject:
             return ()
-        return tuple(subject.split(SEPARATOR))
+        return tokens
 
     def outcomes(
-        self, subject: str, cluster: str | None, covering: list[int]
-    ) -> list[tuple[Outcome, int]]:
-        """As `AccountMappings.outcomes`, with the text of each `random()` always the same."""
-        mapping: SubjectMapping | None = self.mappings.mappings[covering[0]] if covering else None
-        found = self.mappings.outcomes_of(mapping, subject, cluster)
+        self, subject: str, cluster: str | None, covering: list[int], tokens: Sequence[str]
+    ) -> _Outcomes:
+        """As `AccountMappings.outcomes`, with the text of each `random()` always the same.
+
+        Args:
+            subject: a legal literal one.
+            cluster: where it was published.
+            covering: as `covering` gives it.
+            tokens: as `seen` gives them.
+        """
+        if not covering:
+            return [(Outcome(subject, Fate.UNMATCHED), 100)]
+        mapping = self.mappings.mappings[covering[0]]
         return [
-            (replace(outcome, subject=_RANDOM.sub(r"{{random(\1)}}", outcome.subject)), percent)
-            if outcome.subject and "{{" in outcome.subject and mapping is not None
-            else (outcome, percent)
-            for outcome, percent in found
+            (_steady(mapping.outcome(share, tokens, None, None)), share.weight)
+            for share in mapping.shares(cluster)
+            if share.weight
         ]
+
+
+def _steady(outcome: Outcome) -> Outcome:
+    if outcome.subject is None or "{{" not in outcome.subject:
+        return outcome
+    return outcome._replace(subject=_RANDOM.sub(r"{{random(\1)}}", outcome.subject))
 
 
 def numbers_drawn(subject: str) -> int:
@@ -130,27 +157,51 @@ class Cases:
 
     def of(self, census: Iterable[CensusRow]) -> Iterator[list[Case]]:
         """The cases of each subject; the rows of a subject must follow one another."""
-        for subject, rows in groupby(census, key=attrgetter("subject")):
-            yield list(self._of_subject(subject, rows))
+        for subject, rows in by_subject(census):
+            yield self.of_subject(subject, rows)
 
-    def _of_subject(self, subject: str | None, rows: Iterable[CensusRow]) -> Iterator[Case]:
-        if subject is None or literal_fault(subject):
-            empty = AccountMappings(())
-            outcomes = empty.outcomes(subject or "")
-            for row in rows:
-                yield Case(
-                    subject, row.cluster, row.messages, row.bytes, (), outcomes, outcomes, []
+    def of_subject(self, subject: str | None, rows: Iterable[CensusRow]) -> list[Case]:
+        """The cases of one subject."""
+        tokens = () if subject is None else subject.split(SEPARATOR)
+        if subject is None or not NOT_LITERAL.isdisjoint(tokens):
+            outcomes = AccountMappings(()).outcomes(subject or "")
+            return [
+                Case(subject, cluster, messages, size, (), (), outcomes, outcomes, None, None, [])
+                for _, cluster, messages, size, _ in rows
+            ]
+        current, candidate = self.current, self.candidate
+        before, after = current.covering(tokens), candidate.covering(tokens)
+        tokens_before = current.seen(before, subject, tokens)
+        tokens_after = candidate.seen(after, subject, tokens)
+        cases = []
+        for _, cluster, messages, size, chosen in rows:
+            was = current.outcomes(subject, cluster, before, tokens_before)
+            becomes = candidate.outcomes(subject, cluster, after, tokens_after)
+            if chosen is not None:
+                was, becomes = _drawn(was, chosen[0]), _drawn(becomes, chosen[1])
+            cases.append(
+                Case(
+                    subject,
+                    cluster,
+                    messages,
+                    size,
+                    tokens_before,
+                    tokens_after,
+                    was,
+                    becomes,
+                    _likeliest(was),
+                    _likeliest(becomes),
+                    after,
                 )
-            return
-        before = self.current.covering(subject)
-        after = self.candidate.covering(subject)
-        tokens = self.candidate.tokens(after, subject)
-        for row in rows:
-            was = self.current.outcomes(subject, row.cluster, before)
-            becomes = self.candidate.outcomes(subject, row.cluster, after)
-            if row.chosen is not None:
-                was, becomes = _drawn(was, row.chosen[0]), _drawn(becomes, row.chosen[1])
-            yield Case(subject, row.cluster, row.messages, row.bytes, tokens, was, becomes, after)
+            )
+        return cases
+
+
+def by_subject(
+    census: Iterable[CensusRow],
+) -> Iterator[tuple[str | None, Iterator[CensusRow]]]:
+    """The rows of each subject, which must follow one another."""
+    return groupby(census, key=itemgetter(0))
 
 
 def _drawn(outcomes: _Outcomes, destination: str | None) -> _Outcomes:
@@ -181,6 +232,7 @@ def rise(case: Case, kind: Callable[[Outcome], _K | None]) -> Iterator[tuple[_K,
             yield name, shown[name][1], more * case.messages
 
 
-def first_subject(outcomes: list[tuple[Outcome, int]]) -> str | None:
-    """The subject of the likeliest outcome, to show."""
-    return max(outcomes, key=lambda pair: pair[1])[0].subject
+def _likeliest(outcomes: _Outcomes) -> str | None:
+    if len(outcomes) == 1:
+        return outcomes[0][0].subject
+    return max(outcomes, key=itemgetter(1))[0].subject

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-from nats_transform.dryrun.case import Case, first_subject, rise
+from nats_transform.dryrun.case import Case, rise
 from nats_transform.dryrun.count import Count, whole
 from nats_transform.dryrun.findings import Example
 from nats_transform.dryrun.merge import Counted
@@ -70,7 +71,7 @@ class Changes(Counted):
     def add(self, case: Case) -> None:
         """Count a case."""
         subject = case.subject
-        was, becomes = first_subject(case.before), first_subject(case.after)
+        was = case.was
         for counter, outcomes in zip(self._fates, (case.before, case.after), strict=True):
             for outcome, percent in outcomes:
                 counter[outcome.fate] += percent * case.messages
@@ -81,16 +82,18 @@ class Changes(Counted):
         for _, outcome, parts in rise(case, lambda o: (o.subject, o.fate in _NOBODY)):
             self._changes[rule, _rule(outcome)].add(subject, was, outcome.subject, parts)
             self.changed.add(subject, was, outcome.subject, parts)
-        for code, outcome, parts in rise(case, _fault):
-            self._codes[code].add(subject, was, outcome.subject, parts)
+        if any(_fault(outcome) for outcome, _ in case.after):
+            for code, outcome, parts in rise(case, _fault):
+                self._codes[code].add(subject, was, outcome.subject, parts)
         if not case.covering:
             mapped = case.before[0][0].mapping_source is not None
             code = "no-longer-mapped" if mapped else "unmatched"
-            self._codes[code].add(subject, was, becomes, case.parts)
-        for before, one in case.before:
-            for after, other in case.after:
-                way = prefix(before.subject), prefix(after.subject)
-                self._flow[way] += one * other * case.messages // 100
+            self._codes[code].add(subject, was, case.becomes, case.parts)
+        starts = [(prefix(before.subject), percent) for before, percent in case.before]
+        for after, other in case.after:
+            end = prefix(after.subject)
+            for start, one in starts:
+                self._flow[start, end] += one * other * case.messages // 100
         self._fold()
 
     def merge(self, counts: Mapping[str, Any]) -> None:
@@ -153,7 +156,11 @@ _MESSAGES = {
 
 def prefix(subject: str | None) -> str | None:
     """The first two tokens of a subject, or the only one."""
-    return None if subject is None else SEPARATOR.join(subject.split(SEPARATOR, 2)[:2])
+    if subject is None:
+        return None
+    # Quicker than to split and join.
+    after = subject.find(SEPARATOR, subject.find(SEPARATOR) + 1)
+    return subject if after < 0 else subject[:after]
 
 
 def _names(pair: tuple[str | None, str | None]) -> tuple[str, str]:
@@ -171,11 +178,13 @@ def _fault(outcome: Outcome) -> str | None:
 
 
 def _rule(outcome: Outcome) -> str | None:
-    if outcome.mapping_source is None:
-        return None
-    destination = outcome.mapping_destination
-    to = "nobody" if destination is None else shown(destination)
-    return f"{shown(outcome.mapping_source)} -> {to}"
+    source = outcome.mapping_source
+    return None if source is None else _ruled(source, outcome.mapping_destination)
+
+
+@lru_cache(maxsize=2**14)  # every subject asks for the same few
+def _ruled(source: str, destination: str | None) -> str:
+    return f"{shown(source)} -> {'nobody' if destination is None else shown(destination)}"
 
 
 def shown(text: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nats_transform.dryrun.case import Case, Matcher, first_subject, numbers_drawn
+from nats_transform.dryrun.case import Case, Matcher, numbers_drawn
 from nats_transform.dryrun.count import EXAMPLES, Count, hashed
 from nats_transform.dryrun.merge import Counted
 from nats_transform.dryrun.reverse import reversed_mappings
 from nats_transform.dryrun.rows import Groups, Largest, Store, members
 from nats_transform.mapping import AccountMappings
+from nats_transform.subject import SEPARATOR
 
 
 def targets(cases: Iterable[Case], before: bool = False) -> dict[str, int]:
@@ -73,12 +74,12 @@ class Collisions(Counted):
         self._pairs = store.table(2)
         self._drawn = 0
 
-    def add(self, cases: list[Case]) -> None:
-        """Count all cases of one subject."""
+    def add(self, cases: list[Case], after: Mapping[str, int]) -> None:
+        """Count all cases of one subject, whose `targets` are known."""
         before = [hashed(was) for was in targets(cases, before=True)]
         for was in before:
             self._before.add(was)
-        for becomes, parts in targets(cases).items():
+        for becomes, parts in after.items():
             key = hashed(becomes)
             self._after.add(key, parts)
             if "{{" in becomes and (drawn := numbers_drawn(becomes)) > 1:
@@ -151,11 +152,12 @@ class WayBack(Counted):
         self.stuck = Count()
         self._matcher = Matcher(self.mappings)
 
-    def add(self, cases: list[Case]) -> None:
-        """Count all cases of one subject."""
-        subject = cases[0].subject
-        was = first_subject(cases[0].before)
-        for becomes, parts in targets(cases).items():
-            covering = self._matcher.covering(becomes)
-            if self._matcher.outcomes(becomes, None, covering)[0][0].subject != subject:
-                self.stuck.add(subject, was, becomes, parts)
+    def add(self, cases: list[Case], after: Mapping[str, int]) -> None:
+        """Count all cases of one subject, whose `targets` are known."""
+        subject, matcher = cases[0].subject, self._matcher
+        for becomes, parts in after.items():
+            tokens = becomes.split(SEPARATOR)
+            covering = matcher.covering(tokens)
+            seen = matcher.seen(covering, becomes, tokens)
+            if matcher.outcomes(becomes, None, covering, seen)[0][0].subject != subject:
+                self.stuck.add(subject, cases[0].was, becomes, parts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import blake2b
 from operator import itemgetter
 
@@ -40,6 +41,8 @@ class Count:
         if (subject,) != self._last or not self.subjects:
             self.subjects += 1
             self._last = (subject,)
+        if len(self._largest) == EXAMPLES and parts < -self._largest[-1][0]:
+            return  # the most frequent case
         # Ties go by name, so that the order of the rows makes no difference.
         place = (-parts, subject or "", after or "")
         full = len(self._largest) == EXAMPLES
@@ -69,6 +72,7 @@ class Count:
         return tuple(example for *_, example in self._largest)
 
 
+@lru_cache(maxsize=256)  # a subject is counted in several places, one after the other
 def hashed(text: str) -> int:
     """64 bits of a text, the same in every run."""
     return int.from_bytes(blake2b(encode(text), digest_size=8).digest(), "big")

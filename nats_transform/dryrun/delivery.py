@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from nats_transform.dryrun.case import Case, first_subject, rise
+from nats_transform.dryrun.case import Case, rise
 from nats_transform.dryrun.changes import Told, shown
 from nats_transform.dryrun.count import EXAMPLES, PARTS, Count, hashed, whole
 from nats_transform.dryrun.merge import Counted
@@ -38,13 +38,15 @@ class Consumer:
     name: str
     filters: tuple[str, ...] = ()
 
-    def takes(self, facts: Facts) -> bool:
-        """Whether it gets a message."""
+    def takes(self, subject: str, facts: Facts) -> bool:
+        """Whether it gets a message with a subject, of which these are the facts."""
         return any(
-            stream == self.stream
-            and (not self.filters or any(subscribes(f, subject) for f in self.filters))
-            for stream, subject in facts.stored
+            stream == self.stream and self._wants(subject if stored is None else stored)
+            for stream, stored in facts.stored
         )
+
+    def _wants(self, stored: str) -> bool:
+        return not self.filters or any(subscribes(f, stored) for f in self.filters)
 
 
 def parse_consumer(data: object) -> Consumer:
@@ -107,7 +109,8 @@ class Delivery(Counted):
                     facts[subject] = self._network.facts(subject)
         for case in cases:
             # For most subjects nothing changes.
-            if len({None if s is None else _ways(facts[s]) for s in _subjects(case)}) > 1:
+            first, *others = (None if s is None else facts[s] for s in _subjects(case))
+            if any(one is not first and _differ(one, first) for one in others):
                 self._capture(case, facts)
                 self._conditions(case, facts)
             if self._consumers:
@@ -123,7 +126,6 @@ class Delivery(Counted):
 
         before = [s for outcome, _ in case.before if (s := streams(outcome)) is not None]
         most = max(map(len, before), default=0)
-        was = first_subject(case.before)
         for captured, outcome, parts in rise(case, streams):
             names = tuple(sorted(captured))
             condition: Condition
@@ -137,10 +139,10 @@ class Delivery(Counted):
                 condition = ("captured-twice", *names)
             else:
                 condition = ("captured-elsewhere", *names)
-            self._counts[condition].add(case.subject, was, outcome.subject, parts)
+            self._counts[condition].add(case.subject, case.was, outcome.subject, parts)
 
     def _conditions(self, case: Case, facts: dict[str, Facts]) -> None:
-        was = first_subject(case.before)
+        was = case.was
         held = [facts[o.subject] for o, _ in case.before if o.subject is not None]
         watched: list[tuple[Condition, str]] = [
             *((("ingress-stops", name), name) for name in self._with_ingress),
@@ -172,14 +174,13 @@ class Delivery(Counted):
                 self._counts["republish-loop", name].add(case.subject, was, outcome.subject, parts)
 
     def _consume(self, case: Case, facts: dict[str, Facts]) -> None:
-        was = first_subject(case.before)
-        becomes = first_subject(case.after)
         for consumer in self._consumers:
             before, after = (
                 sum(
                     percent
                     for outcome, percent in outcomes
-                    if outcome.subject is not None and consumer.takes(facts[outcome.subject])
+                    if outcome.subject is not None
+                    and consumer.takes(outcome.subject, facts[outcome.subject])
                 )
                 for outcomes in (case.before, case.after)
             )
@@ -187,7 +188,7 @@ class Delivery(Counted):
             if before != after:
                 side = self._gone if before > after else self._more
                 parts = abs(before - after) * case.messages
-                side[consumer].add(case.subject, was, becomes, parts)
+                side[consumer].add(case.subject, case.was, case.becomes, parts)
 
     def _stored_in(
         self, stream: str, cases: Iterable[Case], facts: dict[str, Facts]
@@ -195,12 +196,7 @@ class Delivery(Counted):
         found: tuple[dict[str, int], dict[str, int]] = ({}, {})
         for case in cases:
             for sums, outcomes in zip(found, (case.before, case.after), strict=True):
-                for outcome, percent in outcomes:
-                    if outcome.subject is None:
-                        continue
-                    for name, subject in facts[outcome.subject].stored:
-                        if name == stream:
-                            sums[subject] = sums.get(subject, 0) + percent * case.messages
+                _add_stored(sums, stream, outcomes, case.messages, facts)
         return found
 
     def told(self) -> Iterator[Told]:
@@ -249,9 +245,12 @@ class Delivery(Counted):
 
     def stored_as(self, stream: str, cases: list[Case]) -> dict[str, int]:
         """The subjects under which a stream stores one subject after the change, with parts."""
-        subjects = {o.subject for case in cases for o, _ in (*case.before, *case.after)}
+        found: dict[str, int] = {}
+        subjects = {outcome.subject for case in cases for outcome, _ in case.after}
         facts = {s: self._network.facts(s) for s in subjects if s is not None}
-        return self._stored_in(stream, cases, facts)[1]
+        for case in cases:
+            _add_stored(found, stream, case.after, case.messages, facts)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,12 +274,33 @@ class Limit:
     largest: frozenset[int]
 
 
+def _add_stored(
+    sums: dict[str, int],
+    stream: str,
+    outcomes: Iterable[tuple[Outcome, int]],
+    messages: int,
+    facts: Mapping[str, Facts],
+) -> None:
+    """Add the parts that a stream stores, by the subject it stores them under."""
+    for outcome, percent in outcomes:
+        if outcome.subject is None:
+            continue
+        for name, stored in facts[outcome.subject].stored:
+            if name == stream:
+                subject = outcome.subject if stored is None else stored
+                sums[subject] = sums.get(subject, 0) + percent * messages
+
+
 def _subjects(case: Case) -> list[str | None]:
     return [outcome.subject for outcome, _ in (*case.before, *case.after)]
 
 
+def _differ(one: Facts | None, other: Facts | None) -> bool:
+    """Whether something else happens, whatever the names are that it is stored under."""
+    return one is None or other is None or _ways(one) != _ways(other)
+
+
 def _ways(facts: Facts) -> tuple[frozenset[Any], ...]:
-    """All that happens to a subject but for the names it is stored under."""
     return facts.captured, facts.ingress, facts.taken, facts.republished, facts.loops
 
 

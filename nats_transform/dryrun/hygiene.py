@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from nats_transform.dryrun.case import Case, first_subject, rise
+from nats_transform.dryrun.case import Case, rise
 from nats_transform.dryrun.changes import Told
 from nats_transform.dryrun.count import Count
 from nats_transform.dryrun.merge import Counted
@@ -55,15 +55,17 @@ class Hygiene(Counted):
 
     def add(self, case: Case) -> None:
         """Count a case."""
-        was = first_subject(case.before)
         for code, kind in _KINDS.items():
+            if not any(kind(outcome) for outcome, _ in case.after):
+                continue
             for _, outcome, parts in rise(case, kind):
-                self._counts[code].add(case.subject, was, outcome.subject, parts)
+                self._counts[code].add(case.subject, case.was, outcome.subject, parts)
         for levels, outcomes in zip(self._values, (case.before, case.after), strict=True):
             for outcome, _ in outcomes:
-                for level, token in enumerate((outcome.subject or "").split(SEPARATOR)[:_LEVELS]):
+                subject = outcome.subject
+                for level, token in enumerate((subject or "").split(SEPARATOR)[:_LEVELS]):
                     values = levels[level]
-                    if outcome.subject is not None and len(values) < MOST_VALUES:
+                    if subject is not None and len(values) < MOST_VALUES:
                         values.add(token)
 
     def told(self) -> Iterator[Told]:
@@ -96,7 +98,9 @@ def _too_many(outcome: Outcome) -> bool | None:
 
 def _too_long(outcome: Outcome) -> bool | None:
     subject = outcome.subject
-    return True if subject is not None and len(encode(subject)) > MOST_BYTES else None
+    if subject is None or 4 * len(subject) <= MOST_BYTES:  # a character has at most 4 bytes
+        return None
+    return True if len(encode(subject)) > MOST_BYTES else None
 
 
 _KINDS = {"too-many-tokens": _too_many, "too-long": _too_long}

@@ -7,11 +7,12 @@ A message is followed as `nats_transform.trace` does, without the tree: nats-ser
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
+from nats_transform.dryrun.kinds import MOST_KINDS, Kind, Kinds
 from nats_transform.functions import Random
 from nats_transform.mapping import Fate
 from nats_transform.stream import INGRESS, StreamConfig, StreamSource
@@ -62,7 +63,8 @@ class Facts:
 
     Attributes:
         captured: the streams that take it as it is published.
-        stored: each stream and subject under which it is stored, by any way.
+        stored: each stream and subject under which it is stored, by any way; None is the subject
+            itself.
         ingress: the streams whose ingress transform applies.
         taken: pairs of a stream and the stream it takes it from.
         republished: the streams that republish it.
@@ -70,7 +72,7 @@ class Facts:
     """
 
     captured: frozenset[str] = frozenset()
-    stored: frozenset[tuple[str, str]] = frozenset()
+    stored: frozenset[tuple[str, str | None]] = frozenset()
     ingress: frozenset[str] = frozenset()
     taken: frozenset[tuple[str, str]] = frozenset()
     republished: frozenset[str] = frozenset()
@@ -111,12 +113,26 @@ class Network:
         ]
         self._takers: dict[str, list[tuple[StreamConfig, StreamSource, int | None]]]
         self._takers = defaultdict(list)
+        # The streams by name, with the facts of subjects that nothing renames, by kind.
+        self._by_name = {stream.name: stream for stream in self.streams}
+        self._kinds = Kinds(self._filters())
+        self._known: dict[Kind, Facts] = {}
         for stream in self.streams:
             if stream.mirror is not None and stream.mirror.external is None:
                 self._takers[stream.mirror.name].append((stream, stream.mirror, None))
             for position, source in enumerate(stream.sources):
                 if source.external is None:
                     self._takers[source.name].append((stream, source, position))
+
+    def _filters(self) -> Iterator[str]:
+        """Every filter that a subject is held against."""
+        for stream in self.streams:
+            yield from stream.captured
+            for transform in (stream.ingress_transform, stream.republish_transform):
+                if transform is not None:
+                    yield transform.source
+            for upstream in stream.upstreams:
+                yield from (rule.source for rule in upstream.rules)
 
     @property
     def draws(self) -> bool:
@@ -148,11 +164,42 @@ class Network:
         """What happens to a subject; nothing to one that is delivered to nobody."""
         if subject is None or not self.streams:
             return NOTHING
+        kind = self._kinds.of(subject.split(SEPARATOR))
+        known = None if kind is None else self._known.get(kind)
+        if known is not None:
+            return known
         arrivals = self.arrivals(subject)
+        facts = self._facts(subject, arrivals)
+        if kind is not None and self._renames_nothing(subject, arrivals):
+            if len(self._known) >= MOST_KINDS:
+                self._known.clear()
+            self._known[kind] = facts
+        return facts
+
+    def _renames_nothing(self, subject: str, arrivals: Sequence[Arrival]) -> bool:
+        """Whether no transform had a say, so that the same becomes of all subjects of a kind."""
+        tokens = subject.split(SEPARATOR)
+        for arrival in arrivals:
+            republish = self._by_name[arrival.stream].republish_transform
+            if arrival.is_mapped or (republish is not None and republish.filter.covers(tokens)):
+                return False
+            if arrival.origin is not None and any(
+                rule.transform is not None
+                for taker, upstream, _ in self._takers[arrivals[arrival.origin].stream]
+                if taker.name == arrival.stream
+                for rule in upstream.rules
+            ):
+                return False
+        return True
+
+    @staticmethod
+    def _facts(subject: str, arrivals: Sequence[Arrival]) -> Facts:
         stored = [arrival for arrival in arrivals if not arrival.repeats]
         return Facts(
             captured=frozenset(one.stream for one in arrivals if one.via is Via.CAPTURE),
-            stored=frozenset((one.stream, one.subject) for one in stored),
+            stored=frozenset(
+                (one.stream, None if one.subject == subject else one.subject) for one in stored
+            ),
             ingress=frozenset(one.stream for one in stored if one.is_mapped),
             taken=frozenset(
                 (one.stream, arrivals[one.origin].stream)

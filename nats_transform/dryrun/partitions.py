@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from nats_transform.dryrun.case import Case, Matcher, first_subject
+from nats_transform.dryrun.case import Case
 from nats_transform.dryrun.count import Count, hashed, whole
 from nats_transform.dryrun.merge import Counted
 from nats_transform.dryrun.rows import Groups, Largest, Store
@@ -107,18 +107,18 @@ class Spread(Counted):
         self._keys = Groups(store)
         self._moved = Groups(store)
 
-    def add(self, tokens: Sequence[str], parts: int) -> str:
-        """Count parts of the messages of a subject; the key is returned."""
-        key = key_of(self.partition, tokens)
-        self._keys.add(entry(key), parts)
+    def add(self, tokens: Sequence[str], parts: int) -> int:
+        """Count parts of the messages of a subject; the `entry` of its key is returned."""
+        key = entry(key_of(self.partition, tokens))
+        self._keys.add(key, parts)
         return key
 
     def move(
-        self, key: str, subject: str | None, before: str | None, after: str | None, parts: int
+        self, key: int, subject: str | None, before: str | None, after: str | None, parts: int
     ) -> None:
         """Count a subject whose partition changes from one number to another."""
         self.moved.add(subject, before, after, parts)
-        self._moved.add(entry(key), parts)
+        self._moved.add(key, parts)
 
     @cached_property
     def totals(self) -> Totals:
@@ -180,33 +180,36 @@ class Partitions(Counted):
     def __init__(self, current: AccountMappings, candidate: AccountMappings, store: Store) -> None:
         self._store = store
         self._current, self._candidate = _transforms(current), _transforms(candidate)
-        self._matcher = Matcher(current)
         self.spreads: dict[tuple[str, str], Spread] = {}
 
     def add(self, case: Case) -> None:
         """Count a case."""
-        if not any(self._partition(outcome) for outcome, _ in case.after):
-            return
-        numbers: dict[str, int] = {}
-        if case.subject is not None and self._current:
-            tokens = self._matcher.tokens(self._matcher.covering(case.subject), case.subject)
-            for outcome, percent in case.before:
-                partition = self._current.get(_rule(outcome))
-                if partition is not None:
-                    number = partition.evaluate(tokens, None)
-                    numbers[number] = numbers.get(number, 0) + percent
-        was = first_subject(case.before)
+        numbers: dict[str, int] | None = None
         for outcome, percent in case.after:
-            partition = self._partition(outcome)
+            rule = _rule(outcome)
+            partition = self._candidate.get(rule)
             if partition is None or outcome.subject is None:
                 continue
-            rule = _rule(outcome)
-            spread = self._spread(rule, partition)
-            key = spread.add(case.tokens, percent * case.messages)
-            number = partition.evaluate(case.tokens, None)
-            more = percent - numbers.get(number, 0)
-            if numbers and more > 0:
-                spread.move(key, case.subject, was, outcome.subject, more * case.messages)
+            if numbers is None:
+                numbers = self._numbers(case)
+            key = self._spread(rule, partition).add(case.tokens, percent * case.messages)
+            if not numbers:
+                continue
+            more = percent - numbers.get(partition.evaluate(case.tokens, None), 0)
+            if more > 0:
+                self.spreads[rule].move(
+                    key, case.subject, case.was, outcome.subject, more * case.messages
+                )
+
+    def _numbers(self, case: Case) -> dict[str, int]:
+        """The partitions under the current mapping, with percent."""
+        numbers: dict[str, int] = {}
+        for outcome, percent in case.before:
+            partition = self._current.get(_rule(outcome))
+            if partition is not None:
+                number = partition.evaluate(case.tokens_before, None)
+                numbers[number] = numbers.get(number, 0) + percent
+        return numbers
 
     def _spread(self, rule: tuple[str, str], partition: Partition) -> Spread:
         if rule not in self.spreads:
@@ -234,11 +237,8 @@ class Partitions(Counted):
             key_of(partition, case.tokens)
             for case in cases
             for outcome, _ in case.after
-            if (partition := self._partition(outcome))
+            if (partition := self._candidate.get(_rule(outcome)))
         }
-
-    def _partition(self, outcome: Outcome) -> Partition | None:
-        return self._candidate.get(_rule(outcome))
 
 
 def _rule(outcome: Outcome) -> tuple[str, str]:

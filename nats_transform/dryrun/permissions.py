@@ -14,7 +14,7 @@ from operator import attrgetter
 
 from nats_transform.config import Node
 from nats_transform.config.tree import Section, field
-from nats_transform.dryrun.case import Case, first_subject, rise
+from nats_transform.dryrun.case import Case, rise
 from nats_transform.dryrun.changes import Told, shown
 from nats_transform.dryrun.count import Count
 from nats_transform.dryrun.merge import Counted
@@ -150,16 +150,16 @@ class Access(Counted):
     def __init__(self, users: Iterable[User]) -> None:
         sides = {"publish": attrgetter("publish"), "subscribe": attrgetter("subscribe")}
         self._sides: list[tuple[str, str, Allowance]] = [
-            (user.name, verb, side(user)) for user in users for verb, side in sides.items()
+            (user.name, verb, side(user))
+            for user in users
+            for verb, side in sides.items()
+            if side(user) != Allowance()
         ]
         self._counts: dict[tuple[str, str], Count] = defaultdict(Count)
 
     def add(self, case: Case) -> None:
         """Count a case."""
-        was = first_subject(case.before)
         for name, verb, side in self._sides:
-            if side == Allowance():
-                continue
 
             def allowed(outcome: Outcome, side: Allowance = side) -> bool | None:
                 return None if outcome.subject is None else side.allows(outcome.subject)
@@ -168,7 +168,7 @@ class Access(Counted):
             for may, outcome, parts in rise(case, allowed):
                 if (not may) in known:
                     code = f"{verb}-{'opened' if may else 'denied'}"
-                    self._counts[code, name].add(case.subject, was, outcome.subject, parts)
+                    self._counts[code, name].add(case.subject, case.was, outcome.subject, parts)
 
     def told(self) -> Iterator[Told]:
         """What is worth a finding."""

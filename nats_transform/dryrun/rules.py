@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from nats_transform.dryrun.case import Case, first_subject
+from nats_transform.dryrun.case import Case
 from nats_transform.dryrun.changes import Told, shown
 from nats_transform.dryrun.count import Count
 from nats_transform.dryrun.merge import Counted
@@ -30,7 +30,7 @@ class RuleHits(Counted):
         self.clusters.add(case.cluster)
         if not case.covering:
             return
-        was, becomes = first_subject(case.before), first_subject(case.after)
+        was, becomes = case.was, case.becomes
         first, *others = case.covering
         self._hit[first].add(case.subject, was, becomes, case.parts)
         self._clusters[first].add(case.cluster)

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, BinaryIO, Protocol
 
 from nats_transform.check import MAPPING, check
-from nats_transform.dryrun.case import Cases, CensusRow, first_subject
+from nats_transform.dryrun.case import Cases, CensusRow, by_subject
 from nats_transform.dryrun.changes import Change, Changes, Flow, Told, shown
 from nats_transform.dryrun.collisions import Collisions, WayBack, targets
 from nats_transform.dryrun.count import EXAMPLES, PARTS, Count, hashed, whole
@@ -197,6 +197,11 @@ def _names(question: Question, wanted: _Wanted, part: Iterable[CensusRow]) -> _N
     return _Run(question, Store()).names(wanted, part)
 
 
+def _without_current(row: CensusRow) -> CensusRow:
+    """A row as if there were no current mappings."""
+    return row if row.chosen is None else row._replace(chosen=(None, row.chosen[1]))
+
+
 def _finding(told: Told, total: int) -> Finding:
     code, about, message, count = told
     share = 100 * count.parts / max(1, total)
@@ -294,8 +299,9 @@ class _Run(Counted):
                 self.partitions.add(case)
                 self.rules.add(case)
                 self.hygiene.add(case)
-            self.collisions.add(cases)
-            self.way_back.add(cases)
+            after = targets(cases)
+            self.collisions.add(cases, after)
+            self.way_back.add(cases, after)
             self.delivery.add(cases)
 
     @property
@@ -310,16 +316,20 @@ class _Run(Counted):
     def names(self, wanted: _Wanted, census: Iterable[CensusRow]) -> _Names:
         """The names behind the hashes."""
         names = _Names()
-        for cases in self._cases.of(census):
-            subject = cases[0].subject
-            was = first_subject(cases[0].before)
+        # What a subject is under the current mapping is asked of the few that are shown.
+        after = Cases(AccountMappings(()), self._candidate)
+        for subject, group in by_subject(census):
+            rows = list(group)
+            cases = after.of_subject(subject, map(_without_current, rows))
             if wanted.merged:
                 for becomes, parts in targets(cases).items():
                     if (key := hashed(becomes)) in wanted.merged:
+                        was = self._cases.of_subject(subject, rows)[0].was
                         names.merged[key].add(subject, was, becomes, parts)
             for limit in wanted.limits:
                 for becomes, parts in self.delivery.stored_as(limit.stream, cases).items():
                     if (key := hashed(becomes)) in limit.largest:
+                        was = self._cases.of_subject(subject, rows)[0].was
                         names.limited[limit.stream, key].add(subject, was, becomes, parts)
             if wanted.keys:
                 for name in self.partitions.keys(cases):

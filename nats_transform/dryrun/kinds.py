@@ -1,0 +1,45 @@
+"""Subjects of one kind, of which some filters cover all or none.
+
+Of millions of subjects most differ in tokens that no filter names, so what is known of one holds
+for all of its kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+from nats_transform.subject import ANY_TAIL, ANY_TOKEN, NOT_LITERAL, SEPARATOR
+
+Kind: TypeAlias = tuple[object, ...]
+
+MOST_KINDS = 20_000
+"""More are not worth the memory: with so many, few subjects share one."""
+
+
+class Kinds:
+    """The kinds that some filters make."""
+
+    def __init__(self, filters: Iterable[str]) -> None:
+        wanted: dict[int, set[str]] = {}
+        for filter in filters:
+            for place, token in enumerate(filter.split(SEPARATOR)):
+                if token not in (ANY_TOKEN, ANY_TAIL):
+                    wanted.setdefault(place, set()).add(token)
+        self._wanted = sorted(wanted.items())
+
+    def of(self, tokens: Sequence[str]) -> Kind | None:
+        """The kind of a subject: how many tokens, and those that a filter names.
+
+        A subject that is not a legal literal one has none.
+        """
+        if not NOT_LITERAL.isdisjoint(tokens):
+            return None
+        count = len(tokens)
+        kind: list[object] = [count]
+        for place, names in self._wanted:
+            if place >= count:
+                break
+            token = tokens[place]
+            kind.append(token if token in names else None)
+        return tuple(kind)
