@@ -18,6 +18,8 @@ from pathlib import Path
 import pyspark
 
 SPARK_HOME = Path(pyspark.__file__).parent
+# As for the session of the tests: the second compiler costs more than it brings.
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def free_port() -> int:
@@ -90,7 +92,11 @@ class Cluster:
 
 @contextmanager
 def spark_cluster(
-    folder: Path, workers: int = 2, python: str = sys.executable, memory: str = "1g"
+    folder: Path,
+    workers: int = 2,
+    python: str = sys.executable,
+    memory: str = "1g",
+    java: str = QUICK_JAVA,
 ) -> Iterator[Cluster]:
     """A cluster on loopback.
 
@@ -99,6 +105,7 @@ def spark_cluster(
         workers: how many, with one core each.
         python: the interpreter of executors.
         memory: of each worker.
+        java: options of every JVM.
     """
     folder.mkdir(parents=True, exist_ok=True)
     scratch = {
@@ -108,8 +115,7 @@ def spark_cluster(
         "SPARK_LOCAL_DIRS": str(folder / "local"),
         "SPARK_WORKER_DIR": str(folder / "work"),
         "PYSPARK_PYTHON": python,
-        # As for the session of the tests: the second compiler costs more than it brings.
-        "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "JDK_JAVA_OPTIONS": java,
     }
     # The master must not see the Python path of the tests: what is shipped has to be enough.
     environment = {
