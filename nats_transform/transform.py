@@ -6,7 +6,8 @@ Sources: ADR-30 "Transform rules", nats-server `NewSubjectTransformWithStrict` a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import itemgetter
 
 from nats_transform.errors import (
     FunctionNotAllowed,
@@ -61,6 +62,7 @@ class Transform:
         "_computed",
         "_format",
         "_is_identity",
+        "_picked",
         "destination",
         "filter",
         "source",
@@ -87,6 +89,11 @@ class Transform:
         self._is_identity = self.source == self.destination == ANY_TAIL
         # The destination as a format with a hole for each token that is not literal.
         self._computed = tuple(token for token in self.tokens if not isinstance(token, Literal))
+        # The tokens for all holes at once where each takes one as it is.
+        places = [token.position for token in self._computed if isinstance(token, Wildcard)]
+        self._picked: Callable[[Sequence[str]], object] | None = None
+        if len(places) == len(self._computed) > 0:
+            self._picked = itemgetter(*places)
         self._format = SEPARATOR.join(
             token.text.replace("%", "%%") if isinstance(token, Literal) else "%s"
             for token in self.tokens
@@ -138,6 +145,8 @@ class Transform:
 
     def evaluate(self, tokens: Sequence[str], entropy: int | None = 0) -> str:
         """The new subject of a subject whose tokens are known to match."""
+        if self._picked is not None:
+            return self._format % self._picked(tokens)
         values = [token.evaluate(tokens, entropy) for token in self._computed]
         return self._format % tuple(values)
 

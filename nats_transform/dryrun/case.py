@@ -88,6 +88,8 @@ class Matcher:
 
     def covering(self, tokens: Sequence[str]) -> list[int]:
         """The numbers of the mappings that cover a literal subject."""
+        if not self.mappings.mappings:
+            return []
         kind = self._kinds.of(tokens)
         if kind is None:
             return self._covering(tokens)
@@ -127,17 +129,19 @@ class Matcher:
         if not covering:
             return [(Outcome(subject, Fate.UNMATCHED), 100)]
         mapping = self.mappings.mappings[covering[0]]
-        return [
-            (_steady(mapping.outcome(share, tokens, None, None)), share.weight)
-            for share in mapping.shares(cluster)
-            if share.weight
-        ]
+        found = []
+        for share in mapping.shares(cluster):
+            if share.weight:
+                outcome = mapping.outcome(share, tokens, None, None)
+                if outcome.subject is not None and "{{" in outcome.subject:
+                    outcome = outcome._replace(subject=steady(outcome.subject))
+                found.append((outcome, share.weight))
+        return found
 
 
-def _steady(outcome: Outcome) -> Outcome:
-    if outcome.subject is None or "{{" not in outcome.subject:
-        return outcome
-    return outcome._replace(subject=_RANDOM.sub(r"{{random(\1)}}", outcome.subject))
+def steady(subject: str) -> str:
+    """A subject with every `random()` written in one way."""
+    return _RANDOM.sub(r"{{random(\1)}}", subject)
 
 
 def numbers_drawn(subject: str) -> int:

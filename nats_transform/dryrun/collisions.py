@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nats_transform.dryrun.case import Case, Matcher, numbers_drawn
+from nats_transform.dryrun.case import Case, Matcher, numbers_drawn, steady
 from nats_transform.dryrun.count import EXAMPLES, Count, hashed
 from nats_transform.dryrun.merge import Counted
 from nats_transform.dryrun.reverse import reversed_mappings
@@ -154,10 +154,20 @@ class WayBack(Counted):
 
     def add(self, cases: list[Case], after: Mapping[str, int]) -> None:
         """Count all cases of one subject, whose `targets` are known."""
-        subject, matcher = cases[0].subject, self._matcher
+        subject = cases[0].subject
         for becomes, parts in after.items():
-            tokens = becomes.split(SEPARATOR)
-            covering = matcher.covering(tokens)
-            seen = matcher.seen(covering, becomes, tokens)
-            if matcher.outcomes(becomes, None, covering, seen)[0][0].subject != subject:
+            if self._back(becomes) != subject:
                 self.stuck.add(subject, cases[0].was, becomes, parts)
+
+    def _back(self, subject: str) -> str:
+        """What the reversed mappings make of a subject, legal or not."""
+        tokens = subject.split(SEPARATOR)
+        covering = self._matcher.covering(tokens)
+        if not covering:
+            return subject
+        # Each has one destination, for all.
+        (share,) = self.mappings.mappings[covering[0]].shares()
+        if share.transform is None:
+            return ""
+        back = share.transform.evaluate(self._matcher.seen(covering, subject, tokens), None)
+        return steady(back) if "{{" in back else back

@@ -89,6 +89,11 @@ class Delivery(Counted):
             for upstream in stream.upstreams
             if upstream.external is None
         }
+        self._watched: list[tuple[Condition, str]] = [
+            *((("ingress-stops", name), name) for name in self._with_ingress),
+            *((("republish-stops", name), name) for name in self._with_republish),
+            *((("source-stops", *pair), pair[1]) for pair in self._upstreams),
+        ]
         self._counts: dict[Condition, Count] = defaultdict(Count)
         self._gone: dict[Consumer, Count] = defaultdict(Count)
         self._more: dict[Consumer, Count] = defaultdict(Count)
@@ -112,7 +117,8 @@ class Delivery(Counted):
             first, *others = (None if s is None else facts[s] for s in _subjects(case))
             if any(one is not first and _differ(one, first) for one in others):
                 self._capture(case, facts)
-                self._conditions(case, facts)
+                if self._watched:  # no republish, no loop
+                    self._conditions(case, facts)
             if self._consumers:
                 self._consume(case, facts)
         for name, sides in self._stored.items():
@@ -144,12 +150,7 @@ class Delivery(Counted):
     def _conditions(self, case: Case, facts: dict[str, Facts]) -> None:
         was = case.was
         held = [facts[o.subject] for o, _ in case.before if o.subject is not None]
-        watched: list[tuple[Condition, str]] = [
-            *((("ingress-stops", name), name) for name in self._with_ingress),
-            *((("republish-stops", name), name) for name in self._with_republish),
-            *((("source-stops", *pair), pair[1]) for pair in self._upstreams),
-        ]
-        for condition, stream in watched:
+        for condition, stream in self._watched:
             if not any(_applies(condition, one) for one in held):
                 continue
 

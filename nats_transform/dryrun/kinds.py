@@ -21,11 +21,11 @@ class Kinds:
     """The kinds that some filters make."""
 
     def __init__(self, filters: Iterable[str]) -> None:
-        wanted: dict[int, set[str]] = {}
+        wanted: dict[int, dict[str, str]] = {}
         for filter in filters:
             for place, token in enumerate(filter.split(SEPARATOR)):
                 if token not in (ANY_TOKEN, ANY_TAIL):
-                    wanted.setdefault(place, set()).add(token)
+                    wanted.setdefault(place, {})[token] = token
         self._wanted = sorted(wanted.items())
 
     def of(self, tokens: Sequence[str]) -> Kind | None:
@@ -40,6 +40,5 @@ class Kinds:
         for place, names in self._wanted:
             if place >= count:
                 break
-            token = tokens[place]
-            kind.append(token if token in names else None)
+            kind.append(names.get(tokens[place]))
         return tuple(kind)
