@@ -97,7 +97,7 @@ def measure(
 def forget(made: tables.Warehouse) -> None:
     """Drops what the job wrote: the next round has the same to do, and disks are small."""
     table = tables.open_table(made, tables.TRANSFORMED)
-    tables.drop(table.location())
+    tables.drop(table.location(), table)
     table.catalog.drop_table(table.name())
 
 

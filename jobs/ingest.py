@@ -254,7 +254,7 @@ def _add(
             )
         now = archived.add(span.first, span.last, by_day, settings.subject)
     except BaseException:
-        drop(staged)
+        drop(staged, table)
         raise
     publish(
         table,

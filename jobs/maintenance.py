@@ -84,7 +84,7 @@ def _maintain(
     young = (settings.now or datetime.now(UTC)) - _YOUNG
     # Listed before the table is read: what is published in between was young, or is in the table.
     table = catalog.load_table((NAMESPACE, name))
-    filesystem, root = filesystem_of(table.location())
+    filesystem, root = filesystem_of(table.location(), table)
     entries = filesystem.get_file_info(pafs.FileSelector(root, recursive=True))
     live = _referenced(table.refresh())
     files = size = 0
@@ -137,7 +137,7 @@ def _referenced(table: Table) -> set[str]:
             uris.add(manifest.manifest_path)
             entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
             uris |= {entry.data_file.file_path for entry in entries}
-    return {filesystem_of(uri)[1] for uri in uris}
+    return {filesystem_of(uri, table)[1] for uri in uris}
 
 
 @click.command()

@@ -35,7 +35,7 @@ from pyiceberg.exceptions import (
     ValidationException,
 )
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, In
-from pyiceberg.io.pyarrow import parquet_files_to_data_files
+from pyiceberg.io.pyarrow import PyArrowFileIO, parquet_files_to_data_files
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -406,22 +406,22 @@ def stage(rows: DataFrame, table: Table, spec: TableSpec) -> Staged:
     writer = rows.select(*named, F.col("day").alias("_day")).write.partitionBy("_day")
     try:
         writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(folder)
-        return Staged(folder, tuple(_parquet_files(folder)))
+        return Staged(folder, tuple(_parquet_files(folder, table)))
     except SPARK_ERRORS as error:
-        drop(folder)
+        drop(folder, table)
         told = job_error(error)
         if type(told) is JobError:  # Spark's own, such as a full disk: say where
             told = WarehouseError(f"writing to {folder} failed: {told}")
         raise told from error
     except BaseException:
-        drop(folder)
+        drop(folder, table)
         raise
 
 
-def drop(staged: Staged | str) -> None:
-    """Deletes staged files."""
+def drop(staged: Staged | str, table: Table) -> None:
+    """Deletes files that were staged for a table."""
     folder = staged.folder if isinstance(staged, Staged) else staged
-    filesystem, path = filesystem_of(folder)
+    filesystem, path = filesystem_of(folder, table)
     with contextlib.suppress(FileNotFoundError, OSError):
         if isinstance(filesystem, pafs.LocalFileSystem):
             shutil.rmtree(path)
@@ -495,7 +495,7 @@ def publish(
                 f"gave up after {_COMMIT_ATTEMPTS} attempts, run again"
             )
     except ConcurrentWrite:
-        drop(staged)
+        drop(staged, table)
         raise
 
 
@@ -520,8 +520,8 @@ def properties_of(snapshot: Snapshot) -> dict[str, str]:
     }
 
 
-def _parquet_files(folder: str) -> Iterator[str]:
-    filesystem, path = filesystem_of(folder)
+def _parquet_files(folder: str, table: Table) -> Iterator[str]:
+    filesystem, path = filesystem_of(folder, table)
     selector = pafs.FileSelector(path, recursive=True, allow_not_found=True)
     prefix = folder.removesuffix("/")
     for entry in sorted(filesystem.get_file_info(selector), key=lambda e: cast(str, e.path)):
@@ -529,8 +529,10 @@ def _parquet_files(folder: str) -> Iterator[str]:
             yield prefix + entry.path.removeprefix(path.removesuffix("/"))
 
 
-def filesystem_of(uri: str) -> tuple[Any, str]:
-    """The pyarrow file system of a location, and the path in it."""
+def filesystem_of(uri: str, table: Table) -> tuple[Any, str]:
+    """The pyarrow file system of a file of a table, set up by its catalog, and the path in it."""
     if uri.startswith(("file:", "/")):
         return pafs.LocalFileSystem(), urlparse(uri).path if uri.startswith("file:") else uri
-    return cast("tuple[Any, str]", pafs.FileSystem.from_uri(uri))
+    settings = table.io.properties
+    scheme, place, path = PyArrowFileIO.parse_location(uri, settings)
+    return PyArrowFileIO(settings).fs_by_scheme(scheme, place), path

@@ -225,7 +225,7 @@ def run(
             ) from error
     there = sum(f.record_count for f in files)
     if result.messages != there:
-        tables.drop(staged)
+        tables.drop(staged, target)
         raise AccountingError(
             f"stream {settings.stream}: {there} messages became {result.messages} rows; "
             "nothing was published"
