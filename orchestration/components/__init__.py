@@ -1,5 +1,6 @@
 """The component types of this package, for `type:` in a YAML under `defs/`."""
 
 from orchestration.components.subject_archive import SubjectArchive
+from orchestration.components.submitted_job import SubmittedJob
 
-__all__ = ["SubjectArchive"]
+__all__ = ["SubjectArchive", "SubmittedJob"]

@@ -17,12 +17,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
 from jobs.ingest import IngestSettings, ingest
 from jobs.tables import MESSAGES, TRANSFORMED, Warehouse, open_table, read
 from jobs.transform import TransformSettings, transform
+from tests.orchestration.conftest import empty_project
 from tests.spark_cluster import SPARK_HOME, Cluster, spark_cluster
 
 pytestmark = [
@@ -170,6 +172,78 @@ def test_as_in_local_mode(
     # Work was really done on both workers.
     logs = [worker.log.read_text() for worker in cluster.workers]
     assert all("Launch" in log or "executor" in log for log in logs), logs
+
+
+SUBMITTED = """type: orchestration.components.SubmittedJob
+
+attributes:
+  name: {name}
+  job: ingest
+  arguments: [{name}.json]
+  main: {main}
+  options:
+    - --master={master}
+    - --py-files={archive}
+    - --conf=spark.executor.memory=512m
+    - --conf=spark.driver.memory=512m
+    - --conf=spark.driver.host=127.0.0.1
+"""
+
+
+# Pipes of Dagster (1.13) call what Dagster has deprecated, or not finished.
+@pytest.mark.filterwarnings("ignore:AssetExecutionContext.* is deprecated")
+@pytest.mark.filterwarnings("ignore:.* is currently in preview")
+def test_dagster_submits_and_is_told(
+    spark: SparkSession,
+    cluster: Cluster,
+    archive: Path,
+    bare_python: Path,
+    stream: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By spark-submit, through Pipes: what the job says is metadata, or the one line in the log."""
+    stream.count(100)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    given = cluster.environment | {"PYSPARK_DRIVER_PYTHON": str(bare_python)}
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    with empty_project(tmp_path, monkeypatch) as project:
+        for name, nats in (("right", stream.server.url), ("wrong", "nats://127.0.0.1:1")):
+            folder = project.defs_folder / name
+            folder.mkdir()
+            settings = {
+                "stream": stream.name,
+                "server": {"servers": nats},
+                "warehouse": {"dir": str(tmp_path / "warehouse")},
+            }
+            (folder / f"{name}.json").write_text(json.dumps(settings))
+            main = ROOT / "deploy" / "spark_job.py"
+            (folder / "defs.yaml").write_text(
+                SUBMITTED.format(name=name, main=main, master=cluster.master, archive=archive)
+            )
+        job = project.load().resolve_implicit_global_asset_job_def()
+
+        def make(name: str) -> dg.ExecuteInProcessResult:
+            return job.execute_in_process(
+                instance=project.instance,
+                asset_selection=[dg.AssetKey(name)],
+                raise_on_error=False,
+            )
+
+        right, wrong = make("right"), make("wrong")
+        assert right.success
+        (made,) = right.asset_materializations_for_node("right")
+        found = rows(spark, Warehouse(dir=tmp_path / "warehouse"), MESSAGES)
+        assert made.metadata["messages"].value == len(found) == 100
+        assert made.metadata["stream"].value == stream.name
+        told = [log.user_message for log in project.instance.all_logs(right.run_id)]
+        assert "job ingest: right.json" in told
+        assert not wrong.success
+        told = [log.user_message for log in project.instance.all_logs(wrong.run_id)]
+        assert any(
+            one.startswith("error: NATS server 127.0.0.1:1 cannot be reached") for one in told
+        )
 
 
 def test_an_executor_that_is_killed(

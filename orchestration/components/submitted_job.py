@@ -1,0 +1,44 @@
+"""The component `SubmittedJob`: one of our jobs by spark-submit, which tells how it went."""
+
+# Dagster reads the annotations of asset functions: no `from __future__ import annotations` here.
+from pathlib import Path
+from typing import Literal
+
+import dagster as dg
+import pyspark
+from pydantic import Field
+
+from orchestration.archive import FilePath
+
+
+class SubmittedJob(dg.Component, dg.Model, dg.Resolvable):
+    """An asset that is made by `spark-submit deploy/spark_job.py`, in the folder of the YAML.
+
+    Its driver is a process with Python, packages and memory of its own, as spark-submit is told.
+    The job's log and result come back through Dagster Pipes.
+    """
+
+    name: str = Field(pattern="^[A-Za-z0-9_]+$", description="Key of the asset.")
+    job: Literal["ingest", "transform", "dry_run"]
+    arguments: list[str] = Field([], description="Of the job, as after `spark_job.py JOB`.")
+    main: FilePath = Field(description="Where deploy/spark_job.py is.")
+    options: list[str] = Field([], description="Of spark-submit, as --master and --py-files.")
+    pool: str | None = Field(None, description="archive_NAME waits for what writes this archive.")
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """The asset."""
+        submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+        command = [str(submit), *self.options, str(self.main), self.job, *self.arguments]
+        folder = str(context.path)
+
+        @dg.asset(
+            name=self.name,
+            pool=self.pool,
+            kinds={"spark"},
+            description=f"What the job {self.job} says, run by spark-submit.",
+        )
+        def submitted(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
+            client = dg.PipesSubprocessClient()
+            return client.run(context=context, command=command, cwd=folder).get_materialize_result()
+
+        return dg.Definitions(assets=[submitted])
