@@ -302,11 +302,11 @@ def _looked_at(rows: DataFrame, most: int, question: Question) -> DryRun:
 
 
 def added_up(rows: DataFrame, parts: int) -> DataFrame:
-    """One row for each subject of a census, over all days: its bytes, and its clusters.
+    """One row for each subject and cluster of a census, over all days.
 
     Args:
         rows: of the census, or of messages.
-        parts: how many to make; a part has all of its subjects.
+        parts: how many to make; in each, the rows of a subject follow one another.
     """
     keys = [name for name in _KEYS if name in rows.columns]
     return (
@@ -315,8 +315,7 @@ def added_up(rows: DataFrame, parts: int) -> DataFrame:
         .repartition(parts, "subject")
         .groupBy("subject", *keys)
         .agg(F.sum("messages").alias("messages"), F.sum("bytes").alias("bytes"))
-        .groupBy("subject")
-        .agg(F.sort_array(F.collect_list(F.struct(*keys, "messages", "bytes"))).alias("in"))
+        .sortWithinPartitions("subject", *keys)
     )
 
 
@@ -361,14 +360,7 @@ class _Here:
 
     def each(self, work: Callable[[Iterable[CensusRow]], Any]) -> Iterator[Any]:
         """What some work gives."""
-        yield work(self._rows())
-
-    def _rows(self) -> Iterator[CensusRow]:
-        for batch in self.sums.to_batches(max_chunksize=10_000):
-            columns = [column.to_pylist() for column in batch.columns]
-            for name, cluster, messages, size in zip(*columns, strict=True):
-                subject = None if name is None else decode(name)
-                yield CensusRow(subject, cluster, messages, size)
+        yield work(_rows_of(self.sums.to_batches(max_chunksize=10_000)))
 
 
 class _Parts:
@@ -395,18 +387,13 @@ class _Parts:
 
 
 def _rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[CensusRow]:
-    """The rows of a census in what Spark has added up."""
+    """The rows of a census that was added up."""
     for batch in batches:
-        starts = batch["in"].offsets.to_pylist()
-        inside = batch["in"].flatten()
-        fields = [field.to_pylist() for field in inside.flatten()]
-        first = starts[0]
-        for position, name in enumerate(batch["subject"].to_pylist()):
+        columns = [column.to_pylist() for column in batch.columns]
+        for name, cluster, *drawn, messages, size in zip(*columns, strict=True):
             subject = None if name is None else decode(name)
-            for row in range(starts[position] - first, starts[position + 1] - first):
-                cluster, *drawn, messages, size = (values[row] for values in fields)
-                chosen = (drawn[0], drawn[1]) if drawn else None
-                yield CensusRow(subject, cluster, messages, size, chosen)
+            chosen = (drawn[0], drawn[1]) if drawn else None
+            yield CensusRow(subject, cluster, messages, size, chosen)
 
 
 def _days(settings: DryRunSettings) -> tuple[Table, list[date]]:
