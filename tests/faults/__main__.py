@@ -40,7 +40,7 @@ def verdict(fault: Fault, found: dict[str, Counter[str]]) -> str:
 def main() -> None:
     """Exits with 1 if a promise did not hold or a fault was not injected."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=45, help="the time box")
+    parser.add_argument("--minutes", type=float, default=60, help="the time box")
     parser.add_argument("-k", dest="only", default="", help="faults whose name has this text")
     given = parser.parse_args()
     chosen = [fault for fault in FAULTS if given.only in fault.name]
