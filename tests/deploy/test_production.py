@@ -27,7 +27,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 from tests.postgres import Postgres, postgres
-from tests.spark_cluster import Daemon, daemon, free_port, spark_cluster
+from tests.spark_cluster import Cluster, Daemon, daemon, free_port, spark_cluster
 
 pytestmark = [
     pytest.mark.dagster,
@@ -80,6 +80,7 @@ class Production:
     code_port: int
     environment: dict[str, str]
     database: Postgres
+    cluster: Cluster
     day: date
     daemons: dict[str, Daemon]
 
@@ -155,9 +156,8 @@ def production(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Production]
                 "NATS_TRANSFORM_SPARK_MASTER": cluster.master,
             }
         )
-        made = Production(
-            root, home, f"http://127.0.0.1:{web_port}", code_port, environment, database, day, {}
-        )
+        url = f"http://127.0.0.1:{web_port}"
+        made = Production(root, home, url, code_port, environment, database, cluster, day, {})
 
         def serve(name: str, *command: str) -> None:
             script = str(ROOT / "deploy" / "with_secrets.sh")
@@ -244,6 +244,9 @@ def test_a_tick_of_the_schedule_runs_to_the_end(production: Production) -> None:
     assert [row["seq"] for row in rows] == list(range(1, COUNT + 1))
     assert {row["fate"] for row in rows} == {"mapped"}
     assert {row["mapped_subject"].rsplit(".", 1)[0] for row in rows} == {"orders.v1", "orders.v2"}
+    # The run was a driver, and the cluster's executors did the work.
+    logs = [worker.log.read_text() for worker in production.cluster.workers]
+    assert any("Asked to launch executor" in log for log in logs), logs
 
 
 def test_health(production: Production) -> None:
