@@ -161,7 +161,7 @@ def command(
             warehouse=warehouse(warehouse_dir, catalog),
         )
         read_inputs(settings)  # a mistake shows before anything slow starts
-        result = dry_run(spark(master, remote), settings)
+        result = dry_run(lambda: spark(master, remote), settings)
         if report is not None:
             write(result, report)
     if as_json:

@@ -221,8 +221,14 @@ def read_inputs(settings: DryRunSettings) -> Inputs:
     )
 
 
-def dry_run(spark: SparkSession, settings: DryRunSettings) -> DryRunResult:
+def dry_run(
+    spark: SparkSession | Callable[[], SparkSession], settings: DryRunSettings
+) -> DryRunResult:
     """What the candidate would do.
+
+    Args:
+        spark: a session, or what gives one; it is asked only where Spark has work to do.
+        settings: what to try on which subjects.
 
     Raises:
         InvalidConfig, DryRunError: as `read_inputs`.
@@ -234,19 +240,20 @@ def dry_run(spark: SparkSession, settings: DryRunSettings) -> DryRunResult:
         inputs.candidate, inputs.current, inputs.streams, inputs.consumers, inputs.users
     )
     messages, days = _days(settings)
+    session: Callable[[], SparkSession] = spark if callable(spark) else lambda: spark
     census_snapshot = None
     if settings.exact:
-        archived = tables.read(spark, messages, tables.MESSAGES, settings.stream, days)
+        archived = tables.read(session(), messages, tables.MESSAGES, settings.stream, days)
         rows = replayed(archived, inputs, settings.seed)
         found = _looked_at(rows, _rows(messages, settings.stream, days), question)
     else:
-        table = _census(spark, settings, messages, days)
+        table = _census(session, settings, messages, days)
         census_snapshot = _snapshot(table)
         most = _rows(table, settings.stream, days)
         if most <= _ROWS_HERE:
             found = dry_run_of_parts(_Here(added_up_here(table, settings.stream, days)), question)
         else:
-            rows = tables.read(spark, table, CENSUS, settings.stream, days)
+            rows = tables.read(session(), table, CENSUS, settings.stream, days)
             found = _looked_at(rows, most, question)
     run_id = settings.run_id or str(uuid.uuid4())
     candidate_version = mapping_version(inputs.candidate)
@@ -256,7 +263,7 @@ def dry_run(spark: SparkSession, settings: DryRunSettings) -> DryRunResult:
         simulated, simulated_snapshot = simulate(
             settings.warehouse,
             settings.stream,
-            tables.read(spark, messages, tables.MESSAGES, settings.stream, days),
+            tables.read(session(), messages, tables.MESSAGES, settings.stream, days),
             inputs.candidate,
             inputs.streams,
             seed=settings.seed,
@@ -415,7 +422,10 @@ def _days(settings: DryRunSettings) -> tuple[Table, list[date]]:
 
 
 def _census(
-    spark: SparkSession, settings: DryRunSettings, messages: Table, days: Sequence[date]
+    session: Callable[[], SparkSession],
+    settings: DryRunSettings,
+    messages: Table,
+    days: Sequence[date],
 ) -> Table:
     """The census table, with all messages of these days counted."""
     table = tables.open_table(settings.warehouse, CENSUS, create=True)
@@ -423,7 +433,7 @@ def _census(
     behind = [day for day in days if counted.get(day) != _rows(messages, settings.stream, [day])]
     for first, last in _runs(behind):
         census(
-            spark,
+            session(),
             CensusSettings(
                 stream=settings.stream,
                 warehouse=settings.warehouse,
@@ -541,8 +551,8 @@ def main(
             last_day=last,
             run_id=run_id,
         )
-        spark = spark_session(SparkSettings(master=master, remote=remote))
-        result = dry_run(spark, settings)
+        spark = SparkSettings(master=master, remote=remote)
+        result = dry_run(lambda: spark_session(spark), settings)
         if report is not None:
             write(result, report)
     except (NatsTransformError, ValueError) as error:

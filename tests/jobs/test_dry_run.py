@@ -116,6 +116,21 @@ def test_the_subjects_of_all_days(
 
 
 @pytest.mark.spark
+def test_a_small_census_needs_no_spark(
+    spark: SparkSession, warehouse: tables.Warehouse, candidate: Path
+) -> None:
+    settings = DryRunSettings(stream="S", candidate=candidate, warehouse=warehouse)
+    found = dry_run(spark, settings).found
+
+    def session() -> SparkSession:
+        raise AssertionError("asked for Spark")
+
+    assert dry_run(session, settings).found == found
+    with pytest.raises(AssertionError, match="asked for Spark"):
+        dry_run(session, settings.model_copy(update={"exact": True}))
+
+
+@pytest.mark.spark
 def test_a_replay_agrees_with_the_census(
     spark: SparkSession, warehouse: tables.Warehouse, candidate: Path, tmp_path: Path
 ) -> None:
