@@ -125,13 +125,13 @@ def test_a_daemon_that_is_killed_again_and_again(
         until(lambda: any(last_of(instance, run) is not queued for run in runs), service.keep)
         kills, moment = 0, 0.0
         while not all(last_of(instance, run) is success for run in runs):
-            if kills < 6 and time.monotonic() >= moment:
+            if kills < 8 and time.monotonic() >= moment:
                 service.kill()
                 kills += 1
-                moment = time.monotonic() + chance.uniform(2, 20)
+                moment = time.monotonic() + chance.uniform(1, 10)
             service.keep()
             time.sleep(0.1)
-        assert kills >= 3
+        assert kills >= 2  # two runs, one after the other, take longer than the longest pause
         assert_complete(project, spark, DAYS)
         # Nothing was done by two runs.
         succeeded = dg.DagsterEventType.STEP_SUCCESS
