@@ -72,7 +72,9 @@ def fits(samples: Sequence[Sequence[int]], shares: Sequence[float]) -> list[Fit]
     they cannot but some cell expects fewer than 5; else the G test, `scipy.stats.power_divergence`
     with the log-likelihood ratio (Sokal and Rohlf, "Biometry"; Cressie and Read 1984).
     """
-    counts = np.asarray(samples, np.int64).reshape(-1, len(shares))
+    if not samples:
+        return []
+    counts = np.asarray(samples, np.int64)
     chances = np.asarray(shares, np.float64)
     used = chances > 0
     cells, totals = counts[:, used], counts.sum(axis=1)

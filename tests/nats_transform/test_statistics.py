@@ -36,7 +36,7 @@ def test_samples_are_tested_one_by_one() -> None:
     samples = [[200, 9800, 0], [1, 9, 0], [5, 5, 5], [0, 0, 0], [9, 991, 0]]
     shares = [0.02, 0.98, 0]
     assert statistics.fits(samples, shares) == [fit(counts, shares) for counts in samples]
-    assert statistics.fits([], shares) == []
+    assert statistics.fits([], shares) == statistics.fits([], []) == []
 
 
 @pytest.mark.parametrize(
