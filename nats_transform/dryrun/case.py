@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 from nats_transform.dryrun.count import PARTS
 from nats_transform.dryrun.kinds import MOST_KINDS, Kind, Kinds
-from nats_transform.mapping import AccountMappings, Fate, Outcome
+from nats_transform.mapping import AccountMappings, Fate, Mapping, Outcome
 from nats_transform.subject import ANY_TOKEN, NOT_LITERAL, SEPARATOR
 from nats_transform.subject_index import SubjectIndex
 
@@ -114,6 +114,15 @@ class Matcher:
         if covering and covering[0] == 0 and self.mappings.mappings[0].source == subject:
             return ()
         return tokens
+
+    def mapped(self, subject: str | None) -> tuple[Mapping, Sequence[str]] | None:
+        """The mapping that applies to a subject, if any, and the tokens that its functions get."""
+        if subject is None:
+            return None
+        tokens = subject.split(SEPARATOR)
+        if not NOT_LITERAL.isdisjoint(tokens) or not (covering := self.covering(tokens)):
+            return None
+        return self.mappings.mappings[covering[0]], self.seen(covering, subject, tokens)
 
     def outcomes(
         self, subject: str, cluster: str | None, covering: list[int], tokens: Sequence[str]

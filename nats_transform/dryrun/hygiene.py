@@ -55,18 +55,23 @@ class Hygiene(Counted):
 
     def add(self, case: Case) -> None:
         """Count a case."""
-        for code, kind in _KINDS.items():
-            if not any(kind(outcome) for outcome, _ in case.after):
-                continue
-            for _, outcome, parts in rise(case, kind):
-                self._counts[code].add(case.subject, case.was, outcome.subject, parts)
+        is_long = False
         for levels, outcomes in zip(self._values, (case.before, case.after), strict=True):
             for outcome, _ in outcomes:
                 subject = outcome.subject
-                for level, token in enumerate((subject or "").split(SEPARATOR)[:_LEVELS]):
+                if subject is None:
+                    continue
+                tokens = subject.split(SEPARATOR)
+                is_long |= len(tokens) > MOST_TOKENS or 4 * len(subject) > MOST_BYTES
+                for level, token in enumerate(tokens[:_LEVELS]):
                     values = levels[level]
-                    if subject is not None and len(values) < MOST_VALUES:
+                    if len(values) < MOST_VALUES:
                         values.add(token)
+        if not is_long:
+            return
+        for code, kind in _KINDS.items():
+            for _, outcome, parts in rise(case, kind):
+                self._counts[code].add(case.subject, case.was, outcome.subject, parts)
 
     def told(self) -> Iterator[Told]:
         """What is worth a finding."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
@@ -181,6 +181,7 @@ class Partitions(Counted):
         self._store = store
         self._current, self._candidate = _transforms(current), _transforms(candidate)
         self.spreads: dict[tuple[str, str], Spread] = {}
+        self._keyed: dict[str, tuple[Partition, ...]] = {}
 
     def add(self, case: Case) -> None:
         """Count a case."""
@@ -231,14 +232,12 @@ class Partitions(Counted):
         """What was counted for each destination, by name."""
         return [spread for _, spread in sorted(self.spreads.items(), key=itemgetter(0))]
 
-    def keys(self, cases: Iterable[Case]) -> set[str]:
-        """The keys of one subject."""
-        return {
-            key_of(partition, case.tokens)
-            for case in cases
-            for outcome, _ in case.after
-            if (partition := self._candidate.get(_rule(outcome)))
-        }
+    def keys(self, source: str, tokens: Sequence[str]) -> set[str]:
+        """The keys that the candidate's mapping of a source makes of a subject, in any cluster."""
+        if source not in self._keyed:
+            found = (partition for (one, _), partition in self._candidate.items() if one == source)
+            self._keyed[source] = tuple(dict.fromkeys(found))
+        return {key_of(partition, tokens) for partition in self._keyed[source]}
 
 
 def _rule(outcome: Outcome) -> tuple[str, str]:

@@ -319,6 +319,12 @@ class _Run(Counted):
         # What a subject is under the current mapping is asked of the few that are shown.
         after = Cases(AccountMappings(()), self._candidate)
         for subject, group in by_subject(census):
+            if wanted.keys and (found := after.candidate.mapped(subject)):
+                for name in self.partitions.keys(found[0].source, found[1]):
+                    if (key := entry(name)) in wanted.keys:
+                        names.keys[key] = name
+            if not (wanted.merged or wanted.limits):
+                continue
             rows = list(group)
             cases = after.of_subject(subject, map(_without_current, rows))
             if wanted.merged:
@@ -331,10 +337,6 @@ class _Run(Counted):
                     if (key := hashed(becomes)) in limit.largest:
                         was = self._cases.of_subject(subject, rows)[0].was
                         names.limited[limit.stream, key].add(subject, was, becomes, parts)
-            if wanted.keys:
-                for name in self.partitions.keys(cases):
-                    if (key := entry(name)) in wanted.keys:
-                        names.keys[key] = name
         return names
 
     def told(self, names: _Names) -> Iterator[Told]:
