@@ -191,6 +191,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_disk_that_is_full_at_the_commit(
     spark: SparkSession, small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -247,6 +247,7 @@ def test_concurrent_ingests_never_mix(
     )
 
 
+@pytest.mark.slow
 def test_a_day_that_is_still_being_written(
     spark: SparkSession, run: Run, warehouse: Warehouse, stream: Any
 ) -> None:

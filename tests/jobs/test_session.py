@@ -84,6 +84,7 @@ for error in errors:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_killed_jvm_is_told_on_one_line() -> None:
     child = subprocess.run(

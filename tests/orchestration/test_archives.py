@@ -210,6 +210,7 @@ def test_sequences_that_the_source_did_not_have_are_explained(project: Project) 
     assert told["dagster/row_count"] == 17
 
 
+@pytest.mark.slow
 def test_the_same_messages_and_mapping_must_give_the_same_digest(
     project: Project, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,6 +255,7 @@ def _checks(result: dg.ExecuteInProcessResult, asset: str) -> dict[str, bool]:
             "mapping_version",
             r"mapping\.conf:1:\d+: .*weight",
             id="refused-mapping",
+            marks=pytest.mark.slow,
         ),
         pytest.param(
             "mapping.conf",
@@ -262,7 +264,14 @@ def _checks(result: dg.ExecuteInProcessResult, asset: str) -> dict[str, bool]:
             r"mapping\.conf:2: nats-server crashes",
             id="refused-by-check",
         ),
-        pytest.param("mapping.conf", None, "mapping_version", r"mapping\.conf", id="no-mapping"),
+        pytest.param(
+            "mapping.conf",
+            None,
+            "mapping_version",
+            r"mapping\.conf",
+            id="no-mapping",
+            marks=pytest.mark.slow,
+        ),
         pytest.param("messages.jsonl", None, "messages", r"messages\.jsonl", id="no-messages"),
     ],
 )

@@ -127,6 +127,7 @@ def test_text_that_is_no_yaml_is_named_with_its_line(bare_project: Project) -> N
     assert folder.exists()
 
 
+@pytest.mark.slow
 def test_scaffolded_listed_and_checked(bare_project: Project) -> None:
     """`dg` writes an archive that it then finds nothing wrong with."""
     made = run_dg(

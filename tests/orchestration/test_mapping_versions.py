@@ -119,6 +119,7 @@ def test_a_comment_changes_nothing_and_a_weight_what_is_downstream(project: Proj
     assert "still means version" in str(tick(project))
 
 
+@pytest.mark.slow
 def test_days_are_transformed_under_the_version_that_was_materialized(project: Project) -> None:
     folder = project.add("east", count=40)
     assert project.materialize("east").success

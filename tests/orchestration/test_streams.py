@@ -59,6 +59,7 @@ def add(project: Project, name: str, stream: str, start: date, sources: list[Any
     (folder / "defs.yaml").write_text(head + more + rest)
 
 
+@pytest.mark.slow
 def test_history_and_a_live_stream_are_one_archive(
     project: Project, spark: SparkSession, nats_server: NatsServer
 ) -> None:
