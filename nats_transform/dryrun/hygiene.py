@@ -62,6 +62,7 @@ class Hygiene(Counted):
                 if subject is None:
                     continue
                 tokens = subject.split(SEPARATOR)
+                # A character has at most 4 bytes.
                 is_long |= len(tokens) > MOST_TOKENS or 4 * len(subject) > MOST_BYTES
                 for level, token in enumerate(tokens[:_LEVELS]):
                     values = levels[level]
@@ -103,9 +104,7 @@ def _too_many(outcome: Outcome) -> bool | None:
 
 def _too_long(outcome: Outcome) -> bool | None:
     subject = outcome.subject
-    if subject is None or 4 * len(subject) <= MOST_BYTES:  # a character has at most 4 bytes
-        return None
-    return True if len(encode(subject)) > MOST_BYTES else None
+    return True if subject is not None and len(encode(subject)) > MOST_BYTES else None
 
 
 _KINDS = {"too-many-tokens": _too_many, "too-long": _too_long}

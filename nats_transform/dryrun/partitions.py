@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -181,7 +182,9 @@ class Partitions(Counted):
         self._store = store
         self._current, self._candidate = _transforms(current), _transforms(candidate)
         self.spreads: dict[tuple[str, str], Spread] = {}
-        self._keyed: dict[str, tuple[Partition, ...]] = {}
+        self._keyed: dict[str, set[Partition]] = defaultdict(set)
+        for (source, _), partition in self._candidate.items():
+            self._keyed[source].add(partition)
 
     def add(self, case: Case) -> None:
         """Count a case."""
@@ -234,9 +237,6 @@ class Partitions(Counted):
 
     def keys(self, source: str, tokens: Sequence[str]) -> set[str]:
         """The keys that the candidate's mapping of a source makes of a subject, in any cluster."""
-        if source not in self._keyed:
-            found = (partition for (one, _), partition in self._candidate.items() if one == source)
-            self._keyed[source] = tuple(dict.fromkeys(found))
         return {key_of(partition, tokens) for partition in self._keyed[source]}
 
 
