@@ -222,7 +222,7 @@ def _drawn(outcomes: _Outcomes, destination: str | None) -> _Outcomes:
     return [(outcome, 100) for outcome, _ in outcomes if outcome.mapping_destination == destination]
 
 
-def rise(case: Case, kind: Callable[[Outcome], _K | None]) -> Iterator[tuple[_K, Outcome, int]]:
+def rise(case: Case, kind: Callable[[Outcome], _K | None]) -> list[tuple[_K, Outcome, int]]:
     """The kinds of outcome that become likelier, with the likeliest outcome and by how many parts.
 
     Args:
@@ -230,19 +230,25 @@ def rise(case: Case, kind: Callable[[Outcome], _K | None]) -> Iterator[tuple[_K,
         kind: puts an outcome into a class; None leaves it out.
     """
     before: dict[_K, int] = {}
-    after: dict[_K, int] = {}
-    shown: dict[_K, tuple[int, Outcome]] = {}
     for outcome, percent in case.before:
         if (name := kind(outcome)) is not None:
             before[name] = before.get(name, 0) + percent
+    # With the percent of the likeliest outcome.
+    after: dict[_K, tuple[int, int, Outcome]] = {}
     for outcome, percent in case.after:
         if (name := kind(outcome)) is not None:
-            after[name] = after.get(name, 0) + percent
-            if name not in shown or percent > shown[name][0]:
-                shown[name] = percent, outcome
-    for name, percent in after.items():
-        if (more := percent - before.get(name, 0)) > 0:
-            yield name, shown[name][1], more * case.messages
+            if name in after:
+                total, most, likeliest = after[name]
+                if percent > most:
+                    most, likeliest = percent, outcome
+                after[name] = total + percent, most, likeliest
+            else:
+                after[name] = percent, percent, outcome
+    return [
+        (name, outcome, more * case.messages)
+        for name, (percent, _, outcome) in after.items()
+        if (more := percent - before.get(name, 0)) > 0
+    ]
 
 
 def _likeliest(outcomes: _Outcomes) -> str | None:

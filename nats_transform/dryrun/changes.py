@@ -79,12 +79,11 @@ class Changes(Counted):
             self._codes["illegal-subject"].add(subject, None, None, case.parts)
             return
         rule = _rule(case.before[0][0])
-        for _, outcome, parts in rise(case, lambda o: (o.subject, o.fate in _NOBODY)):
+        for _, outcome, parts in rise(case, _result):
             self._changes[rule, _rule(outcome)].add(subject, was, outcome.subject, parts)
             self.changed.add(subject, was, outcome.subject, parts)
-        if any(_fault(outcome) for outcome, _ in case.after):
-            for code, outcome, parts in rise(case, _fault):
-                self._codes[code].add(subject, was, outcome.subject, parts)
+        for code, outcome, parts in rise(case, _fault):
+            self._codes[code].add(subject, was, outcome.subject, parts)
         if not case.covering:
             mapped = case.before[0][0].mapping_source is not None
             code = "no-longer-mapped" if mapped else "unmatched"
@@ -143,8 +142,6 @@ class Changes(Counted):
         self._flow[OTHER, OTHER] += rest
 
 
-_NOBODY = (Fate.LOST, Fate.INVALID)
-
 _MESSAGES = {
     "lost": "the weights of the candidate lose these messages",
     "illegal-result": "the candidate makes these subjects illegal",
@@ -165,6 +162,11 @@ def prefix(subject: str | None) -> str | None:
 
 def _names(pair: tuple[str | None, str | None]) -> tuple[str, str]:
     return pair[0] or "", pair[1] or ""
+
+
+def _result(outcome: Outcome) -> tuple[str | None]:
+    # In a tuple, because None is a result too: nobody gets the message.
+    return (outcome.subject,)
 
 
 def _fault(outcome: Outcome) -> str | None:

@@ -14,7 +14,7 @@ from nats_transform.dryrun.case import Case, Matcher, numbers_drawn, steady
 from nats_transform.dryrun.count import EXAMPLES, Count, hashed
 from nats_transform.dryrun.merge import Counted
 from nats_transform.dryrun.reverse import reversed_mappings
-from nats_transform.dryrun.rows import Groups, Largest, Store, members
+from nats_transform.dryrun.rows import Groups, Largest, Store, Table, members
 from nats_transform.mapping import AccountMappings
 from nats_transform.subject import SEPARATOR
 
@@ -69,9 +69,9 @@ class Collisions(Counted):
     def __init__(self, store: Store) -> None:
         self._store = store
         self._after = Groups(store)
-        self._before = store.table(1)
+        self._before = Table(store, 1)
         # Hashes of the result, and of what the subject is under the current mapping.
-        self._pairs = store.table(2)
+        self._pairs = Table(store, 2)
         self._drawn = 0
 
     def add(self, cases: list[Case], after: Mapping[str, int]) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
-from hashlib import blake2b
 from operator import itemgetter
+
+from xxhash import xxh3_64_intdigest
 
 from nats_transform.dryrun.findings import Example
 from nats_transform.subject import encode
@@ -72,7 +72,6 @@ class Count:
         return tuple(example for *_, example in self._largest)
 
 
-@lru_cache(maxsize=256)  # a subject is counted in several places, one after the other
 def hashed(text: str) -> int:
     """64 bits of a text, the same in every run."""
-    return int.from_bytes(blake2b(encode(text), digest_size=8).digest(), "big")
+    return xxh3_64_intdigest(encode(text))

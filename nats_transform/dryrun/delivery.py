@@ -107,15 +107,19 @@ class Delivery(Counted):
         """Count all cases of one subject."""
         if not self._network.streams:
             return
-        facts: dict[str, Facts] = {}
-        for case in cases:
-            for subject in _subjects(case):
-                if subject is not None and subject not in facts:
-                    facts[subject] = self._network.facts(subject)
+        facts: dict[str | None, Facts] = {}
         for case in cases:
             # For most subjects nothing changes.
-            first, *others = (None if s is None else facts[s] for s in _subjects(case))
-            if any(one is not first and _differ(one, first) for one in others):
+            first, differ = None, False
+            for outcome, _ in (*case.before, *case.after):
+                one = facts.get(outcome.subject)
+                if one is None:
+                    one = facts[outcome.subject] = self._network.facts(outcome.subject)
+                if first is None:
+                    first = one
+                elif one is not first and not differ:
+                    differ = _ways(one) != _ways(first)
+            if differ:
                 self._capture(case, facts)
                 if self._watched:  # no republish, no loop
                     self._conditions(case, facts)
@@ -126,7 +130,7 @@ class Delivery(Counted):
                 for subject, parts in stored.items():
                     groups.add(hashed(subject), parts)
 
-    def _capture(self, case: Case, facts: dict[str, Facts]) -> None:
+    def _capture(self, case: Case, facts: dict[str | None, Facts]) -> None:
         def streams(outcome: Outcome) -> frozenset[str] | None:
             return None if outcome.subject is None else facts[outcome.subject].captured
 
@@ -147,7 +151,7 @@ class Delivery(Counted):
                 condition = ("captured-elsewhere", *names)
             self._counts[condition].add(case.subject, case.was, outcome.subject, parts)
 
-    def _conditions(self, case: Case, facts: dict[str, Facts]) -> None:
+    def _conditions(self, case: Case, facts: dict[str | None, Facts]) -> None:
         was = case.was
         held = [facts[o.subject] for o, _ in case.before if o.subject is not None]
         for condition, stream in self._watched:
@@ -174,7 +178,7 @@ class Delivery(Counted):
             for _, outcome, parts in rise(case, loops):
                 self._counts["republish-loop", name].add(case.subject, was, outcome.subject, parts)
 
-    def _consume(self, case: Case, facts: dict[str, Facts]) -> None:
+    def _consume(self, case: Case, facts: dict[str | None, Facts]) -> None:
         for consumer in self._consumers:
             before, after = (
                 sum(
@@ -192,7 +196,7 @@ class Delivery(Counted):
                 side[consumer].add(case.subject, case.was, case.becomes, parts)
 
     def _stored_in(
-        self, stream: str, cases: Iterable[Case], facts: dict[str, Facts]
+        self, stream: str, cases: Iterable[Case], facts: dict[str | None, Facts]
     ) -> tuple[dict[str, int], dict[str, int]]:
         found: tuple[dict[str, int], dict[str, int]] = ({}, {})
         for case in cases:
@@ -248,7 +252,7 @@ class Delivery(Counted):
         """The subjects under which a stream stores one subject after the change, with parts."""
         found: dict[str, int] = {}
         subjects = {outcome.subject for case in cases for outcome, _ in case.after}
-        facts = {s: self._network.facts(s) for s in subjects if s is not None}
+        facts = {s: self._network.facts(s) for s in subjects}
         for case in cases:
             _add_stored(found, stream, case.after, case.messages, facts)
         return found
@@ -280,7 +284,7 @@ def _add_stored(
     stream: str,
     outcomes: Iterable[tuple[Outcome, int]],
     messages: int,
-    facts: Mapping[str, Facts],
+    facts: Mapping[str | None, Facts],
 ) -> None:
     """Add the parts that a stream stores, by the subject it stores them under."""
     for outcome, percent in outcomes:
@@ -292,16 +296,8 @@ def _add_stored(
                 sums[subject] = sums.get(subject, 0) + percent * messages
 
 
-def _subjects(case: Case) -> list[str | None]:
-    return [outcome.subject for outcome, _ in (*case.before, *case.after)]
-
-
-def _differ(one: Facts | None, other: Facts | None) -> bool:
-    """Whether something else happens, whatever the names are that it is stored under."""
-    return one is None or other is None or _ways(one) != _ways(other)
-
-
 def _ways(facts: Facts) -> tuple[frozenset[Any], ...]:
+    """What happens to a subject, whatever the names are that it is stored under."""
     return facts.captured, facts.ingress, facts.taken, facts.republished, facts.loops
 
 

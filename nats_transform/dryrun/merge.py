@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from nats_transform.dryrun.count import Count
-from nats_transform.dryrun.rows import Groups, Table
+from nats_transform.dryrun.rows import Table
 
 
 class Counted:
@@ -30,7 +30,7 @@ class Counted:
 def merged(into: Any, other: Any) -> Any:
     """Both together; `into` is changed where it can be."""
     match into:
-        case Count() | Table() | Groups():
+        case Count() | Table():
             into.merge(other)
         case Counter():
             into.update(other)

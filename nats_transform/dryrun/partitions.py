@@ -31,6 +31,9 @@ UNEVEN = 2.0
 
 MOST_HEAVY = 5
 
+_HASH = 0xFFFF_FFFF
+"""32 bits."""
+
 
 @dataclass(frozen=True, slots=True)
 class Balance:
@@ -134,7 +137,7 @@ class Spread(Counted):
         for keys, parts, _ in self._keys.sums():
             distinct += len(keys)
             largest.add(keys, parts)
-            hashes = (keys & np.uint64(0xFFFF_FFFF)).astype(np.int64)
+            hashes = (keys & np.uint64(_HASH)).astype(np.int64)
             for of, found in sums.items():
                 np.add.at(found, hashes % of, parts)
         return Totals(
@@ -172,7 +175,17 @@ class Spread(Counted):
 
 def entry(key: str) -> int:
     """A key in 64 bits: the upper half tells keys apart, any count is taken of the lower."""
-    return (hashed(key) & 0xFFFF_FFFF) << 32 | fnv1a(encode(key))
+    return upper(key) << 32 | fnv1a(encode(key))
+
+
+def upper(key: str) -> int:
+    """The upper half of an `entry`, which is quicker to have."""
+    return hashed(key) & _HASH
+
+
+def _number(partition: Partition, of: int) -> int:
+    """The partition of a hash."""
+    return of % partition.count if partition.count else 0
 
 
 class Partitions(Counted):
@@ -188,7 +201,7 @@ class Partitions(Counted):
 
     def add(self, case: Case) -> None:
         """Count a case."""
-        numbers: dict[str, int] | None = None
+        numbers: dict[int, int] | None = None
         for outcome, percent in case.after:
             rule = _rule(outcome)
             partition = self._candidate.get(rule)
@@ -199,19 +212,20 @@ class Partitions(Counted):
             key = self._spread(rule, partition).add(case.tokens, percent * case.messages)
             if not numbers:
                 continue
-            more = percent - numbers.get(partition.evaluate(case.tokens, None), 0)
+            more = percent - numbers.get(_number(partition, key & _HASH), 0)
             if more > 0:
                 self.spreads[rule].move(
                     key, case.subject, case.was, outcome.subject, more * case.messages
                 )
 
-    def _numbers(self, case: Case) -> dict[str, int]:
+    def _numbers(self, case: Case) -> dict[int, int]:
         """The partitions under the current mapping, with percent."""
-        numbers: dict[str, int] = {}
+        numbers: dict[int, int] = {}
         for outcome, percent in case.before:
             partition = self._current.get(_rule(outcome))
             if partition is not None:
-                number = partition.evaluate(case.tokens_before, None)
+                key = key_of(partition, case.tokens_before)
+                number = _number(partition, fnv1a(encode(key)))
                 numbers[number] = numbers.get(number, 0) + percent
         return numbers
 

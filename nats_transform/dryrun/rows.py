@@ -34,11 +34,9 @@ class Store:
         self._tables: list[Table] = []
         self._has_spilled = False
 
-    def table(self, width: int) -> Table:
-        """A table of rows with so many numbers."""
-        table = Table(self, width)
+    def join(self, table: Table) -> None:
+        """Let a table share the file and the limit."""
         self._tables.append(table)
-        return table
 
     def took(self, numbers: int) -> None:
         """Make room if these numbers were too many."""
@@ -64,9 +62,10 @@ class Store:
 
 
 class Table:
-    """Rows of numbers from 0 to 2**64 - 1, of a `Store`."""
+    """Rows of so many numbers from 0 to 2**64 - 1, of a `Store`."""
 
     def __init__(self, store: Store, width: int) -> None:
+        store.join(self)
         self._store = store
         self._width = width
         self._values = array("Q")
@@ -117,31 +116,19 @@ class Table:
             yield np.frombuffer(file.read((after - first) * size), dtype=np.uint64)
 
 
-class Groups:
-    """Sums by key.
+class Groups(Table):
+    """Rows of a key and parts, to be summed by key.
 
     Keys are told apart by 64 bits: among 9 million two differ from none with a chance of 2e-6.
     """
 
     def __init__(self, store: Store) -> None:
-        self._store = store
-        self._rows = store.table(2)
-
-    def add(self, key: int, parts: int) -> None:
-        """Add an entry to a key."""
-        self._rows.add(key, parts)
-
-    def merge(self, other: Groups) -> None:
-        """Add the entries of groups that are in memory."""
-        self._rows.merge(other._rows)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_rows": self._rows}
+        super().__init__(store, 2)
 
     def sums(self) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.int64]]]:
         """Bucket by bucket the distinct keys in order, with their parts and numbers of entries."""
         for bucket in self._store.buckets:
-            yield summed(self._rows.bucket(bucket))
+            yield summed(self.bucket(bucket))
 
 
 def summed(

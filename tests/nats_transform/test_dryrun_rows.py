@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from nats_transform import AccountMappings, Destination, Mapping, parse_stream
 from nats_transform.dryrun import CensusRow, Question, dry_run, dry_run_of_parts
 from nats_transform.dryrun import rows as module
-from nats_transform.dryrun.rows import Groups, Largest, Store
+from nats_transform.dryrun.rows import Groups, Largest, Store, Table
 
 HASHES = st.integers(0, 2**64 - 1)
 
@@ -34,7 +34,7 @@ def test_sums_are_those_of_a_dictionary(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "MOST_IN_MEMORY", most)
         store = Store(io.BytesIO())
-        groups, other = Groups(store), store.table(1)
+        groups, other = Groups(store), Table(store, 1)
         expected: dict[int, list[int]] = defaultdict(list)
         for key, parts in entries:
             groups.add(key, parts)
