@@ -1,8 +1,8 @@
 """What transforms cost beside the things people could use instead, in one run.
 
-    python benchmarks/transform.py [--messages N] [--payload BYTES] [--rounds 3] [--only GROUP...]
+    python benchmarks/transform.py [--messages N] [--payload BYTES...] [--only GROUP...]
 
-Every line is the median of some rounds that are taken in turn, so that a busy moment hits all.
+Every line is the median of `--rounds` that are taken in turn, so that a busy moment hits all.
 Seconds of the wall clock and, since a busy machine changes them less, of the processor (of the JVM
 and this process; those of Spark's Python workers are not in it). Groups: `noop`, `parquet`,
 `rules`, `keys`, `growth`, `server`.
@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlparse
 
@@ -32,6 +33,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from jobs import tables
+from jobs.maintenance import MaintenanceSettings, maintain
 from jobs.nats_process import nats_server
 from jobs.schema import HEADERS
 from jobs.session import SparkSettings, spark_session
@@ -43,6 +45,8 @@ from nats_transform.spark import apply
 
 CORES = 2
 GROUPS = ("noop", "parquet", "rules", "keys", "growth", "server")
+BY_PAYLOAD = ("noop", "parquet", "server")
+"""The others are measured with the first payload only."""
 MIXED = AccountMappings(
     [
         Mapping(
@@ -77,6 +81,8 @@ class Line:
     name: str
     work: Callable[[], object]
     messages: int
+    tidy: Callable[[], object] = lambda: None
+    """Is not measured."""
 
 
 def messages(spark: SparkSession, count: int, payload: int, key: int = 12) -> DataFrame:
@@ -342,9 +348,7 @@ def lines(
     settings = TransformSettings(stream="ORDERS", mapping=Path("-"), warehouse=warehouse)
     result = run_transform(spark, settings, MIXED, "version")
     assert result.messages == count
-    target = tables.open_table(warehouse, tables.TRANSFORMED)
     plain = tables.read(spark, table, tables.MESSAGES)
-    output = tables.read(spark, target, tables.TRANSFORMED)
     python = F.udf(mapped_in_python, "string")("subject", "cluster", "seq")
     arrow = F.arrow_udf(mapped_in_arrow, "string")("subject", "cluster", "seq")
     by_arrow = plain.withColumn("mapped_subject", arrow)
@@ -354,6 +358,15 @@ def lines(
 
     def write(frame: DataFrame) -> None:
         frame.write.mode("overwrite").parquet(other)
+
+    def copy() -> None:
+        output = tables.open_table(warehouse, tables.TRANSFORMED)
+        write(tables.read(spark, output, tables.TRANSFORMED))
+
+    def forget() -> None:
+        # What a run replaced is kept for days; ten million messages of 1 KiB are 10 GB.
+        tomorrow = datetime.now(UTC) + timedelta(days=1)
+        maintain(MaintenanceSettings(warehouse=warehouse, retention=timedelta(0), now=tomorrow))
 
     def fresh(work: Callable[[str, str], None]) -> None:
         shutil.rmtree(other, ignore_errors=True)
@@ -365,12 +378,16 @@ def lines(
     yield Line("noop", "transform", lambda: noop(apply(MIXED, plain)), count)
     yield Line("noop", "Arrow UDF", lambda: noop(by_arrow), count)
     yield Line("noop", "Python UDF", lambda: noop(by_python), count)
-    yield Line("parquet", "copy of the output", lambda: write(output), count)
+    yield Line("parquet", "copy of the output", copy, count)
     yield Line(
         "parquet", "transform", lambda: write(transformed(plain, MIXED, "version", 0)), count
     )
     yield Line(
-        "parquet", "whole job", lambda: run_transform(spark, settings, MIXED, "version"), count
+        "parquet",
+        "whole job",
+        lambda: run_transform(spark, settings, MIXED, "version"),
+        count,
+        tidy=forget,
     )
     yield Line("parquet", "DuckDB", lambda: fresh(in_duckdb), count)
     yield Line("parquet", "Polars", lambda: fresh(in_polars), count)
@@ -395,27 +412,24 @@ def lines(
         yield Line("growth", f"{times}x messages", lambda f=frame: write(f), part)  # type: ignore[misc]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--messages", type=int, default=10_000_000)
-    parser.add_argument("--payload", type=int, default=64, help="bytes")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", nargs="*", choices=GROUPS, default=GROUPS, help="groups")
-    options = parser.parse_args()
-    spark = spark_session(SparkSettings(master=f"local[{CORES}]", driver_memory="2g"))
+def measure(
+    spark: SparkSession, count: int, payload: int, rounds: int, groups: Sequence[str]
+) -> None:
+    """Prints the table of so many messages with payloads of so many bytes."""
     with tempfile.TemporaryDirectory() as temporary:
-        folder, groups = Path(temporary), options.only
-        everything = lines(spark, folder, options.messages, options.payload, groups)
+        everything = lines(spark, Path(temporary), count, payload, groups)
         chosen = [line for line in everything if line.group in groups]
         walls: list[list[float]] = [[] for _ in chosen]
         processors: list[list[float]] = [[] for _ in chosen]
-        for turn in range(1, options.rounds + 1):  # the first warms up: a median shows it least
+        for turn in range(1, rounds + 1):  # the first warms up: a median shows it least
             for line, wall, processor in zip(chosen, walls, processors, strict=True):
                 print(f"round {turn}: {line.group} {line.name}", file=sys.stderr)
                 start, used = time.perf_counter(), processor_seconds(spark)
                 line.work()
                 wall.append(time.perf_counter() - start)
                 processor.append(processor_seconds(spark) - used)
+                line.tidy()
+    print(f"{count:,} messages with payloads of {payload:,} bytes\n")
     print("| group | what | seconds | to first | CPU seconds | to first | messages/s |")
     print("|---|---|---:|---:|---:|---:|---:|")
     first: dict[str, tuple[float, float]] = {}
@@ -426,14 +440,28 @@ def main() -> int:
             f"| {line.group} | {line.name} | {seconds:.2f} | {seconds / base[0]:.2f} | {used:.2f} "
             f"| {used / base[1]:.2f} | {line.messages / seconds:,.0f} |"
         )
-    if "server" in options.only:
-        took = statistics.median([through_server(options.payload) for _ in range(options.rounds)])
-        scaled = took * options.messages / SERVER_MESSAGES
+    if "server" in groups:
+        took = statistics.median([through_server(payload) for _ in range(rounds)])
         print(
-            f"| server | nats-server, no storage | {scaled:.2f} | | | "
+            f"| server | nats-server, no storage | {took * count / SERVER_MESSAGES:.2f} | | | "
             f"| {SERVER_MESSAGES / took:,.0f} |"
         )
+    print(flush=True)
     print(f"peak memory of the JVM, 2 GiB heap: {peak_memory(spark)} MiB", file=sys.stderr)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=10_000_000)
+    parser.add_argument("--payload", type=int, nargs="+", default=[64, 1024], help="bytes")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", nargs="*", choices=GROUPS, default=GROUPS, help="groups")
+    options = parser.parse_args()
+    spark = spark_session(SparkSettings(master=f"local[{CORES}]", driver_memory="2g"))
+    groups = options.only
+    for payload in options.payload:
+        measure(spark, options.messages, payload, options.rounds, groups)
+        groups = [group for group in groups if group in BY_PAYLOAD]
     spark.stop()
     return 0
 
