@@ -42,8 +42,9 @@ bench: ## measure beside what people could use instead: WHAT=transform, ingest, 
 fuzz: ## feed the readers and parsers with any bytes at all for a while
 	@$(IN_VENV) python -m tests.fuzz $(ARGS)
 
-lint: ## check style, format and types
+lint: ## check style, format and types; with AUDIT=1 also the packages for known weaknesses
 	@$(IN_VENV) sh -c 'ruff check && ruff format --check && mypy'
+	@$(if $(AUDIT),sh scripts/sbom.sh)
 
 sbom: ## write build/sbom.json, the packages of the production image
 	@sh scripts/sbom.sh

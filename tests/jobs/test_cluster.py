@@ -13,6 +13,7 @@ import sysconfig
 import threading
 import time
 import venv
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -178,8 +179,8 @@ SUBMITTED = """type: orchestration.components.SubmittedJob
 
 attributes:
   name: {name}
-  job: ingest
-  arguments: [{name}.json]
+  job: {job}
+  arguments: {arguments}
   main: {main}
   options:
     - --master={master}
@@ -208,20 +209,37 @@ def test_dagster_submits_and_is_told(
     given = cluster.environment | {"PYSPARK_DRIVER_PYTHON": str(bare_python)}
     for name, value in given.items():
         monkeypatch.setenv(name, value)
+    warehouse = tmp_path / "warehouse"
+    (tmp_path / "mapping.conf").write_text(MAPPING)
     with empty_project(tmp_path, monkeypatch) as project:
-        for name, nats in (("right", stream.server.url), ("wrong", "nats://127.0.0.1:1")):
-            folder = project.defs_folder / name
+
+        def define(name: str, job: str, *arguments: str) -> Path:
+            folder: Path = project.defs_folder / name
             folder.mkdir()
+            (folder / "defs.yaml").write_text(
+                SUBMITTED.format(
+                    name=name,
+                    job=job,
+                    arguments=json.dumps(arguments),
+                    main=ROOT / "deploy" / "spark_job.py",
+                    master=cluster.master,
+                    archive=archive,
+                )
+            )
+            return folder
+
+        for name, nats in (("right", stream.server.url), ("wrong", "nats://127.0.0.1:1")):
             settings = {
                 "stream": stream.name,
                 "server": {"servers": nats},
-                "warehouse": {"dir": str(tmp_path / "warehouse")},
+                "warehouse": {"dir": str(warehouse)},
             }
+            folder = define(name, "ingest", f"{name}.json")
             (folder / f"{name}.json").write_text(json.dumps(settings))
-            main = ROOT / "deploy" / "spark_job.py"
-            (folder / "defs.yaml").write_text(
-                SUBMITTED.format(name=name, main=main, master=cluster.master, archive=archive)
-            )
+        mapping = f"--mapping={tmp_path / 'mapping.conf'}"
+        define(
+            "mapped", "transform", f"--stream={stream.name}", mapping, f"--warehouse={warehouse}"
+        )
         job = project.load().resolve_implicit_global_asset_job_def()
 
         def make(name: str) -> dg.ExecuteInProcessResult:
@@ -231,14 +249,21 @@ def test_dagster_submits_and_is_told(
                 raise_on_error=False,
             )
 
-        right, wrong = make("right"), make("wrong")
+        right, mapped, wrong = make("right"), make("mapped"), make("wrong")
         assert right.success
         (made,) = right.asset_materializations_for_node("right")
-        found = rows(spark, Warehouse(dir=tmp_path / "warehouse"), MESSAGES)
+        found = rows(spark, Warehouse(dir=warehouse), MESSAGES)
         assert made.metadata["messages"].value == len(found) == 100
         assert made.metadata["stream"].value == stream.name
         told = [log.user_message for log in project.instance.all_logs(right.run_id)]
         assert "job ingest: right.json" in told
+        (made,) = mapped.asset_materializations_for_node("mapped")
+        found = rows(spark, Warehouse(dir=warehouse), TRANSFORMED)
+        assert made.metadata["messages"].value == len(found) == 100
+        fates = Counter(row["fate"] for row in found)
+        counted = made.metadata["fates"].value
+        assert isinstance(counted, dict)
+        assert {fate: count for fate, count in counted.items() if count} == dict(fates)
         assert not wrong.success
         told = [log.user_message for log in project.instance.all_logs(wrong.run_id)]
         assert any(
