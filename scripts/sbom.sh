@@ -1,7 +1,7 @@
 #!/bin/sh
 # Writes build/sbom.json: what is in the production image besides its base, as CycloneDX, with the
-# hashes of the lock. Then looks the packages up among known vulnerabilities, if AUDIT=1 and the
-# database of the Python Packaging Authority can be reached; it fails if one is found.
+# hashes of the lock. With AUDIT=1 it then looks the packages up in the database of the Python
+# Packaging Authority, and fails if one has a known vulnerability or could not be looked up.
 #
 # Both tools come from the package index that pip is set up for, into a scratch folder.
 set -eu
@@ -17,5 +17,5 @@ trap 'exit 130' INT
 mkdir -p build
 "$scratch/bin/cyclonedx-py" requirements --output-reproducible --output-format JSON \
     --pyproject pyproject.toml --output-file build/sbom.json deploy/requirements.lock
-[ -z "${AUDIT:-}" ] || "$scratch/bin/pip-audit" --require-hashes --disable-pip \
+[ -z "${AUDIT:-}" ] || "$scratch/bin/pip-audit" --strict --require-hashes --disable-pip \
     --requirement deploy/requirements.lock
