@@ -42,9 +42,14 @@ def run_under_dagster(job: str) -> int:
         else:
             result = json.loads(output.getvalue().splitlines()[-1])
             pipes.report_asset_materialization(
-                metadata={name: value for name, value in result.items() if value is not None}
+                metadata={name: told(value) for name, value in result.items() if value is not None}
             )
     return code
+
+
+def told(value: object) -> object:
+    """A value as Pipes take it for metadata: what is in another must say its type."""
+    return {"raw_value": value, "type": "json"} if isinstance(value, dict | list) else value
 
 
 if __name__ == "__main__":
