@@ -1,0 +1,98 @@
+"""Spark on Kubernetes with the settings of deploy/: pods as it asks for them, run as processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.deploy.test_files import passes, tool
+from tests.kubernetes_api import Manifest, kubernetes_api
+from tests.spark_cluster import QUICK_JAVA, SPARK_HOME
+
+pytestmark = pytest.mark.cluster
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = ROOT / "deploy" / "kubernetes" / "spark-defaults.conf"
+HERE = {
+    "spark.kubernetes.executor.podTemplateFile": str(SETTINGS.parent / "executor.yaml"),
+    "spark.driver.host": "127.0.0.1",
+    "spark.executor.instances": "1",
+    "spark.executor.cores": "1",
+    "spark.executor.memory": "512m",
+    "spark.driver.memory": "512m",
+    # There is no watching here, and no time to lose.
+    "spark.kubernetes.executor.enableApiWatcher": "false",
+    "spark.kubernetes.executor.apiPollingInterval": "1s",
+}
+
+
+def test_executors_as_pods(stream: Any, tmp_path: Path) -> None:
+    """What deploy/entrypoint.sh starts in a pod does the job; the pod is valid and restricted."""
+    stream.count(1000)
+    settings = {
+        "stream": stream.name,
+        "server": {"servers": stream.server.url},
+        "warehouse": {"dir": str(tmp_path / "warehouse")},
+    }
+    (tmp_path / "ingest.json").write_text(json.dumps(settings))
+    image = {
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "SPARK_HOME": str(SPARK_HOME),
+        "PYSPARK_PYTHON": sys.executable,
+        "JDK_JAVA_OPTIONS": QUICK_JAVA,
+    }
+
+    def start(pod: Manifest) -> subprocess.Popen[bytes]:
+        (container,) = pod["spec"]["containers"]
+        fields = {"status.podIP": "127.0.0.1", "metadata.name": pod["metadata"]["name"]}
+        given = {
+            one["name"]: one["value"]
+            if "value" in one
+            else fields[one["valueFrom"]["fieldRef"]["fieldPath"]]
+            for one in container["env"]
+        }
+        given["SPARK_LOCAL_DIRS"] = str(tmp_path / "local")  # a volume of the pod
+        with (tmp_path / f"{pod['metadata']['name']}.log").open("wb") as log:
+            return subprocess.Popen(
+                ["sh", str(ROOT / "deploy" / "entrypoint.sh"), *container["args"]],
+                env=image | given,
+                cwd=tmp_path,
+                stdout=log,
+                stderr=log,
+            )
+
+    with kubernetes_api(start) as api:
+        command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", f"k8s://{api.url}"]
+        command += ["--deploy-mode", "client", "--properties-file", str(SETTINGS)]
+        command += [word for pair in HERE.items() for word in ("--conf", "=".join(pair))]
+        command += [str(ROOT / "deploy" / "spark_job.py"), "ingest", "ingest.json"]
+        done = subprocess.run(
+            command,
+            env=os.environ | image,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+    logs = "".join(log.read_text() for log in tmp_path.glob("*.log"))
+    assert done.returncode == 0, f"{api.refused}\n{logs[-3000:]}\n{done.stderr[-5000:]}"
+    assert json.loads(done.stdout.splitlines()[-1])["messages"] == 1000
+    assert "Successfully registered with driver" in logs
+    assert not api.refused
+    (pod,) = api.created
+    (tmp_path / "pod.yaml").write_text(json.dumps(pod))
+    for version in ("1.30", "1.32"):
+        passes(tool("kubernetes-validate"), "--strict", "-k", version, str(tmp_path / "pod.yaml"))
+    (container,) = pod["spec"]["containers"]
+    assert container["image"] == "registry.example.com/nats-transform:0.1.0"
+    assert "/srv/warehouse" in [mount["mountPath"] for mount in container["volumeMounts"]]
+    assert container["resources"]["limits"]["memory"] == "1536Mi"
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert pod["spec"]["securityContext"]["runAsNonRoot"]
+    assert pod["metadata"]["namespace"] == "nats-transform"

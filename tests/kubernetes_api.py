@@ -1,0 +1,162 @@
+"""As much of the API of Kubernetes as Spark asks for: what it creates is kept, pods run here."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Protocol
+from urllib.parse import parse_qs, urlparse
+
+Manifest = dict[str, Any]
+_PATH = re.compile(r"/api/v1/namespaces/(?P<namespace>[^/]+)/(?P<kind>[a-z]+)(?:/(?P<name>.+))?")
+
+
+class Running(Protocol):
+    """A pod that was started: as `subprocess.Popen`."""
+
+    def poll(self) -> int | None: ...
+
+    def kill(self) -> None: ...
+
+
+@dataclass
+class KubernetesApi:
+    """A cluster without nodes.
+
+    Attributes:
+        start: runs a pod.
+        url: to ask; without TLS.
+        created: every pod that was asked for, as it was sent, with its namespace.
+        refused: requests that nobody here understands.
+    """
+
+    start: Callable[[Manifest], Running]
+    url: str = ""
+    created: list[Manifest] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    _kept: dict[tuple[str, str], Manifest] = field(default_factory=dict)
+    _running: dict[str, Running] = field(default_factory=dict)
+
+    def create(self, namespace: str, kind: str, manifest: Manifest) -> Manifest:
+        """Keep something, and start it if it is a pod."""
+        name = manifest["metadata"]["name"]
+        manifest["metadata"]["namespace"] = namespace
+        if kind == "pods":
+            self.created.append(json.loads(json.dumps(manifest)))
+            self._running[name] = self.start(manifest)
+        manifest["metadata"] |= {
+            "uid": f"uid-of-{name}",
+            "resourceVersion": "1",
+            "creationTimestamp": "2026-03-01T00:00:00Z",
+        }
+        self._kept[kind, name] = manifest
+        return self.get(kind, name)
+
+    def get(self, kind: str, name: str) -> Manifest:
+        """Something that was created, a pod with how it is."""
+        manifest = self._kept[kind, name]
+        if kind == "pods":
+            code = self._running[name].poll()
+            phase = "Running" if code is None else "Failed" if code else "Succeeded"
+            manifest["status"] = {"phase": phase, "podIP": "127.0.0.1"}
+        return manifest
+
+    def all(self, kind: str, labels: str) -> list[Manifest]:
+        """What has these labels, `name=value` each."""
+        wanted = dict(label.split("=", 1) for label in labels.split(",") if label)
+        found = (self.get(kind, name) for its, name in list(self._kept) if its == kind)
+        return [m for m in found if wanted.items() <= m["metadata"].get("labels", {}).items()]
+
+    def delete(self, kind: str, name: str) -> None:
+        """Forget something, and end it if it is a pod."""
+        if self._kept.pop((kind, name), None) is not None and kind == "pods":
+            self._running[name].kill()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    api: KubernetesApi
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def do_POST(self) -> None:
+        self._answer()
+
+    def do_DELETE(self) -> None:
+        self._answer()
+
+    def _answer(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        address = urlparse(self.path)
+        labels = parse_qs(address.query).get("labelSelector", [""])[0]
+        found = _PATH.fullmatch(address.path)
+        if found is None:
+            self._refuse()
+            return
+        kind, name = found["kind"], found["name"]
+        try:
+            match self.command, name:
+                case "GET", None:
+                    items = self.api.all(kind, labels)
+                    metadata = {"resourceVersion": "1"}
+                    self._send(200, {"kind": "List", "metadata": metadata, "items": items})
+                case "GET", _:
+                    self._send(200, self.api.get(kind, name))
+                case "POST", None:
+                    self._send(201, self.api.create(found["namespace"], kind, json.loads(body)))
+                case "DELETE", _:
+                    names = (
+                        [name]
+                        if name
+                        else [m["metadata"]["name"] for m in self.api.all(kind, labels)]
+                    )
+                    for one in names:
+                        self.api.delete(kind, one)
+                    self._send(200, {"kind": "Status", "status": "Success"})
+                case _:
+                    self._refuse()
+        except KeyError:
+            self._send(404, {"kind": "Status", "status": "Failure", "code": 404})
+
+    def _refuse(self) -> None:
+        self.api.refused.append(f"{self.command} {self.path}")
+        self._send(404, {"kind": "Status", "status": "Failure", "code": 404})
+
+    def _send(self, code: int, answer: Manifest) -> None:
+        data = json.dumps({"apiVersion": "v1"} | answer).encode()
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Says nothing: the test has it all in `created` and `refused`."""
+
+
+@contextmanager
+def kubernetes_api(start: Callable[[Manifest], Running]) -> Iterator[KubernetesApi]:
+    """An API on loopback; pods that still run at the end are killed.
+
+    Args:
+        start: runs a pod.
+    """
+    api = KubernetesApi(start)
+    handler = type("Handler", (_Handler,), {"api": api})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        api.url = f"http://127.0.0.1:{server.server_address[1]}"
+        serving = threading.Thread(target=server.serve_forever, daemon=True)
+        serving.start()
+        try:
+            yield api
+        finally:
+            for pod in api.all("pods", ""):
+                api.delete("pods", pod["metadata"]["name"])
+            server.shutdown()
+            serving.join()
