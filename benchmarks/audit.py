@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from jobs import tables
@@ -97,23 +97,11 @@ def scan(
     spec: tables.TableSpec,
     stream: str,
     columns: list[str],
+    *groups: Column,
 ) -> None:
-    """Reads some columns and counts what is in each."""
+    """Reads some columns and counts what is in each, in each of the groups if there are any."""
     rows = tables.read(spark, tables.open_table(warehouse, spec), spec, stream)
-    rows.agg(*(F.count(column) for column in columns)).collect()
-
-
-def scan_by_hour(
-    spark: SparkSession,
-    warehouse: tables.Warehouse,
-    spec: tables.TableSpec,
-    stream: str,
-    columns: list[str],
-) -> None:
-    """The same for each cluster and hour, in the plainest way."""
-    rows = tables.read(spark, tables.open_table(warehouse, spec), spec, stream)
-    groups = rows.groupBy("cluster", F.date_trunc("hour", "ts").alias("hour"))
-    groups.agg(*(F.count(column) for column in columns)).collect()
+    rows.groupBy(*groups).agg(*(F.count(column) for column in columns)).collect()
 
 
 def cost(work: Callable[[], object]) -> tuple[float, float]:
@@ -161,7 +149,8 @@ def main() -> int:
         for name, (settings, spec, columns) in work.items():
             of = (spark, warehouse, spec, settings.stream)
             plain = partial(scan, *of, [*columns, "cluster", "ts"])
-            grouped = partial(scan_by_hour, *of, columns)
+            hour = F.date_trunc("hour", "ts").alias("hour")
+            grouped = partial(scan, *of, columns, F.col("cluster"), hour)
             audit = partial(run_audit, spark, settings, periods)
             costs = [(cost(plain), cost(grouped), cost(audit)) for _ in range(ROUNDS)]
             scans, by_hour, audits = (

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import parse_qs, urlparse
 
 Manifest = dict[str, Any]
+Process = subprocess.Popen[bytes]
 _PATH = re.compile(r"/api/v1/namespaces/(?P<namespace>[^/]+)/(?P<kind>[a-z]+)(?:/(?P<name>.+))?")
-
-
-class Running(Protocol):
-    """A pod that was started: as `subprocess.Popen`."""
-
-    def poll(self) -> int | None: ...
-
-    def kill(self) -> None: ...
 
 
 @dataclass
@@ -35,19 +30,19 @@ class KubernetesApi:
         refused: requests that nobody here understands.
     """
 
-    start: Callable[[Manifest], Running]
+    start: Callable[[Manifest], Process]
     url: str = ""
     created: list[Manifest] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     _kept: dict[tuple[str, str], Manifest] = field(default_factory=dict)
-    _running: dict[str, Running] = field(default_factory=dict)
+    _running: dict[str, Process] = field(default_factory=dict)
 
     def create(self, namespace: str, kind: str, manifest: Manifest) -> Manifest:
         """Keep something, and start it if it is a pod."""
         name = manifest["metadata"]["name"]
         manifest["metadata"]["namespace"] = namespace
         if kind == "pods":
-            self.created.append(json.loads(json.dumps(manifest)))
+            self.created.append(copy.deepcopy(manifest))
             self._running[name] = self.start(manifest)
         manifest["metadata"] |= {
             "uid": f"uid-of-{name}",
@@ -76,6 +71,7 @@ class KubernetesApi:
         """Forget something, and end it if it is a pod."""
         if self._kept.pop((kind, name), None) is not None and kind == "pods":
             self._running[name].kill()
+            self._running[name].wait()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -141,7 +137,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def kubernetes_api(start: Callable[[Manifest], Running]) -> Iterator[KubernetesApi]:
+def kubernetes_api(start: Callable[[Manifest], Process]) -> Iterator[KubernetesApi]:
     """An API on loopback; pods that still run at the end are killed.
 
     Args:

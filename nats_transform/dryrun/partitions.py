@@ -32,7 +32,7 @@ UNEVEN = 2.0
 MOST_HEAVY = 5
 
 _HASH = 0xFFFF_FFFF
-"""32 bits."""
+"""The lower 32 bits of a number."""
 
 
 @dataclass(frozen=True, slots=True)
