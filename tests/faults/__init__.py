@@ -49,6 +49,11 @@ FAULTS = (
         ),
     ),
     Fault(
+        "kill -9 of the code server, with no run and with one",
+        "runs in the queue wait for the next one; what it ran is seen as failed and made again",
+        (f"{DAGSTER}::test_a_code_server_that_is_killed_with_its_run",),
+    ),
+    Fault(
         "kill -9 of the Dagster daemon at random moments",
         "every run it had queued or launched ends once; nothing is done twice",
         (f"{DAGSTER}::test_a_daemon_that_is_killed_again_and_again",),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -17,7 +19,7 @@ from jobs import digest, tables
 from tests.orchestration.conftest import DAYS, Project, empty_project
 from tests.orchestration.processes import BIN, ONE_WRITER, Webserver, environment, webserver
 from tests.postgres import postgres
-from tests.spark_cluster import Daemon, daemon
+from tests.spark_cluster import Daemon, daemon, free_port
 
 pytestmark = [
     pytest.mark.dagster,
@@ -26,10 +28,19 @@ pytestmark = [
     pytest.mark.timeout(900),
 ]
 
-# As deploy/production has it, but a run that does not start is given up after two minutes.
+# As deploy/production has it, but with less patience.
 MONITORED = (
     ONE_WRITER
-    + """run_monitoring:
+    + """run_launcher:
+  module: orchestration.launcher
+  class: CodeServerLauncher
+run_coordinator:
+  module: dagster.core.run_coordinator
+  class: QueuedRunCoordinator
+  config:
+    max_user_code_failure_retries: 20
+    user_code_failure_retry_delay: 2
+run_monitoring:
   enabled: true
   start_timeout_seconds: 120
   poll_interval_seconds: 5
@@ -52,31 +63,41 @@ IN_POSTGRES = """storage:
 COUNT = 60
 
 
+LOCATIONS = (
+    "{ repositoriesOrError { ... on RepositoryConnection { nodes { location { name } } } } }"
+)
 ASSETS = [["east", asset] for asset in ("messages", "transformed_messages")]
 
 
-class Daemons:
-    """The daemon, started again like a service: all that it left behind ends with the test."""
+class Service:
+    """A process that is started again: all that it left behind ends with the test."""
 
-    def __init__(self, project: Project, running: ExitStack) -> None:
+    def __init__(self, project: Project, running: ExitStack, *command: str) -> None:
         self.project = project
         self.running = running
+        self.command = [str(BIN / command[0]), *command[1:]]
+        self.log = project.root / f"{command[0]}-service.log"
         self.now: Daemon | None = None
 
     def keep(self) -> Daemon:
-        """The daemon that runs; a new one if there is none."""
+        """The one that runs; a new one if there is none."""
         if self.now is None or self.now.process.poll() is not None:
-            command = [str(BIN / "dagster-daemon"), "run", "-m", f"{self.project.name}.definitions"]
-            log = self.project.root / "dagster-daemon.log"
-            started = daemon(command, log, environment(self.project), self.project.root)
+            started = daemon(self.command, self.log, environment(self.project), self.project.root)
             self.now = self.running.enter_context(started)
         return self.now
 
-    def kill(self) -> None:
-        """kill -9 of the daemon alone."""
+    def kill(self, group: bool = False) -> None:
+        """kill -9 of the process alone, or of all that it has started too, as of a container."""
         if self.now is not None:
+            if group:
+                os.killpg(self.now.process.pid, signal.SIGKILL)
             self.now.process.kill()
             self.now.process.wait()
+
+
+def the_daemon(project: Project, running: ExitStack) -> Service:
+    """Dagster's daemon, with a code server of its own."""
+    return Service(project, running, "dagster-daemon", "run", "-m", f"{project.name}.definitions")
 
 
 def last_of(instance: dg.DagsterInstance, run: str) -> dg.DagsterRunStatus:
@@ -118,7 +139,7 @@ def test_a_daemon_that_is_killed_again_and_again(
     with empty_project(tmp_path, monkeypatch, MONITORED) as project, ExitStack() as running:
         project.add("east", count=COUNT)
         assert project.materialize("east", ["mapping_version"]).success
-        instance, service = project.instance, Daemons(project, running)
+        instance, service = project.instance, the_daemon(project, running)
         with webserver(project) as server:
             runs = [server.launch(ASSETS, {"dagster/partition": f"{day}"}) for day in DAYS]
         queued, success = dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.SUCCESS
@@ -142,6 +163,56 @@ def test_a_daemon_that_is_killed_again_and_again(
         )
 
 
+def test_a_code_server_that_is_killed_with_its_run(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a container is: runs in the queue wait for the next one, and what it ran runs again."""
+    with empty_project(tmp_path, monkeypatch, MONITORED) as project, ExitStack() as running:
+        project.add("east", count=COUNT)
+        assert project.materialize("east", ["mapping_version"]).success
+        instance, location, port = project.instance, f"{project.name}.definitions", free_port()
+        workspace = project.root / "workspace.yaml"
+        where = f"host: 127.0.0.1, port: {port}, location_name: {location}"
+        workspace.write_text(f"load_from: [grpc_server: {{{where}}}]")
+        code = Service(
+            project,
+            running,
+            "dagster",
+            "api",
+            "grpc",
+            "-h",
+            "127.0.0.1",
+            "-p",
+            str(port),
+            "-m",
+            location,
+        )
+        code.keep()
+        server = running.enter_context(webserver(project, "-w", str(workspace)))
+        until(lambda: location in str(server.ask(LOCATIONS)), code.keep)
+        run = server.launch(ASSETS, {"dagster/partition": f"{DAYS[0]}"})
+        code.kill(group=True)
+        service = Service(project, running, "dagster-daemon", "run", "-w", str(workspace))
+        resubmitted = "re-submitting the run"
+        until(lambda: resubmitted in messages(instance, run), service.keep)
+        code.keep()
+        started = dg.DagsterEventType.STEP_START
+        until(lambda: instance.all_logs(run, of_type=started) != [], service.keep)
+        code.kill(group=True)
+        time.sleep(10)  # twice the monitor's interval: a server that does not answer is no verdict
+        assert last_of(instance, run) is dg.DagsterRunStatus.STARTED
+        code.keep()
+        success = dg.DagsterRunStatus.SUCCESS
+        until(lambda: last_of(instance, run) is success, service.keep)
+        assert "was started after this run" in messages(instance, run)
+        assert_complete(project, spark, DAYS[:1])
+
+
+def messages(instance: dg.DagsterInstance, run: str) -> str:
+    """All that Dagster logged of a run."""
+    return "\n".join(log.message for log in instance.all_logs(run))
+
+
 @pytest.mark.parametrize("seconds", [0, 20], ids=["restarted", "away"])
 def test_postgres_that_is_gone_under_a_run(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: int
@@ -153,7 +224,7 @@ def test_postgres_that_is_gone_under_a_run(
         project = running.enter_context(empty_project(tmp_path, monkeypatch, MONITORED + storage))
         project.add("east", count=COUNT)
         assert project.materialize("east", ["mapping_version"]).success
-        instance, service = project.instance, Daemons(project, running)
+        instance, service = project.instance, the_daemon(project, running)
         server = running.enter_context(webserver(project))
         run = server.launch(ASSETS, {"dagster/partition": f"{DAYS[0]}"})
         started = dg.DagsterEventType.STEP_START

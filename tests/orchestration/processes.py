@@ -129,14 +129,17 @@ def _process(project: Project, *command: str) -> Iterator[tuple[subprocess.Popen
 
 
 @contextmanager
-def webserver(project: Project) -> Iterator[Webserver]:
-    """A dagster-webserver that answers; its code server executes what is launched."""
+def webserver(project: Project, *workspace: str) -> Iterator[Webserver]:
+    """A dagster-webserver that answers.
+
+    Without options for a workspace a code server of its own executes what is launched.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     module = f"{project.name}.definitions"
-    command = ["dagster-webserver", "-m", module, "-h", "127.0.0.1", "-p", str(port)]
-    with _process(project, *command) as (process, log):
+    command = ["dagster-webserver", "-h", "127.0.0.1", "-p", str(port)]
+    with _process(project, *command, *(workspace or ("-m", module))) as (process, log):
         server = Webserver(f"http://127.0.0.1:{port}", module)
         while True:
             try:
