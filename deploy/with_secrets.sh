@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs a command with the secrets that it reads from its environment, taken from files. Each file's
-# path can be set; the defaults are where compose and Kubernetes mount them.
+# path can be set; the default is where compose mounts it.
 set -eu
 
 file=${POSTGRES_PASSWORD_FILE:-/run/secrets/postgres-password}

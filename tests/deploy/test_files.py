@@ -52,6 +52,7 @@ def test_the_image_is_locked_down() -> None:
     installs = re.findall(r"pip install .*", text)
     assert installs
     assert all("--require-hashes" in line or "--no-index" in line for line in installs)
+    assert all("--no-deps" in line for line in installs)
     assert "HEALTHCHECK" in text
     assert "DAGSTER_DISABLE_TELEMETRY=1" in text
     assert "GX_ANALYTICS_ENABLED=false" in text
@@ -98,6 +99,8 @@ def test_compose_opens_nothing_and_waits_for_what_it_needs() -> None:
         if "build" in service:
             assert service["read_only"], name
             assert service["cap_drop"] == ["ALL"], name
+    archives = {str(mount) for mount in services["code"]["volumes"] if "ARCHIVES" in str(mount)}
+    assert archives <= set(services["spark-worker"]["volumes"])
     secrets = [file["file"] for file in compose()["secrets"].values()]
     assert all(file.startswith("./secrets/") for file in secrets)
     ignored = ["git", "-c", "safe.directory=*", "check-ignore", "-q"]
@@ -141,6 +144,9 @@ def test_pods_are_restricted() -> None:
             assert not container["securityContext"]["allowPrivilegeEscalation"], name
             assert container["resources"]["limits"]["memory"], name
             assert (ROOT / container["args"][0]).exists(), name
+            # There Kubernetes makes a folder for the token, which it cannot in one of ours.
+            mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
+            assert not [path for path in mounts if "run/secrets" in path], name
 
 
 def test_spark_settings_can_be_read() -> None:
