@@ -9,7 +9,7 @@ ARGS ?=
 WHAT ?= transform
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test test-slow cluster faults bench fuzz lint sbom format lock clean
+.PHONY: help setup demo ui test test-slow cluster containers faults bench fuzz lint sbom format lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -32,6 +32,9 @@ test-slow: ## run the tests that take minutes
 
 cluster: ## run the tests on a Spark standalone cluster and the production set-up
 	@$(IN_VENV) python -m pytest -m cluster $(ARGS)
+
+containers: ## build the image, start compose and see a schedule run in it; needs docker
+	@$(IN_VENV) python -m pytest -m containers $(ARGS)
 
 faults: ## inject every fault of the table in tests/faults and say which promises held
 	@$(IN_VENV) python -m tests.faults $(ARGS)

@@ -12,10 +12,9 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -26,6 +25,7 @@ from urllib.parse import quote
 import pytest
 from pyiceberg.catalog import load_catalog
 
+from tests.deploy.parts import COUNT, PASSWORD, ask, ended_runs, make_archive, until
 from tests.postgres import Postgres, postgres
 from tests.spark_cluster import Cluster, Daemon, daemon, free_port, spark_cluster
 
@@ -38,32 +38,6 @@ pytestmark = [
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
-COUNT = 500
-PASSWORD = "s3cret/p@ss:word%1"  # noqa: S105 - planted, and looked for
-YAML = """type: orchestration.components.SubjectArchive
-
-attributes:
-  name: orders
-  stream: ORDERS
-  start_date: "{start}"
-  sources:
-    - jsonl: messages.jsonl
-  mapping: mapping.conf
-  catalog: archive
-  reports: {reports}
-  tolerance: 20
-  nightly: {{ cron: "* * * * *", timezone: UTC, days: 1 }}
-"""
-MAPPING = """mappings {
-  "orders.*": [
-    { destination: "orders.v1.$1", weight: 50% }
-    { destination: "orders.v2.$1", weight: 50% }
-  ]
-}
-"""
-RUNS = """{ runsOrError(limit: 50) { ... on Runs { results {
-  runId status jobName tags { key value }
-} } } }"""
 
 
 @dataclass
@@ -84,17 +58,6 @@ class Production:
     day: date
     daemons: dict[str, Daemon]
 
-    def ask(self, query: str) -> Any:
-        """The data of an answer of GraphQL."""
-        body = json.dumps({"query": query}).encode()
-        request = urllib.request.Request(  # noqa: S310 - our own server
-            f"{self.url}/graphql", body, {"Content-Type": "application/json"}
-        )
-        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
-            data = json.load(answer)
-        assert "errors" not in data, data
-        return data["data"]
-
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
         """A command with the secrets, as the docs have it."""
         script = str(ROOT / "deploy" / "with_secrets.sh")
@@ -109,20 +72,6 @@ class Production:
         table = catalog.load_table(("nats", "transformed_messages"))
         found: list[dict[str, Any]] = table.scan().to_arrow().to_pylist()
         return sorted(found, key=lambda row: row["seq"])
-
-
-def until(found: Callable[[], Any], seconds: float = 120) -> Any:
-    """What a function gives once it gives something."""
-    end = time.monotonic() + seconds
-    while True:
-        try:
-            value = found()
-        except (OSError, urllib.error.URLError):
-            value = None
-        if value:
-            return value
-        assert time.monotonic() < end
-        time.sleep(0.5)
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +125,7 @@ def production(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Production]
             "webserver", "dagster-webserver", "--host", "127.0.0.1", "--port", str(web_port),
             "--workspace", workspace,
         )  # fmt: skip
-        until(lambda: made.ask("{ version }"), 240)
+        until(lambda: ask(url, "{ version }"), 240)
         serve("daemon", "dagster-daemon", "run", "--workspace", workspace)
         yield made
 
@@ -190,21 +139,7 @@ def make_project(root: Path, day: date) -> Path:
         ignore=shutil.ignore_patterns("shop", "__pycache__"),
     )
     shutil.copy(ROOT / "pyproject.toml", project)
-    archive = project / "orchestration" / "defs" / "orders"
-    archive.mkdir()
-    (archive / "defs.yaml").write_text(YAML.format(start=day, reports=root / "reports"))
-    (archive / "mapping.conf").write_text(MAPPING)
-    start = datetime.combine(day, datetime.min.time(), UTC)
-    rows = [
-        {
-            "seq": n + 1,
-            "ts": (start + timedelta(minutes=n)).isoformat(),
-            "subject": f"orders.{n}",
-            "data": "x",
-        }
-        for n in range(COUNT)
-    ]
-    (archive / "messages.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    make_archive(project / "orchestration" / "defs" / "orders", day, root / "reports")
     return project
 
 
@@ -230,16 +165,11 @@ def make_home(root: Path, database_port: int, code_port: int) -> Path:
 
 
 def test_a_tick_of_the_schedule_runs_to_the_end(production: Production) -> None:
-    def finished() -> Any:
-        runs = production.ask(RUNS)["runsOrError"]["results"]
-        return [run for run in runs if run["status"] in ("SUCCESS", "FAILURE")]
-
-    runs = until(finished, 1200)
+    runs = until(lambda: ended_runs(production.url), 1200)
     logs = production.daemons["code"].log.read_text()[-5000:]
     assert {run["status"] for run in runs} == {"SUCCESS"}, (runs, logs)
-    tags = {tag["key"]: tag["value"] for tag in runs[0]["tags"]}
-    assert tags["dagster/schedule_name"] == "orders_nightly"
-    assert tags["dagster/partition"] == production.day.isoformat()
+    assert runs[0]["tags"]["dagster/schedule_name"] == "orders_nightly"
+    assert runs[0]["tags"]["dagster/partition"] == production.day.isoformat()
     rows = production.rows()
     assert [row["seq"] for row in rows] == list(range(1, COUNT + 1))
     assert {row["fate"] for row in rows} == {"mapped"}
