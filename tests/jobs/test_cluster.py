@@ -240,6 +240,8 @@ def test_dagster_submits_and_is_told(
         define(
             "mapped", "transform", f"--stream={stream.name}", mapping, f"--warehouse={warehouse}"
         )
+        candidate = mapping.replace("--mapping", "--candidate")
+        define("tried", "dry_run", f"--stream={stream.name}", candidate, f"--warehouse={warehouse}")
         job = project.load().resolve_implicit_global_asset_job_def()
 
         def make(name: str) -> dg.ExecuteInProcessResult:
@@ -249,7 +251,7 @@ def test_dagster_submits_and_is_told(
                 raise_on_error=False,
             )
 
-        right, mapped, wrong = make("right"), make("mapped"), make("wrong")
+        right, mapped, tried, wrong = make("right"), make("mapped"), make("tried"), make("wrong")
         assert right.success
         (made,) = right.asset_materializations_for_node("right")
         found = rows(spark, Warehouse(dir=warehouse), MESSAGES)
@@ -264,6 +266,10 @@ def test_dagster_submits_and_is_told(
         counted = made.metadata["fates"].value
         assert isinstance(counted, dict)
         assert {fate: count for fate, count in counted.items() if count} == dict(fates)
+        (made,) = tried.asset_materializations_for_node("tried")
+        summary = made.metadata["summary"].value
+        assert isinstance(summary, dict)
+        assert summary["messages"] == 100
         assert not wrong.success
         told = [log.user_message for log in project.instance.all_logs(wrong.run_id)]
         assert any(
