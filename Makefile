@@ -30,7 +30,7 @@ test: lint ## run lint and all tests but the slow ones
 test-slow: ## run the tests that take minutes
 	@$(IN_VENV) python -m pytest -m slow $(ARGS)
 
-cluster: ## run the tests on a Spark standalone cluster and the production set-up
+cluster: ## run the tests on Spark clusters and the production set-up
 	@$(IN_VENV) python -m pytest -m cluster $(ARGS)
 
 containers: ## build the image, start compose and see a schedule run in it; needs docker
