@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import time
 import urllib.error
-import urllib.request
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
+
+from tests.orchestration.processes import Webserver
 
 COUNT = 500
 PASSWORD = "s3cret/p@ss:word%1"  # noqa: S105 - planted, and looked for
@@ -59,14 +60,7 @@ def make_archive(folder: Path, day: date, reports: Path) -> None:
 
 def ask(url: str, query: str) -> Any:
     """The data of an answer of the webserver's GraphQL."""
-    body = json.dumps({"query": query}).encode()
-    request = urllib.request.Request(  # noqa: S310 - our own server
-        f"{url}/graphql", body, {"Content-Type": "application/json"}
-    )
-    with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
-        data = json.load(answer)
-    assert "errors" not in data, data
-    return data["data"]
+    return Webserver(url, "nats-transform").ask(query)
 
 
 def ended_runs(url: str) -> list[dict[str, Any]]:
