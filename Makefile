@@ -27,8 +27,8 @@ ui: ## open the Dagster UI on what the demo made
 test: lint ## run lint and all tests but the slow ones
 	@$(IN_VENV) python -m pytest -n 2 --dist worksteal -m "not slow" $(ARGS)
 
-test-slow: ## run the tests that take minutes
-	@$(IN_VENV) python -m pytest -m slow $(ARGS)
+test-slow: ## run the tests that take minutes, but not those of containers
+	@$(IN_VENV) python -m pytest -m "slow and not containers" $(ARGS)
 
 cluster: ## run the tests on Spark clusters and the production set-up
 	@$(IN_VENV) python -m pytest -m cluster $(ARGS)
