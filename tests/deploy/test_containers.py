@@ -139,8 +139,9 @@ def test_the_containers_are_locked_down(compose: Compose) -> None:
     assert "Read-only file system" in refused
 
 
-def test_a_tick_of_the_schedule_and_a_stream_run_to_the_end(compose: Compose) -> None:
-    """Files of an archive and a live stream, by drivers in `code` and executors in workers."""
+@pytest.fixture(scope="module")
+def runs(compose: Compose) -> list[dict[str, Any]]:
+    """What has run once the schedule has ticked and a day of the stream is filled, newest first."""
     asyncio.run(publish())
     today = datetime.now(UTC).date()
     ask(URL, BACKFILL.replace("DAY", today.isoformat()))
@@ -150,7 +151,14 @@ def test_a_tick_of_the_schedule_and_a_stream_run_to_the_end(compose: Compose) ->
         assert {run["status"] for run in runs} <= {"SUCCESS"}, compose("logs", "--tail=80", "code")
         return {run["jobName"] for run in runs} >= {"orders_reprocess", "__ASSET_JOB"} and runs
 
-    runs = until(both, 1200)
+    ended: list[dict[str, Any]] = until(both, 1200)
+    return ended
+
+
+def test_a_tick_of_the_schedule_and_a_stream_run_to_the_end(
+    compose: Compose, runs: list[dict[str, Any]]
+) -> None:
+    """Files of an archive and a live stream, by drivers in `code` and executors in workers."""
     (tick, *_) = [run for run in runs if run["jobName"] == "orders_reprocess"]
     assert tick["tags"]["dagster/schedule_name"] == "orders_nightly"
     assert tick["tags"]["dagster/partition"] == compose.day.isoformat()
@@ -168,6 +176,7 @@ async def publish() -> None:
     await client.close()
 
 
+@pytest.mark.usefixtures("runs")
 def test_maintenance_and_metrics(compose: Compose) -> None:
     done = compose.in_code("nats-transform", "maintain", "--catalog", "archive", "--json")
     assert json.loads(done)["messages"]["snapshots_left"] >= 1
@@ -175,6 +184,7 @@ def test_maintenance_and_metrics(compose: Compose) -> None:
         assert 'nats_transform_runs{status="SUCCESS"}' in page.read().decode()
 
 
+@pytest.mark.usefixtures("runs")
 def test_the_password_is_in_no_log(compose: Compose) -> None:
     logs = compose("logs")
     assert len(logs) > 10_000
