@@ -30,6 +30,10 @@ TEXTS = 600
 MAPPINGS = 400
 
 
+OTHERS = re.compile("Expected 'enabled'|to define JetStream|[Uu]sers? (field|entry)")
+"""Complaints about what we do not read: the values of the fields beside the mappings."""
+
+
 def on_purpose(text: str, reason: str) -> bool:
     """Whether we refuse what the server takes, as it would lose or move a setting in silence."""
     return (
@@ -292,7 +296,7 @@ def test_the_server_takes_the_mappings_that_we_take(tmp_path: Path, seed: int) -
         if refused:
             assert not theirs.is_taken or on_purpose(text, refused), (text, refused)
         else:
-            assert theirs.is_taken, (text, theirs.said)
+            assert theirs.is_taken or OTHERS.search(theirs.said), (text, theirs.said)
         seen["refused" if refused else "taken"] += 1
     assert min(seen["refused"], seen["taken"]) > MAPPINGS / 8, seen
 
