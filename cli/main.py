@@ -135,6 +135,10 @@ def _sigterm_unwinds() -> Iterator[None]:
         return
 
     def unwind(number: int, frame: FrameType | None) -> NoReturn:
+        import logging
+
+        # It would show the stack of a task that this exit ends.
+        logging.getLogger("asyncio").disabled = True
         sys.exit(TERMINATED)
 
     before = signal.signal(signal.SIGTERM, unwind)
