@@ -115,6 +115,29 @@ def test_debug_after_the_command_does_the_same() -> None:
     assert after[2].startswith("Traceback")
 
 
+IN_A_TASK = """
+import asyncio, os, signal
+from cli.main import _sigterm_unwinds
+
+async def task():
+    os.kill(os.getpid(), signal.SIGTERM)
+
+async def everything():
+    started = asyncio.create_task(task())
+    await asyncio.sleep(60)
+
+with _sigterm_unwinds():
+    asyncio.run(everything())
+"""
+
+
+def test_an_end_within_a_task_of_asyncio_is_quiet() -> None:
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-c", IN_A_TASK]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (143, "")
+
+
 @pytest.mark.parametrize(
     ("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl-c", "terminated"]
 )
