@@ -100,6 +100,7 @@ def test_compose_opens_nothing_and_waits_for_what_it_needs() -> None:
             assert service["read_only"], name
             assert service["cap_drop"] == ["ALL"], name
     archives = {str(mount) for mount in services["code"]["volumes"] if "ARCHIVES" in str(mount)}
+    assert archives
     assert archives <= set(services["spark-worker"]["volumes"])
     secrets = [file["file"] for file in compose()["secrets"].values()]
     assert all(file.startswith("./secrets/") for file in secrets)
