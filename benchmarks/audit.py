@@ -27,13 +27,13 @@ from typing import Any
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
-from jobs import tables
-from jobs.audit import AuditSettings
-from jobs.audit import run as run_audit
-from jobs.schema import HEADERS
+from jobs.audit.run import AuditSettings
+from jobs.audit.run import run as run_audit
 from jobs.session import SparkSettings, spark_session
 from jobs.transform import TransformSettings
 from jobs.transform import run as run_transform
+from jobs.warehouse import tables
+from jobs.warehouse.schema import HEADERS
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.audit import Period
 

@@ -27,13 +27,13 @@ from pyspark.sql import functions as F
 
 from expectations.suites import Reference
 from expectations.validation import Report, validate_messages, validate_transformed_messages
-from jobs import tables
-from jobs.accounting import Archived
-from jobs.digest import row_hash
 from jobs.ingest import IngestSettings, ingest
 from jobs.session import SparkSettings, spark_session
 from jobs.transform import StagedTransform, TransformSettings, run
+from jobs.warehouse import tables
+from jobs.warehouse.accounting import Archived
 from nats_transform import AccountMappings, Destination, Mapping
+from nats_transform.spark.digest import row_hash
 
 BUDGET = 0.40
 ROUNDS = 4  # the first ones warm the JVM up

@@ -31,11 +31,11 @@ from ingest import Processes
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from jobs import tables
 from jobs.census import CensusSettings, census
-from jobs.dry_run import DryRunResult, DryRunSettings, dry_run
-from jobs.schema import HEADERS
+from jobs.dry_run.run import DryRunResult, DryRunSettings, dry_run
 from jobs.session import SparkSettings, spark_session
+from jobs.warehouse import tables
+from jobs.warehouse.schema import HEADERS
 
 STREAM = "BENCH"
 CANDIDATE = """mappings {

@@ -24,10 +24,10 @@ from nats.js.api import AckPolicy, ConsumerConfig
 from pyspark.sql import SparkSession
 
 from jobs.ingest import IngestSettings, ingest
-from jobs.nats_connection import NatsSettings
-from jobs.nats_process import NatsServer, nats_server
+from jobs.jetstream.connection import NatsSettings
+from jobs.jetstream.process import NatsServer, nats_server
 from jobs.session import SparkSettings, spark_session
-from jobs.tables import Warehouse
+from jobs.warehouse.tables import Warehouse
 
 STREAM = "BENCH"
 

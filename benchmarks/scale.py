@@ -32,7 +32,7 @@ from jobs import tables  # noqa: E402
 from jobs.session import SparkSettings, spark_session  # noqa: E402
 from jobs.transform import TransformSettings  # noqa: E402
 from jobs.transform import run as run_transform  # noqa: E402
-from tests.spark_cluster import spark_cluster  # noqa: E402
+from tests.support.spark_cluster import spark_cluster  # noqa: E402
 
 LOCAL = "local[2]"
 EXECUTOR = {

@@ -32,13 +32,13 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from jobs import tables
-from jobs.maintenance import MaintenanceSettings, maintain
-from jobs.nats_process import nats_server
-from jobs.schema import HEADERS
+from jobs.jetstream.process import nats_server
+from jobs.maintain import MaintenanceSettings, maintain
 from jobs.session import SparkSettings, spark_session
 from jobs.transform import TransformSettings, transformed
 from jobs.transform import run as run_transform
+from jobs.warehouse import tables
+from jobs.warehouse.schema import HEADERS
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.functions import fnv1a
 from nats_transform.spark import apply

@@ -21,7 +21,7 @@ from cli.options import (
 from cli.output import print_json, quiet_work
 
 if TYPE_CHECKING:
-    from jobs.audit import AuditResult
+    from jobs.audit.run import AuditResult
 
 _FILE = click.Path(path_type=Path)
 
@@ -95,8 +95,8 @@ def command(
       nats-transform audit --stream SHIPPED --mapping server.conf --observed --by hour
     """
     with quiet_work():
-        from jobs.audit import AuditSettings, audit
-        from jobs.report import write
+        from jobs.audit.run import AuditSettings, audit
+        from jobs.pages.audit import write
         from nats_transform.audit import Verdict
 
         settings = AuditSettings.model_validate(

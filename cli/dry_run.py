@@ -23,7 +23,7 @@ from nats_transform.errors import printable
 from nats_transform.findings import Severity
 
 if TYPE_CHECKING:
-    from jobs.dry_run import DryRunResult
+    from jobs.dry_run.run import DryRunResult
     from nats_transform.dryrun import Example
 
 NEVER = "never"
@@ -142,8 +142,8 @@ def command(
         --streams streams/ --consumers consumers/ --permissions server.conf --report review.html
     """
     with quiet_work():
-        from jobs.dry_run import DryRunSettings, dry_run, read_inputs
-        from jobs.dry_run_report import write
+        from jobs.dry_run.run import DryRunSettings, dry_run, read_inputs
+        from jobs.pages.dry_run import write
 
         settings = DryRunSettings(
             stream=stream,

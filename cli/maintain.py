@@ -41,7 +41,7 @@ def command(
       nats-transform maintain --retention 30 --warehouse /srv/archive
     """
     with quiet_work():
-        from jobs.maintenance import MaintenanceSettings, maintain
+        from jobs.maintain import MaintenanceSettings, maintain
 
         removed = maintain(
             MaintenanceSettings(

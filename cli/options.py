@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from jobs.nats_connection import NatsSettings
-    from jobs.tables import Warehouse
+    from jobs.jetstream.connection import NatsSettings
+    from jobs.warehouse.tables import Warehouse
 
 DEBUG = "nats_transform.debug"
 """Key in a click context's `meta`: whether errors show their stack trace."""
@@ -102,7 +102,7 @@ def warehouse_options(command: _Command) -> _Command:
 
 def warehouse(dir: Path | None, catalog: str | None) -> Warehouse:
     """Where the tables are; an option goes before the environment."""
-    from jobs.tables import Warehouse
+    from jobs.warehouse.tables import Warehouse
 
     if dir is not None and catalog is not None:
         raise click.UsageError("give --warehouse or --catalog, not both")
@@ -164,7 +164,7 @@ _CONNECTION: dict[str, tuple[str, str, str | None, str]] = {
 
 def server(connect: dict[str, str | None]) -> NatsSettings | None:
     """How to reach the server, or None without `--server`."""
-    from jobs.nats_connection import NatsSettings
+    from jobs.jetstream.connection import NatsSettings
 
     if connect["servers"] is None:
         return None

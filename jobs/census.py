@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from jobs import tables
 from jobs.days import StreamDays
 from jobs.errors import ArchiveError
+from jobs.warehouse import tables
 
 CENSUS = tables.table_spec(
     "subject_census",

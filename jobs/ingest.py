@@ -28,9 +28,6 @@ from pyiceberg.table import Table
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from jobs.accounting import Account, Archived, total_of
-from jobs.backup import open_backup, restored
-from jobs.dumps import DumpColumns, json_messages, parquet_messages
 from jobs.errors import (
     SPARK_ERRORS,
     AccountingError,
@@ -40,11 +37,14 @@ from jobs.errors import (
     job_error,
     one_line,
 )
-from jobs.jetstream import JetStreamSettings
-from jobs.nats_connection import NatsSettings
+from jobs.jetstream.connection import NatsSettings
+from jobs.jetstream.reader import JetStreamSettings
 from jobs.session import SparkSettings, spark_session
-from jobs.sources import DumpSource, Source, Span, StreamSource
-from jobs.tables import (
+from jobs.sources.backup import open_backup, restored
+from jobs.sources.dumps import DumpColumns, json_messages, parquet_messages
+from jobs.sources.source import DumpSource, Source, Span, StreamSource
+from jobs.warehouse.accounting import Account, Archived, total_of
+from jobs.warehouse.tables import (
     MESSAGES,
     Warehouse,
     drop,

@@ -28,13 +28,13 @@ from pydantic import BaseModel, Field
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from jobs.coverage import Coverage
 from jobs.days import StreamDays
 from jobs.errors import SPARK_ERRORS, JobError, job_error, one_line
-from jobs.headers import format_headers
-from jobs.jetstream import JetStreamSettings, read_range, stream_state
-from jobs.nats_connection import NatsSettings, RawClient, connection
-from jobs.tables import TRANSFORMED, open_table, read
+from jobs.jetstream.connection import NatsSettings, RawClient, connection
+from jobs.jetstream.headers import format_headers
+from jobs.jetstream.reader import JetStreamSettings, read_range, stream_state
+from jobs.warehouse.coverage import Coverage
+from jobs.warehouse.tables import TRANSFORMED, open_table, read
 
 SENT_FATES = ("mapped", "unmatched")
 MSG_ID = b"Nats-Msg-Id"

@@ -23,10 +23,7 @@ from pyiceberg.table import Table
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from jobs import digest, tables
-from jobs.accounting import Archived
 from jobs.days import StreamDays, day_range
-from jobs.digest import Digest
 from jobs.errors import (
     SPARK_ERRORS,
     AccountingError,
@@ -36,8 +33,12 @@ from jobs.errors import (
     one_line,
 )
 from jobs.session import SparkSettings, spark_session
+from jobs.warehouse import tables
+from jobs.warehouse.accounting import Archived
 from nats_transform import AccountMappings, Fate, NatsTransformError
 from nats_transform import spark as compiled
+from nats_transform.spark import digest
+from nats_transform.spark.digest import Digest
 
 MESSAGE_COLUMNS = ("stream", "seq", "day", "subject", "cluster")
 """The columns of `messages` without which there is nothing to transform."""
@@ -74,7 +75,7 @@ class TransformResult:
         fates: how many of them for each fate.
         mapping_version: of the mappings and the seed.
         seed: as given.
-        digest: of the rows, order-independent; see `jobs.digest`.
+        digest: of the rows, order-independent; see `nats_transform.spark.digest`.
         archive_digest: of the messages they were made from, as the ingest counted them; None for
             a table that was not made by our ingest.
         input_snapshot: the snapshot of `messages` that was read.

@@ -10,10 +10,10 @@ from zoneinfo import available_timezones
 import dagster as dg
 from pydantic import Field, SecretStr, model_validator
 
-from jobs.dumps import DumpColumns
 from jobs.ingest import IngestSettings
-from jobs.nats_connection import NatsSettings
-from jobs.tables import Warehouse
+from jobs.jetstream.connection import NatsSettings
+from jobs.sources.dumps import DumpColumns
+from jobs.warehouse.tables import Warehouse
 
 
 def _resolve_date(context: dg.ResolutionContext, value: str) -> date:

@@ -14,17 +14,17 @@ from datetime import date, timedelta
 import dagster as dg
 from dagster import AssetExecutionContext
 
-from jobs import tables, versions
-from jobs.accounting import Archived
 from jobs.census import CENSUS, CensusSettings, census
-from jobs.digest import row_hash
 from jobs.errors import SPARK_ERRORS, Refused, job_error
 from jobs.ingest import ingest
 from jobs.transform import StagedTransform, TransformSettings, run
+from jobs.warehouse import tables, versions
+from jobs.warehouse.accounting import Archived
 from nats_transform import AccountMappings, NatsTransformError
 from nats_transform.check import Origin, check
 from nats_transform.config import load_all, load_mappings, mapping_version
 from nats_transform.findings import Severity
+from nats_transform.spark.digest import row_hash
 from orchestration import checks, metadata
 from orchestration.archive import Archive
 from orchestration.automation import stale_days
@@ -278,9 +278,9 @@ def _weight_audit(archive: Archive) -> dg.AssetsDefinition:
     def weight_audit(
         context: AssetExecutionContext, spark: SparkResource
     ) -> dg.MaterializeResult[None]:
-        from jobs import report as page  # as above
-        from jobs.audit import AuditSettings
-        from jobs.audit import run as run_audit
+        from jobs.audit.run import AuditSettings
+        from jobs.audit.run import run as run_audit
+        from jobs.pages import audit as page  # as above
         from nats_transform.audit import Period
 
         first, last = _days(context)

@@ -9,7 +9,7 @@ from datetime import date
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
-from jobs import tables
+from jobs.warehouse import tables
 from nats_transform import Fate
 
 

@@ -9,7 +9,7 @@ import dagster as dg
 from pydantic import Field
 
 from jobs.days import day_range
-from jobs.dry_run import DryRunResult, DryRunSettings, dry_run, read_inputs
+from jobs.dry_run.run import DryRunResult, DryRunSettings, dry_run, read_inputs
 from jobs.errors import one_line
 from nats_transform import NatsTransformError
 from nats_transform.findings import Severity
@@ -67,7 +67,9 @@ def dry_run_job(archive: Archive) -> dg.JobDefinition:
     def try_candidate(
         context: dg.OpExecutionContext, config: DryRunConfig, spark: SparkResource
     ) -> None:
-        from jobs import dry_run_report  # it loads SciPy, which takes long: not when Dagster loads
+        from jobs.pages.dry_run import (
+            write,  # loads SciPy, which takes long: not when Dagster loads
+        )
 
         try:
             settings = _settings(archive, config, context.run_id)
@@ -75,7 +77,7 @@ def dry_run_job(archive: Archive) -> dg.JobDefinition:
             result = dry_run(spark.session(), settings)
             page = archive.reports_folder / f"dry-run-{context.run_id}.html"
             page.parent.mkdir(parents=True, exist_ok=True)
-            dry_run_report.write(result, page)
+            write(result, page)
             page.with_suffix(".json").write_text(json.dumps(result.as_json(), indent=2))
         except (NatsTransformError, ValueError, OSError) as error:
             raise dg.Failure(description=one_line(error), allow_retries=False) from error

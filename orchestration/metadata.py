@@ -13,14 +13,14 @@ import dagster as dg
 from jobs.census import CensusResult
 from jobs.ingest import IngestResult
 from jobs.transform import TransformResult
-from jobs.versions import Rule, Version, difference
+from jobs.warehouse.versions import Rule, Version, difference
 from nats_transform.findings import Finding
 from orchestration.archive import Archive
 from orchestration.plots import picture, split_plot
 
 if TYPE_CHECKING:  # they load Great Expectations and SciPy, which take longer than all else
     from expectations.validation import Report
-    from jobs.audit import AuditResult
+    from jobs.audit.run import AuditResult
 
 Metadata = Mapping[str, Any]
 Share = Mapping[str, Any]

@@ -10,8 +10,8 @@ import hypothesis
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.nats_process import NatsServer
-from jobs.nats_process import nats_server as run_nats_server
+from jobs.jetstream.process import NatsServer
+from jobs.jetstream.process import nats_server as run_nats_server
 from jobs.session import SparkSettings, spark_session
 
 # No test reports to the makers of Dagster and Great Expectations, nor does what it starts.

@@ -18,14 +18,14 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 from cli.main import main
-from jobs import versions
 from jobs.ingest import IngestSettings
-from jobs.jetstream import JetStreamSource
-from jobs.nats_connection import NatsSettings
-from jobs.nats_process import nats_server
-from jobs.tables import Warehouse
+from jobs.jetstream.connection import NatsSettings
+from jobs.jetstream.process import nats_server
+from jobs.jetstream.reader import JetStreamSource
+from jobs.warehouse import versions
+from jobs.warehouse.tables import Warehouse
 from nats_transform.config import load_mappings
-from tests.jwt_signing import credentials, new_key, seed
+from tests.support.jwt_signing import credentials, new_key, seed
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.timeout(900)]
 

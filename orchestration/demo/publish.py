@@ -10,7 +10,7 @@ from nats.errors import Error as NatsError
 from nats.js.api import StreamConfig
 
 from jobs.errors import ArchiveError, one_line
-from jobs.nats_connection import NatsSettings, connection
+from jobs.jetstream.connection import NatsSettings, connection
 from orchestration.demo.traffic import SUBJECTS, Message
 
 _IN_FLIGHT = 4_000  # publishes without an acknowledgement yet; more than this gains nothing

@@ -23,9 +23,9 @@ import dagster as dg
 from dagster._core.execution.plan.objects import StepFailureData
 from pydantic import BaseModel, ConfigDict, Field
 
-from jobs.audit import AuditResult
+from jobs.audit.run import AuditResult
 from jobs.errors import JobError, one_line
-from jobs.nats_process import nats_server
+from jobs.jetstream.process import nats_server
 from orchestration.archive import Archive
 from orchestration.demo.publish import make_stream, publish, remove_stream
 from orchestration.demo.traffic import messages, write_dump
@@ -238,8 +238,9 @@ def _reason(failure: StepFailureData) -> str:
 
 def _digest(archive: Archive) -> str:
     """The digest of what became of every message, but for the times: a rerun has other ones."""
-    from jobs import digest, tables
     from jobs.session import spark_session
+    from jobs.warehouse import tables
+    from nats_transform.spark import digest
 
     table = tables.open_table(archive.tables, tables.TRANSFORMED)
     rows = tables.read(spark_session(), table, tables.TRANSFORMED, archive.stream)

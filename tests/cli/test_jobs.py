@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from cli.main import main
 from cli.options import WAREHOUSE_VARIABLE
-from jobs.nats_process import NatsServer
+from jobs.jetstream.process import NatsServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jobs.nats_process import NatsServer, nats_server
+from jobs.jetstream.process import NatsServer, nats_server
 from nats_transform import AccountMappings, Destination, Fate, InvalidTransform, Mapping, Outcome
 from nats_transform.subject import literal_fault
 from tests import cases

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs import tables
-from jobs.audit import AuditResult, AuditSettings, audit
-from jobs.nats_process import nats_server
+from jobs.audit.run import AuditResult, AuditSettings, audit
+from jobs.jetstream.process import nats_server
+from jobs.warehouse import tables
 from nats_transform.audit import Verdict
 from tests.conformance.client import Client
 

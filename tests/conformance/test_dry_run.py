@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from scipy.stats import binom
 
-from jobs.nats_process import nats_server
+from jobs.jetstream.process import nats_server
 from nats_transform.config import load_mappings, parse_server_config
 from nats_transform.dryrun import CensusRow, Finding, dry_run, parse_consumer, users_of
 from nats_transform.dryrun.network import Network

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.nats_process import NatsServer, nats_server, nats_server_binary
+from jobs.jetstream.process import NatsServer, nats_server, nats_server_binary
 from nats_transform import (
     AccountImport,
     AccountMappings,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jobs.nats_process import nats_server
+from jobs.jetstream.process import nats_server
 from nats_transform import AccountMappings, Destination, Mapping, bucket_source, parse_stream
 from nats_transform.trace import StreamStep, trace
 from tests.conformance.client import Client

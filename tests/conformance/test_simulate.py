@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs import simulate
-from jobs.nats_process import nats_server
+from jobs.dry_run.run import simulate
+from jobs.jetstream.process import nats_server
 from nats_transform import (
     AccountMappings,
     InvalidStream,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jobs.nats_process import NatsServer
+from jobs.jetstream.process import NatsServer
 from nats_transform import (
     InvalidStream,
     InvalidTransform,

@@ -26,8 +26,8 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 from tests.deploy.parts import COUNT, PASSWORD, ask, ended_runs, make_archive, until
-from tests.postgres import Postgres, postgres
-from tests.spark_cluster import Cluster, Daemon, daemon, free_port, spark_cluster
+from tests.support.postgres import Postgres, postgres
+from tests.support.spark_cluster import Cluster, Daemon, daemon, free_port, spark_cluster
 
 pytestmark = [
     pytest.mark.dagster,

@@ -18,9 +18,9 @@ from expectations.measures import (
     prepare_messages,
     prepare_transformed,
 )
-from jobs.digest import digest_of, row_hash
-from jobs.tables import MESSAGES, TRANSFORMED
+from jobs.warehouse.tables import MESSAGES, TRANSFORMED
 from nats_transform import AccountMappings, Destination, Mapping
+from nats_transform.spark.digest import digest_of, row_hash
 
 STREAM = "SHOP"
 FIRST_DAY = date(2026, 11, 1)

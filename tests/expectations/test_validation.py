@@ -24,9 +24,9 @@ from expectations.validation import (
     validate_messages,
     validate_transformed_messages,
 )
-from jobs.digest import row_hash
-from jobs.tables import MESSAGES, TRANSFORMED
+from jobs.warehouse.tables import MESSAGES, TRANSFORMED
 from nats_transform import spark as compiled
+from nats_transform.spark.digest import row_hash
 from tests.expectations.tables import (
     MAPPINGS,
     SEED,
@@ -242,8 +242,8 @@ def test_everything_can_be_computed_again(spark: SparkSession, tmp_path: Path) -
 TRANSFORM_ELSEWHERE = """
 import sys
 from pyspark.sql import SparkSession, functions as F
-from jobs.digest import digest
-from jobs.tables import TRANSFORMED
+from nats_transform.spark.digest import digest
+from jobs.warehouse.tables import TRANSFORMED
 from nats_transform import spark as compiled
 from tests.expectations.tables import MAPPINGS, SEED, VERSION, frame, messages
 

@@ -61,12 +61,12 @@ FAULTS = (
     Fault(
         "nats-server stopped and killed in mid-read, back after a while",
         "the read goes on where it was",
-        ("tests/jobs/test_jetstream.py::test_a_server_that_restarts_in_mid_read",),
+        ("tests/jobs/jetstream/test_reader.py::test_a_server_that_restarts_in_mid_read",),
     ),
     Fault(
         "nats-server stopped for good in mid-read",
         "one line after the patience; nothing published",
-        ("tests/jobs/test_jetstream.py::test_a_server_that_stays_away",),
+        ("tests/jobs/jetstream/test_reader.py::test_a_server_that_stays_away",),
     ),
     Fault(
         "connections cut in mid-message, again and again",
@@ -81,17 +81,17 @@ FAULTS = (
     Fault(
         "credentials that expire in mid-read",
         "one line at once",
-        ("tests/jobs/test_credentials.py::test_credentials_that_expire_in_mid_read",),
+        ("tests/jobs/jetstream/test_credentials.py::test_credentials_that_expire_in_mid_read",),
     ),
     Fault(
         "a stream deleted or made anew in mid-read",
         "one line; nothing published",
-        ("tests/jobs/test_jetstream.py::test_a_stream_that_vanishes_in_mid_read",),
+        ("tests/jobs/jetstream/test_reader.py::test_a_stream_that_vanishes_in_mid_read",),
     ),
     Fault(
         "a full disk while Parquet is written",
         "one line that names the folder; nothing left there",
-        ("tests/jobs/test_tables.py::test_a_full_disk_is_named_and_left_clean",),
+        ("tests/jobs/warehouse/test_tables.py::test_a_full_disk_is_named_and_left_clean",),
     ),
     Fault(
         "a full disk while a commit is written",
@@ -102,7 +102,7 @@ FAULTS = (
         "the SQLite catalog locked by another process",
         "it is waited for",
         (
-            "tests/jobs/test_tables.py::test_a_locked_catalog_is_waited_for",
+            "tests/jobs/warehouse/test_tables.py::test_a_locked_catalog_is_waited_for",
             f"{HERE}::test_a_catalog_that_is_locked_at_the_commit",
         ),
     ),
@@ -132,13 +132,13 @@ FAULTS = (
         (
             "tests/orchestration/test_concurrency.py::test_without_a_pool_the_tables_refuse_the_second_writer",
             "tests/jobs/test_ingest.py::test_concurrent_ingests_never_mix",
-            "tests/jobs/test_tables.py::test_the_second_writer_of_a_day_gets_a_conflict",
+            "tests/jobs/warehouse/test_tables.py::test_the_second_writer_of_a_day_gets_a_conflict",
         ),
     ),
     Fault(
         "maintenance beside jobs",
         "neither notices the other",
-        ("tests/jobs/test_maintenance.py::test_beside_a_job_that_publishes",),
+        ("tests/jobs/test_maintain.py::test_beside_a_job_that_publishes",),
     ),
     Fault(
         "a mapping file changed in mid-run",
@@ -148,6 +148,6 @@ FAULTS = (
     Fault(
         "damaged stream backups",
         "one line; nothing published",
-        ("tests/jobs/test_backup.py::test_damaged_backups",),
+        ("tests/jobs/sources/test_backup.py::test_damaged_backups",),
     ),
 )

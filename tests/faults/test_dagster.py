@@ -15,11 +15,12 @@ import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs import digest, tables
+from jobs.warehouse import tables
+from nats_transform.spark import digest
 from tests.orchestration.conftest import DAYS, Project, empty_project
 from tests.orchestration.processes import BIN, ONE_WRITER, Webserver, environment, webserver
-from tests.postgres import postgres
-from tests.spark_cluster import Daemon, daemon, free_port
+from tests.support.postgres import postgres
+from tests.support.spark_cluster import Daemon, daemon, free_port
 
 pytestmark = [
     pytest.mark.dagster,

@@ -27,14 +27,14 @@ from pyspark.sql import SparkSession
 import jobs.transform
 from jobs.errors import JobError, WarehouseError
 from jobs.ingest import IngestSettings, ingest
-from jobs.jetstream import JetStreamSettings, read_range, stream_state
-from jobs.nats_connection import NatsSettings, connection
-from jobs.tables import MESSAGES, TRANSFORMED, Warehouse, open_table, read
+from jobs.jetstream.connection import NatsSettings, connection
+from jobs.jetstream.reader import JetStreamSettings, read_range, stream_state
 from jobs.transform import TransformSettings, transform
+from jobs.warehouse.tables import MESSAGES, TRANSFORMED, Warehouse, open_table, read
 from nats_transform.config import load_mappings, mapping_version
 from tests.faults import FAULTS
 from tests.jobs.conftest import Stream, new_stream
-from tests.postgres import postgres
+from tests.support.postgres import postgres
 
 ROOT = Path(__file__).parents[2]
 START = datetime(2026, 3, 1, tzinfo=UTC)

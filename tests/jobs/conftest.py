@@ -15,8 +15,8 @@ from urllib.parse import urlparse
 import pytest
 from nats import connect
 
-from jobs.nats_connection import NatsSettings
-from jobs.nats_process import NatsServer
+from jobs.jetstream.connection import NatsSettings
+from jobs.jetstream.process import NatsServer
 
 Raw = tuple[bytes, bytes, bytes]  # subject, header block (perhaps empty), payload
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs import tables
 from jobs.census import CENSUS, CensusSettings, census
 from jobs.errors import ArchiveError, WarehouseError
+from jobs.warehouse import tables
 
 pytestmark = pytest.mark.spark
 

@@ -23,10 +23,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.ingest import IngestSettings, ingest
-from jobs.tables import MESSAGES, TRANSFORMED, Warehouse, open_table, read
 from jobs.transform import TransformSettings, transform
+from jobs.warehouse.tables import MESSAGES, TRANSFORMED, Warehouse, open_table, read
 from tests.orchestration.conftest import empty_project
-from tests.spark_cluster import SPARK_HOME, Cluster, spark_cluster
+from tests.support.spark_cluster import SPARK_HOME, Cluster, spark_cluster
 
 pytestmark = [
     pytest.mark.server,

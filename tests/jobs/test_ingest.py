@@ -18,13 +18,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.accounting import Account
-from jobs.digest import digest_of
 from jobs.errors import AccountingError, ArchiveError
 from jobs.ingest import IngestResult, IngestSettings, ingest
-from jobs.nats_connection import NatsSettings
-from jobs.sources import StreamSource
-from jobs.tables import MESSAGES, Warehouse, open_table, read, snapshot_properties
+from jobs.jetstream.connection import NatsSettings
+from jobs.sources.source import StreamSource
+from jobs.warehouse.accounting import Account
+from jobs.warehouse.tables import MESSAGES, Warehouse, open_table, read, snapshot_properties
+from nats_transform.spark.digest import digest_of
 
 pytestmark = [pytest.mark.server, pytest.mark.spark]
 

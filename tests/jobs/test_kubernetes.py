@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.deploy.test_files import passes, tool
-from tests.kubernetes_api import Manifest, kubernetes_api
-from tests.spark_cluster import QUICK_JAVA, SPARK_HOME
+from tests.support.kubernetes_api import Manifest, kubernetes_api
+from tests.support.spark_cluster import QUICK_JAVA, SPARK_HOME
 
 pytestmark = pytest.mark.cluster
 

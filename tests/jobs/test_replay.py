@@ -13,11 +13,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from jobs.errors import ArchiveError, JobError
-from jobs.headers import parse_headers
-from jobs.jetstream import JetStreamSettings, read_range, stream_state
-from jobs.nats_connection import NatsSettings, connection
+from jobs.jetstream.connection import NatsSettings, connection
+from jobs.jetstream.headers import parse_headers
+from jobs.jetstream.reader import JetStreamSettings, read_range, stream_state
 from jobs.replay import ReplayResult, ReplaySettings, iso_time, replay, with_headers
-from jobs.tables import TRANSFORMED, Warehouse, open_table, publish, stage
+from jobs.warehouse.tables import TRANSFORMED, Warehouse, open_table, publish, stage
 
 pytestmark = pytest.mark.server
 

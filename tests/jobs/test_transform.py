@@ -14,10 +14,11 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform, MonthTransform
 from pyspark.sql import SparkSession
 
-from jobs import digest, tables
 from jobs.errors import ArchiveError, Refused, WarehouseError
 from jobs.transform import StagedTransform, TransformSettings, gathered, run
+from jobs.warehouse import tables
 from nats_transform import AccountMappings, Destination, Fate, Mapping
+from nats_transform.spark import digest
 
 pytestmark = pytest.mark.spark
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from tests.spark_cluster import QUICK_JAVA, SPARK_HOME
-from tests.yarn import java_home, yarn
+from tests.support.spark_cluster import QUICK_JAVA, SPARK_HOME
+from tests.support.yarn import java_home, yarn
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 

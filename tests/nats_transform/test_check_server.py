@@ -12,7 +12,7 @@ import pytest
 from nats.aio.client import Client
 from nats.errors import NoRespondersError, TimeoutError
 
-from jobs.nats_process import nats_server
+from jobs.jetstream.process import nats_server
 
 pytestmark = pytest.mark.server
 

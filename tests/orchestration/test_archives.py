@@ -14,8 +14,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from jobs import tables, transform
-from jobs.versions import render
+from jobs import transform
+from jobs.warehouse import tables
+from jobs.warehouse.versions import render
 from nats_transform import AccountMappings, Destination, Mapping
 from tests.orchestration.conftest import ASSETS, DAYS, Project, failures
 

@@ -10,7 +10,8 @@ import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs import digest, tables
+from jobs.warehouse import tables
+from nats_transform.spark import digest
 from tests.orchestration.conftest import DAYS, Project, failures
 from tests.orchestration.processes import ONE_WRITER, daemon, webserver
 

@@ -13,8 +13,10 @@ import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs import digest, tables, transform
+from jobs import transform
+from jobs.warehouse import tables
 from nats_transform.config import load_mappings, mapping_version
+from nats_transform.spark import digest
 from tests.orchestration.conftest import DAYS, MAPPING, Project, failures
 from tests.orchestration.processes import NO_QUEUE, ONE_WRITER, environment, webserver
 
@@ -27,7 +29,8 @@ import os, sys, time
 from pathlib import Path
 from dagster._cli import main
 from pyspark.sql import functions as F, types as T
-from jobs import tables, transform
+from jobs.warehouse import tables
+from jobs import transform
 
 moment, marker, *sys.argv = sys.argv[1:]
 publish, stage, transformed = tables.publish, tables.stage, transform.transformed

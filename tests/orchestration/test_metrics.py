@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.orchestration.conftest import Project
 from tests.orchestration.processes import environment
-from tests.spark_cluster import daemon, free_port
+from tests.support.spark_cluster import daemon, free_port
 
 pytestmark = pytest.mark.dagster
 

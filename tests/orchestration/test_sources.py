@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from jobs.dumps import DumpColumns
-from jobs.nats_connection import NatsSettings
-from jobs.tables import Warehouse
+from jobs.jetstream.connection import NatsSettings
+from jobs.sources.dumps import DumpColumns
+from jobs.warehouse.tables import Warehouse
 from orchestration.archive import ArchiveSource
 
 DAY = date(2026, 3, 1)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs import tables
 from jobs.errors import SparkUnavailable
+from jobs.warehouse import tables
 from orchestration.resources import SparkResource
 from tests.orchestration.conftest import DAYS, Project, failures
 from tests.orchestration.processes import BIN, environment

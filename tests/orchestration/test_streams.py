@@ -11,8 +11,8 @@ import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs import tables
-from jobs.nats_process import NatsServer
+from jobs.jetstream.process import NatsServer
+from jobs.warehouse import tables
 from tests.jobs.conftest import Stream, new_stream
 from tests.orchestration.conftest import YAML, Project, failures
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.nats_process import nats_server_binary
+from jobs.jetstream.process import nats_server_binary
 from nats_transform import InvalidConfig
 from nats_transform.config import Node, parse_server_config
 from nats_transform.config.accounts import ACCOUNT_FIELDS, TOP_FIELDS, account_mappings

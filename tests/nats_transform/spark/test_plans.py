@@ -15,7 +15,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from jobs import digest
 from nats_transform import (
     AccountMappings,
     Destination,
@@ -23,7 +22,7 @@ from nats_transform import (
     NatsTransformError,
     parse_stream,
 )
-from nats_transform.spark import OUTPUT, apply, republish, take
+from nats_transform.spark import OUTPUT, apply, digest, republish, take
 
 pytestmark = pytest.mark.spark
 
@@ -213,7 +212,7 @@ def test_columns_of_other_names(spark: SparkSession) -> None:
 CONNECT = """
 import sys
 from pyspark.sql import SparkSession
-from jobs import digest
+from nats_transform.spark import digest
 from nats_transform.spark import apply
 from tests.nats_transform.spark.test_plans import FUNCTIONS, MIXED, messages, three_steps
 

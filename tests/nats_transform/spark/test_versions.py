@@ -12,8 +12,7 @@ import pytest
 from packaging.requirements import Requirement
 from pyspark.sql import SparkSession
 
-from jobs import digest
-from nats_transform.spark import apply
+from nats_transform.spark import apply, digest
 from tests.nats_transform.spark.test_plans import FUNCTIONS, MIXED, messages
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -21,7 +20,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1200)]
 ROOT = Path(__file__).parents[3]
 SCRIPT = """
 import pyspark
-from jobs import digest
+from nats_transform.spark import digest
 from jobs.session import SparkSettings, spark_session
 from nats_transform.spark import apply
 from tests.nats_transform.spark.test_plans import FUNCTIONS, MIXED, messages

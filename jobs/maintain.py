@@ -1,0 +1,164 @@
+"""The job `maintain`: snapshots that are old enough, and files that nothing needs, are removed.
+
+It may run beside every other job. What it leaves alone:
+
+- a table as it was at any moment within the retention, for readers that opened it then;
+- files younger than a day that no snapshot has, whatever the retention: a job that runs now writes
+  its files first and publishes them last.
+
+Run it as `python -m jobs.maintain settings.json`; the file has the fields of
+`MaintenanceSettings`. For people there is `nats-transform maintain`. It needs no Spark.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from typing import BinaryIO
+
+import click
+import pyarrow.fs as pafs
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table
+
+from jobs.errors import ConcurrentWrite, NoTable, one_line
+from jobs.warehouse.tables import (
+    NAMESPACE,
+    Warehouse,
+    filesystem_of,
+    open_catalog,
+    warehouse_errors,
+)
+from nats_transform.errors import NatsTransformError
+
+RETENTION = timedelta(days=7)
+_YOUNG = timedelta(days=1)  # longer than any job takes from its last file to its commit
+_ATTEMPTS = 20
+
+
+class MaintenanceSettings(BaseModel):
+    """What to tidy up.
+
+    Attributes:
+        retention: how long a state of a table can still be read after it was replaced.
+        now: for tests, and to find out what a later run would do.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    warehouse: Warehouse = Warehouse()
+    retention: timedelta = Field(default=RETENTION, ge=timedelta(0))
+    now: datetime | None = None
+
+
+class Removed(BaseModel):
+    """What `maintain` removed of a table, and what is left."""
+
+    snapshots: int
+    files: int
+    bytes: int
+    snapshots_left: int
+
+
+def maintain(settings: MaintenanceSettings) -> dict[str, Removed]:
+    """What was removed of each table of the warehouse, by its name.
+
+    Raises:
+        NoTable: there is no warehouse yet.
+        WarehouseError: the tables cannot be opened, or files not deleted.
+        ConcurrentWrite: other jobs kept getting in first.
+    """
+    warehouse = settings.warehouse
+    if warehouse.catalog is None and not (warehouse.folder / "catalog.db").exists():
+        raise NoTable(f"no tables in {warehouse}; run `nats-transform ingest` first")
+    catalog = open_catalog(warehouse)
+    limit = (settings.now or datetime.now(UTC)) - settings.retention
+    with warehouse_errors(warehouse):
+        names = [name for _, name in sorted(catalog.list_tables(NAMESPACE))]
+        return {name: _maintain(catalog, name, limit, settings) for name in names}
+
+
+def _maintain(
+    catalog: Catalog, name: str, limit: datetime, settings: MaintenanceSettings
+) -> Removed:
+    expired = _expire(catalog, name, limit)
+    young = (settings.now or datetime.now(UTC)) - _YOUNG
+    # Listed before the table is read: what is published in between was young, or is in the table.
+    table = catalog.load_table((NAMESPACE, name))
+    filesystem, root = filesystem_of(table.location(), table)
+    entries = filesystem.get_file_info(pafs.FileSelector(root, recursive=True))
+    live = _referenced(table.refresh())
+    files = size = 0
+    for entry in entries:
+        if entry.type != pafs.FileType.File or entry.mtime.astimezone(UTC) > min(limit, young):
+            continue
+        # Hadoop's local file system keeps a checksum beside each file.
+        base = entry.base_name
+        owner = base[1:-4] if base.startswith(".") and base.endswith(".crc") else base
+        if entry.path[: -len(base)] + owner not in live:
+            with contextlib.suppress(FileNotFoundError):  # another maintenance was faster
+                filesystem.delete_file(entry.path)
+                files, size = files + 1, size + entry.size
+    return Removed(
+        snapshots=expired, files=files, bytes=size, snapshots_left=len(table.metadata.snapshots)
+    )
+
+
+def _expire(catalog: Catalog, name: str, limit: datetime) -> int:
+    """How many snapshots were removed: those that were replaced before the limit."""
+    for attempt in range(_ATTEMPTS):
+        table = catalog.load_table((NAMESPACE, name))
+        moment = int(limit.timestamp() * 1000)
+        older = [s for s in table.metadata.snapshots if s.timestamp_ms <= moment]
+        # The newest of them was the table at that moment: readers may have opened it since.
+        current = max(older, key=lambda s: s.sequence_number or 0, default=None)
+        heads = {ref.snapshot_id for ref in table.metadata.refs.values()}
+        gone = [s.snapshot_id for s in older if s is not current and s.snapshot_id not in heads]
+        if not gone:
+            return 0
+        try:
+            table.maintenance.expire_snapshots().by_ids(gone).commit()
+        except (CommitFailedException, ValueError):  # another job published, or removed them
+            time.sleep(random.uniform(0, 0.05 * (attempt + 1)))  # noqa: S311
+            continue
+        return len(gone)
+    raise ConcurrentWrite(
+        f"other jobs kept changing {NAMESPACE}.{name}; gave up after {_ATTEMPTS} attempts, "
+        "run again"
+    )
+
+
+def _referenced(table: Table) -> set[str]:
+    """The path, as the file system names it, of every file that some snapshot needs."""
+    uris = {table.metadata_location}
+    uris |= {entry.metadata_file for entry in table.metadata.metadata_log}
+    for snapshot in table.metadata.snapshots:
+        uris.add(snapshot.manifest_list)
+        for manifest in snapshot.manifests(table.io):
+            uris.add(manifest.manifest_path)
+            entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+            uris |= {entry.data_file.file_path for entry in entries}
+    return {filesystem_of(uri, table)[1] for uri in uris}
+
+
+@click.command()
+@click.argument("settings", type=click.File("rb"), default="-")
+def main(settings: BinaryIO) -> None:
+    """Do what the JSON document SETTINGS says (-: stdin); print what was removed as JSON."""
+    try:
+        wanted = MaintenanceSettings.model_validate_json(settings.read())
+        removed = maintain(wanted)
+    except (NatsTransformError, ValidationError) as error:
+        click.echo(f"error: {one_line(error)}", err=True)
+        sys.exit(2)
+    for name, what in removed.items():
+        click.echo(f'{{"table": "{name}", ' + what.model_dump_json()[1:])
+
+
+if __name__ == "__main__":
+    main()

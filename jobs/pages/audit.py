@@ -1,0 +1,331 @@
+"""The page that shows an audit: one HTML file that needs nothing else.
+
+Plots are SVG in the page, with positions in percent, so that they fit any width without scaling
+their text. Colors tell verdicts apart also for the color-blind (Okabe and Ito), and every verdict
+has a shape of its own besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
+from itertools import groupby
+from math import ceil, floor, log10
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from jobs.audit.run import AuditResult
+from jobs.errors import JobError, one_line
+from nats_transform import statistics
+from nats_transform.audit import DestinationAudit, RuleAudit, Split, Verdict
+
+_WORST_FIRST = (Verdict.OUTSIDE, Verdict.UNDECIDED, Verdict.WITHIN, Verdict.NOTHING)
+_MOST_PLOTTED = 40  # rules; the table has the others
+_MOST_POINTS = 96
+_STEPS_IN_HOURS = (1, 2, 3, 4, 6, 8, 12, 24, 48, 72, 168, 336, 672)
+_HEIGHT = 100.0  # of a panel's own coordinates; its width is 1000
+
+
+class ReportError(JobError):
+    """A report that cannot be written."""
+
+
+def write(result: AuditResult, path: Path) -> None:
+    """Writes the page.
+
+    Raises:
+        ReportError: the file cannot be written.
+    """
+    write_page(render(result), path)
+
+
+def write_page(html: str, path: Path) -> None:
+    """Writes a page.
+
+    Raises:
+        ReportError: the file cannot be written.
+    """
+    try:
+        path.write_text(html, "utf-8", "backslashreplace")
+    except OSError as error:
+        raise ReportError(f"the report {path} cannot be written: {one_line(error)}") from error
+
+
+def render(result: AuditResult) -> str:
+    """The page as HTML."""
+    order = list(_WORST_FIRST)
+    told = [rule for rule in result.rules if rule.messages + rule.ambiguous]
+    told.sort(key=lambda rule: order.index(rule.verdict))
+    timed = [rule for rule in told if len(rule.timeline.starts) > 1]
+    return page(
+        "audit.html",
+        result=result,
+        Verdict=Verdict,
+        headline=_headline(result),
+        rules=told,
+        silent=[rule for rule in result.rules if not rule.messages + rule.ambiguous],
+        deviation=_deviation_scale(result),
+        panels=[(rule, list(_panels(rule, result))) for rule in timed[:_MOST_PLOTTED]],
+        more_panels=len(timed[_MOST_PLOTTED:]),
+        strips=[(rule, list(_lines(rule, result))) for rule in told if rule.buckets],
+        regimes=[rule for rule in told if rule.regimes],
+        fates=_fates(result),
+        partitions=[
+            (balance, nice_scale(0, 100 * max(balance.counts, default=0) / _sum(balance.counts)))
+            for balance in result.partitions
+            if sum(balance.counts)
+        ],
+        methods=sorted({split.test.method for split in _splits(result) if split.test}),
+    )
+
+
+def page(template: str, **values: Any) -> str:
+    """A page of `jobs/pages/templates` as HTML."""
+    environment = Environment(
+        loader=PackageLoader("jobs.pages", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "number": _number,
+        "percent": _percent,
+        "moment": _moment,
+        "chance": _chance,
+        "capitalize_first": lambda text: text[:1].upper() + text[1:],
+    }
+    return environment.get_template(template).render(version=version("nats-transform"), **values)
+
+
+def _sum(counts: Sequence[int]) -> int:
+    return max(1, sum(counts))
+
+
+def _splits(result: AuditResult) -> Iterator[Split]:
+    for rule in result.rules:
+        yield from (rule, *rule.buckets, *rule.regimes)
+
+
+def _headline(result: AuditResult) -> str:
+    """What the audit says, in one sentence."""
+    rules = [rule for rule in result.rules if rule.verdict is not Verdict.NOTHING]
+    if not rules:
+        return "There is nothing to audit"
+    count = {v: sum(rule.verdict is v for rule in rules) for v in Verdict}
+    if out := count[Verdict.OUTSIDE]:
+        be = "is" if out == 1 else "are"
+        return f"{out} of {_rules(len(rules))} {be} outside the tolerance"
+    if undecided := count[Verdict.UNDECIDED]:
+        need = "needs" if undecided == 1 else "need"
+        return f"{undecided} of {_rules(len(rules))} {need} more messages to decide"
+    if len(rules) == 1:
+        return "The one rule is within the tolerance"
+    return f"All {_rules(len(rules))} are within the tolerance"
+
+
+def _rules(count: int) -> str:
+    return f"{count} rule" if count == 1 else f"{count} rules"
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """An axis: values to percent of its length.
+
+    Attributes:
+        low, high: its ends.
+        ticks: values with a label.
+        digits: decimals that the labels need.
+    """
+
+    low: float
+    high: float
+    ticks: tuple[float, ...]
+    digits: int = 0
+
+    def at(self, value: float) -> float:
+        """Where a value is, in percent; values off the axis are on its end."""
+        span = self.high - self.low
+        return round(100 * min(1.0, max(0.0, (value - self.low) / span)), 3) if span else 50.0
+
+    def holds(self, value: float) -> bool:
+        """Whether a value is on the axis."""
+        return self.low <= value <= self.high
+
+    def label(self, value: float, signed: bool = False) -> str:
+        """A tick's label, with a true minus sign."""
+        text = f"{value:{'+' if signed and value else ''}.{self.digits}f}"
+        return text.replace("-", "\N{MINUS SIGN}")
+
+
+def nice_scale(low: float, high: float, ticks: int = 4) -> Scale:
+    """A scale over low..high whose ticks are round numbers."""
+    span = (high - low) or 1.0
+    high = low + span
+    power = 10.0 ** floor(log10(span / ticks))
+    candidates = [
+        (step, ceil(low / step - 1e-9), floor(high / step + 1e-9))
+        for step in (m * power for m in (0.5, 1, 2, 5, 10))
+    ]
+    step, first, last = min(
+        (c for c in candidates if c[2] > c[1]), key=lambda c: abs(c[2] - c[1] + 1 - ticks)
+    )
+    values = tuple(n * step for n in range(first, last + 1))
+    digits = max(0, -floor(log10(step) + 1e-9))
+    return Scale(low, high, values, digits)
+
+
+def _deviation_scale(result: AuditResult) -> Scale:
+    """Points off the weight, symmetric: the tolerance fills a good part, and no outlier more."""
+    ends = [
+        abs(edge - end.expected)
+        for rule in result.rules
+        if rule.messages
+        for end in rule.destinations
+        for edge in (end.low, end.high)
+    ]
+    reach = min(max([2 * result.tolerance, *ends]), 8 * result.tolerance)
+    return nice_scale(-reach * 1.05, reach * 1.05, 6)
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """The share of one destination over time.
+
+    Attributes:
+        end: the destination.
+        shares: the vertical scale, in percent.
+        line: SVG path of the share.
+        ribbon: SVG path of the intervals, each by itself.
+        times: (percent of the width, label) along the time axis.
+        changes: percent of the width where a new regime starts.
+        step: what one point covers.
+    """
+
+    end: DestinationAudit
+    shares: Scale
+    line: str
+    ribbon: str
+    times: tuple[tuple[float, str], ...]
+    changes: tuple[float, ...]
+    step: str
+
+
+def _panels(rule: RuleAudit, result: AuditResult) -> Iterator[Panel]:
+    """One panel for each destination."""
+    assert result.from_ is not None  # noqa: S101 - the rule has messages
+    assert result.to is not None  # noqa: S101
+    first, last = result.from_, result.to
+    span = (last - first) / timedelta(hours=1)
+    step = next((s for s in _STEPS_IN_HOURS if span / s <= _MOST_POINTS), _STEPS_IN_HOURS[-1])
+    bins: dict[int, list[int]] = {}
+    for start, counts in zip(rule.timeline.starts, rule.timeline.counts, strict=True):
+        place = int((start - first) / timedelta(hours=step))
+        sums = bins.setdefault(place, [0] * len(counts))
+        bins[place] = [a + b for a, b in zip(sums, counts, strict=True)]
+    places = [place for place in sorted(bins) if sum(bins[place])]
+    totals = [sum(bins[place]) for place in places]
+    middles = [min(1.0, (place + 0.5) * step / span) for place in places]
+    for n, end in enumerate(rule.destinations):
+        column = [bins[place][n] for place in places]
+        lows, highs = statistics.intervals(column, totals, result.confidence)
+        shares = [100 * c / t for c, t in zip(column, totals, strict=True)]
+        bottom = min([end.expected - result.tolerance, *shares])
+        top = max([end.expected + result.tolerance, *shares])
+        margin = (top - bottom) * 0.2
+        scale = nice_scale(max(0.0, bottom - margin), min(100.0, top + margin), 3)
+
+        def spot(x: float, value: float, scale: Scale = scale) -> str:
+            return f"{1000 * x:.1f} {_HEIGHT - scale.at(value):.2f}"
+
+        line, ribbon = [], []
+        for run in _runs(places):
+            points = [spot(middles[i], shares[i]) for i in run]
+            # A point without neighbors is a line of no length: its round ends show.
+            line.append("M" + "L".join(points if len(points) > 1 else points * 2))
+            half = 0.5 * step / span if len(run) == 1 else 0.0
+            xs = [middles[i] for i in run]
+            edges = [(xs[0] - half, run[0]), *zip(xs, run, strict=True), (xs[-1] + half, run[-1])]
+            above = [spot(x, 100 * float(highs[i])) for x, i in edges]
+            below = [spot(x, 100 * float(lows[i])) for x, i in reversed(edges)]
+            ribbon.append("M" + "L".join(above + below) + "Z")
+        yield Panel(
+            end=end,
+            shares=scale,
+            line="".join(line),
+            ribbon="".join(ribbon),
+            times=tuple(_time_ticks(first, last)),
+            changes=tuple(
+                round(100 * ((regime.from_ - first) / (last - first)), 3)
+                for regime in rule.regimes[1:]
+                if regime.from_
+            ),
+            step="hour" if step == 1 else "day" if step == 24 else f"{step} hours",
+        )
+
+
+def _lines(rule: RuleAudit, result: AuditResult) -> Iterator[tuple[str, list[tuple[int, Split]]]]:
+    """The buckets in lines: days in one, hours in one for each day with their place in it."""
+    dated = [(bucket.from_, bucket) for bucket in rule.buckets if bucket.from_ is not None]
+    if result.by == "day":
+        yield "", [(0, bucket) for _, bucket in dated]
+        return
+    for day, group in groupby(dated, lambda entry: entry[0].date()):
+        yield f"{day.day} {day:%b}", [(start.hour, bucket) for start, bucket in group]
+
+
+def _runs(places: Sequence[int]) -> Iterator[list[int]]:
+    """Indexes of places that follow one another without a gap."""
+    run: list[int] = []
+    for index, place in enumerate(places):
+        if run and place != places[index - 1] + 1:
+            yield run
+            run = []
+        run.append(index)
+    if run:
+        yield run
+
+
+def _time_ticks(first: datetime, last: datetime) -> Iterator[tuple[float, str]]:
+    """At most four round times."""
+    hours = (last - first) / timedelta(hours=1)
+    step = next((s for s in _STEPS_IN_HOURS if hours / s <= 4), ceil(hours / 24 / 3) * 24)
+    midnight = first.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    moment = midnight
+    while moment < last:
+        if moment >= first:
+            label = f"{moment.day} {moment:%b}" if step >= 24 else f"{moment:%H:%M}"
+            if step < 24 and (moment == midnight or moment.hour == 0):
+                label = f"{moment.day} {moment:%b}"
+            yield round(100 * ((moment - first) / (last - first)), 3), label
+        moment += timedelta(hours=step)
+
+
+def _fates(result: AuditResult) -> list[tuple[str, int, float, float]]:
+    """Each fate with its count, its share and where its part of the bar starts, in percent."""
+    rows, reached = [], 0.0
+    for fate, count in result.fates.items():
+        share = 100 * count / max(1, result.messages)
+        rows.append((fate, count, share, round(reached, 3)))
+        reached += share
+    return rows
+
+
+def _number(value: int) -> str:
+    return f"{value:,}"
+
+
+def _percent(value: float | None, digits: int = 2) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"  # noqa: RUF001 - a dash for no value
+
+
+def _chance(value: float) -> str:
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _moment(value: datetime | None) -> str:
+    return f"{value.astimezone(UTC):%Y-%m-%d %H:%M}" if value else "–"  # noqa: RUF001

@@ -1,0 +1,211 @@
+"""The page that shows a dry run in a change review: one HTML file that needs nothing else.
+
+The flow of the namespace is SVG whose labels are text beside it, so that it fits any width. Every
+severity has a shape of its own besides its color.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jobs.dry_run.run import DryRunResult
+from jobs.pages.audit import nice_scale, page, write_page
+from nats_transform.dryrun.changes import OTHER, Flow
+from nats_transform.findings import Severity
+from nats_transform.subject import SEPARATOR
+
+Way = tuple[str | None, str | None]
+"""A prefix before and after."""
+
+_MOST_FINDINGS = 60
+_MOST_CHANGES = 30
+_MOST_BALANCES = 24
+_MOST_COLUMNS = 256  # partitions in one plot
+_LEFT, _RIGHT = 8, 10  # prefixes in the picture
+_MOST_SECONDS = 5  # second tokens that a first one may have
+_LABEL, _GAP, _HEIGHT = 36.0, 6.0, 260.0
+
+
+def write(result: DryRunResult, path: Path) -> None:
+    """Writes the page.
+
+    Raises:
+        ReportError: the file cannot be written.
+    """
+    write_page(render(result), path)
+
+
+def render(result: DryRunResult) -> str:
+    """The page as HTML."""
+    found = result.found
+    shown = [b for b in found.partitions if b.partitions <= _MOST_COLUMNS][:_MOST_BALANCES]
+    return page(
+        "dry_run.html",
+        result=result,
+        found=found,
+        Severity=Severity,
+        headline=_headline(result),
+        worst=next((s for s in (Severity.ERROR, Severity.WARNING) if result.counts[s]), None),
+        findings=found.findings[:_MOST_FINDINGS],
+        more_findings=len(found.findings[_MOST_FINDINGS:]),
+        changes=found.changes[:_MOST_CHANGES],
+        more_changes=len(found.changes[_MOST_CHANGES:]),
+        picture=picture(found.flows) if found.messages else None,
+        fates=[
+            (fate, found.fates_before.get(fate, 0), found.fates_after.get(fate, 0))
+            for fate in dict.fromkeys([*found.fates_before, *found.fates_after])
+        ],
+        partitions=[
+            (balance, nice_scale(0, 100 * max(balance.counts) / sum(balance.counts)))
+            for balance in shown
+        ],
+    )
+
+
+def _headline(result: DryRunResult) -> str:
+    """What the dry run says, in one sentence."""
+    told = [
+        f"{count:,} {severity.value}{'' if count == 1 else 's'}"
+        for severity, count in result.counts.items()
+        if count and severity is not Severity.INFO
+    ]
+    if not told:
+        return "Nothing stands in the way of the change"
+    return f"The change has {' and '.join(told)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A prefix in the picture.
+
+    Attributes:
+        name: the prefix; None is nobody.
+        share: percent of the messages.
+        top: of its slot, in pixels.
+        height: of its bar, in pixels.
+    """
+
+    name: str | None
+    share: float
+    top: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ribbon:
+    """Messages from one prefix to another, as an SVG path in a box 1000 wide.
+
+    Attributes:
+        path: the outline.
+        kind: same, moved or nobody.
+        title: for people who point at it.
+    """
+
+    path: str
+    kind: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """Where the prefixes of the namespace go."""
+
+    left: tuple[Node, ...]
+    right: tuple[Node, ...]
+    ribbons: tuple[Ribbon, ...]
+    height: float
+
+
+def picture(flows: Sequence[Flow]) -> Picture:
+    """The largest prefixes before and after, the others together, and what runs between them."""
+    total = sum(flow.messages for flow in flows)
+    stay = [flow.before == flow.after for flow in flows]
+    flows = _folded(flows)
+    before = _largest([(flow.before, flow.messages) for flow in flows], _LEFT)
+    after = _largest([(flow.after, flow.messages) for flow in flows], _RIGHT)
+    between: dict[Way, float] = defaultdict(float)
+    same: dict[Way, float] = defaultdict(float)
+    for flow, stays in zip(flows, stay, strict=True):
+        way = (
+            flow.before if flow.before in before else OTHER,
+            flow.after if flow.after in after else OTHER,
+        )
+        between[way] += flow.messages
+        if stays:
+            same[way] += flow.messages
+    left = _column(before, _sums(between, 0), total)
+    right = _column(after, _sums(between, 1), total)
+    at = {("l", n.name): n.top for n in left} | {("r", n.name): n.top for n in right}
+    order = {node.name: place for place, node in enumerate(right)}
+    places = {node.name: place for place, node in enumerate(left)}
+    ribbons = []
+    for (start, end), messages in sorted(
+        between.items(), key=lambda item: (places[item[0][0]], order[item[0][1]])
+    ):
+        size = _HEIGHT * messages / total
+        y, z = at["l", start], at["r", end]
+        at["l", start], at["r", end] = y + size, z + size
+        kind = "nobody" if end is None else "moved"
+        if same[start, end] * 2 > messages:
+            kind = "same"
+        ribbons.append(
+            Ribbon(
+                f"M0 {y:.2f}C450 {y:.2f} 550 {z:.2f} 1000 {z:.2f}V{z + size:.2f}"
+                f"C550 {z + size:.2f} 450 {y + size:.2f} 0 {y + size:.2f}Z",
+                kind,
+                f"{start or 'nobody'} to {end or 'nobody'}: {messages:,.0f} messages",
+            )
+        )
+    height = max((node.top + max(node.height, _LABEL) for node in (*left, *right)), default=0.0)
+    return Picture(left, right, tuple(ribbons), round(height, 2))
+
+
+def _folded(flows: Sequence[Flow]) -> list[Flow]:
+    """The flows with `first.*` for a first token that has many second ones."""
+    sides = [{flow.before for flow in flows}, {flow.after for flow in flows}]
+    firsts = [Counter(_first(name) for name in side if name and name != OTHER) for side in sides]
+
+    def fold(name: str | None, counts: Counter[str]) -> str | None:
+        if name is None or name == OTHER or counts[_first(name)] <= _MOST_SECONDS:
+            return name
+        return f"{_first(name)}.*"
+
+    return [
+        Flow(fold(flow.before, firsts[0]), fold(flow.after, firsts[1]), flow.messages)
+        for flow in flows
+    ]
+
+
+def _first(name: str) -> str:
+    return name.split(SEPARATOR, 1)[0]
+
+
+def _largest(pairs: Sequence[tuple[str | None, float]], most: int) -> list[str | None]:
+    """The names with the largest sums, `OTHER` last if some are left out."""
+    sums: dict[str | None, float] = defaultdict(float)
+    for name, messages in pairs:
+        sums[name] += messages
+    known = sorted((name for name in sums if name != OTHER), key=lambda name: -sums[name])
+    kept = known[:most]
+    return [*kept, OTHER] if len(known) > most or OTHER in sums else kept
+
+
+def _sums(between: Mapping[Way, float], side: int) -> dict[str | None, float]:
+    sums: dict[str | None, float] = defaultdict(float)
+    for way, messages in between.items():
+        sums[way[side]] += messages
+    return sums
+
+
+def _column(
+    names: Sequence[str | None], sums: Mapping[str | None, float], total: float
+) -> tuple[Node, ...]:
+    nodes, top = [], 0.0
+    for name in names:
+        height = _HEIGHT * sums[name] / total
+        nodes.append(Node(name, 100 * sums[name] / total, round(top, 2), round(height, 2)))
+        top += max(height, _LABEL) + _GAP
+    return tuple(nodes)

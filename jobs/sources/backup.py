@@ -1,0 +1,133 @@
+"""A stream backup, read without the server it came from.
+
+`nats stream backup` writes a folder with `backup.json` (configuration and state of the stream) and
+`stream.tar.s2` (its blocks). A private nats-server restores it and then serves it as any stream:
+the server is the only thing that knows every version of its own format, and it decrypts and
+decompresses blocks when it makes a backup.
+
+The restored stream gets a configuration that keeps everything: with the original one the server
+would at once delete what is too old, or start to mirror. Source: nats-server `RestoreStream`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nats.errors
+
+from jobs.errors import ArchiveError, one_line
+from jobs.jetstream.connection import ApiError, NatsSettings, RawClient, api, connection
+from jobs.jetstream.process import nats_server
+from jobs.jetstream.reader import stream_state
+
+_INFO, _BLOCKS = "backup.json", "stream.tar.s2"
+_CHUNK_BYTES = 512 * 1024  # below the server's default for the largest message
+_ANSWER_SECONDS = 120  # the server answers the last chunk once it has read the whole stream
+
+# What survives of the original configuration; the rest could change or remove messages.
+_KEPT = ("name", "compression", "metadata", "description")
+_NEUTRAL: dict[str, Any] = {
+    "retention": "limits",
+    "storage": "file",
+    "num_replicas": 1,
+    "max_consumers": -1,
+    "max_msgs": -1,
+    "max_bytes": -1,
+    "max_age": 0,
+    "max_msgs_per_subject": -1,
+    "max_msg_size": -1,
+    "discard": "old",
+}
+
+
+@dataclass(frozen=True)
+class Backup:
+    """A backup as its `backup.json` describes it."""
+
+    folder: Path
+    config: dict[str, Any]
+    state: dict[str, Any]
+
+    @property
+    def stream(self) -> str:
+        """The name of the stream."""
+        return str(self.config["name"])
+
+
+def open_backup(folder: Path) -> Backup:
+    """The backup in a folder.
+
+    Raises:
+        ArchiveError: the folder has none, or its description cannot be read.
+    """
+    for name in (_INFO, _BLOCKS):
+        if not (folder / name).is_file():
+            raise ArchiveError(f"{folder} is no stream backup: it has no {name}")
+    try:
+        described = json.loads((folder / _INFO).read_bytes())
+        config, state = described["config"], described["state"]
+        numbers = [state[key] for key in ("messages", "bytes", "first_seq", "last_seq")]
+        if not config["name"] or not all(isinstance(number, int) for number in numbers):
+            raise ValueError("no name or state of a stream in it")
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise ArchiveError(f"backup {folder}: {_INFO} cannot be read: {one_line(error)}") from error
+    return Backup(folder, config, state)
+
+
+@contextmanager
+def restored(backup: Backup) -> Iterator[NatsSettings]:
+    """A private server that has the stream of the backup, until the block ends.
+
+    Raises:
+        ArchiveError: the backup is damaged, or not what its description says.
+    """
+    with nats_server() as server:
+        nats_settings = NatsSettings(servers=server.url)
+        asyncio.run(_restore(backup, nats_settings))
+        yield nats_settings
+
+
+async def _restore(backup: Backup, settings: NatsSettings) -> None:
+    config = {key: backup.config[key] for key in _KEPT if key in backup.config} | _NEUTRAL
+    # A stream without subjects would get its own name as one.
+    config["subjects"] = [f"$nats-transform.{backup.stream}"]
+    body = {"config": config, "state": backup.state}
+    where = f"backup {backup.folder}"
+    async with connection(settings) as client:
+        try:
+            answer = await api(client, settings, f"STREAM.RESTORE.{backup.stream}", body)
+            await _send(client, backup.folder / _BLOCKS, answer["deliver_subject"])
+        except (ApiError, nats.errors.Error, OSError) as error:
+            raise ArchiveError(f"{where} cannot be restored: {one_line(error)}") from error
+        state = await stream_state(client, settings, backup.stream)
+    for name, found in (
+        ("messages", state.messages),
+        ("bytes", state.bytes),
+        ("first_seq", state.first),
+        ("last_seq", state.last),
+    ):
+        if found != backup.state[name]:
+            raise ArchiveError(
+                f"{where} is damaged: {_INFO} says {name} {backup.state[name]}, "
+                f"{_BLOCKS} has {found}"
+            )
+
+
+async def _send(client: RawClient, path: Path, subject: str) -> None:
+    """Sends the blocks; each chunk is acknowledged, an error comes instead of one."""
+    with path.open("rb") as blocks:
+        while chunk := await asyncio.to_thread(blocks.read, _CHUNK_BYTES):
+            _check(await client.request(subject, chunk, timeout=_ANSWER_SECONDS))
+    _check(await client.request(subject, b"", timeout=_ANSWER_SECONDS))
+
+
+def _check(answer: Any) -> None:
+    error = json.loads(answer.data).get("error") if answer.data else None
+    if error:
+        raise ApiError(str(error.get("description", error)), int(error.get("err_code", 0)))

@@ -1,0 +1,145 @@
+"""The books of the archive: what a set of messages comes to, and what the table has of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+from pyiceberg.table import Table
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from jobs.warehouse.coverage import Coverage
+from jobs.warehouse.tables import MESSAGES, PROPERTY
+from nats_transform.spark import digest
+from nats_transform.spark.digest import Digest
+
+
+@dataclass(frozen=True)
+class Account:
+    """What some messages come to.
+
+    Attributes:
+        first, last: sequences; None of no messages.
+        bytes: of payloads.
+        digest: with the number of rows.
+    """
+
+    first: int | None
+    last: int | None
+    bytes: int
+    digest: Digest
+
+    @staticmethod
+    def aggregates() -> list[Column]:
+        """The aggregate Columns that `of` reads the results of, for `agg` or `observe`."""
+        return [
+            F.min("seq").alias("first"),
+            F.max("seq").alias("last"),
+            F.coalesce(F.sum(F.octet_length("data").cast("long")), F.lit(0)).alias("bytes"),
+            *digest.aggregates(MESSAGES.spark_schema),
+        ]
+
+    @classmethod
+    def of(cls, results: Mapping[str, Any]) -> Account:
+        """From the results of `aggregates`, by name; an empty mapping is no messages."""
+        if not results:
+            return NOTHING
+        return cls(
+            results["first"], results["last"], results["bytes"] or 0, digest.from_row(results)
+        )
+
+    def __add__(self, other: Account) -> Account:
+        return Account(
+            min((seq for seq in (self.first, other.first) if seq is not None), default=None),
+            max((seq for seq in (self.last, other.last) if seq is not None), default=None),
+            self.bytes + other.bytes,
+            self.digest + other.digest,
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"{self.digest.rows} messages, sequences {self.first} to {self.last}, "
+            f"{self.bytes} bytes, digest {self.digest}"
+        )
+
+
+NOTHING = Account(None, None, 0, Digest())
+
+
+class Archived(BaseModel):
+    """What the table has of a stream, kept as a property of the table.
+
+    Attributes:
+        covered: the sequences that are archived, with those that no longer existed then.
+        messages, first_seq, last_seq, bytes, digest: of the rows; bytes are of the payloads.
+        days: messages and digest of each day.
+        subject: the filter that the stream is archived with.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    covered: str = ""
+    messages: int = 0
+    first_seq: int | None = None
+    last_seq: int | None = None
+    bytes: int = 0
+    digest: str = str(Digest())
+    days: dict[date, tuple[int, str]] = {}
+    subject: str | None = None
+
+    @classmethod
+    def of(cls, table: Table, stream: str) -> Archived:
+        """What a table has of a stream."""
+        text = table.properties.get(PROPERTY + cls.key(stream))
+        return cls.model_validate_json(text) if text else cls()
+
+    @staticmethod
+    def key(stream: str) -> str:
+        """The name of the table property, without the prefix."""
+        return f"stream.{stream}"
+
+    @property
+    def coverage(self) -> Coverage:
+        """The sequences that are archived."""
+        return Coverage.parse(self.covered)
+
+    @property
+    def gaps(self) -> int:
+        """How many sequences between the first and the last the table does not have."""
+        if self.first_seq is None or self.last_seq is None:
+            return 0
+        return self.last_seq - self.first_seq + 1 - self.messages
+
+    def digest_of(self, days: Sequence[date] | None = None) -> Digest:
+        """The digest of the messages of some days; None is all of them."""
+        wanted = self.days.keys() if days is None else self.days.keys() & set(days)
+        return sum((Digest.parse(*self.days[day]) for day in wanted), Digest())
+
+    def add(
+        self, first: int, last: int, accounts: Mapping[date, Account], subject: str | None
+    ) -> Archived:
+        """This, and what the sequences first..last came to on each day."""
+        had = Account(
+            self.first_seq, self.last_seq, self.bytes, Digest.parse(self.messages, self.digest)
+        )
+        total = total_of([had, *accounts.values()])
+        days = {day: self.digest_of([day]) + account.digest for day, account in accounts.items()}
+        return Archived(
+            covered=str(self.coverage | Coverage.of([(first, last)])),
+            messages=total.digest.rows,
+            first_seq=total.first,
+            last_seq=total.last,
+            bytes=total.bytes,
+            digest=str(total.digest),
+            days=self.days | {day: (bag.rows, str(bag)) for day, bag in days.items()},
+            subject=subject,
+        )
+
+
+def total_of(accounts: Iterable[Account]) -> Account:
+    """What all of them come to together."""
+    return sum(accounts, NOTHING)

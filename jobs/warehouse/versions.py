@@ -1,0 +1,312 @@
+"""Every mapping version ever used, in the table `nats.mapping_versions`; no Spark is needed.
+
+One row for each version. What is kept is what decides outputs and what people said about it: never
+the text of the file, which may hold passwords of the server.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import pyarrow as pa
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyspark.sql import types as T
+
+from jobs.errors import ConcurrentWrite, JobError
+from jobs.warehouse import tables
+from jobs.warehouse.tables import Warehouse
+from nats_transform import AccountMappings
+from nats_transform.config import canonical, from_canonical, mapping_version
+from nats_transform.findings import Finding
+
+_RULE = T.StructType(
+    [
+        T.StructField("source", T.StringType()),
+        T.StructField("destination", T.StringType()),
+        T.StructField("weight", T.LongType()),
+        T.StructField("cluster", T.StringType()),
+    ]
+)
+_FINDING = T.StructType(
+    [
+        T.StructField(name, T.StringType())
+        for name in ("code", "severity", "message", "source", "destination")
+    ]
+)
+
+MAPPING_VERSIONS = replace(
+    tables.table_spec(
+        "mapping_versions",
+        {
+            "mapping_version": T.StringType(),
+            "recorded_at": T.TimestampType(),
+            "account": T.StringType(),
+            "seed": T.LongType(),
+            "canonical": T.StringType(),
+            "rules": T.ArrayType(_RULE),
+            "findings": T.ArrayType(_FINDING),
+            "config": T.StringType(),
+        },
+    ),
+    partitions=(),
+)
+"""One row for each version."""
+
+_ATTEMPTS = 20
+
+
+class UnknownVersion(JobError):
+    """A mapping version that was never recorded."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Rule:
+    """One destination of a mapping.
+
+    Attributes:
+        source: of the mapping.
+        destination: as written.
+        weight: percent.
+        cluster: the cluster it is for; empty for those without an entry of their own.
+    """
+
+    source: str
+    destination: str
+    weight: int
+    cluster: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One mapping version.
+
+    Attributes:
+        mapping_version: SHA-256 of the canonical form.
+        recorded_at: when it was first used.
+        account: whose mappings.
+        seed: that decides the draws.
+        canonical: the canonical form; `nats_transform.config.from_canonical` reads it.
+        rules: one for each destination, in the order of the file.
+        findings: of `check`, as plain values: code, severity, message, source, destination.
+        config: the mappings alone, in the syntax of nats-server's configuration.
+    """
+
+    mapping_version: str
+    recorded_at: datetime
+    account: str
+    seed: int
+    canonical: str
+    rules: tuple[Rule, ...]
+    findings: tuple[dict[str, str], ...]
+    config: str
+
+    @property
+    def mappings(self) -> AccountMappings:
+        """The mappings that give the same results under this seed as those of the file."""
+        config, _ = from_canonical(self.canonical)
+        assert isinstance(config, AccountMappings)  # noqa: S101 - nothing else is recorded
+        return config
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What one version has and another has not.
+
+    Attributes:
+        added, removed: rules of only one of both.
+        changed: the rule before and after, of the same source and destination.
+        seed: before and after, if it is another.
+        reordered: the same rules stand in another order, and that can matter.
+    """
+
+    added: tuple[Rule, ...] = ()
+    removed: tuple[Rule, ...] = ()
+    changed: tuple[tuple[Rule, Rule], ...] = ()
+    seed: tuple[int, int] | None = None
+    reordered: bool = False
+
+
+def rules_of(mappings: AccountMappings) -> tuple[Rule, ...]:
+    """One rule for each destination, in the order of the file."""
+    return tuple(
+        Rule(mapping.source, d.subject, d.weight, d.cluster or "")
+        for mapping in mappings.mappings
+        for d in mapping.destinations
+    )
+
+
+def render(mappings: AccountMappings) -> str:
+    """The mappings as nats-server reads them in its configuration, and nothing else."""
+    lines = ["mappings {"]
+    for mapping in mappings.mappings:
+        lines.append(f"  {_key(mapping.source)}: [")
+        for d in mapping.destinations:
+            cluster = f", cluster: {_string(d.cluster)}" if d.cluster else ""
+            lines.append(
+                f"    {{ destination: {_string(d.subject)}, weight: {d.weight}%{cluster} }}"
+            )
+        lines.append("  ]")
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _key(text: str) -> str:
+    # nats-server knows no escapes in a key: the quotes are those that it does not hold.
+    quote = "'" if '"' in text else '"'
+    return f"{quote}{_legible(text)}{quote}"
+
+
+def _string(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{_legible(escaped)}"'
+
+
+def record(
+    warehouse: Warehouse,
+    mappings: AccountMappings,
+    *,
+    account: str,
+    seed: int,
+    findings: Iterable[Finding] = (),
+) -> Version:
+    """The version of these mappings as it is in the table, where it is put if it is new.
+
+    Raises:
+        ConcurrentWrite: other jobs kept writing to the table.
+        WarehouseError: the table cannot be read or written.
+    """
+    version = mapping_version(mappings, seed)
+    new = Version(
+        mapping_version=version,
+        recorded_at=datetime.now(UTC),
+        account=account,
+        seed=seed,
+        canonical=canonical(mappings, seed),
+        rules=rules_of(mappings),
+        findings=tuple(
+            {
+                "code": finding.code,
+                "severity": finding.severity.value,
+                "message": finding.message,
+                "source": finding.source,
+                "destination": finding.destination,
+            }
+            for finding in findings
+        ),
+        config=render(mappings),
+    )
+    table = tables.open_table(warehouse, MAPPING_VERSIONS, create=True)
+    rows = pa.Table.from_pylist([_row(new)], schema=schema_to_pyarrow(table.schema()))
+    properties = {
+        tables.PROPERTY + "job": "mapping_version",
+        tables.PROPERTY + "mapping-version": version,
+    }
+    for attempt in range(_ATTEMPTS):
+        known = {one.mapping_version: one for one in read(warehouse)}
+        if version in known:
+            return known[version]
+        try:
+            table.append(rows, snapshot_properties=properties)
+        except CommitFailedException:
+            time.sleep(random.uniform(0, 0.05 * (attempt + 1)))  # noqa: S311
+            table = tables.open_table(warehouse, MAPPING_VERSIONS)
+            continue
+        return new
+    raise ConcurrentWrite(
+        f"other jobs kept changing {tables.NAMESPACE}.{MAPPING_VERSIONS.name}; run again"
+    )
+
+
+def read(warehouse: Warehouse) -> list[Version]:
+    """Every version, in the order in which they were first used.
+
+    Raises:
+        NoTable: none was ever recorded.
+    """
+    table = tables.open_table(warehouse, MAPPING_VERSIONS)
+    found = [_version(row) for row in table.scan().to_arrow().to_pylist()]
+    return sorted(found, key=lambda version: version.recorded_at)
+
+
+def find(warehouse: Warehouse, version: str) -> Version:
+    """One version by its hash, or by a beginning of it that no other has.
+
+    Raises:
+        UnknownVersion: none or several begin so.
+        NoTable: none was ever recorded.
+    """
+    found = [one for one in read(warehouse) if one.mapping_version.startswith(version)]
+    if len(found) != 1:
+        what = f"{len(found)} mapping versions begin" if found else "no mapping version begins"
+        raise UnknownVersion(f"{what} with {version} in {warehouse}")
+    return found[0]
+
+
+def difference(before: Version, after: Version) -> Difference:
+    """What changed from one version to another, in plain rules."""
+    old = {(rule.source, rule.destination): rule for rule in before.rules}
+    new = {(rule.source, rule.destination): rule for rule in after.rules}
+    changed = [(old[key], rule) for key, rule in new.items() if key in old and old[key] != rule]
+    found = Difference(
+        added=tuple(rule for key, rule in new.items() if key not in old),
+        removed=tuple(rule for key, rule in old.items() if key not in new),
+        changed=tuple(changed),
+        seed=None if before.seed == after.seed else (before.seed, after.seed),
+    )
+    if found == Difference() and before.mapping_version != after.mapping_version:
+        return replace(found, reordered=True)
+    return found
+
+
+def _row(version: Version) -> dict[str, object]:
+    return {
+        "mapping_version": version.mapping_version,
+        "recorded_at": version.recorded_at,
+        "account": version.account,
+        "seed": version.seed,
+        "canonical": version.canonical,
+        # A subject may hold bytes that are not UTF-8; the canonical form alone keeps them.
+        "rules": [
+            {
+                "source": _legible(rule.source),
+                "destination": _legible(rule.destination),
+                "weight": rule.weight,
+                "cluster": _legible(rule.cluster) or None,
+            }
+            for rule in version.rules
+        ],
+        "findings": [
+            {name: _legible(text) for name, text in finding.items()} for finding in version.findings
+        ],
+        "config": version.config,
+    }
+
+
+def _legible(text: str) -> str:
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _version(row: dict[str, object]) -> Version:
+    text = str(row["canonical"])
+    rules, findings = row["rules"], row["findings"]
+    assert isinstance(rules, list)  # noqa: S101 - the table's schema
+    assert isinstance(findings, list)  # noqa: S101 - the table's schema
+    recorded_at = row["recorded_at"]
+    assert isinstance(recorded_at, datetime)  # noqa: S101 - the table's schema
+    return Version(
+        mapping_version=str(row["mapping_version"]),
+        recorded_at=recorded_at,
+        account=str(row["account"]),
+        seed=int(str(row["seed"])),
+        canonical=text,
+        rules=tuple(
+            Rule(rule["source"], rule["destination"], rule["weight"], rule["cluster"] or "")
+            for rule in rules
+        ),
+        findings=tuple(findings),
+        config=str(row["config"]),
+    )

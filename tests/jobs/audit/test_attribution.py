@@ -1,0 +1,239 @@
+"""Observed audits: what messages say of the mapping they went through, by their subject alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.audit.run import AuditError, AuditResult, AuditSettings, Published, run
+from jobs.warehouse import tables
+from nats_transform import AccountMappings, Destination, Fate, Mapping
+from nats_transform.audit import Period, RuleAudit, Verdict
+
+pytestmark = pytest.mark.spark
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+MAPPINGS = AccountMappings(
+    [
+        Mapping(
+            "shop.*.*", [Destination("v1.$1.$2", 80), Destination("v2.{{partition(4,1)}}.$2", 20)]
+        ),
+        Mapping("t.>", [Destination("u.>", 60), Destination("w.>", 30, "east")]),
+        Mapping("drop.*", [Destination("kept.$1", 50), Destination("dropé.{{left(1,2)}}", 20)]),
+        Mapping("lose", [Destination("keep", 30), Destination("lose", 10)]),
+        Mapping("twin.*", [Destination("x.$1", 50), Destination("x.{{wildcard(1)}}", 50)]),
+        Mapping("plain.*", [Destination("kept.zz", 100)]),
+    ]
+)
+SOURCES = ["shop.a{}.b{}", "t.{}", "drop.é{}", "lose", "twin.{}", "plain.{}", "other"]
+
+
+def row(stream: str, seq: int, subject: str, cluster: str | None, at: datetime) -> dict[str, Any]:
+    return {
+        "stream": stream,
+        "seq": seq,
+        "ts": at,
+        "ts_ns": int(at.timestamp()) * 10**9,
+        "day": at.date(),
+        "subject": subject,
+        "cluster": cluster,
+        "headers": None,
+        "headers_raw": None,
+        "data": None,
+    }
+
+
+def traffic(count: int = 10_000) -> Iterator[tuple[dict[str, Any], dict[str, Any] | None, Any]]:
+    """Messages as published, as they came out (None: lost), and what became of them."""
+    rng = np.random.default_rng(1)
+    draws = rng.integers(0, 100, count).tolist()
+    for seq, draw in enumerate(draws, start=1):
+        at = START + timedelta(hours=30) * (seq / count)
+        subject = SOURCES[seq % len(SOURCES)].format(seq % 50, seq % 11)
+        cluster = ("east", "west")[seq % 2]
+        outcome = MAPPINGS.apply(subject, cluster, draw)
+        out = None
+        if outcome.subject is not None:
+            out = row("OUT", seq, outcome.subject, cluster, at)
+        yield row("IN", seq, subject, cluster, at), out, outcome
+
+
+def archive(
+    spark: SparkSession, warehouse: tables.Warehouse, rows: Sequence[dict[str, Any]]
+) -> None:
+    table = tables.open_table(warehouse, tables.MESSAGES, create=True)
+    schema = tables.MESSAGES.spark_schema
+    for stream in {r["stream"] for r in rows}:
+        mine = [tuple(r[n] for n in schema.names) for r in rows if r["stream"] == stream]
+        staged = tables.stage(spark.createDataFrame(mine, schema), table, tables.MESSAGES)
+        tables.publish(table, staged, stream, replace=False, properties={})
+
+
+@pytest.fixture(scope="module")
+def sent() -> list[tuple[dict[str, Any], dict[str, Any] | None, Any]]:
+    return list(traffic())
+
+
+@pytest.fixture(scope="module")
+def warehouse(
+    spark: SparkSession, sent: Sequence[Any], tmp_path_factory: pytest.TempPathFactory
+) -> tables.Warehouse:
+    """Two streams: IN as published, OUT as it came out with a stranger's messages among it."""
+    warehouse = tables.Warehouse(dir=tmp_path_factory.mktemp("observed"))
+    published = [before for before, _, _ in sent]
+    came_out = [after for _, after, _ in sent if after is not None]
+    strange = [row("OUT", 10**6 + n, f"v2.2.b{n}", "east", START) for n in range(200)]
+    archive(spark, warehouse, published + came_out + strange)
+    return warehouse
+
+
+def observe(
+    spark: SparkSession,
+    warehouse: tables.Warehouse,
+    mappings: AccountMappings = MAPPINGS,
+    **more: Any,
+) -> AuditResult:
+    settings = AuditSettings(
+        stream="OUT",
+        mapping=Path("m.conf"),
+        warehouse=warehouse,
+        observed=True,
+        tolerance=5,
+        **more,
+    )
+    return run(spark, settings, [Period(mappings, "v")])
+
+
+def rule_of(result: AuditResult, source: str, cluster: str | None) -> RuleAudit:
+    (rule,) = (r for r in result.rules if (r.source, r.cluster) == (source, cluster))
+    return rule
+
+
+def test_messages_are_attributed_to_the_destination_that_made_them(
+    spark: SparkSession, warehouse: tables.Warehouse, sent: Sequence[Any]
+) -> None:
+    result = observe(spark, warehouse, key=2)
+    truth = Counter(
+        (outcome.mapping_source, before["cluster"], outcome.mapping_destination)
+        for before, _, outcome in sent
+    )
+    for source in ("shop.*.*", "t.>"):
+        for cluster in ("east", "west"):
+            rule = rule_of(result, source, cluster)
+            for end in rule.destinations:
+                strange = 200 if (end.destination or "").startswith("v2") else 0
+                wanted = truth[source, cluster, end.destination]
+                assert end.count == wanted + (strange if cluster == "east" else 0)
+                assert end.ambiguous == 0
+    # kept.zz is what plain.* makes; of drop.* only kept.$1 can have made any other kept.
+    drop = rule_of(result, "drop.*", "east")
+    kept, cut, rest = (
+        next(end for end in drop.destinations if (end.destination or "").startswith(name))
+        for name in ("kept", "drop\u00e9", "drop.*")
+    )
+    assert kept.count == truth["drop.*", "east", "kept.$1"]
+    assert kept.ambiguous == sum(
+        outcome.mapping_source == "plain.*" and before["cluster"] == "east"
+        for before, _, outcome in sent
+    )
+    assert cut.count == truth["drop.*", "east", cut.destination] > 0
+    assert rest.count == truth["drop.*", "east", rest.destination] > 0
+    assert drop.verdict is Verdict.UNDECIDED
+    # Lost messages leave no trace: the weights are held against the shares of the rest.
+    lose = rule_of(result, "lose", "west")
+    assert [(end.destination, end.expected) for end in lose.destinations] == [
+        ("lose", 25),
+        ("keep", 75),
+    ]
+    twin = rule_of(result, "twin.*", "east")
+    assert (twin.messages, twin.verdict) == (0, Verdict.UNDECIDED)
+    assert twin.ambiguous == sum(truth["twin.*", "east", d] for d in ("x.$1", "x.{{wildcard(1)}}"))
+    assert result.fates["other"] == sum(outcome.fate is Fate.UNMATCHED for _, _, outcome in sent)
+    assert sum(result.fates.values()) == result.messages
+    assert any("x.$1 and x.{{wildcard(1)}} make the same subjects" in n for n in result.notes)
+    assert any("who else publishes" in note for note in result.notes)
+    (shop,) = (keys for keys in result.keys if keys.source == "shop.*.*")
+    assert shop.keys == 200
+    assert shop.split == 11
+
+
+def test_a_configuration_that_was_not_in_force_is_outside(
+    spark: SparkSession, warehouse: tables.Warehouse
+) -> None:
+    wrong = AccountMappings(
+        [
+            Mapping(
+                "shop.*.*",
+                [Destination("v1.$1.$2", 50), Destination("v2.{{partition(4,1)}}.$2", 50)],
+            ),
+            Mapping("t.>", [Destination("u.>", 60, "east"), Destination("w.>", 30)]),
+        ]
+    )
+    result = observe(spark, warehouse, wrong)
+    assert {(r.source, r.cluster): r.verdict for r in result.rules} == dict.fromkeys(
+        [(s, c) for s in ("shop.*.*", "t.>") for c in ("east", "west")], Verdict.OUTSIDE
+    )
+    assert {end.end for end in rule_of(result, "t.>", "east").destinations} >= {"unlisted"}
+
+
+def test_the_source_archive_shows_what_was_lost_and_who_else_publishes(
+    spark: SparkSession, warehouse: tables.Warehouse, sent: Sequence[Any]
+) -> None:
+    result = observe(spark, warehouse, source_stream="IN")
+    lose = rule_of(result, "lose", "east")
+    lost = lose.destinations[-1]
+    assert (lost.end, lost.weight, lost.inferred) == ("lost", 60, True)
+    assert lost.count == sum(
+        outcome.fate is Fate.LOST and before["cluster"] == "east" for before, _, outcome in sent
+    )
+    assert any("messages came out in cluster east but only" in note for note in result.notes)
+    assert not any("who else publishes" in note for note in result.notes)
+
+
+def test_another_publisher_is_ambiguous(spark: SparkSession, warehouse: tables.Warehouse) -> None:
+    rule = rule_of(observe(spark, warehouse, publishers=("v2.>",)), "shop.*.*", "east")
+    canary, stable = rule.destinations
+    assert (canary.count, stable.ambiguous) == (0, 0)
+    assert rule.ambiguous == canary.ambiguous > 200
+    assert rule.verdict is Verdict.UNDECIDED
+
+
+def test_what_the_archive_does_not_capture(
+    spark: SparkSession, warehouse: tables.Warehouse, sent: Sequence[Any]
+) -> None:
+    captured = ("v2.>", "u.>", "w.>")
+    result = observe(spark, warehouse, captured=captured)
+    shop = rule_of(result, "shop.*.*", "west")
+    assert [end.destination for end in shop.destinations] == ["v2.{{partition(4,1)}}.$2"]
+    assert shop.verdict is Verdict.UNDECIDED
+    assert "one destination alone" in shop.reason
+    published = sum(
+        outcome.mapping_source == "shop.*.*" and before["cluster"] == "west"
+        for before, _, outcome in sent
+    )
+    counter = Published(source="shop.*.*", cluster="west", messages=published)
+    shop = rule_of(
+        observe(spark, warehouse, captured=captured, published=(counter,)), "shop.*.*", "west"
+    )
+    assert shop.messages == published
+    assert shop.destinations[-1].inferred
+    assert shop.destinations[-1].destination == "v1.$1.$2"
+
+
+def test_clear_messages(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = tables.Warehouse(dir=tmp_path / "warehouse")
+    archive(spark, warehouse, [row("OUT", n, "u.x", None, START) for n in range(5)])
+    with pytest.raises(AuditError, match=r"t\.> has weights for clusters, but none of its 5"):
+        observe(spark, warehouse)
+    with pytest.raises(AuditError, match="stream IN has no messages that a mapping applies to"):
+        observe(spark, warehouse, cluster="west", source_stream="IN")
+    with pytest.raises(AuditError, match="no messages of stream OUT on 2026-04-01"):
+        observe(spark, warehouse, first_day=datetime(2026, 4, 1, tzinfo=UTC).date())
+    assert rule_of(observe(spark, warehouse, cluster="west"), "t.>", "west").messages == 5

@@ -1,0 +1,392 @@
+"""Dry runs on real tables."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+from pydantic import ValidationError
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from cli.main import main
+from jobs.census import CENSUS, CensusSettings, census
+from jobs.dry_run.run import DryRunError, DryRunSettings, dry_run, read_inputs
+from jobs.errors import ArchiveError, NoTable, WarehouseError
+from jobs.transform import TransformSettings, transform
+from jobs.warehouse import tables
+from nats_transform import InvalidConfig
+from nats_transform.findings import Severity
+from nats_transform.subject import encode
+
+DAY = date(2026, 3, 1)
+# A byte that is not UTF-8 reads as a surrogate escape.
+SUBJECTS = ["orders.eu.1", "orders.us.1", "orders.us.2", "orders.eu.\udcff", "a..b", None]
+
+
+def archive(
+    spark: SparkSession, warehouse: tables.Warehouse, first_seq: int = 1, count: int = 60
+) -> None:
+    rows: list[dict[str, Any]] = []
+    for seq in range(first_seq, first_seq + count):
+        ts = datetime(2026, 3, 1, 12, tzinfo=UTC) + timedelta(days=seq % 2)
+        subject = SUBJECTS[seq % len(SUBJECTS)]
+        rows.append(
+            {
+                "stream": "S",
+                "seq": seq,
+                "ts": ts,
+                "ts_ns": int(ts.timestamp()) * 10**9,
+                "day": ts.date(),
+                "subject": None if subject is None else bytearray(encode(subject)),
+                "cluster": ("east", "west")[seq % 4 == 0],
+                "headers": None,
+                "headers_raw": None,
+                "data": bytearray(b"abc"),
+            }
+        )
+    table = tables.open_table(warehouse, tables.MESSAGES, create=True)
+    schema = tables.MESSAGES.spark_schema
+    binary = T.StructType(
+        [
+            T.StructField(f.name, T.BinaryType() if f.name == "subject" else f.dataType)
+            for f in schema.fields
+        ]
+    )
+    frame = spark.createDataFrame([tuple(r[n] for n in schema.names) for r in rows], binary)
+    frame = frame.withColumn("subject", F.col("subject").cast("string"))
+    staged = tables.stage(frame, table, tables.MESSAGES)
+    tables.publish(table, staged, "S", replace=False, properties={})
+
+
+@pytest.fixture(scope="module")
+def warehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tables.Warehouse:
+    """An archive of two days, without a census."""
+    where = tables.Warehouse(dir=tmp_path_factory.mktemp("dry-run"))
+    archive(spark, where)
+    return where
+
+
+@pytest.fixture
+def candidate(tmp_path: Path) -> Path:
+    path = tmp_path / "new.conf"
+    path.write_text('mappings { "orders.*.*": "shop.$2" }')
+    return path
+
+
+def told(result: Any) -> list[tuple[str, float, int]]:
+    return [(f.code, f.messages, f.subjects) for f in result.found.findings]
+
+
+@pytest.mark.spark
+def test_the_subjects_of_all_days(
+    spark: SparkSession, warehouse: tables.Warehouse, candidate: Path
+) -> None:
+    settings = DryRunSettings(stream="S", candidate=candidate, warehouse=warehouse, run_id="run-1")
+    result = dry_run(spark, settings)
+    assert told(result) == [
+        ("collision", 20, 2),
+        ("irreversible", 40, 4),
+        ("illegal-subject", 20, 2),
+    ]
+    assert result.found.messages == 60
+    assert result.found.subjects == len(SUBJECTS)
+    assert result.found.bytes == 180
+    assert result.found.clusters == ("east", "west")
+    assert result.days == (DAY, DAY + timedelta(days=1))
+    assert result.run_id == "run-1"
+    lossless = {e.subject for f in result.found.findings for e in f.examples}
+    assert "orders.eu.\udcff" in lossless
+    table = tables.open_table(warehouse, CENSUS)
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    assert snapshot.snapshot_id == result.census_snapshot
+    assert result.fails(Severity.ERROR)
+    # A second run takes the census that is there.
+    again = dry_run(spark, settings)
+    assert (again.census_snapshot, again.found) == (result.census_snapshot, result.found)
+
+
+@pytest.mark.spark
+def test_a_small_census_needs_no_spark(
+    spark: SparkSession, warehouse: tables.Warehouse, candidate: Path
+) -> None:
+    settings = DryRunSettings(stream="S", candidate=candidate, warehouse=warehouse)
+    found = dry_run(spark, settings).found
+
+    def session() -> SparkSession:
+        raise AssertionError("asked for Spark")
+
+    assert dry_run(session, settings).found == found
+    with pytest.raises(AssertionError, match="asked for Spark"):
+        dry_run(session, settings.model_copy(update={"exact": True}))
+
+
+@pytest.mark.spark
+def test_a_replay_agrees_with_the_census(
+    spark: SparkSession, warehouse: tables.Warehouse, candidate: Path, tmp_path: Path
+) -> None:
+    settings = DryRunSettings(stream="S", candidate=candidate, warehouse=warehouse)
+    exact = settings.model_copy(update={"exact": True})
+    replayed = dry_run(spark, exact)
+    assert replayed.found == dry_run(spark, settings).found
+    assert (replayed.seed, replayed.census_snapshot) == (0, None)
+    # Where weights decide, it is what `transform` makes of the messages.
+    weighted = tmp_path / "weights.conf"
+    weighted.write_text(
+        'mappings { "orders.*.*": [{destination: "a.$1.$2", weight: 60},'
+        ' {destination: "b.$1.$2", weight: 40}] }'
+    )
+    exact = exact.model_copy(update={"candidate": weighted, "seed": 7})
+    found = dry_run(spark, exact).found
+    transform(spark, TransformSettings(stream="S", mapping=weighted, warehouse=warehouse, seed=7))
+    table = tables.open_table(warehouse, tables.TRANSFORMED)
+    rows = tables.read(spark, table, tables.TRANSFORMED, "S").groupBy("mapping_destination")
+    drawn = {row[0]: row[1] for row in rows.count().collect() if row[0]}
+    assert {
+        (c.after or "").removeprefix("orders.*.* -> "): c.messages for c in found.changes
+    } == drawn
+    assert sum(drawn.values()) == 40
+    shares = dry_run(spark, settings.model_copy(update={"candidate": weighted})).found
+    assert sorted(change.messages for change in shares.changes) == [16, 24]
+
+
+@pytest.mark.spark
+def test_workers_find_what_the_driver_finds(
+    spark: SparkSession,
+    warehouse: tables.Warehouse,
+    candidate: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = DryRunSettings(stream="S", candidate=candidate, warehouse=warehouse)
+    here = dry_run(spark, settings).found
+    monkeypatch.setattr("jobs.dry_run.run._ROWS_HERE", 0)
+    monkeypatch.setattr("jobs.dry_run.run._ROWS_AT_ONCE", 4)
+    assert dry_run(spark, settings).found == here
+
+
+def test_a_damaged_census_is_one_line(tmp_path: Path) -> None:
+    table = tables.open_table(tables.Warehouse(dir=tmp_path), CENSUS, create=True)
+    rows = {
+        "stream": "S",
+        "day": DAY,
+        "subject": "a",
+        "cluster": None,
+        "messages": 1,
+        "bytes": 1,
+        "first_ts": datetime(2026, 3, 1, tzinfo=UTC),
+        "last_ts": datetime(2026, 3, 1, tzinfo=UTC),
+    }
+    table.append(pa.Table.from_pylist([rows], schema=table.schema().as_arrow()))
+    (file,) = tables.data_files(table)
+    assert [batch.to_pylist() for batch in tables.batches(table, "S", None, ["messages"])] == [
+        [{"messages": 1}]
+    ]
+    Path(file.file_path.removeprefix("file://")).write_bytes(b"PAR1 not")
+    with pytest.raises(WarehouseError, match=r"^warehouse .* cannot be used: [^\n]*$"):
+        list(tables.batches(table, "S", None, ["messages"]))
+
+
+@pytest.mark.spark
+def test_five_thousand_rules(
+    spark: SparkSession, warehouse: tables.Warehouse, tmp_path: Path
+) -> None:
+    candidate = tmp_path / "many.conf"
+    rules = [f'"orders.eu.{n}": "shop.{n}"' for n in range(5000)]
+    candidate.write_text("mappings {\n" + "\n".join(rules) + "\n}")
+    found = dry_run(
+        spark, DryRunSettings(stream="S", candidate=candidate, warehouse=warehouse)
+    ).found
+    codes = Counter(finding.code for finding in found.findings)
+    assert codes["rule-never-hit"] == 4999
+    assert [(c.after, c.messages) for c in found.changes] == [("orders.eu.1 -> shop.1", 10)]
+
+
+@pytest.mark.spark
+def test_some_days(spark: SparkSession, warehouse: tables.Warehouse, candidate: Path) -> None:
+    settings = DryRunSettings(stream="S", candidate=candidate, warehouse=warehouse, first_day=DAY)
+    assert dry_run(spark, settings).found.messages == 30
+    later = settings.model_copy(update={"first_day": date(2027, 1, 1)})
+    with pytest.raises(
+        ArchiveError, match="no messages on these days; it has them from 2026-03-01"
+    ):
+        dry_run(spark, later)
+    other = settings.model_copy(update={"stream": "T"})
+    with pytest.raises(ArchiveError, match="no messages of stream 'T'"):
+        dry_run(spark, other)
+
+
+@pytest.mark.spark
+def test_a_census_that_is_behind_is_counted_anew(
+    spark: SparkSession, tmp_path: Path, candidate: Path
+) -> None:
+    where = tables.Warehouse(dir=tmp_path / "warehouse")
+    settings = DryRunSettings(stream="S", candidate=candidate, warehouse=where)
+    with pytest.raises(NoTable):
+        dry_run(spark, settings)
+    archive(spark, where, 1, 12)
+    census(spark, CensusSettings(stream="S", warehouse=where))
+    archive(spark, where, 13, 12)
+    assert dry_run(spark, settings).found.messages == 24
+
+
+def write(path: Path, document: object) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(document if isinstance(document, str) else json.dumps(document))
+
+
+def test_what_the_files_hold(tmp_path: Path, candidate: Path) -> None:
+    write(tmp_path / "streams" / "s.json", {"config": {"name": "S", "subjects": ["a"]}})
+    write(
+        tmp_path / "consumers" / "c.json",
+        {"stream_name": "S", "name": "c", "config": {"filter_subject": "a"}},
+    )
+    write(
+        tmp_path / "server.conf",
+        "authorization { users: [{user: u, password: p, permissions: {publish: 'a'}}] }",
+    )
+    inputs = read_inputs(
+        DryRunSettings(
+            stream="S",
+            candidate=candidate,
+            streams=tmp_path / "streams",
+            consumers=tmp_path / "consumers",
+            permissions=tmp_path / "server.conf",
+        )
+    )
+    assert [stream.name for stream in inputs.streams] == ["S"]
+    assert [(c.stream, c.name, c.filters) for c in inputs.consumers] == [("S", "c", ("a",))]
+    assert [user.name for user in inputs.users] == ["u"]
+    assert inputs.current.mappings == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "document", "error"),
+    [
+        ("streams/s.json", "mappings {a: b}", "mappings, where a stream configuration is wanted"),
+        ("streams/s.json", {"config": {"name": "S", "subjects": ["a..b"]}}, "s.json"),
+        ("streams/s.json", "", "s.json"),
+        ("streams/s.json", "\x00\x01", "s.json"),
+        ("streams/s.json", [], "s.json"),
+        ("streams/s.json", {"config": 7}, "s.json"),
+        ("streams/s.json", {"config": {"name": "S", "max_msgs": "many"}}, "max_msgs"),
+        ("streams/s.json", {"stream_name": "S", "name": "c", "config": {}}, "s.json"),
+        ("streams/t.json", {"config": {"name": "S", "subjects": ["b"]}}, "is in another file too"),
+        ("consumers/c.json", "{", "this is no JSON"),
+        ("consumers/c.json", {"config": {}}, "`stream_name` and `name` are wanted"),
+        (
+            "consumers/c.json",
+            {"stream_name": "T", "name": "c", "config": {}},
+            "its stream T is not among the streams",
+        ),
+        ("server.conf", "authorization { users: 7 }", "expected a list of users"),
+        ("new.conf", 'mappings { "a.*": "b.$2" }', "wildcard index out of range"),
+    ],
+)
+def test_bad_files_are_one_line(
+    name: str, document: object, error: str, tmp_path: Path, candidate: Path
+) -> None:
+    write(tmp_path / "streams" / "s.json", {"config": {"name": "S", "subjects": ["a"]}})
+    write(tmp_path / "consumers" / "ok.json", {"stream_name": "S", "name": "c", "config": {}})
+    write(tmp_path / "server.conf", "port: 4222")
+    write(tmp_path / name, document)
+    settings = DryRunSettings(
+        stream="S",
+        candidate=candidate,
+        streams=tmp_path / "streams",
+        consumers=tmp_path / "consumers",
+        permissions=tmp_path / "server.conf",
+    )
+    with pytest.raises((DryRunError, InvalidConfig)) as caught:
+        read_inputs(settings)
+    assert error in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_empty_folder_says_what_to_save(tmp_path: Path, candidate: Path) -> None:
+    settings = DryRunSettings(stream="S", candidate=candidate, streams=tmp_path)
+    with pytest.raises(DryRunError, match="nats stream info NAME --json"):
+        read_inputs(settings)
+
+
+def test_consumers_need_streams(tmp_path: Path, candidate: Path) -> None:
+    with pytest.raises(ValidationError, match="consumers need the streams"):
+        DryRunSettings(stream="S", candidate=candidate, consumers=tmp_path)
+
+
+def cli(*args: str | Path) -> tuple[int, str, str]:
+    shown = CliRunner().invoke(main, ["dry-run", *map(str, args)])
+    return shown.exit_code, shown.stdout, shown.stderr
+
+
+@pytest.mark.spark
+def test_the_command(
+    spark: SparkSession, warehouse: tables.Warehouse, candidate: Path, tmp_path: Path
+) -> None:
+    where: Sequence[str | Path] = (
+        "--stream",
+        "S",
+        "--candidate",
+        candidate,
+        "--warehouse",
+        warehouse.folder,
+    )
+    page = tmp_path / "page.html"
+    code, out, err = cli(*where, "--report", page)
+    assert (code, err) == (1, "")
+    assert "error collision: 2 subjects become 1" in out
+    assert "(20 messages, 33.3 %, 2 subjects)" in out
+    assert "1 error, 1 warning, 1 info" in out
+    assert page.read_text().startswith("<!doctype html>")
+    code, out, err = cli(*where, "--json", "--fail-on", "never")
+    assert (code, err) == (0, "")
+    assert out.count("\n") == 1
+    document = json.loads(out)
+    assert [f["code"] for f in document["findings"]] == [
+        "collision",
+        "irreversible",
+        "illegal-subject",
+    ]
+    assert document["summary"]["error"] == 1
+    # nats-server takes it, and `check` does not: the first message would crash the server.
+    crash = tmp_path / "crash.conf"
+    crash.write_text('mappings { "orders.*.*": "" }')
+    code, out, err = cli(*[crash if arg == candidate else arg for arg in where])
+    assert (code, err) == (1, "")
+    assert "error check-empty-destination: mapping orders.*.*: nats-server crashes" in out
+    good = tmp_path / "good.conf"
+    good.write_text('mappings { "orders.*.*": "shop.$1.$2" }')
+    args = [good if arg == candidate else arg for arg in where]
+    assert cli(*args)[0] == 0
+    assert cli(*args, "--fail-on", "info")[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "error"),
+    [
+        (("--candidate", "none.conf"), "none.conf: the file cannot be read"),
+        (("--candidate", "bad.conf"), "bad.conf:1:12: wildcard index out of range"),
+        (("--candidate", "ok.conf", "--day", "x"), "not a day or two"),
+        (("--candidate", "ok.conf", "--day", "2026-02-02..2026-01-01"), "needs a first day"),
+        (("--candidate", "ok.conf", "--streams", "nowhere"), "nowhere"),
+        (("--candidate", "ok.conf", "--consumers", "."), "consumers need the streams"),
+    ],
+)
+def test_bad_usage_is_one_line(
+    args: tuple[str, ...], error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("ok.conf").write_text("mappings { a: b }")
+    Path("bad.conf").write_text('mappings { "a.*": "b.$9" }')
+    code, out, err = cli("--stream", "S", *args)
+    assert (code, out) == (2, "")
+    assert error in err
+    assert err.count("\n") == 1

@@ -1,0 +1,399 @@
+"""Every way to prove who we are, against a real server that asks for it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nats import connect
+from nats.js.api import StorageType
+from pyspark.sql import SparkSession
+
+from jobs.errors import ArchiveError
+from jobs.ingest import IngestSettings, ingest
+from jobs.jetstream.connection import NatsSettings, api, connection
+from jobs.jetstream.process import NatsServer
+from jobs.jetstream.process import nats_server as run_nats_server
+from jobs.jetstream.reader import (
+    JetStreamSettings,
+    read_range,
+    settings_from_options,
+    stream_state,
+)
+from jobs.warehouse.tables import Warehouse
+from tests.support.jwt_signing import credentials, new_key, operator_config, public, seed
+
+pytestmark = pytest.mark.server
+
+ROOT = Path(__file__).parents[3]
+STREAM = "GUARDED"
+COUNT = 50
+
+
+def fill(**options: Any) -> None:
+    """Makes the stream, with nats-py's own options of a connection."""
+
+    async def work() -> None:
+        client = await connect(**options)
+        js = client.jetstream(domain=options.pop("domain", None))
+        await js.add_stream(name=STREAM, subjects=["guarded.>"], storage=StorageType.MEMORY)
+        for n in range(COUNT):
+            await js.publish("guarded.x", b"%d" % n)
+        await client.close()
+
+    asyncio.run(work())
+
+
+def read_all(settings: NatsSettings) -> list[bytes]:
+    """The payloads of the stream, read with the settings as a Spark task gets them."""
+    nats, _ = settings_from_options(settings.to_options() | {"stream": STREAM})
+    assert nats == settings
+
+    async def read() -> list[bytes]:
+        async with connection(nats) as client:
+            state = await stream_state(client, nats, STREAM)
+        batches = read_range(nats, JetStreamSettings(stream=STREAM), 1, state.last, state)
+        return [data async for b in batches for data in b.column("data").to_pylist()]
+
+    return asyncio.run(read())
+
+
+def refused(settings: NatsSettings) -> str:
+    """The one line that says why the server cannot be read."""
+    with pytest.raises(ArchiveError) as caught:
+        read_all(settings)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+ALL = [b"%d" % n for n in range(COUNT)]
+
+
+# --- TLS ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two authorities, a server's certificate and a client's by the first."""
+    folder = tmp_path_factory.mktemp("certificates")
+
+    def openssl(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    for name in ("ca", "other-ca"):
+        openssl(
+            "req", "-x509", *key, "-days", "2", "-subj", f"/CN={name}",
+            "-keyout", f"{name}.key", "-out", f"{name}.pem",
+        )  # fmt: skip
+    for name, extensions in (
+        ("server", "subjectAltName=IP:127.0.0.1"),
+        ("client", "subjectAltName=email:archive@example.com"),
+    ):
+        (folder / f"{name}.ext").write_text(extensions)
+        openssl("req", *key, "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", "request")
+        openssl(
+            "x509", "-req", "-in", "request", "-CA", "ca.pem", "-CAkey", "ca.key", "-days", "2",
+            "-CAcreateserial", "-extfile", f"{name}.ext", "-out", f"{name}.pem",
+        )  # fmt: skip
+    return folder
+
+
+def tls_config(folder: Path, more: str = "verify: true") -> str:
+    paths = {"cert_file": "server.pem", "key_file": "server.key", "ca_file": "ca.pem"}
+    lines = [f"{name}: {json.dumps(str(folder / file))}" for name, file in paths.items()]
+    return "tls {\n" + "\n".join([*lines, more]) + "\n}"
+
+
+@contextmanager
+def tls_server(folder: Path, config: str) -> Iterator[tuple[NatsServer, NatsSettings]]:
+    with run_nats_server(config) as server:
+        settings = NatsSettings(
+            servers=server.url,
+            tls_ca=folder / "ca.pem",
+            tls_cert=folder / "client.pem",
+            tls_key=folder / "client.key",
+        )
+        fill(servers=server.url, tls=settings.tls())
+        yield server, settings
+
+
+MAPPED_USER = 'authorization { users [ { user: "archive@example.com" } ] }'
+
+
+@pytest.mark.spark
+def test_tls_with_a_client_certificate(
+    spark: SparkSession, certificates: Path, tmp_path: Path
+) -> None:
+    with tls_server(certificates, tls_config(certificates)) as (_, settings):
+        assert read_all(settings) == ALL
+        wanted = IngestSettings(stream=STREAM, server=settings, warehouse=Warehouse(dir=tmp_path))
+        assert ingest(spark, wanted).messages == COUNT
+
+        no_certificate = settings.model_copy(update={"tls_cert": None, "tls_key": None})
+        # The server's alert comes or, if it hung up first, the broken connection.
+        assert settings.where in refused(no_certificate)
+        wrong_ca = settings.model_copy(update={"tls_ca": certificates / "other-ca.pem"})
+        assert "TLS with NATS server" in (told := refused(wrong_ca))
+        assert "certificate verify failed" in told
+        no_ca = NatsSettings(servers=settings.servers)
+        assert "certificate verify failed" in refused(no_ca)
+
+
+def test_the_certificate_names_the_user(certificates: Path) -> None:
+    config = tls_config(certificates, "verify_and_map: true") + "\n" + MAPPED_USER
+    with tls_server(certificates, config) as (_, settings):
+        assert read_all(settings) == ALL
+
+
+@pytest.mark.parametrize(
+    ("field", "content"),
+    [
+        pytest.param("tls_ca", None, id="no-authority"),
+        pytest.param("tls_cert", None, id="no-certificate"),
+        pytest.param("tls_ca", "not PEM", id="an-authority-that-is-none"),
+        pytest.param("tls_key", "not PEM", id="a-key-that-is-none"),
+        pytest.param("tls_key", "locked", id="a-key-with-a-password"),
+        pytest.param("tls_key", "other", id="the-key-of-another-certificate"),
+    ],
+)
+def test_certificate_files_that_cannot_be_used(
+    certificates: Path, tmp_path: Path, field: str, content: str | None
+) -> None:
+    path = tmp_path / "file.pem"
+    match content:
+        case None:
+            pass
+        case "other":
+            path.write_bytes((certificates / "server.key").read_bytes())
+        case "locked":
+            lock = ["openssl", "ec", "-aes256", "-passout", "pass:sesame", "-out", str(path)]
+            plain = certificates / "client.key"
+            subprocess.run([*lock, "-in", str(plain)], check=True, capture_output=True)
+        case _:
+            path.write_text(content)
+    given = {
+        "tls_ca": certificates / "ca.pem",
+        "tls_cert": certificates / "client.pem",
+        "tls_key": certificates / "client.key",
+    }
+    assert str(path) in refused(NatsSettings(servers="nats://127.0.0.1:1", **given | {field: path}))
+
+
+# --- Keys, tokens, users --------------------------------------------------------------------------
+
+
+def test_an_nkey(tmp_path: Path) -> None:
+    user, other = new_key("user"), new_key("user")
+    (tmp_path / "seed").write_bytes(seed(user))
+    (tmp_path / "other").write_bytes(seed(other))
+    with run_nats_server(f"authorization {{ users [ {{ nkey: {public(user)} }} ] }}") as server:
+        fill(servers=server.url, nkeys_seed=str(tmp_path / "seed"))
+        settings = NatsSettings(servers=server.url, nkey=tmp_path / "seed")
+        assert read_all(settings) == ALL
+        told = refused(settings.model_copy(update={"nkey": tmp_path / "other"}))
+        assert "refuses these credentials" in told
+        (tmp_path / "torn").write_bytes(seed(user)[:20])
+        told = refused(settings.model_copy(update={"nkey": tmp_path / "torn"}))
+        assert str(tmp_path / "torn") in told
+        assert seed(user)[:20].decode() not in told
+
+
+@pytest.mark.parametrize(
+    ("config", "given"),
+    [
+        pytest.param("authorization { token: sesame }", {"token": "sesame"}, id="token"),
+        pytest.param(
+            "authorization { user: u, password: sesame }",
+            {"user": "u", "password": "sesame"},
+            id="user",
+        ),
+        pytest.param(
+            "accounts { A { jetstream: enabled, users [ { user: u, password: sesame } ] } }",
+            {"user": "u", "password": "sesame"},
+            id="user-of-an-account",
+        ),
+    ],
+)
+def test_words(config: str, given: dict[str, str]) -> None:
+    with run_nats_server(config) as server:
+        fill(servers=server.url, **given)
+        settings = NatsSettings.model_validate({"servers": server.url} | given)
+        assert read_all(settings) == ALL
+        wrong = {name: "wrong" for name in given if name != "user"}
+        told = refused(NatsSettings.model_validate({"servers": server.url} | given | wrong))
+        assert "refuses these credentials" in told
+        assert "wrong" not in told
+        # A URL may hold them too; no message shows it.
+        in_url = server.url.replace("nats://", f"nats://{':'.join(given.values())}@")
+        assert read_all(NatsSettings(servers=in_url)) == ALL
+
+
+def test_the_rights_that_reading_takes() -> None:
+    """Those that deploy/production/nats.conf names are enough, and do not let us write."""
+    text = (ROOT / "deploy" / "production" / "nats.conf").read_text()
+    rights = re.findall(r"`(\$JS[^`]+)`", text)
+    assert len(rights) == 4
+    may = f"publish: {json.dumps(rights)}, subscribe: [{json.dumps('_INBOX.>')}]"
+    config = f"""
+    accounts {{ A {{ jetstream: enabled, users [
+      {{ user: all, password: p }}
+      {{ user: reader, password: p, permissions: {{ {may} }} }}
+    ] }} }}
+    """
+    with run_nats_server(config) as server:
+        fill(servers=server.url, user="all", password="p")  # noqa: S106 - the config's above
+        settings = NatsSettings.model_validate(
+            {"servers": server.url, "user": "reader", "password": "p", "connect_timeout": 1}
+        )
+        assert read_all(settings) == ALL
+
+        async def delete() -> None:
+            async with connection(settings) as client:
+                await api(client, settings, f"STREAM.DELETE.{STREAM}")
+
+        with pytest.raises(ArchiveError):
+            asyncio.run(delete())
+        assert read_all(settings) == ALL
+
+
+# --- JWTs -----------------------------------------------------------------------------------------
+
+
+class Realm:
+    """An operator, an account with JetStream, and credentials files of its users."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.operator, self.account = new_key("operator"), new_key("account")
+        self.system = new_key("account")
+
+    def config(self, account_expires: int | None = None) -> str:
+        return operator_config(
+            self.operator, self.account, self.system, self.folder, expires=account_expires
+        )
+
+    def creds(self, name: str, expires: int | None = None, signer: Any = None) -> Path:
+        user = new_key("user")
+        path = self.folder / f"{name}.creds"
+        path.write_text(credentials(user, signer or self.account, expires=expires))
+        return path
+
+
+@pytest.fixture
+def realm(tmp_path: Path) -> Realm:
+    return Realm(tmp_path)
+
+
+def test_credentials_files(realm: Realm) -> None:
+    with run_nats_server(realm.config()) as server:
+        good = realm.creds("good", expires=int(time.time()) + 3600)
+        fill(servers=server.url, user_credentials=str(good))
+        settings = NatsSettings(servers=server.url, creds=good)
+        assert read_all(settings) == ALL
+        for name, creds in (
+            ("expired", realm.creds("expired", expires=int(time.time()) - 60)),
+            ("of another account", realm.creds("other", signer=new_key("account"))),
+        ):
+            told = refused(settings.model_copy(update={"creds": creds}))
+            assert "refuses these credentials" in told, name
+            assert "eyJ" not in told, name
+
+
+def test_an_account_that_expired(realm: Realm) -> None:
+    with run_nats_server(realm.config(account_expires=int(time.time()) - 60)) as server:
+        told = refused(NatsSettings(servers=server.url, creds=realm.creds("user")))
+        assert "refuses these credentials" in told
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("", id="empty"),
+        pytest.param("-----BEGIN NATS USER JWT-----\neyJ\n", id="torn"),
+        pytest.param("\x00\xff" * 50, id="binary"),
+    ],
+)
+def test_a_credentials_file_that_is_none(tmp_path: Path, realm: Realm, text: str) -> None:
+    path = tmp_path / "broken.creds"
+    path.write_text(text, encoding="latin-1")
+    with run_nats_server(realm.config()) as server:
+        assert str(path) in refused(NatsSettings(servers=server.url, creds=path))
+
+
+def test_credentials_that_expire_in_mid_read(realm: Realm) -> None:
+    """The server ends the connection; we say so at once and do not wait for it to come back."""
+    with run_nats_server(realm.config()) as server:
+        fill(servers=server.url, user_credentials=str(realm.creds("good")))
+        short = realm.creds("short", expires=int(time.time()) + 3)
+        nats = NatsSettings(servers=server.url, creds=short, patience=120)
+        settings = JetStreamSettings(stream=STREAM, batch=5)
+
+        async def read() -> None:
+            async with connection(nats) as client:
+                state = await stream_state(client, nats, STREAM)
+            async for _ in read_range(nats, settings, 1, state.last, state):
+                await asyncio.sleep(1)  # ten batches: longer than the credentials live
+
+        started = time.monotonic()
+        with pytest.raises(ArchiveError, match=r"refuses these credentials.*xpired") as caught:
+            asyncio.run(read())
+        assert "\n" not in str(caught.value)
+        assert time.monotonic() - started < nats.patience
+
+
+# --- Domains and clusters -------------------------------------------------------------------------
+
+
+ACCOUNTS = """
+accounts {
+  A { jetstream: enabled, users [ { user: u, password: p } ] }
+  S { users [ { user: s, password: p } ] }
+}
+system_account: S
+"""
+
+
+def leaf_node_port(server: NatsServer) -> int:
+    """Where a server that was told port -1 listens for leaf nodes; only its log says so."""
+    found = re.search(r"leafnode connections on 127\.0\.0\.1:(\d+)", server.log.read_text())
+    assert found is not None, server.log.read_text()
+    return int(found[1])
+
+
+def test_a_domain() -> None:
+    """The stream is behind a leaf node, in a domain of its own, and is read through the hub."""
+    listen = "leafnodes { listen: 127.0.0.1:-1 }\njetstream { domain: hub }"
+    with run_nats_server(ACCOUNTS + listen) as hub:
+        remote = f'url: "nats://u:p@127.0.0.1:{leaf_node_port(hub)}", account: A'
+        behind = f"leafnodes {{ remotes [ {{ {remote} }} ] }}\njetstream {{ domain: leaf }}"
+        with run_nats_server(ACCOUNTS + behind) as leaf:
+            fill(servers=leaf.url, user="u", password="p")  # noqa: S106 - the config's above
+            given = {"servers": hub.url, "user": "u", "password": "p"}
+            through_hub = NatsSettings.model_validate(given | {"domain": "leaf"})
+            until_it_answers(through_hub)
+            assert read_all(through_hub) == ALL
+            assert f"no stream {STREAM} on" in refused(NatsSettings.model_validate(given))
+            nowhere = through_hub.model_copy(update={"domain": "nowhere"})
+            assert "JetStream domain nowhere" in refused(nowhere)
+
+
+def until_it_answers(settings: NatsSettings) -> None:
+    """Waits for the leaf node's connection; a minute is enough on any machine."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            read_all(settings)
+        except ArchiveError:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        else:
+            return

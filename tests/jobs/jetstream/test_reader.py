@@ -1,0 +1,450 @@
+"""The data source `jetstream` against a real server: nothing is lost, nothing is disturbed."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import signal
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from nats.js.api import ConsumerConfig, StreamSource
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from jobs.errors import ArchiveError, job_error
+from jobs.jetstream.connection import NatsSettings, connection
+from jobs.jetstream.headers import format_headers
+from jobs.jetstream.process import NatsServer
+from jobs.jetstream.process import nats_server as run_nats_server
+from jobs.jetstream.reader import (
+    JetStreamSettings,
+    JetStreamSource,
+    StreamState,
+    read_range,
+    settings_from_options,
+    split,
+    stream_state,
+)
+
+pytestmark = pytest.mark.server
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+H = b"NATS/1.0\r\n"
+# Without a status in the first line (`NATS/1.0 404 ...`): the server itself drops it on storing.
+ODD = [
+    pytest.param((b"plain", b"", b"data"), id="plain"),
+    pytest.param((b"empty", b"", b""), id="empty-payload"),
+    pytest.param((b"empty.h", H + b"A: b\r\n\r\n", b""), id="empty-payload-with-headers"),
+    pytest.param((b"binary", b"", bytes(range(256))), id="binary-payload"),
+    pytest.param((b"crlf", b"", b"\r\nMSG x 1 2\r\n+OK\r\n"), id="payload-like-protocol"),
+    pytest.param(
+        (b"order", H + b"b: 1\r\na: 2\r\nb: 3\r\nB: 4\r\n\r\n", b"x"), id="order-repeats-case"
+    ),
+    pytest.param(
+        (b"spacing", H + b"A:1\r\nB:   2\r\nC : 3\r\nD: 4 \r\n\r\n", b"x"), id="odd-spacing"
+    ),
+    pytest.param((b"bytes", H + b"\xff: \xfe\r\n\r\n", b"\x00"), id="headers-not-utf-8"),
+    pytest.param((b"caf\xe9.\xff", b"", b"x"), id="subject-not-utf-8"),
+    pytest.param(("grüße.日本".encode(), b"", b"x"), id="subject-utf-8"),
+    pytest.param((b"kv", H + b"KV-Operation: DEL\r\n\r\n", b""), id="delete-marker"),
+    pytest.param(
+        (b"purge", H + b"KV-Operation: PURGE\r\nNats-Rollup: sub\r\n\r\n", b""), id="purge-marker"
+    ),
+]
+
+
+def frame(spark: SparkSession, server: NatsServer, stream: str, **options: Any) -> DataFrame:
+    spark.dataSource.register(JetStreamSource)
+    reader = spark.read.format("jetstream").option("servers", server.url).option("stream", stream)
+    return reader.options(**options).load()
+
+
+def raw_rows(rows: DataFrame) -> list[Any]:
+    """The rows in order, with text as its bytes."""
+    binary = rows.withColumns(
+        {
+            "subject": F.col("subject").cast("binary"),
+            "headers": F.transform(
+                "headers",
+                lambda h: F.struct(h["name"].cast("binary"), h["value"].cast("binary")),
+            ),
+        }
+    )
+    return binary.orderBy("seq").collect()
+
+
+def block_of(row: Any) -> bytes:
+    if row.headers_raw is not None:
+        return bytes(row.headers_raw)
+    return format_headers((bytes(name), bytes(value)) for name, value in row.headers)
+
+
+def read_all(nats: NatsSettings, settings: JetStreamSettings, last: int) -> list[int]:
+    """The sequences that a reader gives, without Spark."""
+
+    async def read() -> list[int]:
+        async with connection(nats) as client:
+            state = await stream_state(client, nats, settings.stream)
+        found: list[int] = []
+        async for batch in read_range(nats, settings, 1, last, state):
+            found += batch.column("seq").to_pylist()
+        return found
+
+    return asyncio.run(read())
+
+
+@pytest.mark.spark
+def test_odd_messages_come_back_byte_for_byte(spark: SparkSession, make_stream: Any) -> None:
+    stream = make_stream(allow_rollup_hdrs=True)
+    odd = [param.values[0] for param in ODD]
+    stream.publish(odd)
+    rows = raw_rows(frame(spark, stream.server, stream.name, batch=5))
+    prefix = stream.name.encode() + b"."
+    read = [(bytes(r.subject).removeprefix(prefix), block_of(r), bytes(r.data)) for r in rows]
+    assert read == odd
+    assert [r.seq for r in rows] == list(range(1, len(odd) + 1))
+    assert {(r.stream, r.cluster) for r in rows} == {(stream.name, None)}
+
+
+@pytest.mark.spark
+def test_times_are_exact(spark: SparkSession, stream: Any) -> None:
+    stream.count(20)
+    rows = frame(spark, stream.server, stream.name).orderBy("seq").collect()
+    for row in rows:
+        message = stream.run(lambda js, seq=row.seq: js.get_msg(stream.name, seq))
+        assert message.time is not None
+        micros = (row.ts.astimezone(UTC) - EPOCH) // timedelta(microseconds=1)
+        assert micros == row.ts_ns // 1000
+        assert abs(row.ts_ns / 1e9 - message.time.timestamp()) < 1e-3
+        assert row.day == datetime.fromtimestamp(row.ts_ns / 1e9, UTC).date()
+    assert [r.ts_ns for r in rows] == sorted(r.ts_ns for r in rows)
+
+
+LARGEST = 8 * 1024 * 1024
+
+
+def test_messages_of_eight_mebibytes(make_stream: Any) -> None:
+    """Each is larger than a batch may be, and small ones are between them."""
+    sizes = [LARGEST, 10, LARGEST - 1, 0, LARGEST]
+    with run_nats_server("max_payload: 9MB") as server:
+        stream = make_stream(server=server)
+        stream.publish((b"large", b"", bytes([n]) * size) for n, size in enumerate(sizes))
+        nats = NatsSettings(servers=server.url)
+        settings = JetStreamSettings(stream=stream.name, batch_bytes=1024 * 1024)
+
+        async def read() -> list[bytes]:
+            async with connection(nats) as client:
+                state = await stream_state(client, nats, stream.name)
+            batches = read_range(nats, settings, 1, 5, state)
+            return [data async for b in batches for data in b.column("data").to_pylist()]
+
+        assert asyncio.run(read()) == [bytes([n]) * size for n, size in enumerate(sizes)]
+
+
+@pytest.mark.parametrize("batch", [1, 7, 1000])
+def test_gaps_and_a_purged_head(stream: Any, nats: NatsSettings, batch: int) -> None:
+    stream.count(200)
+    stream.run(lambda js: js.purge_stream(stream.name, seq=31))
+    stream.delete(40, 41, 42, 100, 199, 200)
+    settings = JetStreamSettings(stream=stream.name, batch=batch)
+    expected = [n for n in range(31, 199) if n not in (40, 41, 42, 100)]
+    assert read_all(nats, settings, 200) == expected
+    assert read_all(nats, settings, 41) == [n for n in expected if n < 40]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        pytest.param({}, range(1, 101), id="all"),
+        pytest.param({"first": 11, "last": 20}, range(11, 21), id="sequences"),
+        pytest.param({"first": 90}, range(90, 101), id="from"),
+        pytest.param({"first": 101}, [], id="beyond-the-end"),
+        pytest.param({"last": 1000}, range(1, 101), id="end-beyond-the-end"),
+        pytest.param({"subject": "{stream}.n.3"}, range(4, 101, 7), id="subject-filter"),
+        pytest.param({"until": "2001-01-01"}, [], id="before-its-time"),
+        pytest.param({"since": "2001-01-01", "readers": 1}, range(1, 101), id="since"),
+    ],
+)
+def test_ranges(
+    spark: SparkSession, shared_stream: Any, options: dict[str, Any], expected: Any
+) -> None:
+    name = shared_stream.name
+    options = {k: str(v).format(stream=name) for k, v in options.items()}
+    rows = frame(spark, shared_stream.server, name, **options).select("seq").collect()
+    assert sorted(row.seq for row in rows) == list(expected)
+
+
+@pytest.mark.spark
+def test_a_range_of_time(spark: SparkSession, shared_stream: Any) -> None:
+    rows = frame(spark, shared_stream.server, shared_stream.name).orderBy("seq").collect()
+    # Options are in microseconds: a bound between messages takes those at or after it.
+    since = datetime.fromtimestamp(rows[30].ts_ns // 1000 / 1e6, UTC)
+    until = datetime.fromtimestamp(rows[60].ts_ns // 1000 / 1e6, UTC) + timedelta(microseconds=1)
+    found = frame(
+        spark,
+        shared_stream.server,
+        shared_stream.name,
+        since=since.isoformat(),
+        until=until.isoformat(),
+    )
+    low, high = (int(m.timestamp() * 1e6) * 1000 for m in (since, until))
+    expected = [row.seq for row in rows if low <= row.ts_ns < high]
+    assert sorted(row.seq for row in found.collect()) == expected
+    assert 25 < len(expected) < 40
+
+
+@pytest.mark.spark
+def test_ranges_are_read_side_by_side(spark: SparkSession, stream: Any) -> None:
+    stream.count(60_000, 1)
+    rows = frame(spark, stream.server, stream.name, readers=3)
+    tasks = rows.groupBy(F.spark_partition_id().alias("task")).agg(
+        F.min("seq").alias("a"), F.max("seq").alias("b"), F.count(F.lit(1)).alias("n")
+    )
+    found = sorted((row.a, row.b, row.n) for row in tasks.collect())
+    assert found == [(1, 20000, 20000), (20001, 40000, 20000), (40001, 60000, 20000)]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        pytest.param({}, [None, None, None], id="server-without-a-cluster"),
+        pytest.param({"cluster": "eu"}, ["eu", "eu", "eu"], id="fixed"),
+        pytest.param({"clusterHeader": "C"}, ["a", None, "b"], id="header"),
+    ],
+)
+def test_cluster(
+    spark: SparkSession, make_stream: Any, options: dict[str, str], expected: list[str | None]
+) -> None:
+    stream = make_stream()
+    blocks = [H + b"X: 1\r\nC: a\r\nC: z\r\n\r\n", b"", H + b"c: q\r\nC: b\r\n\r\n"]
+    stream.publish((b"x", block, b"") for block in blocks)
+    rows = frame(spark, stream.server, stream.name, **options).orderBy("seq").collect()
+    assert [row.cluster for row in rows] == expected
+
+
+def test_streams_that_forbid_deletes_and_mirrors(make_stream: Any, nats: NatsSettings) -> None:
+    origin = make_stream(deny_delete=True, deny_purge=True, allow_direct=False)
+    origin.count(50)
+    mirror = make_stream(mirror=StreamSource(name=origin.name))
+    while mirror.info().state.messages < 50:  # pytest's timeout ends it
+        time.sleep(0.05)
+    for name in (origin.name, mirror.name):
+        assert read_all(nats, JetStreamSettings(stream=name), 50) == list(range(1, 51))
+
+
+def test_nothing_is_left_and_nobody_is_disturbed(stream: Any, nats: NatsSettings) -> None:
+    stream.count(100)
+
+    async def half(js: Any) -> Any:
+        await js.add_consumer(stream.name, ConsumerConfig(durable_name="d", ack_policy="explicit"))
+        subscription = await js.pull_subscribe_bind("d", stream.name)
+        for message in await subscription.fetch(50):
+            await message.ack_sync()
+        return await js.consumer_info(stream.name, "d")
+
+    before = stream.run(half)
+    state = stream.info().state
+    assert len(read_all(nats, JetStreamSettings(stream=stream.name), 100)) == 100
+
+    async def look(js: Any) -> Any:
+        return await js.consumers_info(stream.name)
+
+    (after,) = stream.run(look)
+    assert after.name == "d"
+    for name in ("ack_floor", "delivered", "num_pending", "num_ack_pending"):
+        assert getattr(after, name) == getattr(before, name), name
+    assert stream.info().state.messages == state.messages
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=lambda s: s.name)
+def test_a_server_that_restarts_in_mid_read(how: signal.Signals, make_stream: Any) -> None:
+    with run_nats_server() as server:
+        stream = make_stream(server=server)
+        stream.count(3000)
+        nats = NatsSettings(servers=server.url, patience=30)
+        settings = JetStreamSettings(stream=stream.name, batch=100)
+
+        async def read() -> list[int]:
+            async with connection(nats) as client:
+                state = await stream_state(client, nats, stream.name)
+            found: list[int] = []
+            restart = None
+            async for batch in read_range(nats, settings, 1, 3000, state):
+                found += batch.column("seq").to_pylist()
+                if restart is None and len(found) >= 500:
+                    restart = asyncio.get_running_loop().run_in_executor(
+                        None, server.restart, how, 0.5
+                    )
+            assert restart is not None
+            await restart
+            return found
+
+        assert asyncio.run(read()) == list(range(1, 3001))
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["deleted", "made-anew"])
+def test_a_stream_that_vanishes_in_mid_read(stream: Any, nats: NatsSettings, again: bool) -> None:
+    stream.count(1000)
+    settings = JetStreamSettings(stream=stream.name, batch=10)
+
+    async def vanish(js: Any) -> None:
+        await js.delete_stream(stream.name)
+        if again:
+            await js.add_stream(name=stream.name, subjects=[f"{stream.name}.>"])
+
+    async def read() -> None:
+        async with connection(nats) as client:
+            state = await stream_state(client, nats, stream.name)
+        gone = False
+        async for _ in read_range(nats, settings, 1, 1000, state):
+            if not gone:
+                gone = True
+                thread = threading.Thread(target=stream.run, args=(vanish,))
+                thread.start()
+                thread.join()
+
+    with pytest.raises(ArchiveError, match="made anew" if again else "vanished") as caught:
+        asyncio.run(read())
+    assert "\n" not in str(caught.value)
+
+
+def test_a_server_that_stays_away(make_stream: Any) -> None:
+    with run_nats_server() as server:
+        stream = make_stream(server=server)
+        stream.count(100)
+        nats = NatsSettings(servers=server.url, patience=1, connect_timeout=1)
+        settings = JetStreamSettings(stream=stream.name, batch=10)
+
+        async def read() -> None:
+            async with connection(nats) as client:
+                state = await stream_state(client, nats, stream.name)
+            async for _ in read_range(nats, settings, 1, 100, state):
+                server.stop()
+
+        with pytest.raises(ArchiveError, match=r"no message after sequence \d+ for 1 s"):
+            asyncio.run(read())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        pytest.param({"stream": "NONE"}, r"no stream NONE on 127\.0\.0\.1", id="no-stream"),
+        pytest.param({"servers": "nats://127.0.0.1:1"}, "cannot be reached", id="no-server"),
+        pytest.param({"servers": ""}, "option servers: .*no server URL", id="empty-server"),
+        pytest.param({"user": "u", "password": "p", "stram": "x"}, "no option stram", id="typo"),
+        pytest.param({"first": "x"}, "option first", id="not-a-number"),
+        pytest.param({"creds": "/none"}, "no file /none", id="no-credentials-file"),
+        pytest.param({"first": "9", "last": "3"}, "ends before it starts", id="backwards"),
+        pytest.param(
+            {"since": "2026-02-01", "until": "2026-01-01"}, "ends before it starts", id="times"
+        ),
+    ],
+)
+@pytest.mark.spark
+def test_bad_options(
+    spark: SparkSession, shared_stream: Any, options: dict[str, str], message: str
+) -> None:
+    options = {"servers": shared_stream.server.url, "stream": shared_stream.name} | options
+    spark.dataSource.register(JetStreamSource)
+    reader = spark.read.format("jetstream").options(**options)
+    with pytest.raises(PySparkException) as caught:
+        reader.load().count()
+    error = job_error(caught.value)
+    assert isinstance(error, ArchiveError)
+    with pytest.raises(ArchiveError, match=message):
+        raise error
+    assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("config", "options"),
+    [
+        pytest.param(
+            "authorization { user: u, password: right }", {"user": "u", "password": "no"}, id="user"
+        ),
+        pytest.param("authorization { token: right }", {"token": "wrong"}, id="token"),
+        pytest.param("authorization { token: right }", {}, id="none"),
+    ],
+)
+def test_wrong_credentials(config: str, options: dict[str, str]) -> None:
+    with run_nats_server(config) as server:
+        nats, _ = settings_from_options({"servers": server.url, "stream": "S"} | options)
+
+        async def connect() -> None:
+            async with connection(nats):
+                pass
+
+        with pytest.raises(
+            ArchiveError, match=r"127\.0\.0\.1:\d+ refuses these credentials"
+        ) as caught:
+            asyncio.run(connect())
+        assert "\n" not in str(caught.value)
+
+
+def test_a_refusal_that_is_lost_on_the_way_is_asked_for_again() -> None:
+    calls = itertools.count()
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"server_id": "x", "max_payload": 1048576, "auth_required": true}\r\n')
+        await writer.drain()
+        if next(calls) < 3:
+            writer.transport.abort()  # resets the connection
+        else:
+            await reader.readline()
+            writer.write(b"-ERR 'Authorization Violation'\r\n")
+            await writer.drain()
+            writer.close()
+
+    async def connect() -> None:
+        server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+        url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with server, connection(NatsSettings(servers=url)):
+            pass
+
+    with pytest.raises(ArchiveError, match="refuses these credentials"):
+        asyncio.run(connect())
+
+
+def test_right_credentials() -> None:
+    with run_nats_server("authorization { user: u, password: right }") as server:
+        nats, _ = settings_from_options(
+            {"servers": server.url, "stream": "S", "user": "u", "password": "right"}
+        )
+
+        async def connect() -> bool:
+            async with connection(nats) as client:
+                return bool(client.is_connected)
+
+        assert asyncio.run(connect())
+
+
+def state(messages: int, size: int, first: int, last: int) -> StreamState:
+    return StreamState("", messages, size, first, last, None, {})
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "of", "readers", "expected"),
+    [
+        pytest.param(1, 0, state(0, 0, 1, 0), 4, 0, id="empty"),
+        pytest.param(1, 100, state(100, 10_000, 1, 100), 4, 1, id="small"),
+        pytest.param(1, 100_000, state(100_000, 10**7, 1, 100_000), 4, 4, id="as-many-as-readers"),
+        pytest.param(1, 10**6, state(10**6, 10**10, 1, 10**6), 4, 37, id="by-size"),
+        pytest.param(1, 10, state(5, 500, 8, 20), 4, 1, id="purged-head"),
+    ],
+)
+def test_split(first: int, last: int, of: StreamState, readers: int, expected: int) -> None:
+    ranges = split(first, last, of, readers)
+    assert len(ranges) == expected
+    covered = [n for a, b in ranges for n in (a, b)]
+    assert covered == sorted(covered)
+    if ranges:
+        assert ranges[0][0] == max(first, of.first)
+        assert ranges[-1][1] == last
+        assert all(b + 1 == a for (_, b), (a, _) in itertools.pairwise(ranges))

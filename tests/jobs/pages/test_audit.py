@@ -1,0 +1,208 @@
+"""The page of an audit: self-contained, safe, and looked at in a real browser."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jobs.audit.run import AuditResult, KeyStickiness, MappingInForce, PartitionBalance
+from jobs.pages import audit as report
+from nats_transform import AccountMappings, Destination, Mapping
+from nats_transform.audit import Criteria, End, Period, Tally, assess
+from tests.support.browser import CHROMIUM, PROBE, browse
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+HOSTILE = "<script>alert(1)</script>&\"'"
+LONG = ".".join(["averyverylongtokenwithoutablank"] * 5)
+MAPPINGS = AccountMappings(
+    [
+        Mapping("shop.*", [Destination("v1.$1", 98), Destination("v2.$1", 2)]),
+        Mapping(f"{LONG}.*", [Destination(f"new.{LONG}.$1", 40)]),
+        Mapping(HOSTILE, [Destination("h", 50), Destination(HOSTILE, 10)]),
+        Mapping("silent", [Destination("s", 50)]),
+    ]
+)
+SPLITS = [
+    ("shop.*", "east", {"v2.$1": 0.02, "v1.$1": 0.98}, {"v2.$1": 0.02, "v1.$1": 0.98}),
+    ("shop.*", "west", {"v2.$1": 0.02, "v1.$1": 0.98}, {"v2.$1": 0.06, "v1.$1": 0.94}),
+    (f"{LONG}.*", "east", *[{f"new.{LONG}.$1": 0.4, f"{LONG}.*": 0.6}] * 2),
+    (HOSTILE, HOSTILE, *[{"h": 0.5, HOSTILE: 0.1, "": 0.4}] * 2),
+]
+
+
+def result(by: str = "day", **more: Any) -> AuditResult:
+    """Two days with verdicts of every kind, a change, clusters that differ, names that hurt."""
+    rng = np.random.default_rng(1)
+    tallies = [
+        Tally(cluster, START + timedelta(hours=hour), (End(source, destination),), count)
+        for source, cluster, before, after in SPLITS
+        for hour in range(48)
+        if hour != 20  # a gap
+        for shares in [before if hour < 24 else after]
+        for destination, count in zip(
+            shares, rng.multinomial(1500, list(shares.values())).tolist(), strict=True
+        )
+    ]
+    found = assess([Period(MAPPINGS, "4f" * 32)], tallies, Criteria(by=by))  # type: ignore[arg-type]
+    values: dict[str, Any] = {
+        "verdict": found.verdict,
+        "kind": "expected",
+        "basis": "transformed_messages",
+        "stream": "ORDERS",
+        "from_": START,
+        "to": START + timedelta(days=2),
+        "by": by,
+        "tolerance": 1.0,
+        "confidence": 0.99,
+        "comparisons": found.comparisons,
+        "mapping_version": "4f" * 32,
+        "messages": sum(tally.count for tally in tallies),
+        "fates": {"mapped": 200_000, "unmatched": 12_000, "lost": 70_000, "invalid": 0},
+        "rules": found.rules,
+        "clusters": found.clusters,
+        "partitions": (
+            PartitionBalance(
+                source="shop.*", destination="v1.$1", partitions=3, counts=(5, 3, 4), busiest=1.25
+            ),
+        ),
+        "keys": (KeyStickiness(source="shop.*", wildcard=1, keys=300, split=41),),
+        "notes": (f"a note with {HOSTILE}",),
+        "run_id": "r1",
+    }
+    return AuditResult(**(values | more))
+
+
+class _Page(HTMLParser):
+    """The tags of a page; fails on markup that does not close."""
+
+    VOID = frozenset({"meta", "link", "br"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@pytest.mark.parametrize("by", ["day", "hour"])
+def test_the_page_is_whole_and_needs_nothing_else(by: str) -> None:
+    text = report.render(result(by))
+    page = _Page()
+    page.feed(text)
+    page.close()
+    assert page.open == []
+    assert not {tag for tag, _ in page.tags} & {"script", "img", "iframe", "object", "embed"}
+    refers = [a for _, attributes in page.tags for a in attributes if a in ("src", "href")]
+    assert refers == ["href"]
+    assert not re.search(r"https?:|url\(|@import", text)
+    assert ("link", {"rel": "icon", "href": "data:,"}) in page.tags
+
+
+def test_the_page_says_the_verdict_first() -> None:
+    text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", report.render(result())))
+    places = [
+        text.index(words)
+        for words in (
+            "1 of 4 rules is outside the tolerance",
+            "Clusters differ.",
+            "Verdict by rule",
+            "Share over time",
+            "When the split changed",
+            "The numbers",
+            "Partition balance",
+            "Keys that saw both sides",
+            "Methods",
+        )
+    ]
+    assert places == sorted(places)
+    assert "the split changed at 2026-03-02 00:00" in text
+    assert "Clopper and Pearson" in text
+    assert "No message: silent" in text
+
+
+def test_names_from_outside_stay_text() -> None:
+    text = report.render(result(stream=HOSTILE, run_id=HOSTILE))
+    assert "<script" not in text
+    assert "&lt;script&gt;alert(1)" in text
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "headline"),
+    [
+        ({"rules": ()}, "There is nothing to audit"),
+        ({"fates": {}, "messages": 0, "partitions": (), "keys": ()}, "1 of 4 rules is outside"),
+        (
+            {"kind": "observed", "fates": {"attributed": 5, "ambiguous": 1, "other": 0}},
+            "1 of 4 rules is outside",
+        ),
+        (
+            {"in_force": (MappingInForce(mapping_version="a", since=None, until=START),) * 2},
+            "1 of 4 rules is outside",
+        ),
+    ],
+    ids=["no rules", "no messages", "observed", "several versions"],
+)
+def test_headlines(verdicts: dict[str, Any], headline: str) -> None:
+    assert headline in report.render(result(**verdicts))
+
+
+def test_a_page_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(report.ReportError, match=r"the report .*page\.html cannot be written"):
+        report.write(result(), tmp_path / "missing" / "page.html")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "labels"),
+    [
+        (-2.1, 2.1, ["\u22122", "\u22121", "0", "1", "2"]),
+        (0, 13, ["0", "5", "10"]),
+        (96.2, 99.7, ["97", "98", "99"]),
+        (0, 0.03, ["0.00", "0.01", "0.02", "0.03"]),
+    ],
+)
+def test_ticks_are_round_numbers(low: float, high: float, labels: list[str]) -> None:
+    scale = report.nice_scale(low, high)
+    assert [scale.label(tick) for tick in scale.ticks] == labels
+    assert scale.at(low) == 0
+    assert scale.at(high + 1) == 100
+
+
+# ---- In a browser
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
+@pytest.mark.parametrize("by", ["day", "hour"])
+def test_in_chromium(tmp_path: Path, by: str) -> None:
+    page = tmp_path / "page.html"
+    page.write_text(report.render(result(by)).replace("</body>", PROBE + "</body>"))
+    for width in (1280, 400):
+        (line,) = browse(page, width, tmp_path)  # nothing else, so no error
+        assert line.startswith("PROBE "), line
+        found = json.loads(line.removeprefix("PROBE "))
+        assert found == {"width": width, "needs": width, "small": [], "cut": []}
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
+def test_an_error_in_the_console_would_be_seen(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    broken = '<script src="missing.js"></script><script>throw new Error("broken")</script></body>'
+    page.write_text(report.render(result()).replace("</body>", broken))
+    shown = browse(page, 1280, tmp_path)
+    assert any("broken" in line for line in shown)

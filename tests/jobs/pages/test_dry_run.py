@@ -1,0 +1,205 @@
+"""The page of a dry run: self-contained, safe, and looked at in a real browser."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import date
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from jobs.dry_run.run import DryRunResult
+from jobs.dry_run.simulate import SimulatedStream
+from jobs.pages import dry_run as dry_run_report
+from jobs.pages.audit import ReportError
+from nats_transform import AccountMappings, Destination, Mapping
+from nats_transform.config import mapping_version
+from nats_transform.dryrun import (
+    Allowance,
+    CensusRow,
+    DryRun,
+    User,
+    dry_run,
+    parse_consumer,
+)
+from nats_transform.dryrun.changes import Flow
+from nats_transform.stream import parse_stream
+from tests.support.browser import CHROMIUM, PROBE, browse
+
+HOSTILE = "<script>alert(1)</script>&\"'"
+LONG = ".".join(["averyverylongtokenwithoutablank"] * 5)
+CURRENT = AccountMappings([Mapping("orders.*.*", [Destination("o.{{partition(4,2)}}.$1.$2")])])
+CANDIDATE = AccountMappings(
+    [
+        Mapping("orders.*.*", [Destination("shop.orders.{{partition(5,2)}}.$2")]),
+        Mapping("bills.*", [Destination("shop.bills.$1", 90), Destination("b.v2.$1", 10)]),
+        Mapping(f"{LONG}.*", [Destination(f"new.{LONG}.$1")]),
+        Mapping(HOSTILE, [Destination(f"x.{HOSTILE}")]),
+        Mapping("half", [Destination("half", 20), Destination("full", 30)]),
+        Mapping("silent", [Destination("s")]),
+    ]
+)
+CENSUS = [
+    *(CensusRow(f"orders.{r}.{k}", "east", 5 + k, 10) for k in range(40) for r in ("eu", "us")),
+    *(CensusRow(f"bills.{k}", "west", 7, 10) for k in range(30)),
+    *(CensusRow(f"{LONG}.{k}", "east", 1, 1) for k in range(3)),
+    CensusRow(HOSTILE, HOSTILE, 3, 3),
+    CensusRow("half", None, 9, 9),
+    CensusRow("forgotten", None, 4, 4),
+    CensusRow(None, None, 1, 1),
+]
+
+
+def everything() -> DryRun:
+    streams = [
+        {"name": "ORDERS", "subjects": ["o.>", "shop.orders.>"], "max_msgs_per_subject": 20},
+        {"name": "BILLS", "subjects": ["bills.*"]},
+    ]
+    consumer = {"stream_name": "ORDERS", "name": "all", "config": {"filter_subject": "o.>"}}
+    return dry_run(
+        CENSUS,
+        CANDIDATE,
+        CURRENT,
+        streams=[parse_stream(stream) for stream in streams],
+        consumers=[parse_consumer(consumer)],
+        users=[User(HOSTILE, Allowance(("o.>",)), Allowance())],
+    )
+
+
+def result(found: DryRun | None = None) -> DryRunResult:
+    return DryRunResult(
+        found=found or everything(),
+        stream=HOSTILE,
+        days=(date(2026, 11, 1), date(2026, 11, 3)),
+        candidate="new.conf",
+        current="old.conf",
+        candidate_version=mapping_version(CANDIDATE),
+        current_version=mapping_version(CURRENT),
+        streams=2,
+        consumers=1,
+        users=1,
+        seed=None,
+        census_snapshot=2**62,
+        input_snapshot=None,
+        run_id="run-1",
+        simulated=(SimulatedStream(HOSTILE, 123456, 7, 8),),
+        simulated_snapshot=2**61,
+        simulated_seed=5,
+    )
+
+
+def clean() -> DryRun:
+    rename = AccountMappings([Mapping("a.*", [Destination("b.$1")])])
+    return dry_run([CensusRow("a.1", None, 2)], rename)
+
+
+class Tags(HTMLParser):
+    """Every element is closed, and nothing hostile became one."""
+
+    VOID = frozenset({"meta", "link", "path", "rect", "line", "circle", "br"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.add(tag)
+        if tag not in self.VOID or (tag == "path" and "class" in dict(attrs)):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.add(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def empty() -> DryRun:
+    return dry_run([], CANDIDATE, CURRENT)
+
+
+@pytest.mark.parametrize("found", [everything, clean, empty])
+def test_the_page_is_whole_and_needs_nothing_else(found: object) -> None:
+    assert callable(found)
+    text = dry_run_report.render(result(found()))
+    tags = Tags()
+    tags.feed(text)
+    assert tags.open == []
+    assert "script" not in tags.seen
+    assert not re.search(r"https?:|url\(|@import", text)
+
+
+def test_the_page_says_what_was_found() -> None:
+    run = result()
+    text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", dry_run_report.render(run)))
+    for finding in run.found.findings:
+        assert finding.code in text
+    for told in (run.candidate_version, run.current_version, "run-1", str(2**62), "new.conf"):
+        assert told in text
+    assert "2026-11-01 to 2026-11-03" in text
+    assert f"123,456 7 8 Message by message in table simulated_streams, snapshot {2**61}" in text
+    errors, warnings, _ = run.counts.values()
+    assert f"The change has {errors} errors and {warnings} warnings" in text
+
+
+def test_a_clean_change_says_so() -> None:
+    text = dry_run_report.render(result(clean()))
+    assert "Nothing stands in the way of the change" in text
+    assert 'class="finding"' not in text
+
+
+def test_the_json_can_be_read_and_has_its_documented_fields() -> None:
+    document = json.loads(json.dumps(result().as_json()))
+    assert set(document) == {
+        "summary",
+        "findings",
+        "changes",
+        "partitions",
+        "levels",
+        "flows",
+        "reverse",
+    }
+    docs = (Path(__file__).parents[3] / "docs" / "dry-run.md").read_text()
+    for name in document:
+        assert f"| `{name}` |" in docs
+    assert {"code", "severity", "messages", "subjects", "share", "examples", "message"} <= set(
+        document["findings"][0]
+    )
+    assert document["summary"]["messages"] == sum(row.messages for row in CENSUS)
+
+
+def test_the_picture_keeps_all_messages() -> None:
+    flows = [Flow(f"a.{n}", f"b.{n}", 10) for n in range(30)]
+    flows += [Flow(f"x{n}", f"x{n}", 1) for n in range(30)] + [Flow("y", None, 5)]
+    picture = dry_run_report.picture(flows)
+    for side in (picture.left, picture.right):
+        assert sum(node.share for node in side) == pytest.approx(100)
+        tops = [node.top for node in side]
+        assert tops == sorted(tops)
+    assert {node.name for node in picture.left} >= {"a.*", "y", "(other)"}
+    kinds = {ribbon.title: ribbon.kind for ribbon in picture.ribbons}
+    assert kinds["a.* to b.*: 300 messages"] == "moved"
+    assert kinds["y to nobody: 5 messages"] == "nobody"
+    assert kinds["x0 to x0: 1 messages"] == "same"
+
+
+def test_a_page_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(ReportError, match="cannot be written"):
+        dry_run_report.write(result(clean()), tmp_path)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
+@pytest.mark.parametrize("found", [everything, clean])
+def test_in_chromium(found: object, tmp_path: Path) -> None:
+    assert callable(found)
+    page = tmp_path / "page.html"
+    text = dry_run_report.render(result(found()))
+    page.write_text(text.replace("</body>", PROBE + "</body>"))
+    for width in (1280, 400):
+        (line,) = browse(page, width, tmp_path)  # nothing else, so no error
+        assert line.startswith("PROBE "), line
+        shown = json.loads(line.removeprefix("PROBE "))
+        assert shown == {"width": width, "needs": width, "small": [], "cut": []}

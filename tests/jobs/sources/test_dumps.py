@@ -1,0 +1,415 @@
+"""Dumps: each way to write a column, and one line for each way to get it wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from jobs.errors import ArchiveError
+from jobs.ingest import IngestResult, IngestSettings, ingest
+from jobs.sources.dumps import DumpColumns, epoch_ns, json_messages, parquet_messages, parse_line
+from jobs.warehouse.tables import MESSAGES, Warehouse, open_table, read
+
+NOON_NS = 1767355200_123456789
+NOON = datetime(2026, 1, 2, 12, 0, 0, 123456)
+S = pa.string()
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        pytest.param("2026-01-02T12:00:00.123456789Z", NOON_NS, id="nanoseconds"),
+        pytest.param("2026-01-02T12:00:00.123456789", NOON_NS, id="no-zone-is-utc"),
+        pytest.param("2026-01-02T14:00:00.123456789+02:00", NOON_NS, id="zone"),
+        pytest.param("2026-01-02 12:00:00", 1767355200_000000000, id="blank"),
+        pytest.param("2026-01-02T12:00:00.5Z", 1767355200_500000000, id="one-digit"),
+        pytest.param("2026-01-02", 1767312000_000000000, id="day"),
+        pytest.param("1969-12-31T23:59:59.999999999Z", -1, id="before-1970"),
+        pytest.param(1767355200, 1767355200_000000000, id="seconds"),
+        pytest.param(1767355200.5, 1767355200_500000000, id="fraction"),
+        pytest.param(1767355200123, 1767355200_123000000, id="milliseconds"),
+        pytest.param(1767355200123456, 1767355200_123456000, id="microseconds"),
+        pytest.param(NOON_NS, NOON_NS, id="epoch-nanoseconds"),
+        pytest.param(0, 0, id="zero"),
+    ],
+)
+def test_times(written: Any, expected: int) -> None:
+    assert epoch_ns(written) == expected
+
+
+@pytest.mark.parametrize("written", [None, True, "soon", "", float("nan"), float("inf")])
+def test_what_is_no_time(written: Any) -> None:
+    with pytest.raises(ValueError, match=r"time|isoformat"):
+        epoch_ns(written)
+
+
+Ingest = Callable[..., IngestResult]
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Warehouse:
+    return Warehouse(dir=tmp_path / "warehouse")
+
+
+@pytest.fixture
+def run(spark: SparkSession, warehouse: Warehouse) -> Ingest:
+    def run(**settings: Any) -> IngestResult:
+        settings = {k: str(v) if isinstance(v, Path) else v for k, v in settings.items()}
+        return ingest(spark, IngestSettings(stream="S", warehouse=warehouse, **settings))
+
+    return run
+
+
+def rows_in(spark: SparkSession, warehouse: Warehouse) -> list[Any]:
+    rows = read(spark, open_table(warehouse, MESSAGES), MESSAGES)
+    return rows.withColumn("subject", F.col("subject").cast("binary")).orderBy("seq").collect()
+
+
+@pytest.fixture
+def parquet(tmp_path: Path) -> Callable[..., Path]:
+    def write(name: str = "dump.parquet", **columns: Any) -> Path:
+        path = tmp_path / name
+        pq.write_table(pa.table(columns), path)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def jsonl(tmp_path: Path) -> Callable[..., Path]:
+    def write(*lines: Any, name: str = "dump.jsonl") -> Path:
+        path = tmp_path / name
+        texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+        path.write_text("".join(text + "\n" for text in texts))
+        return path
+
+    return write
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("column", "ts_ns"),
+    [
+        pytest.param(pa.array([NOON], pa.timestamp("us", "UTC")), NOON_NS // 1000 * 1000, id="us"),
+        pytest.param(pa.array([NOON], pa.timestamp("us")), NOON_NS // 1000 * 1000, id="no-zone"),
+        pytest.param(pa.array([NOON_NS], pa.timestamp("ns", "UTC")), NOON_NS, id="ns"),
+        pytest.param(
+            pa.array([NOON], pa.timestamp("ms", "UTC")), NOON_NS // 10**6 * 10**6, id="ms"
+        ),
+        pytest.param(pa.array(["2026-01-02T12:00:00.123456789Z"]), NOON_NS, id="iso"),
+        pytest.param(pa.array([NOON_NS]), NOON_NS, id="epoch-ns"),
+        pytest.param(pa.array([NOON_NS // 10**9]), NOON_NS // 10**9 * 10**9, id="epoch-s"),
+        pytest.param(pa.array([NOON.date()]), 1767312000_000000000, id="day"),
+        pytest.param(pa.array([-1]), -(10**9), id="before-1970"),
+    ],
+)
+def test_parquet_times(
+    spark: SparkSession, parquet: Callable[..., Path], column: Any, ts_ns: int
+) -> None:
+    path = str(parquet(subject=["a"], when=column))
+    row = parquet_messages(spark, path, "S", DumpColumns(time="when")).collect()[0]
+    assert row.ts_ns == ts_ns
+    assert row.ts.replace(tzinfo=UTC).timestamp() == pytest.approx(ts_ns / 1e9, abs=1e-5)
+    assert row.day == datetime.fromtimestamp(ts_ns // 10**9, UTC).date()
+
+
+PAIRS = pa.list_(pa.struct([("name", S), ("value", S)]))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        pytest.param(
+            pa.array([[{"name": "b", "value": "1"}, {"name": "a", "value": "2"}]], PAIRS),
+            [("b", "1"), ("a", "2")],
+            id="pairs",
+        ),
+        pytest.param(
+            pa.array([[("b", "1"), ("a", "2")]], pa.map_(S, S)), [("b", "1"), ("a", "2")], id="map"
+        ),
+        pytest.param(
+            pa.array([[("b", ["1", "2"]), ("a", ["3"])]], pa.map_(S, pa.list_(S))),
+            [("b", "1"), ("b", "2"), ("a", "3")],
+            id="map-of-lists",
+        ),
+        pytest.param(
+            pa.array([{"b": "1", "a": None}], pa.struct([("b", S), ("a", S)])),
+            [("b", "1")],
+            id="struct",
+        ),
+        pytest.param(pa.array([None], pa.map_(S, S)), [], id="null"),
+    ],
+)
+def test_parquet_headers(
+    spark: SparkSession, parquet: Callable[..., Path], column: Any, expected: list[Any]
+) -> None:
+    path = str(parquet(subject=["a"], headers=column))
+    row = parquet_messages(spark, path, "S", DumpColumns()).collect()[0]
+    assert [tuple(pair) for pair in row.headers] == expected
+
+
+@pytest.mark.spark
+def test_parquet_with_its_own_names(
+    run: Ingest, spark: SparkSession, warehouse: Warehouse, parquet: Callable[..., Path]
+) -> None:
+    path = parquet(
+        topic=pa.array([b"a.\xff", b"b"], pa.binary()),
+        offset=pa.array([7, 9], pa.int32()),
+        at=pa.array([NOON, NOON], pa.timestamp("us", "UTC")),
+        site=["eu", None],
+        body=["aGk=", None],
+    )
+    columns = DumpColumns(
+        subject="topic",
+        seq="offset",
+        time="at",
+        cluster="site",
+        data="body",
+        data_encoding="base64",
+    )
+    result = run(parquet=path, columns=columns)
+    assert (result.messages, result.first_seq, result.last_seq, result.gaps) == (2, 7, 9, 1)
+    rows = rows_in(spark, warehouse)
+    assert [(bytes(r.subject), r.seq, r.cluster, bytes(r.data)) for r in rows] == [
+        (b"a.\xff", 7, "eu", b"hi"),
+        (b"b", 9, None, b""),
+    ]
+    assert {r.day for r in rows} == {date(2026, 1, 2)}
+
+
+@pytest.mark.spark
+def test_parquet_is_numbered_in_file_order(
+    run: Ingest, spark: SparkSession, warehouse: Warehouse, tmp_path: Path
+) -> None:
+    """Several files of several row groups, read in blocks smaller than a file."""
+    folder = tmp_path / "dump"
+    folder.mkdir()
+    for part in range(3):
+        subjects = [f"s.{part}.{n}" for n in range(5000)]
+        table = pa.table({"subject": subjects, "data": [b"x" * 50] * 5000})
+        pq.write_table(table, folder / f"part-{part}.parquet", row_group_size=700)
+    spark.conf.set("spark.sql.files.maxPartitionBytes", "40000")
+    try:
+        run(parquet=folder, columns=DumpColumns(first_seq=11))
+    finally:
+        spark.conf.unset("spark.sql.files.maxPartitionBytes")
+    rows = rows_in(spark, warehouse)
+    expected = [f"s.{part}.{n}".encode() for part in range(3) for n in range(5000)]
+    assert [bytes(r.subject) for r in rows] == expected
+    assert [r.seq for r in rows] == list(range(11, 15011))
+
+
+@pytest.mark.spark
+def test_an_exported_table_comes_back_as_it_was(
+    run: Ingest,
+    spark: SparkSession,
+    warehouse: Warehouse,
+    jsonl: Callable[..., Path],
+    tmp_path: Path,
+) -> None:
+    first = run(
+        jsonl=jsonl({"subject": "a", "ts": NOON_NS, "headers": {"B": "1", "A": ["2", "3"]}})
+    )
+    exported = str(tmp_path / "export")
+    read(spark, open_table(warehouse, MESSAGES), MESSAGES).write.parquet(exported)
+    again = ingest(
+        spark,
+        IngestSettings(stream="S", parquet=exported, warehouse=Warehouse(dir=tmp_path / "other")),
+    )
+    assert again.digest == first.digest
+
+
+@pytest.mark.spark
+def test_json_lines(
+    run: Ingest, spark: SparkSession, warehouse: Warehouse, jsonl: Callable[..., Path]
+) -> None:
+    path = jsonl(
+        {"subject": "a", "ts": "2026-01-02T12:00:00.123456789Z", "cluster": "eu", "data": "grüße"},
+        "",
+        '{"subject":"b.\\udcff", "ts": 1767355200, "headers": {"z":"1", "A":["2","3"], "z":"4"}}',
+        {"subject": "c", "data": None, "headers": None},
+    )
+    result = run(jsonl=path)
+    assert (result.messages, result.gaps) == (3, 0)
+    rows = rows_in(spark, warehouse)
+    assert [r.seq for r in rows] == [1, 2, 3]
+    assert [bytes(r.subject) for r in rows] == [b"a", b"b.\xff", b"c"]
+    assert [r.ts_ns for r in rows] == [NOON_NS, 1767355200_000000000, 0]
+    assert [bytes(r.data) for r in rows] == ["grüße".encode(), b"", b""]
+    assert [tuple(h) for h in rows[1].headers] == [("z", "1"), ("A", "2"), ("A", "3"), ("z", "4")]
+    assert [r.cluster for r in rows] == ["eu", None, None]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        pytest.param({"cluster": "us"}, ["us", "us"], id="fixed"),
+        pytest.param({"cluster_header": "C"}, ["ap", "eu"], id="header-or-column"),
+    ],
+)
+def test_cluster(
+    run: Ingest,
+    spark: SparkSession,
+    warehouse: Warehouse,
+    jsonl: Callable[..., Path],
+    settings: dict[str, Any],
+    expected: list[str],
+) -> None:
+    headers = {"C": ["ap", "xx"]}
+    run(
+        jsonl=jsonl({"subject": "a", "headers": headers}, {"subject": "b", "cluster": "eu"}),
+        **settings,
+    )
+    assert [r.cluster for r in rows_in(spark, warehouse)] == expected
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("bounds", "expected"),
+    [
+        pytest.param({"since": 2}, [2, 3], id="from-sequence"),
+        pytest.param({"until": 2}, [1, 2], id="to-sequence"),
+        pytest.param({"since": datetime(2026, 1, 2)}, [2, 3], id="from-time"),
+        pytest.param({"since": datetime(2026, 1, 2), "until": datetime(2026, 1, 3)}, [2], id="day"),
+    ],
+)
+def test_ranges(
+    run: Ingest,
+    spark: SparkSession,
+    warehouse: Warehouse,
+    jsonl: Callable[..., Path],
+    bounds: dict[str, Any],
+    expected: list[int],
+) -> None:
+    days = ["2026-01-01T23:59:59Z", "2026-01-02", "2026-01-03"]
+    run(jsonl=jsonl(*({"subject": "a", "ts": day} for day in days)), **bounds)
+    assert [r.seq for r in rows_in(spark, warehouse)] == expected
+
+
+@pytest.mark.spark
+def test_a_repeat_changes_nothing_and_a_longer_dump_adds(
+    run: Ingest, jsonl: Callable[..., Path], warehouse: Warehouse
+) -> None:
+    lines = [{"subject": f"s.{n}", "ts": NOON_NS + n, "data": str(n)} for n in range(10)]
+    first = run(jsonl=jsonl(*lines[:6]))
+    assert run(jsonl=jsonl(*lines[:6])).model_copy(update={"added": 6, "days": first.days}) == first
+    more = run(jsonl=jsonl(*lines))
+    assert (more.messages, more.added, more.gaps) == (10, 4, 0)
+    assert len(open_table(warehouse, MESSAGES).metadata.snapshots) == 2
+
+
+@pytest.mark.spark
+def test_other_messages_under_the_same_sequences_are_refused(
+    run: Ingest, jsonl: Callable[..., Path]
+) -> None:
+    run(jsonl=jsonl({"subject": "a"}, {"subject": "b"}))
+    with pytest.raises(ArchiveError, match=r"different messages among sequences 1 to 1.*first-seq"):
+        run(jsonl=jsonl({"subject": "c"}))
+
+
+MISTAKES = [
+    pytest.param("{", {}, r"line '\{' is not JSON", id="not-json"),
+    pytest.param("[1]", {}, "is not a JSON object", id="not-an-object"),
+    pytest.param('{"data": ""}', {}, "has no column subject", id="no-subject"),
+    pytest.param('{"subject": 3}', {}, "subject is not text: 3", id="subject-is-a-number"),
+    pytest.param('{"subject": "a", "seq": "x"}', {}, "seq is not an integer", id="seq"),
+    pytest.param('{"subject": "a", "ts": "soon"}', {}, "Invalid isoformat", id="time"),
+    pytest.param('{"subject": "a", "headers": [1]}', {}, "not a JSON object", id="headers"),
+    pytest.param('{"subject": "a", "headers": {"b": 1}}', {}, "header b is neither", id="header"),
+    pytest.param('{"subject": "a", "data": {}}', {}, "data is not text", id="data"),
+    pytest.param(
+        '{"subject": "a", "data": "!"}', {"data_encoding": "base64"}, "not base64", id="base64"
+    ),
+    pytest.param('{"subject": "a"}', {"time": "at"}, "has no column at", id="declared-column"),
+]
+
+
+@pytest.mark.parametrize(("line", "columns", "message"), MISTAKES)
+def test_mistakes_in_a_line(line: str, columns: dict[str, Any], message: str) -> None:
+    with pytest.raises(ArchiveError, match=message) as caught:
+        parse_line(line, 1, "a.jsonl", DumpColumns(**columns))
+    assert str(caught.value).startswith("a.jsonl: line ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        pytest.param(['{"subject": "a"}', "{"], r"line '\{' is not JSON", id="a-bad-line"),
+        pytest.param(['{"subject": "a", "seq": 1}'] * 2, "more than once", id="repeat"),
+        pytest.param(['{"subject": "a", "seq": 0}'], "start at 1, but there is 0", id="seq-0"),
+        pytest.param([], "has no messages", id="empty"),
+    ],
+)
+def test_mistakes_in_json_lines(
+    run: Ingest, warehouse: Warehouse, jsonl: Callable[..., Path], lines: list[str], message: str
+) -> None:
+    with pytest.raises(ArchiveError, match=message) as caught:
+        run(jsonl=jsonl(*lines))
+    assert "\n" not in str(caught.value)
+    assert not warehouse.folder.exists()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("table", "columns", "message"),
+    [
+        pytest.param({"topic": ["a"]}, {}, "no column subject; name it with", id="no-subject"),
+        pytest.param(
+            {"subject": ["a"]}, {"data": "body"}, "no column body; it has subject", id="no-column"
+        ),
+        pytest.param({"subject": [1]}, {}, "subject is bigint, not text", id="subject"),
+        pytest.param(
+            {"subject": ["a"], "seq": ["1"]}, {}, "seq is string, not an integer", id="seq"
+        ),
+        pytest.param({"subject": ["a"], "ts": [1.5]}, {}, "ts is double, not a time", id="time"),
+        pytest.param(
+            {"subject": ["a"], "headers": ["x"]}, {}, "headers is string, not a map", id="headers"
+        ),
+        pytest.param({"subject": ["a"], "data": [1]}, {}, "data is bigint, not bytes", id="data"),
+        pytest.param(
+            {"subject": [None, "b"]}, {}, "1 of 2 messages have no subject", id="null-subject"
+        ),
+        pytest.param(
+            {"subject": ["a"], "ts": ["soon"]}, {}, "a time that cannot be read", id="bad-time"
+        ),
+    ],
+)
+def test_mistakes_in_parquet(
+    run: Ingest,
+    warehouse: Warehouse,
+    parquet: Callable[..., Path],
+    table: dict[str, Any],
+    columns: dict[str, Any],
+    message: str,
+) -> None:
+    with pytest.raises(ArchiveError, match=message) as caught:
+        run(parquet=parquet(**table), columns=DumpColumns(**columns))
+    assert "\n" not in str(caught.value)
+    assert not warehouse.folder.exists()
+
+
+@pytest.mark.spark
+def test_files_that_are_not_there_or_not_parquet(
+    run: Ingest, spark: SparkSession, tmp_path: Path
+) -> None:
+    with pytest.raises(ArchiveError, match=r"no file or folder .*none"):
+        run(parquet=tmp_path / "none")
+    with pytest.raises(ArchiveError, match=r"no file or folder .*none"):
+        json_messages(spark, str(tmp_path / "none"), "S", DumpColumns())
+    (tmp_path / "text.parquet").write_text("this is not Parquet")
+    with pytest.raises(ArchiveError, match="cannot be read") as caught:
+        run(parquet=tmp_path / "text.parquet")
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,156 @@
+"""Maintenance: what is old and unused goes, and nobody who reads or writes then notices."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pyiceberg.table import Table
+from pyspark.sql import DataFrame, SparkSession
+
+from jobs.errors import NoTable
+from jobs.maintain import RETENTION, MaintenanceSettings, Removed, maintain
+from jobs.warehouse.tables import MESSAGES, Staged, Warehouse, open_table, publish, read, stage
+
+STREAM = "S"
+DAY = date(2026, 1, 1)
+LATER = datetime.now(UTC) + timedelta(days=8)
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Warehouse:
+    return Warehouse(dir=tmp_path / "ware house")
+
+
+@pytest.fixture
+def table(warehouse: Warehouse) -> Table:
+    return open_table(warehouse, MESSAGES, create=True)
+
+
+def messages(spark: SparkSession, *sequences: int) -> DataFrame:
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    rows = [
+        {
+            "stream": STREAM, "seq": n, "ts": noon, "ts_ns": int(noon.timestamp()) * 10**9,
+            "day": DAY, "subject": "a.b", "cluster": None, "headers": None, "headers_raw": None,
+            "data": b"x",
+        }
+        for n in sequences
+    ]  # fmt: skip
+    return spark.createDataFrame(rows, MESSAGES.spark_schema)
+
+
+def replace(table: Table, staged: Staged) -> None:
+    publish(table, staged, STREAM, [DAY], replace=True, properties={})
+
+
+def run(warehouse: Warehouse, now: datetime, retention: timedelta = RETENTION) -> Removed:
+    settings = MaintenanceSettings(warehouse=warehouse, now=now, retention=retention)
+    return maintain(settings)["messages"]
+
+
+def sequences(spark: SparkSession, table: Table) -> list[int]:
+    return sorted(row.seq for row in read(spark, table, MESSAGES).select("seq").collect())
+
+
+@pytest.mark.spark
+def test_what_is_old_and_unused_is_removed(
+    spark: SparkSession, table: Table, warehouse: Warehouse
+) -> None:
+    replace(table, stage(messages(spark, 1, 2), table, MESSAGES))
+    replace(table, stage(messages(spark, 5, 6), table, MESSAGES))
+    staged = stage(messages(spark, 8), table, MESSAGES)  # as a killed job leaves it
+    before = {path for path in warehouse.folder.rglob("*") if path.is_file()}
+
+    young = run(warehouse, datetime.now(UTC))
+    assert (young.snapshots, young.files, young.snapshots_left) == (0, 0, 2)
+    assert before <= {path for path in warehouse.folder.rglob("*") if path.is_file()}
+
+    old = run(warehouse, LATER)
+    assert (old.snapshots, old.snapshots_left) == (1, 1)
+    assert old.files > 0
+    assert old.bytes > 0
+    assert not Path(staged.paths[0].removeprefix("file://")).exists()
+    assert sequences(spark, open_table(warehouse, MESSAGES)) == [5, 6]
+    again = run(warehouse, LATER)
+    assert (again.snapshots, again.files) == (0, 0)
+
+
+@pytest.mark.spark
+def test_a_state_that_was_replaced_a_moment_ago_can_still_be_read(
+    spark: SparkSession, table: Table, warehouse: Warehouse
+) -> None:
+    """However old it is: a reader opened it when it was the newest."""
+    replace(table, stage(messages(spark, 1, 2), table, MESSAGES))
+    reader = open_table(warehouse, MESSAGES)
+    replace(table, stage(messages(spark, 5, 6), table, MESSAGES))
+    newest = table.current_snapshot()
+    assert newest is not None
+    just_before = datetime.fromtimestamp(newest.timestamp_ms / 1000, UTC) - timedelta(seconds=0.002)
+    assert run(warehouse, just_before + RETENTION).snapshots == 0
+    assert sequences(spark, reader) == [1, 2]
+    assert run(warehouse, LATER).snapshots == 1
+
+
+@pytest.mark.spark
+def test_a_job_that_has_not_published_yet_keeps_its_files(
+    spark: SparkSession, table: Table, warehouse: Warehouse
+) -> None:
+    replace(table, stage(messages(spark, 1), table, MESSAGES))
+    staged = stage(messages(spark, 5, 6), table, MESSAGES)
+    nothing_kept = run(warehouse, datetime.now(UTC), retention=timedelta(0))
+    assert nothing_kept.files == 0
+    replace(table, staged)
+    assert sequences(spark, table) == [5, 6]
+
+
+@pytest.mark.spark
+def test_beside_a_job_that_publishes(
+    spark: SparkSession, table: Table, warehouse: Warehouse
+) -> None:
+    """Neither gets in the other's way, and the table is what was published last."""
+    staged = [stage(messages(spark, n), table, MESSAGES) for n in range(12)]
+    replace(table, staged[0])
+    done = threading.Event()
+
+    def tidy() -> int:
+        runs = 0
+        while not done.is_set():
+            run(warehouse, datetime.now(UTC), retention=timedelta(0))
+            runs += 1
+        return runs
+
+    with ThreadPoolExecutor() as pool:
+        tidying = [pool.submit(tidy) for _ in range(2)]
+        try:
+            for one in staged[1:]:
+                replace(table, one)
+        finally:
+            done.set()
+    assert all(future.result() > 0 for future in tidying)
+    run(warehouse, LATER)
+    assert sequences(spark, open_table(warehouse, MESSAGES)) == [11]
+    assert len(open_table(warehouse, MESSAGES).metadata.snapshots) == 1
+
+
+def test_nothing_to_maintain(tmp_path: Path) -> None:
+    with pytest.raises(NoTable, match=r"no tables in .*; run `nats-transform ingest` first"):
+        maintain(MaintenanceSettings(warehouse=Warehouse(dir=tmp_path / "none")))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_as_a_program(table: Table, warehouse: Warehouse) -> None:
+    settings = json.dumps({"warehouse": {"dir": str(warehouse.folder)}, "retention": "P30D"})
+    done = subprocess.run(
+        [sys.executable, "-m", "jobs.maintain"], input=settings, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {
+        "table": "messages", "snapshots": 0, "files": 0, "bytes": 0, "snapshots_left": 0
+    }  # fmt: skip

@@ -1,0 +1,142 @@
+"""Tables in an object store, on a local server that speaks S3's protocol.
+
+Spark is not in it: its files in S3 take jars that no package index has. They are put there here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+import pytest
+from moto.server import ThreadedMotoServer
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.table import Table
+from pyiceberg.utils.config import Config
+
+from jobs.errors import ConcurrentWrite, WarehouseError
+from jobs.maintain import MaintenanceSettings, maintain
+from jobs.warehouse import tables, versions
+from nats_transform import AccountMappings, Destination, Mapping
+
+DAY = date(2026, 3, 1)
+BUCKET = "archive"
+
+
+@dataclass
+class Store:
+    """A server with one bucket, and a warehouse in it."""
+
+    server: ThreadedMotoServer
+    warehouse: tables.Warehouse
+    files: pafs.S3FileSystem
+
+    def names(self) -> set[str]:
+        """The paths of all files in the bucket."""
+        found = self.files.get_file_info(pafs.FileSelector(BUCKET, recursive=True))
+        return {entry.path for entry in found if entry.type == pafs.FileType.File}
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        endpoint = f"http://{host}:{port}"
+        files = pafs.S3FileSystem(
+            access_key="key",
+            secret_key="secret",  # noqa: S106 - the server takes any
+            endpoint_override=endpoint,
+            region="eu-west-1",
+            allow_bucket_creation=True,
+        )
+        files.create_dir(BUCKET)
+        for name, value in {
+            "TYPE": "sql",
+            "URI": f"sqlite:///{tmp_path}/catalog.db",
+            "WAREHOUSE": f"s3://{BUCKET}/warehouse",
+            "S3__ENDPOINT": endpoint,
+            "S3__ACCESS_KEY_ID": "key",
+            "S3__SECRET_ACCESS_KEY": "secret",
+            "S3__REGION": "eu-west-1",
+        }.items():
+            monkeypatch.setenv(f"PYICEBERG_CATALOG__STORE__{name}", value)
+        monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # it read them on import
+        yield Store(server, tables.Warehouse(catalog="store"), files)
+    finally:
+        server.stop()
+
+
+def staged(table: Table, sequences: range) -> tables.Staged:
+    """Files beside the table, listed as after Spark wrote them."""
+    folder = f"{table.location()}/data/stage-{sequences.start}-{sequences.stop}"
+    start = datetime.combine(DAY, datetime.min.time(), UTC)
+    rows: list[dict[str, Any]] = [
+        {"stream": "S", "seq": n, "ts": start + timedelta(seconds=n), "day": DAY, "subject": "a"}
+        for n in sequences
+    ]
+    with table.io.new_output(f"{folder}/_day={DAY}/part-0.parquet").create() as output:
+        pq.write_table(
+            pa.Table.from_pylist(rows, schema_to_pyarrow(table.schema(), include_field_ids=False)),
+            output,
+        )
+    return tables.Staged(folder, tuple(tables._parquet_files(folder, table)))
+
+
+def sequences(store: Store) -> list[int]:
+    table = tables.open_table(store.warehouse, tables.MESSAGES)
+    batches = tables.open_table(store.warehouse, tables.MESSAGES).scan().to_arrow()
+    assert table.location().startswith("s3://")
+    return sorted(batches.column("seq").to_pylist())
+
+
+def publish(table: Table, files: tables.Staged, replace: bool = False) -> None:
+    tables.publish(table, files, "S", [DAY], replace=replace, properties={"job": "test"})
+
+
+def test_commits_and_maintenance(store: Store) -> None:
+    table = tables.open_table(store.warehouse, tables.MESSAGES, create=True)
+    first = staged(table, range(1, 11))
+    assert len(first.paths) == 1
+    publish(table, first)
+    other = tables.open_table(store.warehouse, tables.MESSAGES)
+    publish(table, staged(table, range(11, 21)))
+    assert sequences(store) == list(range(1, 21))
+
+    late = staged(other, range(100, 110))
+    with pytest.raises(ConcurrentWrite):
+        publish(other, late)
+    assert not any("stage-100" in name for name in store.names())  # what lost is cleared away
+
+    table.refresh()
+    publish(table, staged(table, range(1, 6)), replace=True)
+    assert sequences(store) == list(range(1, 6))
+    left = staged(table, range(200, 210))  # of a job that was killed
+    later = datetime.now(UTC) + timedelta(days=30)
+    removed = maintain(MaintenanceSettings(warehouse=store.warehouse, now=later))["messages"]
+    assert removed.snapshots == 2
+    assert not {path.removeprefix("s3://") for path in (*first.paths, *left.paths)} & store.names()
+    assert sequences(store) == list(range(1, 6))
+
+
+def test_mapping_versions(store: Store) -> None:
+    for weight in (30, 60, 30):
+        mapping = Mapping("a.*", [Destination("b.$1", weight)])
+        versions.record(store.warehouse, AccountMappings([mapping]), account="$G", seed=0)
+    assert len(versions.read(store.warehouse)) == 2
+
+
+def test_a_store_that_is_gone(store: Store) -> None:
+    table = tables.open_table(store.warehouse, tables.MESSAGES, create=True)
+    files = staged(table, range(1, 11))
+    store.server.stop()
+    with pytest.raises(WarehouseError) as told:
+        publish(table, files)
+    assert "\n" not in str(told.value)
