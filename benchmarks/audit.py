@@ -30,8 +30,7 @@ from pyspark.sql import functions as F
 from jobs.audit.run import AuditSettings
 from jobs.audit.run import run as run_audit
 from jobs.session import SparkSettings, spark_session
-from jobs.transform import TransformSettings
-from jobs.transform import run as run_transform
+from jobs.transform import TransformSettings, publish, stage
 from jobs.warehouse import tables
 from jobs.warehouse.schema import HEADERS
 from nats_transform import AccountMappings, Destination, Mapping
@@ -80,7 +79,7 @@ def make(spark: SparkSession, warehouse: tables.Warehouse, messages: int) -> Non
         table, tables.stage(rows, table, tables.MESSAGES), "IN", replace=True, properties={}
     )
     settings = TransformSettings(stream="IN", mapping=Path("-"), warehouse=warehouse)
-    run_transform(spark, settings, MAPPINGS, "v")
+    publish(stage(spark, settings, MAPPINGS, "v"))
     done = tables.open_table(warehouse, tables.TRANSFORMED)
     out = tables.read(spark, done, tables.TRANSFORMED, "IN").where("mapped_subject IS NOT NULL")
     out = out.withColumn("subject", F.col("mapped_subject")).withColumn("stream", F.lit("OUT"))

@@ -30,8 +30,7 @@ from transform import MIXED, messages  # noqa: E402 - the other benchmark
 
 from jobs import tables  # noqa: E402
 from jobs.session import SparkSettings, spark_session  # noqa: E402
-from jobs.transform import TransformSettings  # noqa: E402
-from jobs.transform import run as run_transform  # noqa: E402
+from jobs.transform import TransformSettings, publish, stage  # noqa: E402
 from tests.support.spark_cluster import spark_cluster  # noqa: E402
 
 LOCAL = "local[2]"
@@ -85,7 +84,7 @@ def measure(
         for turn in range(rounds + (count == counts[0])):
             print(f"{place.name}: {count:,} messages, round {turn}", file=sys.stderr)
             start, used = time.perf_counter(), processor_seconds(sessions)
-            assert run_transform(spark, given, MIXED, "version").messages == count
+            assert publish(stage(spark, given, MIXED, "version")).messages == count
             taken.append((time.perf_counter() - start, processor_seconds(sessions) - used))
             forget(given.warehouse)
         walls, processors = zip(*taken[-rounds:], strict=True)

@@ -35,8 +35,7 @@ from pyspark.sql import functions as F
 from jobs.jetstream.process import nats_server
 from jobs.maintain import MaintenanceSettings, maintain
 from jobs.session import SparkSettings, spark_session
-from jobs.transform import TransformSettings, transformed
-from jobs.transform import run as run_transform
+from jobs.transform import TransformSettings, publish, stage, transformed
 from jobs.warehouse import tables
 from jobs.warehouse.schema import HEADERS
 from nats_transform import AccountMappings, Destination, Mapping
@@ -346,7 +345,7 @@ def lines(
     staged = tables.stage(messages(spark, count, payload), table, tables.MESSAGES)
     tables.publish(table, staged, "ORDERS", replace=True, properties={})
     settings = TransformSettings(stream="ORDERS", mapping=Path("-"), warehouse=warehouse)
-    result = run_transform(spark, settings, MIXED, "version")
+    result = publish(stage(spark, settings, MIXED, "version"))
     assert result.messages == count
     plain = tables.read(spark, table, tables.MESSAGES)
     python = F.udf(mapped_in_python, "string")("subject", "cluster", "seq")
@@ -385,7 +384,7 @@ def lines(
     yield Line(
         "parquet",
         "whole job",
-        lambda: run_transform(spark, settings, MIXED, "version"),
+        lambda: publish(stage(spark, settings, MIXED, "version")),
         count,
         tidy=forget,
     )

@@ -10,7 +10,7 @@ import json
 import sys
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from importlib import metadata
@@ -130,58 +130,75 @@ class TransformResult:
 
 @dataclass(frozen=True)
 class StagedTransform:
-    """What a check can look at before it is published.
+    """Transformed messages in files that are not part of the table yet.
+
+    Look at them, then `publish` them, or raise what `refused` returns.
 
     Attributes:
-        rows: the transformed messages, read back from the staged files.
-        paths: these files.
+        settings: of the run.
+        table: `transformed_messages`, as it was before the run.
+        files: the staged files.
         result: counts and digest of the rows.
-        archive: the messages that should have become these rows: as the ingest counted them, or,
-            in a table that was not made by our ingest, as they are read now.
+        messages: how many messages the archive has for these days.
+        archive: the digest of these messages: as the ingest counted them, or, in a table that was
+            not made by our ingest, as they are read now.
         before: the digest that the last run over the same messages, mappings and seed published.
     """
 
-    rows: DataFrame
-    paths: tuple[str, ...]
+    settings: TransformSettings
+    table: Table
+    files: tables.Staged
     result: TransformResult
+    messages: int
     archive: Digest
     before: str | None
 
+    def rows(self, spark: SparkSession) -> DataFrame:
+        """The transformed messages, read back from the files."""
+        return tables.read_files(spark, self.files.paths, tables.TRANSFORMED)
 
-Check = Callable[[StagedTransform], None]
+    def refused(self, why: object) -> Refused:
+        """The error of a run whose files must not be published; they are kept to look at."""
+        return Refused(
+            f"a check refused the transformed messages of {self.result.stream}: "
+            f"{why}; nothing was published, the files are in {self.files.folder}"
+        )
 
 
-def transform(
-    spark: SparkSession, settings: TransformSettings, check: Check | None = None
-) -> TransformResult:
+def transform(spark: SparkSession, settings: TransformSettings) -> TransformResult:
     """What was published: the days' messages as the mappings make them, in one commit.
 
     Args:
         spark: the session that does the work.
         settings: what to transform.
-        check: looks at the staged files; if it raises, nothing is published and they stay.
 
     Raises:
         InvalidConfig: the mapping file.
         WarehouseError: tables that cannot be read or written.
         ArchiveError: messages that cannot be transformed; found before anything is written.
         AccountingError: not as many rows as messages; nothing was published.
-        Refused: `check` raised; the text names the folder of the staged files.
     """
     from nats_transform.config import load_mappings, mapping_version
 
     mappings = load_mappings(settings.mapping, settings.account)
-    return run(spark, settings, mappings, mapping_version(mappings, settings.seed), check)
+    version = mapping_version(mappings, settings.seed)
+    return publish(stage(spark, settings, mappings, version))
 
 
-def run(
-    spark: SparkSession,
-    settings: TransformSettings,
-    mappings: AccountMappings,
-    version: str,
-    check: Check | None = None,
-) -> TransformResult:
-    """`transform` with mappings that are loaded already."""
+def stage(
+    spark: SparkSession, settings: TransformSettings, mappings: AccountMappings, version: str
+) -> StagedTransform:
+    """The days' messages as the mappings make them, in files that are not published yet.
+
+    Args:
+        spark: the session that does the work.
+        settings: what to transform; the mapping file is not read.
+        mappings: the mappings.
+        version: of the mappings and the seed.
+
+    Raises:
+        WarehouseError, ArchiveError: as `transform`.
+    """
     source = tables.open_table(settings.warehouse, tables.MESSAGES)
     check_table(source)
     target = tables.open_table(settings.warehouse, tables.TRANSFORMED, create=True)
@@ -213,27 +230,35 @@ def run(
         input_snapshot=None if snapshot is None else snapshot.snapshot_id,
         run_id=settings.run_id or str(uuid.uuid4()),
     )
-    if check is not None:
-        again = tables.read_files(spark, staged.paths, tables.TRANSFORMED)
-        if archive is None:
-            archive = digest.digest(messages)
-        try:
-            check(StagedTransform(again, staged.paths, result, archive, _before(target, result)))
-        except Exception as error:
-            raise Refused(
-                f"a check refused the transformed messages of {settings.stream}: "
-                f"{one_line(error)}; nothing was published, the files are in {staged.folder}"
-            ) from error
-    there = sum(f.record_count for f in files)
-    if result.messages != there:
-        tables.drop(staged, target)
+    return StagedTransform(
+        settings=settings,
+        table=target,
+        files=staged,
+        result=result,
+        messages=sum(file.record_count for file in files),
+        archive=digest.digest(messages) if archive is None else archive,
+        before=_before(target, result),
+    )
+
+
+def publish(staged: StagedTransform) -> TransformResult:
+    """What the table has once the staged files take the place of those of their days.
+
+    Raises:
+        AccountingError: not as many rows as messages; the files are deleted.
+        ConcurrentWrite: another job changed these days meanwhile; the files are deleted.
+        WarehouseError: the table cannot be written.
+    """
+    settings, result = staged.settings, staged.result
+    if result.messages != staged.messages:
+        tables.drop(staged.files, staged.table)
         raise AccountingError(
-            f"stream {settings.stream}: {there} messages became {result.messages} rows; "
+            f"stream {settings.stream}: {staged.messages} messages became {result.messages} rows; "
             "nothing was published"
         )
     published = tables.publish(
-        target,
-        staged,
+        staged.table,
+        staged.files,
         settings.stream,
         settings.days,
         replace=True,

@@ -15,9 +15,9 @@ import dagster as dg
 from dagster import AssetExecutionContext
 
 from jobs.census import CENSUS, CensusSettings, census
-from jobs.errors import SPARK_ERRORS, Refused, job_error
+from jobs.errors import SPARK_ERRORS, job_error
 from jobs.ingest import ingest
-from jobs.transform import StagedTransform, TransformSettings, run
+from jobs.transform import TransformSettings, publish, stage
 from jobs.warehouse import tables, versions
 from jobs.warehouse.accounting import Archived
 from nats_transform import AccountMappings, NatsTransformError
@@ -191,7 +191,7 @@ def _transformed_messages(archive: Archive) -> dg.AssetsDefinition:
         context: AssetExecutionContext, spark: SparkResource
     ) -> Iterator[dg.AssetCheckResult | dg.MaterializeResult[None]]:
         from expectations.suites import Reference  # as above
-        from expectations.validation import Report, validate_transformed_messages
+        from expectations.validation import validate_transformed_messages
 
         first, last = _days(context)
         started = time.monotonic()
@@ -205,13 +205,12 @@ def _transformed_messages(archive: Archive) -> dg.AssetsDefinition:
             seed=archive.seed,
             run_id=context.run.run_id,
         )
+        session = spark.session()
         with _one_message():
             mappings, version = _in_force(context, archive)
-        reports: list[Report] = []
-
-        def check(staged: StagedTransform) -> None:
+            staged = stage(session, settings, mappings, version)
             report = validate_transformed_messages(
-                staged.rows,
+                staged.rows(session),
                 mappings,
                 archive.reports_folder,
                 name=f"{archive.stream} {first} to {last}",
@@ -225,36 +224,29 @@ def _transformed_messages(archive: Archive) -> dg.AssetsDefinition:
                 tolerance=archive.tolerance,
                 confidence=archive.confidence,
             )
-            reports.append(report)
+        # The checks that refuse it are results all the same.
+        yield from checks.results(archive, key, checks.TRANSFORMED_MESSAGES, report)
+        with _one_message():
             if report.blocks:
-                raise Refused(str(report))
-
-        try:
-            result = run(spark.session(), settings, mappings, version, check)
-        except (NatsTransformError, *SPARK_ERRORS) as error:
-            # The checks that refused it are results all the same.
-            for report in reports:
-                yield from checks.results(archive, key, checks.TRANSFORMED_MESSAGES, report)
-            raise _failure(error) from error
-        for report in reports:
-            yield from checks.results(archive, key, checks.TRANSFORMED_MESSAGES, report)
+                raise staged.refused(report)
+            result = publish(staged)
         seconds = time.monotonic() - started
         if first != last:
             with _one_message():
                 table = tables.open_table(archive.tables, tables.TRANSFORMED)
-                fates = fates_by_day(spark.session(), table, archive.stream, settings.days or [])
+                fates = fates_by_day(session, table, archive.stream, settings.days or [])
             _tell_days(
                 context,
                 {
-                    day: {**metadata.of_fates(fates[day]), **metadata.of_checks(reports[-1], day)}
+                    day: {**metadata.of_fates(fates[day]), **metadata.of_checks(report, day)}
                     for day in fates
                 },
             )
         yield dg.MaterializeResult(
             metadata={
                 **metadata.of_transform(result),
-                **metadata.of_checks(reports[-1]),
-                "data docs": metadata.link(archive, reports[-1].docs_path),
+                **metadata.of_checks(report),
+                "data docs": metadata.link(archive, report.docs_path),
                 **metadata.throughput(result.messages, seconds),
             }
         )

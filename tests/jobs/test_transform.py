@@ -14,8 +14,8 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform, MonthTransform
 from pyspark.sql import SparkSession
 
-from jobs.errors import ArchiveError, Refused, WarehouseError
-from jobs.transform import StagedTransform, TransformSettings, gathered, run
+from jobs.errors import ArchiveError, ConcurrentWrite, WarehouseError
+from jobs.transform import TransformResult, TransformSettings, gathered, publish, stage
 from jobs.warehouse import tables
 from nats_transform import AccountMappings, Destination, Fate, Mapping
 from nats_transform.spark import digest
@@ -73,6 +73,12 @@ def warehouse(tmp_path: Path) -> tables.Warehouse:
 
 def settings(warehouse: tables.Warehouse, **more: Any) -> TransformSettings:
     return TransformSettings(stream="S", mapping=Path("unused"), warehouse=warehouse, **more)
+
+
+def run(
+    spark: SparkSession, wanted: TransformSettings, mappings: AccountMappings, version: str
+) -> TransformResult:
+    return publish(stage(spark, wanted, mappings, version))
 
 
 def published(spark: SparkSession, warehouse: tables.Warehouse) -> list[Row]:
@@ -144,31 +150,31 @@ def test_a_day_without_messages(spark: SparkSession, warehouse: tables.Warehouse
     assert published(spark, warehouse) == []
 
 
-def test_a_check_sees_the_staged_rows(spark: SparkSession, warehouse: tables.Warehouse) -> None:
-    archive(spark, warehouse, messages())
-    seen: list[StagedTransform] = []
-    result = run(spark, settings(warehouse), MAPPINGS, "v", seen.append)
-    (staged,) = seen
-    assert staged.rows.count() == result.messages == 300
+def test_staged_rows(spark: SparkSession, warehouse: tables.Warehouse) -> None:
+    """They can be looked at before anyone else sees them, and thrown away."""
+    rows = messages()
+    archive(spark, warehouse, rows)
+    first = publish(stage(spark, settings(warehouse, seed=1), MAPPINGS, "v"))
+    staged = stage(spark, settings(warehouse), MAPPINGS, "v")
+    assert staged.rows(spark).count() == staged.result.messages == staged.messages == 300
     assert staged.result.snapshot_id is None
-    assert staged.result.digest == result.digest
-
-
-def test_a_check_that_raises_publishes_nothing(
-    spark: SparkSession, warehouse: tables.Warehouse
-) -> None:
-    archive(spark, warehouse, messages())
-
-    def refuse(staged: StagedTransform) -> None:
-        raise ValueError("too many lost")
-
-    with pytest.raises(
-        Refused, match="too many lost; nothing was published, the files are in"
-    ) as e:
-        run(spark, settings(warehouse), MAPPINGS, "v", refuse)
-    folder = Path(str(e.value).split(" in ")[-1].removeprefix("file://"))
+    assert str(digest.digest(staged.rows(spark))) == staged.result.digest != first.digest
+    assert staged.archive == digest.digest_of(rows, tables.MESSAGES.spark_schema)
+    told = str(staged.refused("too many lost"))
+    assert "too many lost; nothing was published, the files are in" in told
+    folder = Path(told.split(" in ")[-1].removeprefix("file://"))
     assert list(folder.rglob("*.parquet"))
-    assert published(spark, warehouse) == []
+    table = tables.open_table(warehouse, tables.TRANSFORMED)
+    assert tables.snapshot_properties(table)["digest"] == first.digest
+
+
+def test_days_that_someone_else_changed(spark: SparkSession, warehouse: tables.Warehouse) -> None:
+    archive(spark, warehouse, messages())
+    staged = stage(spark, settings(warehouse), MAPPINGS, "v")
+    publish(stage(spark, settings(warehouse), MAPPINGS, "w"))
+    with pytest.raises(ConcurrentWrite):
+        publish(staged)
+    assert {r["mapping_version"] for r in published(spark, warehouse)} == {"w"}
 
 
 def test_a_sequence_that_is_there_twice(spark: SparkSession, warehouse: tables.Warehouse) -> None:

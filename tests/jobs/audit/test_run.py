@@ -13,8 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.audit.run import WEIGHT_AUDIT, AuditError, AuditResult, AuditSettings, run
-from jobs.transform import TransformSettings
-from jobs.transform import run as run_transform
+from jobs.transform import TransformSettings, publish, stage
 from jobs.warehouse import tables
 from nats_transform import AccountMappings, Destination, Fate, Mapping
 from nats_transform.audit import Period, Verdict
@@ -62,7 +61,7 @@ def archive(spark: SparkSession, warehouse: tables.Warehouse, rows: Sequence[Row
 
 def transform(spark: SparkSession, warehouse: tables.Warehouse, **more: Any) -> None:
     settings = TransformSettings(stream="S", mapping=Path("m"), warehouse=warehouse, **more)
-    run_transform(spark, settings, MAPPINGS, "v")
+    publish(stage(spark, settings, MAPPINGS, "v"))
 
 
 @pytest.fixture
