@@ -161,7 +161,7 @@ def command(
             warehouse=warehouse(warehouse_dir, catalog),
         )
         read_inputs(settings)  # a mistake shows before anything slow starts
-        result = dry_run(lambda: spark(master, remote), settings)
+        result = dry_run(spark(master, remote), settings)
         if report is not None:
             write(result, report)
     if as_json:
@@ -170,7 +170,7 @@ def command(
         _print(result)
         if report is not None:
             click.echo(f"report {report}")
-    if fail_on != NEVER and result.fails(Severity(fail_on)):
+    if fail_on != NEVER and result.fails(fail_on):
         raise click.exceptions.Exit(1)
 
 

@@ -13,9 +13,8 @@ import click
 if TYPE_CHECKING:
     from datetime import date
 
-    from pyspark.sql import SparkSession
-
     from jobs.jetstream.connection import NatsSettings
+    from jobs.session import Spark
     from jobs.warehouse.tables import Warehouse
 
 DEBUG = "nats_transform.debug"
@@ -122,13 +121,14 @@ def spark_options(command: _Command) -> _Command:
     )(command)
 
 
-def spark(master: str | None, remote: str | None) -> SparkSession:
-    """The session that does the work."""
+def spark(master: str | None, remote: str | None) -> Spark:
+    """What gives a job its session, once the job has looked at all else."""
     from jobs.session import SparkSettings, spark_session
 
     if master is not None and remote is not None:
         raise click.UsageError("give --master or --remote, not both")
-    return spark_session(SparkSettings(master=master, remote=remote))
+    where = SparkSettings(master=master, remote=remote)
+    return lambda: spark_session(where)
 
 
 def server_options(command: _Command) -> _Command:

@@ -1,4 +1,4 @@
-"""The main file for spark-submit: runs one of our jobs, named first.
+"""The main file for spark-submit, which takes no `-m`: as `python -m jobs`, and for Dagster Pipes.
 
 spark-submit --py-files nats_transform.zip deploy/spark_job.py ingest settings.json
 
@@ -11,30 +11,20 @@ import contextlib
 import io
 import json
 import os
-import runpy
 import sys
 
-JOBS = ("ingest", "transform", "dry_run")
+from jobs.__main__ import main
 
 
-def run(job: str) -> int:
-    """The exit code of a job."""
-    try:
-        runpy.run_module(f"jobs.{job}", run_name="__main__", alter_sys=True)
-    except SystemExit as end:  # click ends so, whatever the code
-        return end.code if isinstance(end.code, int) else int(end.code is not None)
-    return 0
-
-
-def run_under_dagster(job: str) -> int:
+def run_under_dagster() -> int:
     """The exit code of a job whose result becomes metadata, and what it says the run's log."""
     from dagster_pipes import open_dagster_pipes
 
     output, errors = io.StringIO(), io.StringIO()
     with open_dagster_pipes() as pipes:
-        pipes.log.info(f"job {job}: {' '.join(sys.argv[1:])}")
+        pipes.log.info(f"job {' '.join(sys.argv[1:])}")
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
-            code = run(job)
+            code = exit_code()
         sys.stdout.write(output.getvalue())
         sys.stderr.write(errors.getvalue())
         if code:
@@ -47,13 +37,18 @@ def run_under_dagster(job: str) -> int:
     return code
 
 
+def exit_code() -> int:
+    """How the job that the arguments name has ended."""
+    try:
+        main()
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+
+
 def told(value: object) -> object:
     """A value as Pipes take it for metadata: what is in another must say its type."""
     return {"raw_value": value, "type": "json"} if isinstance(value, dict | list) else value
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2 or sys.argv[1] not in JOBS:
-        sys.exit(f"usage: spark_job.py {'|'.join(JOBS)} ARGUMENT ...")
-    under_dagster = "DAGSTER_PIPES_CONTEXT" in os.environ
-    sys.exit((run_under_dagster if under_dagster else run)(sys.argv.pop(1)))
+    sys.exit(run_under_dagster() if "DAGSTER_PIPES_CONTEXT" in os.environ else exit_code())

@@ -9,12 +9,13 @@ from __future__ import annotations
 import uuid
 
 from pydantic import BaseModel
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from jobs.days import StreamDays
 from jobs.errors import ArchiveError
+from jobs.session import Spark, started
 from jobs.warehouse import tables
 
 CENSUS = tables.table_spec(
@@ -59,7 +60,7 @@ class CensusResult(BaseModel):
     snapshot_id: int
 
 
-def census(spark: SparkSession, settings: CensusSettings) -> CensusResult:
+def census(spark: Spark, settings: CensusSettings) -> CensusResult:
     """What was found and published: the rows of these days replace those there were.
 
     Raises:
@@ -73,7 +74,7 @@ def census(spark: SparkSession, settings: CensusSettings) -> CensusResult:
             f"{'.'.join(source.name())} has no messages of stream {settings.stream!r}; "
             "ingest it or check the name"
         )
-    messages = tables.read(spark, source, tables.MESSAGES, settings.stream, settings.days)
+    messages = tables.read(started(spark), source, tables.MESSAGES, settings.stream, settings.days)
     seen = Observation("census")
     rows = counted(messages).observe(
         seen,

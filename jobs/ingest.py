@@ -7,23 +7,18 @@ Commits are made of whole days; only the day that is still being written grows b
 
 What the table has of a stream is a property of the table, `nats-transform.stream.<stream>`
 (`Archived`), which changes in the same commit as the rows.
-
-Run it as `python -m jobs.ingest settings.json`, or with spark-submit; the file has the fields of
-`IngestSettings`. For people there is `nats-transform ingest`.
 """
 
 from __future__ import annotations
 
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any
 
-import click
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pyiceberg.table import Table
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -35,11 +30,10 @@ from jobs.errors import (
     ConcurrentWrite,
     NoTable,
     job_error,
-    one_line,
 )
 from jobs.jetstream.connection import NatsSettings
 from jobs.jetstream.reader import JetStreamSettings
-from jobs.session import SparkSettings, spark_session
+from jobs.session import Spark, started
 from jobs.sources.backup import open_backup, restored
 from jobs.sources.dumps import DumpColumns, json_messages, parquet_messages
 from jobs.sources.source import DumpSource, Source, Span, StreamSource
@@ -53,7 +47,6 @@ from jobs.warehouse.tables import (
     read_files,
     stage,
 )
-from nats_transform.errors import NatsTransformError
 
 _ATTEMPTS = 5  # at a stream that another ingest is busy with
 
@@ -156,12 +149,12 @@ class IngestResult(BaseModel):
 
 
 def ingest(
-    spark: SparkSession, settings: IngestSettings, progress: Progress | None = None
+    spark: Spark, settings: IngestSettings, progress: Progress | None = None
 ) -> IngestResult:
     """What the table has of the stream once everything wanted is in it.
 
     Args:
-        spark: the session.
+        spark: a session, or what gives one once a server has been asked what it has.
         settings: what to ingest, and into which warehouse.
         progress: called with a line of text after each commit.
 
@@ -176,7 +169,7 @@ def ingest(
 
 
 def _ingest(
-    spark: SparkSession, settings: IngestSettings, source: Source, progress: Progress | None
+    spark: Spark, settings: IngestSettings, source: Source, progress: Progress | None
 ) -> IngestResult:
     added, days = 0, set[date]()
     for attempt in range(_ATTEMPTS):
@@ -230,7 +223,7 @@ def _archived(settings: IngestSettings) -> Archived:
 
 
 def _add(
-    spark: SparkSession, source: Source, span: Span, table: Table, settings: IngestSettings
+    spark: Spark, source: Source, span: Span, table: Table, settings: IngestSettings
 ) -> tuple[Account, set[date]]:
     """What one commit added, and to which days."""
     archived = Archived.of(table, settings.stream)
@@ -239,7 +232,7 @@ def _add(
     staged = stage(rows, table, MESSAGES)
     try:
         read = Account.of(observation.get)
-        by_day = _verify(spark, staged.paths)
+        by_day = _verify(started(spark), staged.paths)
         written = total_of(by_day.values())
         least = source.count(span)
         if read != written:
@@ -288,7 +281,7 @@ def _verify(spark: SparkSession, paths: tuple[str, ...]) -> dict[date, Account]:
 
 
 @contextmanager
-def _source(spark: SparkSession, settings: IngestSettings) -> Iterator[Source]:
+def _source(spark: Spark, settings: IngestSettings) -> Iterator[Source]:
     stream = settings.stream
     if settings.server is not None:
         of_stream = _stream_settings(settings, settings.from_stream or stream)
@@ -299,10 +292,10 @@ def _source(spark: SparkSession, settings: IngestSettings) -> Iterator[Source]:
             of_stream = _stream_settings(settings, backup.stream)
             yield StreamSource(spark, nats, of_stream, settings.publish_messages, "backup")
     elif settings.parquet is not None:
-        messages = parquet_messages(spark, settings.parquet, stream, settings.columns)
+        messages = parquet_messages(started(spark), settings.parquet, stream, settings.columns)
         yield DumpSource(_chosen(messages, settings), settings.parquet, "parquet")
     elif settings.jsonl is not None:
-        messages = json_messages(spark, settings.jsonl, stream, settings.columns)
+        messages = json_messages(started(spark), settings.jsonl, stream, settings.columns)
         yield DumpSource(_chosen(messages, settings), settings.jsonl, "jsonl")
 
 
@@ -346,23 +339,3 @@ def _chosen(messages: DataFrame, settings: IngestSettings) -> DataFrame:
 
 def _utc(moment: datetime) -> datetime:
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-
-
-@click.command()
-@click.argument("settings", type=click.File("rb"), default="-")
-@click.option("--master", help="Spark master; what spark-submit says by default.")
-@click.option("--remote", help="Spark Connect URL, instead of a master.")
-def main(settings: BinaryIO, master: str | None, remote: str | None) -> None:
-    """Ingest what the JSON document SETTINGS says (-: stdin); print what the table has as JSON."""
-    try:
-        wanted = IngestSettings.model_validate_json(settings.read())
-        spark = spark_session(SparkSettings(master=master, remote=remote))
-        result = ingest(spark, wanted)
-    except (NatsTransformError, ValidationError) as error:
-        click.echo(f"error: {one_line(error)}", err=True)
-        sys.exit(2)
-    click.echo(result.model_dump_json())
-
-
-if __name__ == "__main__":
-    main()

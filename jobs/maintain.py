@@ -6,27 +6,23 @@ It may run beside every other job. What it leaves alone:
 - files younger than a day that no snapshot has, whatever the retention: a job that runs now writes
   its files first and publishes them last.
 
-Run it as `python -m jobs.maintain settings.json`; the file has the fields of
-`MaintenanceSettings`. For people there is `nats-transform maintain`. It needs no Spark.
+It needs no Spark.
 """
 
 from __future__ import annotations
 
 import contextlib
 import random
-import sys
 import time
 from datetime import UTC, datetime, timedelta
-from typing import BinaryIO
 
-import click
 import pyarrow.fs as pafs
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
-from jobs.errors import ConcurrentWrite, NoTable, one_line
+from jobs.errors import ConcurrentWrite, NoTable
 from jobs.warehouse.tables import (
     NAMESPACE,
     Warehouse,
@@ -34,7 +30,6 @@ from jobs.warehouse.tables import (
     open_catalog,
     warehouse_errors,
 )
-from nats_transform.errors import NatsTransformError
 
 RETENTION = timedelta(days=7)
 _YOUNG = timedelta(days=1)  # longer than any job takes from its last file to its commit
@@ -144,21 +139,3 @@ def _referenced(table: Table) -> set[str]:
             entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
             uris |= {entry.data_file.file_path for entry in entries}
     return {filesystem_of(uri, table)[1] for uri in uris}
-
-
-@click.command()
-@click.argument("settings", type=click.File("rb"), default="-")
-def main(settings: BinaryIO) -> None:
-    """Do what the JSON document SETTINGS says (-: stdin); print what was removed as JSON."""
-    try:
-        wanted = MaintenanceSettings.model_validate_json(settings.read())
-        removed = maintain(wanted)
-    except (NatsTransformError, ValidationError) as error:
-        click.echo(f"error: {one_line(error)}", err=True)
-        sys.exit(2)
-    for name, what in removed.items():
-        click.echo(f'{{"table": "{name}", ' + what.model_dump_json()[1:])
-
-
-if __name__ == "__main__":
-    main()

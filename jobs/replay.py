@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pyarrow as pa
 from nats import errors as nats_errors
 from pydantic import BaseModel, Field
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from jobs.days import StreamDays
@@ -33,6 +33,7 @@ from jobs.errors import SPARK_ERRORS, JobError, job_error, one_line
 from jobs.jetstream.connection import NatsSettings, RawClient, connection
 from jobs.jetstream.headers import format_headers
 from jobs.jetstream.reader import JetStreamSettings, read_range, stream_state
+from jobs.session import Spark, started
 from jobs.warehouse.coverage import Coverage
 from jobs.warehouse.tables import TRANSFORMED, open_table, read
 
@@ -83,7 +84,7 @@ class ReplayResult(BaseModel):
 
 
 def replay(
-    spark: SparkSession, settings: ReplaySettings, progress: Progress | None = None
+    spark: Spark, settings: ReplaySettings, progress: Progress | None = None
 ) -> ReplayResult:
     """What was sent, once all that is to be sent is in the target.
 
@@ -93,7 +94,7 @@ def replay(
         WarehouseError: the tables cannot be read.
     """
     table = open_table(settings.warehouse, TRANSFORMED)
-    rows = read(spark, table, TRANSFORMED, settings.stream, settings.days)
+    rows = read(started(spark), table, TRANSFORMED, settings.stream, settings.days)
     try:
         fates = {row["fate"]: row["count"] for row in rows.groupBy("fate").count().collect()}
         versions = [row[0] for row in rows.select("mapping_version").distinct().collect()]

@@ -7,13 +7,22 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from jobs.errors import SPARK_ERRORS, SparkUnavailable, one_line
+
+Spark = SparkSession | Callable[[], SparkSession]
+"""What a job is given: a session, or a function that gives one.
+
+A job asks for the session with `started` once it has looked at all else that can be wrong: what
+needs no Spark fails before Spark starts.
+"""
 
 JAVAS = range(17, 24)  # Java 24 took away `Subject.getSubject`, which Hadoop calls
 
@@ -46,6 +55,11 @@ TABLE_CONFIG = {
 }
 
 
+def started(spark: Spark) -> SparkSession:
+    """The session that a job was given, started now if it was given a function."""
+    return spark() if callable(spark) else spark
+
+
 def spark_session(settings: SparkSettings | None = None) -> SparkSession:
     """The session for these settings; the active one if there is one.
 
@@ -62,7 +76,8 @@ def spark_session(settings: SparkSettings | None = None) -> SparkSession:
     if settings.remote:
         builder = builder.remote(settings.remote)
     elif not under_submit:
-        _check_java()
+        if SparkContext._active_spark_context is None:
+            _check_java()
         builder = _local(builder, settings)
     for key, value in settings.config.items():
         builder = builder.config(key, value)

@@ -1,13 +1,11 @@
 """The transform job: messages of an archive under a mapping, into `transformed_messages`.
 
 One pass reads the messages, maps them, writes Parquet files, counts the fates and computes the
-digest. Then one commit replaces the days. Run it under spark-submit or with `python -m`.
+digest. Then one commit replaces the days.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 import uuid
 from collections import Counter
 from collections.abc import Sequence
@@ -17,25 +15,23 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import click
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
-from jobs.days import StreamDays, day_range
+from jobs.days import StreamDays
 from jobs.errors import (
     SPARK_ERRORS,
     AccountingError,
     ArchiveError,
     Refused,
     job_error,
-    one_line,
 )
-from jobs.session import SparkSettings, spark_session
+from jobs.session import Spark, started
 from jobs.warehouse import tables
 from jobs.warehouse.accounting import Archived
-from nats_transform import AccountMappings, Fate, NatsTransformError
+from nats_transform import AccountMappings, Fate
 from nats_transform import spark as compiled
 from nats_transform.spark import digest
 from nats_transform.spark.digest import Digest
@@ -153,9 +149,9 @@ class StagedTransform:
     archive: Digest
     before: str | None
 
-    def rows(self, spark: SparkSession) -> DataFrame:
+    def rows(self, spark: Spark) -> DataFrame:
         """The transformed messages, read back from the files."""
-        return tables.read_files(spark, self.files.paths, tables.TRANSFORMED)
+        return tables.read_files(started(spark), self.files.paths, tables.TRANSFORMED)
 
     def refused(self, why: object) -> Refused:
         """The error of a run whose files must not be published; they are kept to look at."""
@@ -165,11 +161,11 @@ class StagedTransform:
         )
 
 
-def transform(spark: SparkSession, settings: TransformSettings) -> TransformResult:
+def transform(spark: Spark, settings: TransformSettings) -> TransformResult:
     """What was published: the days' messages as the mappings make them, in one commit.
 
     Args:
-        spark: the session that does the work.
+        spark: a session, or what gives one once the files and tables are found to be right.
         settings: what to transform.
 
     Raises:
@@ -186,12 +182,12 @@ def transform(spark: SparkSession, settings: TransformSettings) -> TransformResu
 
 
 def stage(
-    spark: SparkSession, settings: TransformSettings, mappings: AccountMappings, version: str
+    spark: Spark, settings: TransformSettings, mappings: AccountMappings, version: str
 ) -> StagedTransform:
     """The days' messages as the mappings make them, in files that are not published yet.
 
     Args:
-        spark: the session that does the work.
+        spark: a session, or what gives one once the files and tables are found to be right.
         settings: what to transform; the mapping file is not read.
         mappings: the mappings.
         version: of the mappings and the seed.
@@ -202,7 +198,8 @@ def stage(
     source = tables.open_table(settings.warehouse, tables.MESSAGES)
     check_table(source)
     target = tables.open_table(settings.warehouse, tables.TRANSFORMED, create=True)
-    messages = tables.read(spark, source, tables.MESSAGES, settings.stream, settings.days)
+    session = started(spark)
+    messages = tables.read(session, source, tables.MESSAGES, settings.stream, settings.days)
     try:
         days = check_messages(source, messages, settings)
     except SPARK_ERRORS as error:
@@ -371,51 +368,3 @@ def check_messages(
             "nothing was written, ingest the stream again"
         )
     return tuple(day for day in there if wanted is None or day in wanted)
-
-
-@click.command()
-@click.option("--stream", required=True, help="Whose messages.")
-@click.option("--mapping", required=True, type=click.Path(path_type=Path), help="Mapping file.")
-@click.option("--warehouse", type=click.Path(path_type=Path), help="Folder of the tables.")
-@click.option("--catalog", help="A PyIceberg catalog, instead of a folder.")
-@click.option("--account", default="$G", show_default=True, help="Whose mappings in the file.")
-@click.option("--day", help="YYYY-MM-DD, or A..B; all days by default.")
-@click.option("--seed", default=0, show_default=True, help="Decides every draw.")
-@click.option("--run-id", help="Kept with the snapshot.")
-@click.option("--master", help="Spark master; what spark-submit says by default.")
-@click.option("--remote", help="Spark Connect URL, instead of a master.")
-def main(
-    stream: str,
-    mapping: Path,
-    warehouse: Path | None,
-    catalog: str | None,
-    account: str,
-    day: str | None,
-    seed: int,
-    run_id: str | None,
-    master: str | None,
-    remote: str | None,
-) -> None:
-    """Transform archived messages and print what was done as JSON."""
-    try:
-        first, last = day_range(day)
-        settings = TransformSettings(
-            stream=stream,
-            mapping=mapping,
-            warehouse=tables.Warehouse(dir=warehouse, catalog=catalog),
-            account=account,
-            first_day=first,
-            last_day=last,
-            seed=seed,
-            run_id=run_id,
-        )
-        spark = spark_session(SparkSettings(master=master, remote=remote))
-        result = transform(spark, settings)
-    except (NatsTransformError, ValueError) as error:
-        click.echo(f"error: {one_line(error)}", err=True)
-        sys.exit(2)
-    click.echo(json.dumps(result.as_json()))
-
-
-if __name__ == "__main__":
-    main()

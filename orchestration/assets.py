@@ -98,21 +98,20 @@ def _messages(archive: Archive) -> dg.AssetsDefinition:
 
         first, last = _days(context)
         started = time.monotonic()
-        session = spark.session()
         with _one_message():
             added = 0
             for source in archive.sources:
                 settings = source.ingest_settings(
                     archive.stream, archive.tables, (first, last), context.run.run_id
                 )
-                result = ingest(session, settings, context.log.info)
+                result = ingest(spark.session, settings, context.log.info)
                 added += result.added
             table = tables.open_table(archive.tables, tables.MESSAGES)
             days = [first + timedelta(days=n) for n in range((last - first).days + 1)]
             archived = Archived.of(table, archive.stream)
             counted = archived.digest_of(days)
             report = validate_messages(
-                tables.read(session, table, tables.MESSAGES, archive.stream, days),
+                tables.read(spark.session(), table, tables.MESSAGES, archive.stream, days),
                 archive.reports_folder,
                 name=f"{archive.stream} {first} to {last}",
                 ingested=Reference(counted.rows, str(counted)),
@@ -157,7 +156,7 @@ def _subject_census(archive: Archive) -> dg.AssetsDefinition:
             run_id=context.run.run_id,
         )
         with _one_message():
-            result = census(spark.session(), settings)
+            result = census(spark.session, settings)
             table = tables.open_table(archive.tables, CENSUS)
             days = settings.days or []
             counts = rows_by_day(table, archive.stream, days)
@@ -205,12 +204,11 @@ def _transformed_messages(archive: Archive) -> dg.AssetsDefinition:
             seed=archive.seed,
             run_id=context.run.run_id,
         )
-        session = spark.session()
         with _one_message():
             mappings, version = _in_force(context, archive)
-            staged = stage(session, settings, mappings, version)
+            staged = stage(spark.session, settings, mappings, version)
             report = validate_transformed_messages(
-                staged.rows(session),
+                staged.rows(spark.session),
                 mappings,
                 archive.reports_folder,
                 name=f"{archive.stream} {first} to {last}",
@@ -234,7 +232,7 @@ def _transformed_messages(archive: Archive) -> dg.AssetsDefinition:
         if first != last:
             with _one_message():
                 table = tables.open_table(archive.tables, tables.TRANSFORMED)
-                fates = fates_by_day(session, table, archive.stream, settings.days or [])
+                fates = fates_by_day(spark.session(), table, archive.stream, settings.days or [])
             _tell_days(
                 context,
                 {
@@ -290,7 +288,7 @@ def _weight_audit(archive: Archive) -> dg.AssetsDefinition:
         )
         with _one_message():
             mappings, version = _in_force(context, archive)
-            result = run_audit(spark.session(), settings, [Period(mappings, version)])
+            result = run_audit(spark.session, settings, [Period(mappings, version)])
             archive.reports_folder.mkdir(parents=True, exist_ok=True)
             path = archive.reports_folder / f"audit-{first}-{last}.html"
             page.write(result, path)

@@ -12,7 +12,6 @@ from jobs.days import day_range
 from jobs.dry_run.run import DryRunResult, DryRunSettings, dry_run, read_inputs
 from jobs.errors import one_line
 from nats_transform import NatsTransformError
-from nats_transform.findings import Severity
 from orchestration import metadata
 from orchestration.archive import Archive
 from orchestration.resources import SparkResource
@@ -74,7 +73,7 @@ def dry_run_job(archive: Archive) -> dg.JobDefinition:
         try:
             settings = _settings(archive, config, context.run_id)
             read_inputs(settings)  # a mistake shows before anything slow starts
-            result = dry_run(spark.session(), settings)
+            result = dry_run(spark.session, settings)
             page = archive.reports_folder / f"dry-run-{context.run_id}.html"
             page.parent.mkdir(parents=True, exist_ok=True)
             write(result, page)
@@ -83,7 +82,7 @@ def dry_run_job(archive: Archive) -> dg.JobDefinition:
             raise dg.Failure(description=one_line(error), allow_retries=False) from error
         told = _metadata(archive, result, page)
         context.add_output_metadata(told)
-        if config.fail_on is not FailOn.never and result.fails(Severity(config.fail_on.value)):
+        if config.fail_on is not FailOn.never and result.fails(config.fail_on.value):
             raise dg.Failure(description=_refusal(result, page), metadata=told, allow_retries=False)
 
     @dg.job(

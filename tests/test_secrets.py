@@ -168,7 +168,7 @@ def test_event_logs_have_no_secrets(tmp_path: Path) -> None:
         options = f"-Dspark.eventLog.enabled=true -Dspark.eventLog.dir=file://{logs}"
         options += " -Dspark.eventLog.compress=false"
         done = subprocess.run(
-            [sys.executable, "-m", "jobs.ingest", "--master", "local[1]"],
+            [sys.executable, "-m", "jobs", "ingest", "--master", "local[1]"],
             input=json.dumps(settings),
             env=os.environ | {"SPARK_SUBMIT_OPTS": f"{os.environ['SPARK_SUBMIT_OPTS']} {options}"},
             capture_output=True,

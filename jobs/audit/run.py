@@ -40,6 +40,7 @@ from jobs.audit.attribution import (
 )
 from jobs.days import StreamDays
 from jobs.errors import ArchiveError, NoTable
+from jobs.session import Spark, started
 from jobs.transform import transformed
 from jobs.warehouse import tables
 from nats_transform import Fate
@@ -290,8 +291,12 @@ class AuditResult(BaseModel):
     run_id: str
     snapshot_id: int | None = None
 
+    def fails(self, level: str) -> bool:
+        """Whether the verdict is as bad as `outside`."""
+        return self.verdict is Verdict(level)
 
-def audit(spark: SparkSession, settings: AuditSettings) -> AuditResult:
+
+def audit(spark: Spark, settings: AuditSettings) -> AuditResult:
     """The verdict on the weights, also written to `weight_audit`.
 
     Raises:
@@ -313,7 +318,7 @@ def periods_of(settings: AuditSettings) -> list[Period]:
     return periods
 
 
-def run(spark: SparkSession, settings: AuditSettings, periods: Sequence[Period]) -> AuditResult:
+def run(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) -> AuditResult:
     """`audit` with mappings that are loaded already."""
     audited = [m for period in periods for m in period.mappings.mappings if is_audited(m)]
     if not audited:
@@ -323,10 +328,11 @@ def run(spark: SparkSession, settings: AuditSettings, periods: Sequence[Period])
             Assessment(Verdict.NOTHING, (), (), 0),
             notes=(f"no mapping in {settings.mapping} has weights: nothing to audit",),
         )
+    session = started(spark)
     if settings.observed:
-        result = _observed(spark, settings, periods)
+        result = _observed(session, settings, periods)
     else:
-        result = _expected(spark, settings, periods)
+        result = _expected(session, settings, periods)
     return result.model_copy(update={"snapshot_id": _publish(settings, result)})
 
 

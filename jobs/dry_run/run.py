@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import sys
 import tempfile
 import uuid
 from collections import Counter
@@ -20,20 +19,19 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
-import click
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import model_validator
 from pyiceberg.table import Table
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from jobs.census import CENSUS, CensusSettings, census
-from jobs.days import StreamDays, day_range
+from jobs.days import StreamDays
 from jobs.dry_run.simulate import SimulatedStream, simulate
-from jobs.errors import ArchiveError, JobError, one_line
-from jobs.session import SparkSettings, spark_session
+from jobs.errors import ArchiveError, JobError
+from jobs.session import Spark, started
 from jobs.warehouse import tables
 from nats_transform import spark as spark_mappings
 from nats_transform.config import load, load_mappings, mapping_version, parse_server_config
@@ -155,9 +153,9 @@ class DryRunResult:
         counts = Counter(finding.severity for finding in self.found.findings)
         return {severity: counts[severity] for severity in Severity}
 
-    def fails(self, mildest: Severity) -> bool:
-        """Whether a finding is at least this bad."""
-        return any(f.severity.rank <= mildest.rank for f in self.found.findings)
+    def fails(self, mildest: str) -> bool:
+        """Whether a finding is at least as bad as this severity."""
+        return any(f.severity.rank <= Severity(mildest).rank for f in self.found.findings)
 
     def as_json(self) -> dict[str, Any]:
         """One document: `summary`, `findings`, and what they rest on."""
@@ -221,9 +219,7 @@ def read_inputs(settings: DryRunSettings) -> Inputs:
     )
 
 
-def dry_run(
-    spark: SparkSession | Callable[[], SparkSession], settings: DryRunSettings
-) -> DryRunResult:
+def dry_run(spark: Spark, settings: DryRunSettings) -> DryRunResult:
     """What the candidate would do.
 
     Args:
@@ -240,20 +236,19 @@ def dry_run(
         inputs.candidate, inputs.current, inputs.streams, inputs.consumers, inputs.users
     )
     messages, days = _days(settings)
-    session: Callable[[], SparkSession] = spark if callable(spark) else lambda: spark
     census_snapshot = None
     if settings.exact:
-        archived = tables.read(session(), messages, tables.MESSAGES, settings.stream, days)
+        archived = tables.read(started(spark), messages, tables.MESSAGES, settings.stream, days)
         rows = replayed(archived, inputs, settings.seed)
         found = _looked_at(rows, _rows(messages, settings.stream, days), question)
     else:
-        table = _census(session, settings, messages, days)
+        table = _census(spark, settings, messages, days)
         census_snapshot = _snapshot(table)
         most = _rows(table, settings.stream, days)
         if most <= _ROWS_HERE:
             found = dry_run_of_parts(_Here(added_up_here(table, settings.stream, days)), question)
         else:
-            rows = tables.read(session(), table, CENSUS, settings.stream, days)
+            rows = tables.read(started(spark), table, CENSUS, settings.stream, days)
             found = _looked_at(rows, most, question)
     run_id = settings.run_id or str(uuid.uuid4())
     candidate_version = mapping_version(inputs.candidate)
@@ -263,7 +258,7 @@ def dry_run(
         simulated, simulated_snapshot = simulate(
             settings.warehouse,
             settings.stream,
-            tables.read(session(), messages, tables.MESSAGES, settings.stream, days),
+            tables.read(started(spark), messages, tables.MESSAGES, settings.stream, days),
             inputs.candidate,
             inputs.streams,
             seed=settings.seed,
@@ -422,7 +417,7 @@ def _days(settings: DryRunSettings) -> tuple[Table, list[date]]:
 
 
 def _census(
-    session: Callable[[], SparkSession],
+    spark: Spark,
     settings: DryRunSettings,
     messages: Table,
     days: Sequence[date],
@@ -433,7 +428,7 @@ def _census(
     behind = [day for day in days if counted.get(day) != _rows(messages, settings.stream, [day])]
     for first, last in _runs(behind):
         census(
-            session(),
+            started(spark),
             CensusSettings(
                 stream=settings.stream,
                 warehouse=settings.warehouse,
@@ -489,77 +484,3 @@ def _consumer(path: Path) -> Consumer:
     except (ValueError, RecursionError) as error:
         told = error if isinstance(error, NatsTransformError) else "this is no JSON"
         raise DryRunError(f"{path}: {told}") from error
-
-
-@click.command()
-@click.option("--stream", required=True, help="Whose subjects.")
-@click.option(
-    "--candidate", required=True, type=click.Path(path_type=Path), help="Mappings to try."
-)
-@click.option("--current", type=click.Path(path_type=Path), help="Mappings there are.")
-@click.option("--account", default="$G", show_default=True, help="Whose mappings in the files.")
-@click.option("--streams", type=click.Path(path_type=Path), help="Folder of stream configurations.")
-@click.option("--consumers", type=click.Path(path_type=Path), help="Folder of consumers.")
-@click.option("--permissions", type=click.Path(path_type=Path), help="Server configuration.")
-@click.option("--exact", is_flag=True, help="Replay every message with its own draw.")
-@click.option("--simulate", is_flag=True, help="Write what the streams would hold.")
-@click.option("--seed", default=0, show_default=True, help="Decides every draw of these.")
-@click.option("--warehouse", type=click.Path(path_type=Path), help="Folder of the tables.")
-@click.option("--catalog", help="A PyIceberg catalog, instead of a folder.")
-@click.option("--day", help="YYYY-MM-DD, or A..B; all days by default.")
-@click.option("--report", type=click.Path(path_type=Path), help="Write an HTML page.")
-@click.option("--run-id", help="Kept with the result.")
-@click.option("--master", help="Spark master; what spark-submit says by default.")
-@click.option("--remote", help="Spark Connect URL, instead of a master.")
-def main(
-    stream: str,
-    candidate: Path,
-    current: Path | None,
-    account: str,
-    streams: Path | None,
-    consumers: Path | None,
-    permissions: Path | None,
-    exact: bool,
-    simulate: bool,
-    seed: int,
-    warehouse: Path | None,
-    catalog: str | None,
-    day: str | None,
-    report: Path | None,
-    run_id: str | None,
-    master: str | None,
-    remote: str | None,
-) -> None:
-    """Try mappings on archived subjects and print what was found as JSON."""
-    from jobs.pages.dry_run import write
-
-    try:
-        first, last = day_range(day)
-        settings = DryRunSettings(
-            stream=stream,
-            candidate=candidate,
-            current=current,
-            account=account,
-            streams=streams,
-            consumers=consumers,
-            permissions=permissions,
-            exact=exact,
-            simulate=simulate,
-            seed=seed,
-            warehouse=tables.Warehouse(dir=warehouse, catalog=catalog),
-            first_day=first,
-            last_day=last,
-            run_id=run_id,
-        )
-        spark = SparkSettings(master=master, remote=remote)
-        result = dry_run(lambda: spark_session(spark), settings)
-        if report is not None:
-            write(result, report)
-    except (NatsTransformError, ValueError) as error:
-        click.echo(f"error: {one_line(error)}", err=True)
-        sys.exit(2)
-    click.echo(json.dumps(result.as_json()))
-
-
-if __name__ == "__main__":
-    main()

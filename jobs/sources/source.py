@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Protocol
 
 from pyiceberg.table import Table
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from jobs.errors import SPARK_ERRORS, ArchiveError, job_error
@@ -27,6 +27,7 @@ from jobs.jetstream.reader import (
     stream_state,
     wanted_range,
 )
+from jobs.session import Spark, started
 from jobs.warehouse.coverage import Coverage
 from jobs.warehouse.tables import MESSAGES, read, times_of
 from nats_transform.spark import digest
@@ -73,7 +74,7 @@ class StreamSource:
         publish_messages: a span ends at the first midnight after so many messages.
     """
 
-    spark: SparkSession
+    spark: Spark
     nats: NatsSettings
     settings: JetStreamSettings
     publish_messages: int
@@ -140,13 +141,14 @@ class StreamSource:
 
     def rows(self, span: Span, have: Coverage) -> DataFrame:
         """The messages of a span; none of them is in the table."""
-        self.spark.dataSource.register(JetStreamSource)
+        spark = started(self.spark)
+        spark.dataSource.register(JetStreamSource)
         settings = self.settings.model_copy(
             update={"first": span.first, "last": span.last, "since": None, "until": None}
         )
         options = self.nats.to_options() | settings.to_options()
         try:
-            return self.spark.read.format("jetstream").options(**options).load()
+            return spark.read.format("jetstream").options(**options).load()
         except SPARK_ERRORS as error:
             raise job_error(error) from error
 

@@ -2,12 +2,12 @@
 
 # Dagster reads the annotations of asset functions: no `from __future__ import annotations` here.
 from pathlib import Path
-from typing import Literal
 
 import dagster as dg
 import pyspark
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from jobs.__main__ import JOBS
 from orchestration.archive import FilePath
 
 
@@ -19,11 +19,20 @@ class SubmittedJob(dg.Component, dg.Model, dg.Resolvable):
     """
 
     name: str = Field(pattern="^[A-Za-z0-9_]+$", description="Key of the asset.")
-    job: Literal["ingest", "transform", "dry_run"]
-    arguments: list[str] = Field([], description="Of the job, as after `spark_job.py JOB`.")
+    job: str = Field(description=f"One of {', '.join(JOBS)}.")
+    arguments: list[str] = Field(
+        description="What follows the job on the command line: the file with its settings, options."
+    )
     main: FilePath = Field(description="Where deploy/spark_job.py is.")
     options: list[str] = Field([], description="Of spark-submit, as --master and --py-files.")
     pool: str | None = Field(None, description="archive_NAME waits for what writes this archive.")
+
+    @field_validator("job")
+    @classmethod
+    def _known(cls, job: str) -> str:
+        if job not in JOBS:
+            raise ValueError(f"there is no job {job!r}; the jobs are {', '.join(JOBS)}")
+        return job
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The asset."""

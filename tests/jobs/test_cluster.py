@@ -142,18 +142,20 @@ def test_as_in_local_mode(
     (tmp_path / "mapping.conf").write_text(MAPPING)
     warehouses = {name: tmp_path / name / "warehouse" for name in ("far", "near")}
     server = {"servers": stream.server.url}
-    given = {"stream": stream.name, "server": server, "readers": 2}
+    ingested = {"stream": stream.name, "server": server, "readers": 2}
     dir = {name: {"dir": str(folder)} for name, folder in warehouses.items()}
     mapping, seed = tmp_path / "mapping.conf", 5
-    (tmp_path / "ingest.json").write_text(json.dumps(given | {"warehouse": dir["far"]}))
+    (tmp_path / "ingest.json").write_text(json.dumps(ingested | {"warehouse": dir["far"]}))
     here = (cluster, archive, bare_python, tmp_path)
 
     far_ingest = result_of(submit(*here, "ingest", "ingest.json"))
-    options = ["--stream", stream.name, "--mapping", str(mapping), "--seed", str(seed)]
-    options += ["--warehouse", str(warehouses["far"])]
-    far_transform = result_of(submit(*here, "transform", *options))
+    given = {"stream": stream.name, "mapping": str(mapping), "seed": seed, "warehouse": dir["far"]}
+    (tmp_path / "transform.json").write_text(json.dumps(given))
+    far_transform = result_of(submit(*here, "transform", "transform.json"))
 
-    near_ingest = ingest(spark, IngestSettings.model_validate(given | {"warehouse": dir["near"]}))
+    near_ingest = ingest(
+        spark, IngestSettings.model_validate(ingested | {"warehouse": dir["near"]})
+    )
     near = TransformSettings(
         stream=stream.name,
         mapping=mapping,
@@ -213,35 +215,26 @@ def test_dagster_submits_and_is_told(
     (tmp_path / "mapping.conf").write_text(MAPPING)
     with empty_project(tmp_path, monkeypatch) as project:
 
-        def define(name: str, job: str, *arguments: str) -> Path:
+        def define(name: str, job: str, **settings: object) -> None:
             folder: Path = project.defs_folder / name
             folder.mkdir()
+            given = {"stream": stream.name, "warehouse": {"dir": str(warehouse)}, **settings}
+            (folder / f"{name}.json").write_text(json.dumps(given))
             (folder / "defs.yaml").write_text(
                 SUBMITTED.format(
                     name=name,
                     job=job,
-                    arguments=json.dumps(arguments),
+                    arguments=json.dumps([f"{name}.json"]),
                     main=ROOT / "deploy" / "spark_job.py",
                     master=cluster.master,
                     archive=archive,
                 )
             )
-            return folder
 
-        for name, nats in (("right", stream.server.url), ("wrong", "nats://127.0.0.1:1")):
-            settings = {
-                "stream": stream.name,
-                "server": {"servers": nats},
-                "warehouse": {"dir": str(warehouse)},
-            }
-            folder = define(name, "ingest", f"{name}.json")
-            (folder / f"{name}.json").write_text(json.dumps(settings))
-        mapping = f"--mapping={tmp_path / 'mapping.conf'}"
-        define(
-            "mapped", "transform", f"--stream={stream.name}", mapping, f"--warehouse={warehouse}"
-        )
-        candidate = mapping.replace("--mapping", "--candidate")
-        define("tried", "dry_run", f"--stream={stream.name}", candidate, f"--warehouse={warehouse}")
+        define("right", "ingest", server={"servers": stream.server.url})
+        define("wrong", "ingest", server={"servers": "nats://127.0.0.1:1"})
+        define("mapped", "transform", mapping=str(tmp_path / "mapping.conf"))
+        define("tried", "dry-run", candidate=str(tmp_path / "mapping.conf"))
         job = project.load().resolve_implicit_global_asset_job_def()
 
         def make(name: str) -> dg.ExecuteInProcessResult:

@@ -279,7 +279,7 @@ def start(settings: dict[str, Any], folder: Path) -> subprocess.Popen[bytes]:
     path = folder / "settings.json"
     path.write_text(json.dumps(settings))
     return subprocess.Popen(
-        [sys.executable, "-m", "jobs.ingest", str(path), "--master", "local[2]"],
+        [sys.executable, "-m", "jobs", "ingest", str(path), "--master", "local[2]"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,

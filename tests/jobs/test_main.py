@@ -1,0 +1,149 @@
+"""`python -m jobs JOB SETTINGS.json`: settings in, one JSON document or one line out."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from pydantic import BaseModel
+
+from jobs.__main__ import JOBS, main
+
+HERE = Path(__file__).parents[2]
+
+
+class Ended(NamedTuple):
+    """How a run of the command line ended."""
+
+    code: object
+    output: str
+    errors: str
+
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs the command line in an empty folder, where Spark must not be started."""
+
+    def run(*arguments: str, given: object) -> Ended:
+        text = given if isinstance(given, str) else json.dumps(given)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["jobs", *arguments])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        monkeypatch.setattr("jobs.__main__.spark_session", lambda where: pytest.fail("it started"))
+        with pytest.raises(SystemExit) as end:
+            main()
+        return Ended(end.value.code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_table_of_jobs(name: str) -> None:
+    """Every row names a class of settings, a function, and a module that can write its page."""
+    job = JOBS[name]
+    module = import_module(job.module)
+    assert issubclass(getattr(module, job.settings), BaseModel)
+    assert callable(getattr(module, job.function))
+    if job.page is not None:
+        assert callable(import_module(job.page).write)
+
+
+def test_only_the_chosen_job_is_imported() -> None:
+    """What one job needs and does not have stops no other job."""
+    probe = (
+        "import sys, jobs.__main__ as entry\n"
+        "print(sorted({job.module for job in entry.JOBS.values()} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, cwd=HERE)
+    assert done.stdout == "[]\n", done.stderr
+
+
+WRONG_USE = [
+    pytest.param(["sing"], {}, "error: Invalid value for '{ingest|", id="no such job"),
+    pytest.param(
+        ["census", "none.json"],
+        {},
+        "error: Invalid value for 'SETTINGS.json': 'none.json': No such file",
+        id="no such file",
+    ),
+    pytest.param(["census"], "{", "error: Invalid JSON: EOF", id="not JSON"),
+    pytest.param(["census"], {}, "error: stream: Field required", id="field missing"),
+    pytest.param(
+        ["census"],
+        {"stream": "S", "strem": "T"},
+        "error: strem: Extra inputs are not permitted",
+        id="unknown field",
+    ),
+    pytest.param(
+        ["census", "--report", "page.html"],
+        {"stream": "S"},
+        "error: --report: job census writes no page",
+        id="no page",
+    ),
+    pytest.param(
+        ["dry-run", "--fail-on", "worse"],
+        {"stream": "S", "candidate": "m.conf"},
+        "error: --fail-on: job dry-run takes error, warning, info, never",
+        id="no such level",
+    ),
+]
+
+
+@pytest.mark.parametrize(("arguments", "given", "said"), WRONG_USE)
+def test_wrong_use_is_one_line(run: Run, arguments: list[str], given: object, said: str) -> None:
+    ended = run(*arguments, given=given)
+    assert (ended.code, ended.output) == (2, "")
+    assert ended.errors.startswith(said)
+    assert ended.errors.count("\n") == 1
+
+
+# Job, its settings beside `stream` and `warehouse`, and what is said of what they name.
+NEEDS_NO_SPARK = [
+    pytest.param(
+        "ingest",
+        {"server": {"servers": "nats://127.0.0.1:1"}},
+        "NATS server 127.0.0.1:1 cannot be reached",
+        id="ingest",
+    ),
+    pytest.param("ingest", {"backup": "none"}, "none is no stream backup", id="ingest a backup"),
+    pytest.param("census", {}, "no table nats.messages", id="census"),
+    pytest.param("transform", {"mapping": "bad.conf"}, "bad.conf:1:", id="transform"),
+    pytest.param(
+        "transform", {"mapping": "good.conf"}, "no table nats.messages", id="transform nothing"
+    ),
+    pytest.param("audit", {"mapping": "bad.conf"}, "bad.conf:1:", id="audit"),
+    pytest.param("dry-run", {"candidate": "bad.conf"}, "bad.conf:1:", id="dry run"),
+    pytest.param(
+        "dry-run", {"candidate": "good.conf"}, "no table nats.messages", id="dry run of nothing"
+    ),
+    pytest.param(
+        "replay",
+        {"to": "T", "server": {"servers": "nats://127.0.0.1:1"}},
+        "no table nats.transformed_messages",
+        id="replay",
+    ),
+    pytest.param("maintain", {}, "no tables in ", id="maintain"),
+]
+
+
+@pytest.mark.parametrize(("job", "given", "said"), NEEDS_NO_SPARK)
+def test_what_needs_no_spark_fails_before_spark_starts(
+    run: Run, job: str, given: dict[str, object], said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "bad.conf").write_text("mappings { a: }")
+    (tmp_path / "good.conf").write_text("mappings { a: b }")
+    stream = {} if job == "maintain" else {"stream": "S"}
+    ended = run(job, given=stream | {"warehouse": {"dir": "tables"}} | given)
+    assert (ended.code, ended.output) == (2, "")
+    assert ended.errors.startswith(f"error: {said}")
+    assert ended.errors.count("\n") == 1
