@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from cli.main import main
 from nats_transform.findings import RULES
+from tests.support.command import nats_transform
 
 CANARY = """mappings {
   shop: [ { destination: shop.v1, weight: 90% }, { destination: shop.v2, weight: 8% } ]
@@ -26,9 +26,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(*args: str) -> tuple[int, str, str]:
-    result = CliRunner().invoke(main, ["check", *args])
-    return result.exit_code, result.stdout, result.stderr
+run = partial(nats_transform, "check")
 
 
 def document(*args: str) -> tuple[int, Any]:

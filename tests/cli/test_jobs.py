@@ -15,12 +15,11 @@ import nats
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
-from cli.main import main
 from cli.options import WAREHOUSE_VARIABLE
 from jobs.jetstream.process import NatsServer
+from tests.support.command import nats_transform as run
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 
@@ -41,11 +40,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession)
     monkeypatch.delenv(WAREHOUSE_VARIABLE, raising=False)
     (tmp_path / "mapping.conf").write_text(MAPPING)
     return tmp_path
-
-
-def run(*args: str) -> tuple[int, str, str]:
-    result = CliRunner().invoke(main, args)
-    return result.exit_code, result.stdout, result.stderr
 
 
 def document(*args: str) -> Any:

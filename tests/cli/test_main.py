@@ -12,17 +12,12 @@ from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner
 
-from cli.main import COMMANDS, main
+from cli.main import COMMANDS
 from nats_transform import NatsTransformError
+from tests.support.command import nats_transform as invoke
 
 SCRIPT = str(Path(sys.executable).parent / "nats-transform")
-
-
-def invoke(*args: str, input: str | None = None) -> tuple[int, str, str]:
-    result = CliRunner().invoke(main, args, input=input)
-    return result.exit_code, result.stdout, result.stderr
 
 
 def test_help_lists_every_command_with_its_use() -> None:

@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from cli.main import main
+from tests.support.command import nats_transform
 
 SCRIPT = str(Path(sys.executable).parent / "nats-transform")
 
 
-def run(*args: str, input: str | bytes | None = None) -> tuple[int, str, str]:
-    result = CliRunner().invoke(main, ["map", *args], input=input)
-    return result.exit_code, result.stdout, result.stderr
+run = partial(nats_transform, "map")
 
 
 # Source, destination, subject, result: every example of the mapping page and of ADR-30 "Example

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from cli.main import main
+from tests.support.command import nats_transform
 
 ORDERS = {
     "name": "ORDERS",
@@ -38,9 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(*args: str) -> tuple[int, str, str]:
-    result = CliRunner().invoke(main, ["trace", *args])
-    return result.exit_code, result.stdout, result.stderr
+run = partial(nats_transform, "trace")
 
 
 SHOP = ("--config", "shop.conf", "--account", "SHOP")

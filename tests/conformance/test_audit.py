@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -16,6 +14,7 @@ from jobs.jetstream.process import nats_server
 from jobs.warehouse import tables
 from nats_transform.audit import Verdict
 from tests.conformance.client import Client
+from tests.support.archive import Row, archive, message
 
 pytestmark = [pytest.mark.server, pytest.mark.spark]
 
@@ -66,30 +65,13 @@ def through_the_server(config: str, cluster: str) -> list[str]:
         return out
 
 
-def archive(
-    spark: SparkSession,
-    warehouse: tables.Warehouse,
-    folder: Path,
-    stream: str,
-    subjects: Sequence[tuple[str, str]],
-) -> None:
-    """Makes subjects, each with its cluster, a stream of the warehouse: two days of messages."""
+def messages(stream: str, subjects: Sequence[tuple[str, str]]) -> list[Row]:
+    """Subjects, each with its cluster, as two days of messages of a stream."""
     step = timedelta(days=2) / len(subjects)
-    times = [START + n * step for n in range(len(subjects))]
-    columns = {
-        "stream": [stream] * len(subjects),
-        "seq": range(1, len(subjects) + 1),
-        "ts": pa.array(times, pa.timestamp("us", "UTC")),
-        "day": [time.date() for time in times],
-        "subject": [subject for subject, _ in subjects],
-        "cluster": [cluster for _, cluster in subjects],
-    }
-    file = folder / f"{stream}.parquet"
-    pq.write_table(pa.table(columns), file)
-    table = tables.open_table(warehouse, tables.MESSAGES, create=True)
-    rows = spark.read.schema(tables.MESSAGES.spark_schema).parquet(str(file))
-    staged = tables.stage(rows, table, tables.MESSAGES)
-    tables.publish(table, staged, stream, replace=False, properties={})
+    return [
+        message(n + 1, subject, START + n * step, stream=stream, cluster=cluster)
+        for n, (subject, cluster) in enumerate(subjects)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -107,8 +89,7 @@ def warehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
         for at, subject in enumerate(subjects)
     ]
     after = [(subject, cluster) for _, subject, cluster in sorted(parts)]
-    archive(spark, warehouse, folder, "IN", before)
-    archive(spark, warehouse, folder, "OUT", after)
+    archive(spark, warehouse, messages("IN", before) + messages("OUT", after))
     return warehouse
 
 

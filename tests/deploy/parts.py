@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from tests.orchestration.processes import Webserver
+from tests.support.dagster_processes import Webserver
 
 COUNT = 500
 PASSWORD = "s3cret/p@ss:word%1"  # noqa: S105 - planted, and looked for

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
 
-import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from expectations.measures import (
     MessagesMeasures,
@@ -21,6 +18,7 @@ from expectations.measures import (
 from jobs.warehouse.tables import MESSAGES, TRANSFORMED
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.spark.digest import digest_of, row_hash
+from tests.support.archive import Row, frame, message
 
 STREAM = "SHOP"
 FIRST_DAY = date(2026, 11, 1)
@@ -47,8 +45,6 @@ MAPPINGS = AccountMappings(
     ]
 )
 
-Row = dict[str, Any]
-
 
 def messages(days: int = 2) -> list[Row]:
     """Messages of every kind: mapped with and without a draw, unmatched, lost and invalid."""
@@ -64,20 +60,16 @@ def messages(days: int = 2) -> list[Row]:
             f"log.a-{seq % 9}" if seq % 35 else "log.-",
             f"other.{seq % 4}",
         )[(0, 0, 1, 1, 1, 2, 3, 4)[seq % 8]]
-        rows.append(
-            {
-                "stream": STREAM,
-                "seq": seq,
-                "ts": ts,
-                "ts_ns": int(ts.timestamp()) * 10**9 + ts.microsecond * 1000 + seq % 1000,
-                "day": ts.date(),
-                "subject": subject,
-                "cluster": CLUSTERS[seq % 3],
-                "headers": [("Nats-Msg-Id", str(seq))],
-                "headers_raw": None,
-                "data": f"payload {seq}".encode(),
-            }
+        row = message(
+            seq,
+            subject,
+            ts,
+            stream=STREAM,
+            cluster=CLUSTERS[seq % 3],
+            headers=[("Nats-Msg-Id", str(seq))],
+            data=f"payload {seq}".encode(),
         )
+        rows.append(row | {"ts_ns": row["ts_ns"] + seq % 1000})
     return rows
 
 
@@ -101,48 +93,6 @@ def transformed(rows: Sequence[Row], mappings: AccountMappings = MAPPINGS) -> li
             }
         )
     return made
-
-
-_ARROW = {
-    "stream": pa.string(),
-    "seq": pa.int64(),
-    "ts": pa.timestamp("us", "UTC"),
-    "ts_ns": pa.int64(),
-    "day": pa.date32(),
-    "subject": pa.binary(),
-    "cluster": pa.string(),
-    "headers": pa.list_(pa.struct([("name", pa.string()), ("value", pa.string())])),
-    "headers_raw": pa.binary(),
-    "data": pa.binary(),
-    "mapped_subject": pa.binary(),
-    "fate": pa.string(),
-    "reason": pa.string(),
-    "mapping_source": pa.string(),
-    "mapping_destination": pa.binary(),
-    "draw": pa.int32(),
-    "mapping_version": pa.string(),
-}
-
-
-_TEXTS = ("subject", "mapped_subject", "mapping_destination")
-
-
-def frame(spark: SparkSession, rows: Sequence[Row]) -> DataFrame:
-    """The rows in Spark; subjects and mappings keep bytes that are not UTF-8."""
-
-    def cell(name: str, value: Any) -> Any:
-        if name == "headers" and value is not None:
-            return [{"name": n, "value": v} for n, v in value]
-        if name in _TEXTS and value is not None:
-            return value.encode("utf-8", "surrogateescape")
-        return value
-
-    names = [name for name in _ARROW if name in rows[0]]
-    columns = {
-        name: pa.array([cell(name, row[name]) for row in rows], _ARROW[name]) for name in names
-    }
-    made = spark.createDataFrame(pa.table(columns))
-    return made.withColumns({name: F.col(name).cast("string") for name in names if name in _TEXTS})
 
 
 def archive_digest(rows: Sequence[Row]) -> str:

@@ -24,15 +24,14 @@ from nats_transform import AccountMappings, Destination, Mapping
 from tests.expectations.tables import (
     MAPPINGS,
     PER_DAY,
-    Row,
     archive_digest,
-    frame,
     measured_messages,
     measured_transformed,
     messages,
     table_digest,
     transformed,
 )
+from tests.support.archive import Row, frame
 
 
 @given(st.sets(st.integers(0, 63)))

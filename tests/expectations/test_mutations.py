@@ -23,7 +23,6 @@ from tests.expectations.tables import (
     SEED,
     VERSION,
     Change,
-    Row,
     archive_digest,
     measured_messages,
     measured_transformed,
@@ -31,6 +30,7 @@ from tests.expectations.tables import (
     table_digest,
     transformed,
 )
+from tests.support.archive import Row
 
 pytestmark = pytest.mark.spark
 

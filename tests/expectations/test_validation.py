@@ -31,13 +31,12 @@ from tests.expectations.tables import (
     MAPPINGS,
     SEED,
     VERSION,
-    Row,
     archive_digest,
-    frame,
     messages,
     table_digest,
     transformed,
 )
+from tests.support.archive import Row, frame
 
 pytestmark = pytest.mark.spark
 
@@ -245,7 +244,8 @@ from pyspark.sql import SparkSession, functions as F
 from nats_transform.spark.digest import digest
 from jobs.warehouse.tables import TRANSFORMED
 from nats_transform import spark as compiled
-from tests.expectations.tables import MAPPINGS, SEED, VERSION, frame, messages
+from tests.expectations.tables import MAPPINGS, SEED, VERSION, messages
+from tests.support.archive import frame
 
 spark = SparkSession.builder.master(sys.argv[1]).config("spark.ui.enabled", "false").getOrCreate()
 rows = compiled.apply(MAPPINGS, frame(spark, messages()), seed=SEED)

@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 
 from jobs.warehouse import tables
 from nats_transform.spark import digest
-from tests.orchestration.conftest import DAYS, Project, empty_project
-from tests.orchestration.processes import BIN, ONE_WRITER, Webserver, environment, webserver
+from tests.support.dagster_processes import BIN, ONE_WRITER, Webserver, environment, webserver
+from tests.support.dagster_project import DAYS, Project, empty_project
 from tests.support.postgres import postgres
 from tests.support.spark_cluster import Daemon, daemon, free_port
 
@@ -119,7 +119,7 @@ def until(found: Callable[[], bool], between: Callable[[], object]) -> None:
 
 def assert_complete(project: Project, spark: SparkSession, days: Sequence[date]) -> None:
     """Every message is there once in both tables, and the rows are those the commits speak of."""
-    warehouse = tables.Warehouse(dir=project.defs_folder.parent / "warehouse")
+    warehouse = project.warehouse
     wanted = list(range(1, COUNT // len(DAYS) * len(days) + 1))
     for spec in (tables.MESSAGES, tables.TRANSFORMED):
         table = tables.open_table(warehouse, spec)

@@ -33,8 +33,9 @@ from jobs.transform import TransformSettings, transform
 from jobs.warehouse.tables import MESSAGES, TRANSFORMED, Warehouse, open_table, read
 from nats_transform.config import load_mappings, mapping_version
 from tests.faults import FAULTS
-from tests.jobs.conftest import Stream, new_stream
+from tests.support.archive import sequences
 from tests.support.postgres import postgres
+from tests.support.streams import Stream, new_stream
 
 ROOT = Path(__file__).parents[2]
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -171,11 +172,6 @@ def settings(path: Path, warehouse: Warehouse) -> IngestSettings:
     return IngestSettings(stream="S", jsonl=str(path), warehouse=warehouse)
 
 
-def sequences(spark: SparkSession, warehouse: Warehouse) -> list[int]:
-    rows = read(spark, open_table(warehouse, MESSAGES), MESSAGES).select("seq").collect()
-    return sorted(row.seq for row in rows)
-
-
 MINUTES = [START + timedelta(minutes=n) for n in range(200)]
 
 
@@ -216,11 +212,11 @@ def test_a_disk_that_is_full_at_the_commit(
     ) as told:
         ingest(spark, longer)
     assert "\n" not in str(told.value)
-    assert sequences(spark, warehouse) == list(range(1, 101))
+    assert sequences(spark, open_table(warehouse, MESSAGES)) == list(range(1, 101))
     monkeypatch.undo()
     fill.unlink()
     assert ingest(spark, longer).messages == 200
-    assert sequences(spark, warehouse) == list(range(1, 201))
+    assert sequences(spark, open_table(warehouse, MESSAGES)) == list(range(1, 201))
 
 
 @pytest.mark.spark
@@ -251,7 +247,7 @@ def test_a_catalog_that_is_locked_at_the_commit(
     monkeypatch.setattr(jobs.ingest, "publish", locked)
     assert ingest(spark, given).messages == 200
     assert len(let_go) == 1
-    assert sequences(spark, warehouse) == list(range(1, 201))
+    assert sequences(spark, open_table(warehouse, MESSAGES)) == list(range(1, 201))
 
 
 @pytest.mark.slow
@@ -290,9 +286,9 @@ def test_postgres_that_is_gone_at_the_commit(
         with pytest.raises(WarehouseError, match="catalog faulty cannot be used"):
             ingest(spark, longer)
         server.start()
-        assert sequences(spark, warehouse) == list(range(1, 101))
+        assert sequences(spark, open_table(warehouse, MESSAGES)) == list(range(1, 101))
         assert ingest(spark, longer).messages == 200
-        assert sequences(spark, warehouse) == list(range(1, 201))
+        assert sequences(spark, open_table(warehouse, MESSAGES)) == list(range(1, 201))
 
 
 # --- Clocks, files, mappings ----------------------------------------------------------------------

@@ -1,111 +1,29 @@
-"""Streams for the tests of the archive, filled byte by byte where a client would tidy up."""
+"""What the tests of the jobs share: an empty warehouse, and streams on the module's server."""
 
 from __future__ import annotations
 
-import asyncio
 import functools
-import json
-import secrets
-import socket
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
-from urllib.parse import urlparse
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-from nats import connect
 
 from jobs.jetstream.connection import NatsSettings
 from jobs.jetstream.process import NatsServer
-
-Raw = tuple[bytes, bytes, bytes]  # subject, header block (perhaps empty), payload
-
-
-@dataclass
-class Stream:
-    """A stream of its own on the module's server."""
-
-    server: NatsServer
-    name: str
-
-    def publish(self, messages: Iterable[Raw]) -> None:
-        """Publishes raw messages; subjects get the stream's name in front. All are stored."""
-        address = urlparse(self.server.url)
-        prefix = self.name.encode() + b"."
-        sent = 0
-        with socket.create_connection((address.hostname, address.port)) as connection:
-            replies = connection.makefile("rb")
-            assert replies.readline().startswith(b"INFO")
-            options = {"headers": True, "verbose": False, "no_responders": True}
-            connection.sendall(b"CONNECT " + json.dumps(options).encode() + b"\r\n")
-            connection.sendall(b"SUB acks 1\r\nPING\r\n")
-            assert replies.readline() == b"PONG\r\n"
-            for subject, block, payload in messages:
-                start = b"HPUB" if block else b"PUB"
-                sizes = b"%d %d" % (len(block), len(block) + len(payload))
-                size = sizes if block else b"%d" % len(payload)
-                line = b" ".join([start, prefix + subject, b"acks", size])
-                connection.sendall(line + b"\r\n" + block + payload + b"\r\n")
-                sent += 1
-                if sent % 500 == 0:
-                    _acknowledged(connection, replies, 500)
-            _acknowledged(connection, replies, sent % 500)
-
-    def count(self, number: int, size: int = 10) -> None:
-        """Publishes so many plain messages."""
-        self.publish((b"n.%d" % (n % 7), b"", b"%d " % n + b"x" * size) for n in range(number))
-
-    def run(self, work: Callable[[Any], Awaitable[Any]]) -> Any:
-        """The result of some work with a nats-py JetStream context."""
-
-        async def connected() -> Any:
-            client = await connect(self.server.url)
-            try:
-                return await work(client.jetstream())
-            finally:
-                await client.close()
-
-        return asyncio.run(connected())
-
-    def delete(self, *sequences: int) -> None:
-        """Deletes messages."""
-
-        async def work(js: Any) -> None:
-            for sequence in sequences:
-                await js.delete_msg(self.name, sequence)
-
-        self.run(work)
-
-    def info(self) -> Any:
-        """What the server says about the stream."""
-        return self.run(lambda js: js.stream_info(self.name))
+from jobs.warehouse.tables import Warehouse
+from tests.support.streams import Stream, new_stream
 
 
-def _acknowledged(connection: socket.socket, replies: Any, count: int) -> None:
-    while count:
-        head = replies.readline()
-        if head == b"PING\r\n":
-            connection.sendall(b"PONG\r\n")
-            continue
-        assert head.startswith(b"MSG acks"), head
-        body = replies.read(int(head.split()[-1]) + 2)
-        assert b'"error"' not in body, body
-        count -= 1
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Warehouse:
+    """An empty warehouse; its path has a space."""
+    return Warehouse(dir=tmp_path / "ware house")
 
 
 @pytest.fixture
 def make_stream(nats_server: NatsServer) -> Callable[..., Stream]:
     """Makes streams with a name of their own that capture `<name>.>`."""
     return functools.partial(new_stream, nats_server)
-
-
-def new_stream(default: NatsServer, server: NatsServer | None = None, **config: Any) -> Stream:
-    """A new stream, on the module's server unless another is given."""
-    stream = Stream(server or default, f"S{secrets.token_hex(4)}")
-    if "mirror" not in config:
-        config.setdefault("subjects", [f"{stream.name}.>"])
-    stream.run(lambda js: js.add_stream(name=stream.name, **config))
-    return stream
 
 
 @pytest.fixture

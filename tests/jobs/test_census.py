@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from jobs.census import CENSUS, CensusSettings, census
 from jobs.errors import ArchiveError, WarehouseError
 from jobs.warehouse import tables
+from tests.support.archive import Row, archive, message
 
 pytestmark = pytest.mark.spark
 
@@ -21,38 +22,17 @@ DAY = date(2026, 3, 1)
 SUBJECTS = ["shop.eu", "shop.us", "a..b", None]
 
 
-def messages(count: int = 60) -> list[dict[str, Any]]:
+def messages(count: int = 60) -> list[Row]:
     rows = []
     for seq in range(1, count + 1):
         ts = datetime(2026, 3, 1, tzinfo=UTC) + timedelta(hours=seq * 48 / (count + 1))
-        rows.append(
-            {
-                "stream": "S",
-                "seq": seq,
-                "ts": ts,
-                "ts_ns": int(ts.timestamp()) * 10**9,
-                "day": ts.date(),
-                "subject": SUBJECTS[seq % len(SUBJECTS)],
-                "cluster": ("east", "west", None)[seq % 3],
-                "headers": None,
-                "headers_raw": None,
-                "data": None if seq % 5 == 0 else bytearray(b"x" * (seq % 7)),
-            }
-        )
+        data = None if seq % 5 == 0 else b"x" * (seq % 7)
+        cluster = ("east", "west", None)[seq % 3]
+        rows.append(message(seq, SUBJECTS[seq % len(SUBJECTS)], ts, cluster=cluster, data=data))
     return rows
 
 
-def archive(
-    spark: SparkSession, warehouse: tables.Warehouse, rows: Sequence[dict[str, Any]]
-) -> None:
-    table = tables.open_table(warehouse, tables.MESSAGES, create=True)
-    schema = tables.MESSAGES.spark_schema
-    frame = spark.createDataFrame([tuple(r[n] for n in schema.names) for r in rows], schema)
-    staged = tables.stage(frame, table, tables.MESSAGES)
-    tables.publish(table, staged, "S", replace=False, properties={})
-
-
-def counted(rows: Sequence[dict[str, Any]]) -> set[tuple[Any, ...]]:
+def counted(rows: Sequence[Row]) -> set[tuple[Any, ...]]:
     groups = defaultdict(list)
     for row in rows:
         groups[row["day"], row["subject"], row["cluster"]].append(row)

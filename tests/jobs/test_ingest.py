@@ -32,11 +32,6 @@ Run = Callable[..., IngestResult]
 
 
 @pytest.fixture
-def warehouse(tmp_path: Path) -> Warehouse:
-    return Warehouse(dir=tmp_path / "warehouse")
-
-
-@pytest.fixture
 def run(spark: SparkSession, warehouse: Warehouse, nats: NatsSettings) -> Run:
     def run(stream: str, **settings: Any) -> IngestResult:
         if not settings.keys() & {"server", "backup", "parquet", "jsonl"}:

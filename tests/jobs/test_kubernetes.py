@@ -20,7 +20,8 @@ pytestmark = pytest.mark.cluster
 ROOT = Path(__file__).parents[2]
 SETTINGS = ROOT / "deploy" / "kubernetes" / "spark-defaults.conf"
 HERE = {
-    "spark.kubernetes.executor.podTemplateFile": str(SETTINGS.parent / "executor.yaml"),
+    # A URI, as Spark reads this path as one: a space in it would not do.
+    "spark.kubernetes.executor.podTemplateFile": (SETTINGS.parent / "executor.yaml").as_uri(),
     "spark.driver.host": "127.0.0.1",
     "spark.executor.instances": "1",
     "spark.executor.cores": "1",

@@ -16,16 +16,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from jobs.errors import NoTable
 from jobs.maintain import RETENTION, MaintenanceSettings, Removed, maintain
-from jobs.warehouse.tables import MESSAGES, Staged, Warehouse, open_table, publish, read, stage
+from jobs.warehouse.tables import MESSAGES, Staged, Warehouse, open_table, publish, stage
+from tests.support.archive import frame, message, sequences
 
 STREAM = "S"
 DAY = date(2026, 1, 1)
 LATER = datetime.now(UTC) + timedelta(days=8)
-
-
-@pytest.fixture
-def warehouse(tmp_path: Path) -> Warehouse:
-    return Warehouse(dir=tmp_path / "ware house")
 
 
 @pytest.fixture
@@ -35,15 +31,7 @@ def table(warehouse: Warehouse) -> Table:
 
 def messages(spark: SparkSession, *sequences: int) -> DataFrame:
     noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
-    rows = [
-        {
-            "stream": STREAM, "seq": n, "ts": noon, "ts_ns": int(noon.timestamp()) * 10**9,
-            "day": DAY, "subject": "a.b", "cluster": None, "headers": None, "headers_raw": None,
-            "data": b"x",
-        }
-        for n in sequences
-    ]  # fmt: skip
-    return spark.createDataFrame(rows, MESSAGES.spark_schema)
+    return frame(spark, [message(n, "a.b", noon, stream=STREAM, data=b"x") for n in sequences])
 
 
 def replace(table: Table, staged: Staged) -> None:
@@ -53,10 +41,6 @@ def replace(table: Table, staged: Staged) -> None:
 def run(warehouse: Warehouse, now: datetime, retention: timedelta = RETENTION) -> Removed:
     settings = MaintenanceSettings(warehouse=warehouse, now=now, retention=retention)
     return maintain(settings)["messages"]
-
-
-def sequences(spark: SparkSession, table: Table) -> list[int]:
-    return sorted(row.seq for row in read(spark, table, MESSAGES).select("seq").collect())
 
 
 @pytest.mark.spark

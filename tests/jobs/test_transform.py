@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from jobs.transform import TransformResult, TransformSettings, gathered, publish
 from jobs.warehouse import tables
 from nats_transform import AccountMappings, Destination, Fate, Mapping
 from nats_transform.spark import digest
+from tests.support.archive import Row, archive, message
 
 pytestmark = pytest.mark.spark
 
@@ -32,7 +32,6 @@ MAPPINGS = AccountMappings(
         Mapping("drop.>", [Destination("kept.>", 50), Destination("drop.>", 0)]),
     ]
 )
-Row = dict[str, Any]
 
 
 def messages(count: int = 300, days: int = 3, first: int = 1) -> list[Row]:
@@ -41,34 +40,16 @@ def messages(count: int = 300, days: int = 3, first: int = 1) -> list[Row]:
     for seq in range(first, first + count):
         ts = datetime(2026, 3, 1, tzinfo=UTC) + timedelta(days=seq * days // (first + count))
         rows.append(
-            {
-                "stream": "S",
-                "seq": seq,
-                "ts": ts,
-                "ts_ns": int(ts.timestamp()) * 10**9,
-                "day": ts.date(),
-                "subject": SUBJECTS[seq % len(SUBJECTS)],
-                "cluster": ("east", None)[seq % 2],
-                "headers": [("a", "b")] if seq % 3 else None,
-                "headers_raw": None,
-                "data": bytearray(b"payload %d" % seq),
-            }
+            message(
+                seq,
+                SUBJECTS[seq % len(SUBJECTS)],
+                ts,
+                cluster=("east", None)[seq % 2],
+                headers=[("a", "b")] if seq % 3 else None,
+                data=b"payload %d" % seq,
+            )
         )
     return rows
-
-
-def archive(spark: SparkSession, warehouse: tables.Warehouse, rows: Sequence[Row]) -> None:
-    """Makes these rows part of `messages`."""
-    table = tables.open_table(warehouse, tables.MESSAGES, create=True)
-    schema = tables.MESSAGES.spark_schema
-    frame = spark.createDataFrame([tuple(r[n] for n in schema.names) for r in rows], schema)
-    staged = tables.stage(frame, table, tables.MESSAGES)
-    tables.publish(table, staged, "S", replace=False, properties={})
-
-
-@pytest.fixture
-def warehouse(tmp_path: Path) -> tables.Warehouse:
-    return tables.Warehouse(dir=tmp_path / "warehouse")
 
 
 def settings(warehouse: tables.Warehouse, **more: Any) -> TransformSettings:

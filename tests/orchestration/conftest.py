@@ -1,141 +1,14 @@
-"""Dagster projects with archives of a few hundred messages, on a real instance (SQLite)."""
+"""Empty Dagster projects, on a real instance (SQLite)."""
 
 from __future__ import annotations
 
-import json
-import secrets
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from collections.abc import Iterator
 from pathlib import Path
 
-import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
-from orchestration.resources import SparkResource
-
-FIRST = date(2026, 3, 1)
-DAYS = (FIRST, FIRST + timedelta(days=1))
-ASSETS = (
-    "mapping_version",
-    "messages",
-    "subject_census",
-    "transformed_messages",
-    "weight_audit",
-)
-MAPPING = """mappings {
-  "orders.*.*": [
-    { destination: "orders.v1.$1.$2", weight: 60% }
-    { destination: "orders.v2.$1.$2", weight: 40% }
-  ]
-  "paid.*": "paid.{{partition(3,1)}}.$1"
-}
-"""
-YAML = """type: orchestration.components.SubjectArchive
-
-attributes:
-  name: {name}
-  stream: {stream}
-  start_date: "2026-03-01"
-  sources:
-    - jsonl: messages.jsonl
-  mapping: mapping.conf
-  seed: 7
-  warehouse: ../../warehouse
-  tolerance: 15
-"""
-DEFINITIONS = """from pathlib import Path
-
-import dagster as dg
-
-from orchestration.failures import failed_runs
-from orchestration.loading import load_archives
-from orchestration.resources import SparkResource
-
-
-@dg.definitions
-def defs():
-    spark = SparkResource(master="local[1]", driver_memory="512m")
-    return dg.Definitions.merge(
-        load_archives(Path(__file__).parent),
-        dg.Definitions(
-            resources={"spark": spark}, sensors=[failed_runs], executor=dg.in_process_executor
-        ),
-    )
-"""
-
-
-@dataclass
-class Project:
-    """A Dagster project in a folder of its own, and its instance."""
-
-    root: Path
-    name: str
-    instance: dg.DagsterInstance
-    spark: SparkResource = field(
-        # The session of the tests is the active one; these settings change nothing about it.
-        default_factory=lambda: SparkResource(config={"spark.sql.shuffle.partitions": "2"})
-    )
-
-    @property
-    def defs_folder(self) -> Path:
-        return self.root / "src" / self.name / "defs"
-
-    def add(self, archive: str, more: str = "", mapping: str = MAPPING, count: int = 300) -> Path:
-        """The folder of a new archive; `more` is further YAML of its attributes."""
-        folder = self.defs_folder / archive
-        folder.mkdir(parents=True)
-        (folder / "defs.yaml").write_text(YAML.format(name=archive, stream=archive.upper()) + more)
-        (folder / "mapping.conf").write_text(mapping)
-        write_messages(folder / "messages.jsonl", count)
-        return folder
-
-    def load(self) -> dg.Definitions:
-        """Its definitions, from its YAML files as they are now."""
-        tree = dg.ComponentTree.for_project(self.root)
-        resources = dg.Definitions(resources={"spark": self.spark})
-        return dg.Definitions.merge(tree.build_defs(), resources)
-
-    def materialize(
-        self, archive: str, assets: Sequence[str] = ASSETS, days: tuple[date, date] = DAYS
-    ) -> dg.ExecuteInProcessResult:
-        """The result of one run over these assets and days."""
-        tags = {
-            "dagster/asset_partition_range_start": days[0].isoformat(),
-            "dagster/asset_partition_range_end": days[1].isoformat(),
-        }
-        job = self.load().resolve_implicit_global_asset_job_def()
-        return job.execute_in_process(
-            instance=self.instance,
-            asset_selection=[dg.AssetKey([archive, asset]) for asset in assets],
-            tags=None if list(assets) == ["mapping_version"] else tags,
-            raise_on_error=False,
-            run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
-        )
-
-
-def write_messages(path: Path, count: int) -> None:
-    """A dump of two days: orders, payments, and what no mapping matches."""
-    start = datetime.combine(FIRST, datetime.min.time(), UTC)
-    with path.open("w") as file:
-        for n in range(count):
-            subject = (f"orders.eu.{n}", f"orders.us.{n}", f"paid.{n}", "other")[n % 4]
-            ts = start + timedelta(days=2 * n / count)
-            row = {"seq": n + 1, "ts": ts.isoformat(), "subject": subject, "data": f"payload {n}"}
-            file.write(json.dumps(row) + "\n")
-
-
-def failures(result: dg.ExecuteInProcessResult) -> dict[str, str]:
-    """Why each asset of a run failed, as the asset says."""
-    found = {}
-    for event in result.all_events:
-        if event.is_step_failure:
-            data = event.step_failure_data.user_failure_data
-            assert data is not None, event.step_failure_data.error
-            found[event.node_name.replace("__", "/")] = str(data.description)
-    return found
+from tests.support.dagster_project import Project, empty_project
 
 
 @pytest.fixture
@@ -157,22 +30,3 @@ def bare_project(
     """An empty project of which nothing runs on Spark; a parameter as above."""
     with empty_project(tmp_path, monkeypatch, getattr(request, "param", "")) as made:
         yield made
-
-
-@contextmanager
-def empty_project(
-    root: Path, monkeypatch: pytest.MonkeyPatch, settings: str = ""
-) -> Iterator[Project]:
-    name = f"project_{secrets.token_hex(4)}"
-    (root / "src" / name / "defs").mkdir(parents=True)
-    (root / "src" / name / "definitions.py").write_text(DEFINITIONS)
-    (root / "dg.toml").write_text(
-        f'directory_type = "project"\n\n[project]\nroot_module = "{name}"\n'
-        'registry_modules = ["orchestration.components"]\n'
-    )
-    monkeypatch.syspath_prepend(str(root / "src"))
-    home = root / "dagster"
-    home.mkdir()
-    (home / "dagster.yaml").write_text("telemetry:\n  enabled: false\n" + settings)
-    with dg.DagsterInstance.from_config(str(home)) as instance:
-        yield Project(root, name, instance)

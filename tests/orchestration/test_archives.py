@@ -18,15 +18,14 @@ from jobs import transform
 from jobs.warehouse import tables
 from jobs.warehouse.versions import render
 from nats_transform import AccountMappings, Destination, Mapping
-from tests.orchestration.conftest import ASSETS, DAYS, Project, failures
+from tests.support.dagster_project import ASSETS, DAYS, Project, failures
 
 pytestmark = [pytest.mark.dagster, pytest.mark.spark]
 
 
 def transformed(project: Project, spark: SparkSession, stream: str) -> int:
     """How many transformed messages are published of a stream."""
-    warehouse = tables.Warehouse(dir=project.root / "src" / project.name / "warehouse")
-    table = tables.open_table(warehouse, tables.TRANSFORMED)
+    table = tables.open_table(project.warehouse, tables.TRANSFORMED)
     return tables.read(spark, table, tables.TRANSFORMED, stream).count()
 
 
@@ -175,7 +174,7 @@ def test_an_archive_that_lost_messages_since_its_ingest_stops_there(
 ) -> None:
     folder = project.add("east", count=40)
     assert project.materialize("east", ["mapping_version", "messages"]).success
-    warehouse = tables.Warehouse(dir=project.defs_folder.parent / "warehouse")
+    warehouse = project.warehouse
     table = tables.open_table(warehouse, tables.MESSAGES)
     for file in tables.data_files(table, "EAST"):
         path = file.file_path.removeprefix("file://")

@@ -11,7 +11,7 @@ from orchestration import failures
 from orchestration.automation import run_requests
 from orchestration.components import SubjectArchive
 from orchestration.failures import FailedRun, failed_runs
-from tests.orchestration.conftest import DAYS, Project
+from tests.support.dagster_project import DAYS, Project
 
 pytestmark = pytest.mark.dagster
 

@@ -17,8 +17,8 @@ from dagster._core.workspace.load_target import InProcessWorkspaceLoadTarget
 from dagster._daemon.backfill import execute_backfill_iteration
 from dagster_graphql.test.utils import execute_dagster_graphql
 
-from tests.orchestration.conftest import DAYS, Project, failures
-from tests.orchestration.processes import NO_QUEUE, ONE_WRITER, daemon, webserver
+from tests.support.dagster_processes import NO_QUEUE, ONE_WRITER, daemon, webserver
+from tests.support.dagster_project import DAYS, Project, failures
 
 pytestmark = [pytest.mark.dagster, pytest.mark.spark]
 

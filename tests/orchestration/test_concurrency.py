@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from jobs.warehouse import tables
 from nats_transform.spark import digest
-from tests.orchestration.conftest import DAYS, Project, failures
-from tests.orchestration.processes import ONE_WRITER, daemon, webserver
+from tests.support.dagster_processes import ONE_WRITER, daemon, webserver
+from tests.support.dagster_project import DAYS, Project, failures
 
 pytestmark = [pytest.mark.dagster, pytest.mark.spark]
 
@@ -54,7 +54,7 @@ def test_without_a_pool_the_tables_refuse_the_second_writer(
     }
     (done,) = between
     assert done.success, failures(done)
-    warehouse = tables.Warehouse(dir=project.defs_folder.parent / "warehouse")
+    warehouse = project.warehouse
     table = tables.open_table(warehouse, tables.TRANSFORMED)
     written = tables.snapshot_properties(table)
     rows = tables.read(spark, table, tables.TRANSFORMED, "EAST")

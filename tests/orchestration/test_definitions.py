@@ -12,7 +12,7 @@ import dagster as dg
 import pytest
 import yaml
 
-from tests.orchestration.conftest import Project
+from tests.support.dagster_project import Project
 
 pytestmark = pytest.mark.dagster
 

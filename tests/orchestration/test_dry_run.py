@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from tests.orchestration.conftest import Project
+from tests.support.dagster_project import Project
 
 pytestmark = [pytest.mark.dagster, pytest.mark.spark]
 

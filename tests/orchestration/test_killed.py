@@ -17,8 +17,8 @@ from jobs import transform
 from jobs.warehouse import tables
 from nats_transform.config import load_mappings, mapping_version
 from nats_transform.spark import digest
-from tests.orchestration.conftest import DAYS, MAPPING, Project, failures
-from tests.orchestration.processes import NO_QUEUE, ONE_WRITER, environment, webserver
+from tests.support.dagster_processes import NO_QUEUE, ONE_WRITER, environment, webserver
+from tests.support.dagster_project import DAYS, MAPPING, Project, failures
 
 # A process with a JVM of its own for each.
 pytestmark = [pytest.mark.dagster, pytest.mark.spark, pytest.mark.slow]
@@ -64,20 +64,10 @@ main()
 """
 
 
-def published(project: Project) -> dict[str, str]:
-    """What the current snapshot of the transformed messages says of itself."""
-    table = tables.open_table(_warehouse(project), tables.TRANSFORMED)
-    return tables.snapshot_properties(table)
-
-
 def digest_of(project: Project, spark: SparkSession) -> str:
     """The digest of the rows that readers of the table see."""
-    table = tables.open_table(_warehouse(project), tables.TRANSFORMED)
+    table = tables.open_table(project.warehouse, tables.TRANSFORMED)
     return str(digest.digest(tables.read(spark, table, tables.TRANSFORMED, "EAST")))
-
-
-def _warehouse(project: Project) -> tables.Warehouse:
-    return tables.Warehouse(dir=project.defs_folder.parent / "warehouse")
 
 
 def start(project: Project, moment: str) -> subprocess.Popen[bytes]:
@@ -116,7 +106,7 @@ def test_a_killed_run_leaves_the_old_or_the_new_state(
     folder = project.add("east", count=60)
     result = project.materialize("east", ["mapping_version", "messages", "transformed_messages"])
     assert result.success, failures(result)
-    old, old_rows = published(project), digest_of(project, spark)
+    old, old_rows = project.published(), digest_of(project, spark)
     assert old["digest"] == old_rows
     # What is killed would put another version in force.
     (folder / "mapping.conf").write_text(MAPPING.replace("60%", "50%").replace("40%", "50%"))
@@ -126,7 +116,7 @@ def test_a_killed_run_leaves_the_old_or_the_new_state(
     os.kill(process.pid, signal.SIGKILL)
     assert process.wait(60) == -signal.SIGKILL
 
-    killed, killed_rows = published(project), digest_of(project, spark)
+    killed, killed_rows = project.published(), digest_of(project, spark)
     assert killed["digest"] == killed_rows
     assert (killed == old) is not survives
     (run,) = project.instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED]))
@@ -135,7 +125,7 @@ def test_a_killed_run_leaves_the_old_or_the_new_state(
     retried = project.materialize("east", ["transformed_messages"])
 
     assert retried.success, failures(retried)
-    now = published(project)
+    now = project.published()
     assert now["run-id"] == retried.run_id
     assert now["mapping-version"] != old["mapping-version"]
     assert now["digest"] == digest_of(project, spark) == in_peace(project, spark)
@@ -145,7 +135,7 @@ def test_a_killed_run_leaves_the_old_or_the_new_state(
 
 def in_peace(project: Project, spark: SparkSession) -> str:
     """The digest of what the messages become under the mapping file."""
-    table = tables.open_table(_warehouse(project), tables.MESSAGES)
+    table = tables.open_table(project.warehouse, tables.MESSAGES)
     messages = tables.read(spark, table, tables.MESSAGES, "EAST")
     mappings = load_mappings(project.defs_folder / "east" / "mapping.conf")
     version = mapping_version(mappings, seed=7)
@@ -159,7 +149,7 @@ def test_a_run_whose_spark_is_killed_fails_with_one_line(
     project.add("east", count=60)
     result = project.materialize("east", ["mapping_version", "messages", "transformed_messages"])
     assert result.success, failures(result)
-    old = published(project)
+    old = project.published()
 
     process = start(project, "half_written")
     worker = int((project.root / "marker").read_text())
@@ -176,10 +166,10 @@ def test_a_run_whose_spark_is_killed_fails_with_one_line(
     data = event.step_failure_data.user_failure_data
     assert data is not None, event.step_failure_data.error
     assert "\n" not in str(data.description)
-    assert published(project) == old
+    assert project.published() == old
     retried = project.materialize("east", ["transformed_messages"])
     assert retried.success, failures(retried)
-    assert published(project)["digest"] == old["digest"] == digest_of(project, spark)
+    assert project.published()["digest"] == old["digest"] == digest_of(project, spark)
 
 
 def _parent(pid: int) -> int:
@@ -212,7 +202,7 @@ def test_a_killed_run_is_seen_and_can_be_retried(bare_project: Project) -> None:
         assert server.end(run) == "FAILURE"
         retry = server.retry(run)
         assert server.end(retry) == "SUCCESS"
-    assert published(bare_project)["run-id"] == retry
+    assert bare_project.published()["run-id"] == retry
     # What was done before the kill was not done again.
     made = instance.all_logs(retry, of_type=dg.DagsterEventType.STEP_START)
     assert [log.step_key for log in made] == ["east__transformed_messages"]

@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 
 from orchestration.loading import STRICT, load_archives
-from tests.orchestration.conftest import ASSETS, Project, failures
+from tests.support.dagster_project import ASSETS, Project, failures
 
 pytestmark = pytest.mark.dagster
 

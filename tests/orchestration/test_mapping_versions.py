@@ -10,7 +10,7 @@ from dagster._core.definitions.data_version import CachingStaleStatusResolver, S
 from dagster._core.loader import LoadingContextForTest
 
 from orchestration.components import SubjectArchive
-from tests.orchestration.conftest import ASSETS, DAYS, MAPPING, Project, failures
+from tests.support.dagster_project import ASSETS, DAYS, MAPPING, Project, failures
 
 pytestmark = [pytest.mark.dagster, pytest.mark.spark]
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.orchestration.conftest import Project
-from tests.orchestration.processes import environment
+from tests.support.dagster_processes import environment
+from tests.support.dagster_project import Project
 from tests.support.spark_cluster import daemon, free_port
 
 pytestmark = pytest.mark.dagster

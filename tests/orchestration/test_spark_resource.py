@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from jobs.errors import SparkUnavailable
-from jobs.warehouse import tables
 from orchestration.resources import SparkResource
-from tests.orchestration.conftest import DAYS, Project, failures
-from tests.orchestration.processes import BIN, environment
+from tests.support.dagster_processes import BIN, environment
+from tests.support.dagster_project import DAYS, Project, failures
 
 pytestmark = [pytest.mark.dagster, pytest.mark.spark]
 
@@ -30,7 +29,7 @@ def test_through_spark_connect_the_digest_is_the_same(project: Project) -> None:
     project.add("east", count=60)
     result = project.materialize("east", MADE[:-1])
     assert result.success, failures(result)
-    here = published(project)
+    here = project.published()
     definitions = project.defs_folder.parent / "definitions.py"
     text = definitions.read_text()
     assert 'master="local[1]", driver_memory="512m"' in text
@@ -43,16 +42,10 @@ def test_through_spark_connect_the_digest_is_the_same(project: Project) -> None:
     materialize(project, ["mapping_version"])
     materialize(project, MADE[1:], *DAYS)
 
-    there = published(project)
+    there = project.published()
     assert there["run-id"] != here["run-id"]
     same = ("digest", "archive-digest", "mapping-version", "mapped", "unmatched")
     assert {name: there[name] for name in same} == {name: here[name] for name in same}
-
-
-def published(project: Project) -> dict[str, str]:
-    """What the current snapshot of the transformed messages says of itself."""
-    warehouse = tables.Warehouse(dir=project.defs_folder.parent / "warehouse")
-    return tables.snapshot_properties(tables.open_table(warehouse, tables.TRANSFORMED))
 
 
 def materialize(project: Project, assets: tuple[str, ...] | list[str], *days: object) -> None:

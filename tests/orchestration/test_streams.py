@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from jobs.jetstream.process import NatsServer
 from jobs.warehouse import tables
-from tests.jobs.conftest import Stream, new_stream
-from tests.orchestration.conftest import YAML, Project, failures
+from tests.support.dagster_project import YAML, Project, failures
+from tests.support.streams import Stream, new_stream
 
 pytestmark = [pytest.mark.dagster, pytest.mark.spark, pytest.mark.server]
 
@@ -100,7 +100,7 @@ def test_history_and_a_live_stream_are_one_archive(
 
 def rows(project: Project, spark: SparkSession) -> dict[date, int]:
     """Transformed messages of each day, as readers of the table see them."""
-    warehouse = tables.Warehouse(dir=project.defs_folder.parent / "warehouse")
+    warehouse = project.warehouse
     table = tables.open_table(warehouse, tables.TRANSFORMED)
     found = tables.read(spark, table, tables.TRANSFORMED, "EAST").groupBy("day").count().collect()
     return {row["day"]: row["count"] for row in found}

@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-from tests.orchestration.conftest import Project
-from tests.orchestration.processes import NO_QUEUE, webserver
+from tests.support.dagster_processes import NO_QUEUE, webserver
+from tests.support.dagster_project import Project
 
 # A webserver, a code server and a run of its own: half a minute and more.
 pytestmark = [pytest.mark.dagster, pytest.mark.slow]

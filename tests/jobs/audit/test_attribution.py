@@ -16,6 +16,7 @@ from jobs.audit.run import AuditError, AuditResult, AuditSettings, Published, ru
 from jobs.warehouse import tables
 from nats_transform import AccountMappings, Destination, Fate, Mapping
 from nats_transform.audit import Period, RuleAudit, Verdict
+from tests.support.archive import archive, message
 
 pytestmark = pytest.mark.spark
 
@@ -35,21 +36,6 @@ MAPPINGS = AccountMappings(
 SOURCES = ["shop.a{}.b{}", "t.{}", "drop.é{}", "lose", "twin.{}", "plain.{}", "other"]
 
 
-def row(stream: str, seq: int, subject: str, cluster: str | None, at: datetime) -> dict[str, Any]:
-    return {
-        "stream": stream,
-        "seq": seq,
-        "ts": at,
-        "ts_ns": int(at.timestamp()) * 10**9,
-        "day": at.date(),
-        "subject": subject,
-        "cluster": cluster,
-        "headers": None,
-        "headers_raw": None,
-        "data": None,
-    }
-
-
 def traffic(count: int = 10_000) -> Iterator[tuple[dict[str, Any], dict[str, Any] | None, Any]]:
     """Messages as published, as they came out (None: lost), and what became of them."""
     rng = np.random.default_rng(1)
@@ -61,19 +47,8 @@ def traffic(count: int = 10_000) -> Iterator[tuple[dict[str, Any], dict[str, Any
         outcome = MAPPINGS.apply(subject, cluster, draw)
         out = None
         if outcome.subject is not None:
-            out = row("OUT", seq, outcome.subject, cluster, at)
-        yield row("IN", seq, subject, cluster, at), out, outcome
-
-
-def archive(
-    spark: SparkSession, warehouse: tables.Warehouse, rows: Sequence[dict[str, Any]]
-) -> None:
-    table = tables.open_table(warehouse, tables.MESSAGES, create=True)
-    schema = tables.MESSAGES.spark_schema
-    for stream in {r["stream"] for r in rows}:
-        mine = [tuple(r[n] for n in schema.names) for r in rows if r["stream"] == stream]
-        staged = tables.stage(spark.createDataFrame(mine, schema), table, tables.MESSAGES)
-        tables.publish(table, staged, stream, replace=False, properties={})
+            out = message(seq, outcome.subject, at, stream="OUT", cluster=cluster)
+        yield message(seq, subject, at, stream="IN", cluster=cluster), out, outcome
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +64,9 @@ def warehouse(
     warehouse = tables.Warehouse(dir=tmp_path_factory.mktemp("observed"))
     published = [before for before, _, _ in sent]
     came_out = [after for _, after, _ in sent if after is not None]
-    strange = [row("OUT", 10**6 + n, f"v2.2.b{n}", "east", START) for n in range(200)]
+    strange = [
+        message(10**6 + n, f"v2.2.b{n}", START, stream="OUT", cluster="east") for n in range(200)
+    ]
     archive(spark, warehouse, published + came_out + strange)
     return warehouse
 
@@ -229,7 +206,7 @@ def test_what_the_archive_does_not_capture(
 
 def test_clear_messages(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = tables.Warehouse(dir=tmp_path / "warehouse")
-    archive(spark, warehouse, [row("OUT", n, "u.x", None, START) for n in range(5)])
+    archive(spark, warehouse, [message(n, "u.x", START, stream="OUT") for n in range(5)])
     with pytest.raises(AuditError, match=r"t\.> has weights for clusters, but none of its 5"):
         observe(spark, warehouse)
     with pytest.raises(AuditError, match="stream IN has no messages that a mapping applies to"):

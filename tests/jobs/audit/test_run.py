@@ -17,6 +17,7 @@ from jobs.transform import TransformSettings, publish, stage
 from jobs.warehouse import tables
 from nats_transform import AccountMappings, Destination, Fate, Mapping
 from nats_transform.audit import Period, Verdict
+from tests.support.archive import Row, archive, message
 
 pytestmark = pytest.mark.spark
 
@@ -30,43 +31,20 @@ MAPPINGS = AccountMappings(
     ]
 )
 SUBJECTS = ["shop.{}", "shop.{}", "east.{}", "drop", "plain", "other.{}", "a..b"]
-Row = dict[str, Any]
 
 
 def messages(count: int = 4000, days: int = 2, clusters: Sequence[str | None] = ("east", "west")):
     start = datetime(2026, 3, 1, tzinfo=UTC)
     for seq in range(1, count + 1):
         ts = start + timedelta(days=days) * ((seq - 1) / count)
-        yield {
-            "stream": "S",
-            "seq": seq,
-            "ts": ts,
-            "ts_ns": int(ts.timestamp()) * 10**9,
-            "day": ts.date(),
-            "subject": SUBJECTS[seq % len(SUBJECTS)].format(seq % 97),
-            "cluster": clusters[seq // len(SUBJECTS) % len(clusters)],
-            "headers": None,
-            "headers_raw": None,
-            "data": bytearray(b"payload"),
-        }
-
-
-def archive(spark: SparkSession, warehouse: tables.Warehouse, rows: Sequence[Row]) -> None:
-    table = tables.open_table(warehouse, tables.MESSAGES, create=True)
-    schema = tables.MESSAGES.spark_schema
-    frame = spark.createDataFrame([tuple(r[n] for n in schema.names) for r in rows], schema)
-    staged = tables.stage(frame, table, tables.MESSAGES)
-    tables.publish(table, staged, "S", replace=False, properties={})
+        subject = SUBJECTS[seq % len(SUBJECTS)].format(seq % 97)
+        cluster = clusters[seq // len(SUBJECTS) % len(clusters)]
+        yield message(seq, subject, ts, cluster=cluster, data=b"payload")
 
 
 def transform(spark: SparkSession, warehouse: tables.Warehouse, **more: Any) -> None:
     settings = TransformSettings(stream="S", mapping=Path("m"), warehouse=warehouse, **more)
     publish(stage(spark, settings, MAPPINGS, "v"))
-
-
-@pytest.fixture
-def warehouse(tmp_path: Path) -> tables.Warehouse:
-    return tables.Warehouse(dir=tmp_path / "warehouse")
 
 
 def audit(

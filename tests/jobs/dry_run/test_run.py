@@ -14,8 +14,6 @@ import pytest
 from click.testing import CliRunner
 from pydantic import ValidationError
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from cli.main import main
 from jobs.census import CENSUS, CensusSettings, census
@@ -25,53 +23,32 @@ from jobs.transform import TransformSettings, transform
 from jobs.warehouse import tables
 from nats_transform import InvalidConfig
 from nats_transform.findings import Severity
-from nats_transform.subject import encode
+from tests.support.archive import Row, archive, message
 
 DAY = date(2026, 3, 1)
 # A byte that is not UTF-8 reads as a surrogate escape.
 SUBJECTS = ["orders.eu.1", "orders.us.1", "orders.us.2", "orders.eu.\udcff", "a..b", None]
 
 
-def archive(
-    spark: SparkSession, warehouse: tables.Warehouse, first_seq: int = 1, count: int = 60
-) -> None:
-    rows: list[dict[str, Any]] = []
-    for seq in range(first_seq, first_seq + count):
-        ts = datetime(2026, 3, 1, 12, tzinfo=UTC) + timedelta(days=seq % 2)
-        subject = SUBJECTS[seq % len(SUBJECTS)]
-        rows.append(
-            {
-                "stream": "S",
-                "seq": seq,
-                "ts": ts,
-                "ts_ns": int(ts.timestamp()) * 10**9,
-                "day": ts.date(),
-                "subject": None if subject is None else bytearray(encode(subject)),
-                "cluster": ("east", "west")[seq % 4 == 0],
-                "headers": None,
-                "headers_raw": None,
-                "data": bytearray(b"abc"),
-            }
+def messages(first: int = 1, count: int = 60) -> list[Row]:
+    noon = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    return [
+        message(
+            seq,
+            SUBJECTS[seq % len(SUBJECTS)],
+            noon + timedelta(days=seq % 2),
+            cluster=("east", "west")[seq % 4 == 0],
+            data=b"abc",
         )
-    table = tables.open_table(warehouse, tables.MESSAGES, create=True)
-    schema = tables.MESSAGES.spark_schema
-    binary = T.StructType(
-        [
-            T.StructField(f.name, T.BinaryType() if f.name == "subject" else f.dataType)
-            for f in schema.fields
-        ]
-    )
-    frame = spark.createDataFrame([tuple(r[n] for n in schema.names) for r in rows], binary)
-    frame = frame.withColumn("subject", F.col("subject").cast("string"))
-    staged = tables.stage(frame, table, tables.MESSAGES)
-    tables.publish(table, staged, "S", replace=False, properties={})
+        for seq in range(first, first + count)
+    ]
 
 
 @pytest.fixture(scope="module")
 def warehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tables.Warehouse:
     """An archive of two days, without a census."""
     where = tables.Warehouse(dir=tmp_path_factory.mktemp("dry-run"))
-    archive(spark, where)
+    archive(spark, where, messages())
     return where
 
 
@@ -232,9 +209,9 @@ def test_a_census_that_is_behind_is_counted_anew(
     settings = DryRunSettings(stream="S", candidate=candidate, warehouse=where)
     with pytest.raises(NoTable):
         dry_run(spark, settings)
-    archive(spark, where, 1, 12)
+    archive(spark, where, messages(1, 12))
     census(spark, CensusSettings(stream="S", warehouse=where))
-    archive(spark, where, 13, 12)
+    archive(spark, where, messages(13, 12))
     assert dry_run(spark, settings).found.messages == 24
 
 

@@ -17,7 +17,8 @@ from jobs.dry_run.simulate import SIMULATED, SimulatedStream, SimulationError, a
 from jobs.warehouse import tables
 from nats_transform import AccountMappings, StreamConfig, parse_stream
 from tests.conformance.test_simulate import archived
-from tests.jobs.dry_run.test_run import archive
+from tests.jobs.dry_run.test_run import messages
+from tests.support.archive import archive
 
 pytestmark = pytest.mark.spark
 
@@ -34,7 +35,7 @@ def write(folder: Path, *configs: dict[str, Any]) -> Path:
 
 def test_what_the_table_holds(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = tables.Warehouse(dir=tmp_path / "warehouse")
-    archive(spark, warehouse, count=12)
+    archive(spark, warehouse, messages(count=12))
     candidate = tmp_path / "new.conf"
     candidate.write_text('mappings { "orders.*.*": "shop.$1" }')
     streams = write(

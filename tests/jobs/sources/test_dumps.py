@@ -56,11 +56,6 @@ Ingest = Callable[..., IngestResult]
 
 
 @pytest.fixture
-def warehouse(tmp_path: Path) -> Warehouse:
-    return Warehouse(dir=tmp_path / "warehouse")
-
-
-@pytest.fixture
 def run(spark: SparkSession, warehouse: Warehouse) -> Ingest:
     def run(**settings: Any) -> IngestResult:
         settings = {k: str(v) if isinstance(v, Path) else v for k, v in settings.items()}

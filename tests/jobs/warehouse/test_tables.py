@@ -28,6 +28,7 @@ from jobs.warehouse.tables import (
     stage,
     times_of,
 )
+from tests.support.archive import frame, message, sequences
 
 STREAM = "A_STREAM_WITH_A_LONG_NAME"
 DAYS = [date(2026, 1, 1), date(2026, 1, 2)]
@@ -37,23 +38,13 @@ def messages(
     spark: SparkSession, sequences: range, day: date = DAYS[0], **change: Any
 ) -> DataFrame:
     noon = datetime(day.year, day.month, day.day, 12, tzinfo=UTC)
-    row = {
-        "stream": STREAM, "ts": noon, "ts_ns": int(noon.timestamp()) * 10**9, "day": day,
-        "subject": "a.b", "cluster": None, "headers": [("A", "1")], "headers_raw": None,
-        "data": b"\xff",
-    }  # fmt: skip
-    rows = [row | {"seq": n} | change for n in sequences]
-    return spark.createDataFrame(rows, MESSAGES.spark_schema)
+    row = message(0, "a.b", noon, stream=STREAM, headers=[("A", "1")], data=b"\xff")
+    return frame(spark, [row | {"seq": n} | change for n in sequences])
 
 
 def add(table: Table, rows: DataFrame, days: list[date] | None = None, **options: Any) -> int:
     settings = {"replace": False, "properties": {}} | options
     return publish(table, stage(rows, table, MESSAGES), STREAM, days, **settings)
-
-
-@pytest.fixture
-def warehouse(tmp_path: Path) -> Warehouse:
-    return Warehouse(dir=tmp_path / "ware house")
 
 
 @pytest.fixture
@@ -64,11 +55,6 @@ def table(warehouse: Warehouse) -> Table:
 def files_in(table: Table) -> list[Path]:
     data = Path(table.location().removeprefix("file://")) / "data"
     return [p for p in data.rglob("*") if p.is_file()]
-
-
-def sequences(spark: SparkSession, table: Table, **where: Any) -> list[int]:
-    rows = read(spark, table, MESSAGES, **where).select("seq").collect()
-    return sorted(row.seq for row in rows)
 
 
 @pytest.mark.spark

@@ -36,11 +36,6 @@ def mappings(*rules: tuple[str, str, int]) -> AccountMappings:
     )
 
 
-@pytest.fixture
-def warehouse(tmp_path: Path) -> tables.Warehouse:
-    return tables.Warehouse(dir=tmp_path / "warehouse")
-
-
 def test_recorded_once_and_read_back(warehouse: tables.Warehouse) -> None:
     first = versions.record(warehouse, CANARY, account="A", seed=7, findings=check(CANARY))
     again = versions.record(warehouse, CANARY, account="A", seed=7)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,8 @@ import pytest
 
 from nats_transform import AccountMappings, Destination, InvalidConfig, Mapping
 from nats_transform.config import accounts, decode_account, load
+from tests.support import jwt_signing
+from tests.support.jwt_signing import part, public
 
 
 def key(kind: int, byte: int) -> Any:
@@ -21,10 +22,6 @@ def key(kind: int, byte: int) -> Any:
 OPERATOR = key(nkeys.PREFIX_BYTE_OPERATOR, 1)
 OTHER = key(nkeys.PREFIX_BYTE_OPERATOR, 2)
 ACCOUNT = key(nkeys.PREFIX_BYTE_ACCOUNT, 3)
-
-
-def public(pair: Any) -> str:
-    return pair.public_key.decode().rstrip("=")
 
 
 MAPPINGS = {
@@ -60,15 +57,8 @@ def claims(mappings: object = MAPPINGS, kind: str = "account") -> dict[str, Any]
     }
 
 
-def part(value: object) -> str:
-    text = value if isinstance(value, bytes) else json.dumps(value).encode()
-    return base64.urlsafe_b64encode(text).decode().rstrip("=")
-
-
 def token(payload: object, header: object = None, signer: Any = OPERATOR) -> str:
-    head = part({"typ": "JWT", "alg": "ed25519-nkey"} if header is None else header)
-    signed = f"{head}.{part(payload)}"
-    return f"{signed}.{part(signer.sign(signed.encode()))}"
+    return jwt_signing.token(payload, signer, header)
 
 
 def decorated(text: str, kind: str = "ACCOUNT") -> str:

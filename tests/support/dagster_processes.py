@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.orchestration.conftest import Project
+from tests.support.dagster_project import Project
 
 BIN = Path(sys.executable).parent
 # As the demo and the documentation have it.

@@ -1,0 +1,100 @@
+"""Messages as rows of our tables, and archives made of them without an ingest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.table import Table
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from jobs.warehouse.tables import MESSAGES, TableSpec, Warehouse, open_table, publish, read, stage
+from nats_transform.subject import encode
+
+Row = dict[str, Any]
+
+_ARROW = {
+    "stream": pa.string(),
+    "seq": pa.int64(),
+    "ts": pa.timestamp("us", "UTC"),
+    "ts_ns": pa.int64(),
+    "day": pa.date32(),
+    "subject": pa.binary(),
+    "cluster": pa.string(),
+    "headers": pa.list_(pa.struct([("name", pa.string()), ("value", pa.string())])),
+    "headers_raw": pa.binary(),
+    "data": pa.binary(),
+    "mapped_subject": pa.binary(),
+    "fate": pa.string(),
+    "reason": pa.string(),
+    "mapping_source": pa.string(),
+    "mapping_destination": pa.binary(),
+    "draw": pa.int32(),
+    "mapping_version": pa.string(),
+}
+_SUBJECTS = ("subject", "mapped_subject", "mapping_destination")
+
+
+def message(
+    seq: int,
+    subject: str | None,
+    ts: datetime,
+    *,
+    stream: str = "S",
+    cluster: str | None = None,
+    headers: Sequence[tuple[str, str]] | None = None,
+    data: bytes | None = b"",
+) -> Row:
+    """A row of `messages`; bytes of the subject that are not UTF-8 are surrogate escapes."""
+    return {
+        "stream": stream,
+        "seq": seq,
+        "ts": ts,
+        "ts_ns": (ts - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1000,
+        "day": ts.date(),
+        "subject": subject,
+        "cluster": cluster,
+        "headers": headers,
+        "headers_raw": None,
+        "data": data,
+    }
+
+
+def frame(spark: SparkSession, rows: Sequence[Row]) -> DataFrame:
+    """Rows of `messages` or `transformed_messages` in Spark, any bytes in their subjects."""
+
+    def cell(name: str, value: Any) -> Any:
+        if name == "headers" and value is not None:
+            return [{"name": n, "value": v} for n, v in value]
+        if name in _SUBJECTS and value is not None:
+            return encode(value)
+        return value
+
+    names = [name for name in _ARROW if name in rows[0]]
+    columns = {
+        name: pa.array([cell(name, row[name]) for row in rows], _ARROW[name]) for name in names
+    }
+    made = spark.createDataFrame(pa.table(columns))
+    return made.withColumns(
+        {name: F.col(name).cast("string") for name in names if name in _SUBJECTS}
+    )
+
+
+def archive(
+    spark: SparkSession, warehouse: Warehouse, rows: Sequence[Row], spec: TableSpec = MESSAGES
+) -> None:
+    """Adds rows to a table, each stream in a commit of its own."""
+    table = open_table(warehouse, spec, create=True)
+    for stream in dict.fromkeys(row["stream"] for row in rows):
+        mine = [row for row in rows if row["stream"] == stream]
+        staged = stage(frame(spark, mine), table, spec)
+        publish(table, staged, stream, replace=False, properties={})
+
+
+def sequences(spark: SparkSession, table: Table, **where: Any) -> list[int]:
+    """The sequences of a table's messages, in order; `where` as `read` has it."""
+    rows = read(spark, table, MESSAGES, **where).select("seq").collect()
+    return sorted(row.seq for row in rows)
