@@ -18,7 +18,7 @@ from cli.options import (
     warehouse,
     warehouse_options,
 )
-from cli.output import print_json, quiet_work
+from cli.output import print_json, print_line, quiet_work
 
 if TYPE_CHECKING:
     from jobs.audit.run import AuditResult
@@ -118,17 +118,19 @@ def command(
 
 
 def _print(result: AuditResult) -> None:
-    click.echo(f"{result.stream}: {result.verdict}, {result.messages:,} messages ({result.kind})")
+    print_line(f"{result.stream}: {result.verdict}, {result.messages:,} messages ({result.kind})")
     for rule in result.rules:
         scope = f" in {rule.cluster}" if rule.cluster else ""
-        click.echo(f"\n{rule.source}{scope}: {rule.verdict}, {rule.messages:,} messages")
+        print_line()
+        print_line(f"{rule.source}{scope}: {rule.verdict}, {rule.messages:,} messages")
         for found in rule.destinations:
             share = "-" if found.share is None else f"{found.share:.2f} %"
-            click.echo(
+            print_line(
                 f"  {found.weight:>5g} %  {share:>9}  ({found.low:.2f} to {found.high:.2f})  "
                 f"{found.verdict:<9}  {found.destination or found.end}"
             )
         if rule.reason:
-            click.echo(f"  {rule.reason}")
+            print_line(f"  {rule.reason}")
     for note in result.notes:
-        click.echo(f"\n{note}")
+        print_line()
+        print_line(note)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from cli.options import debug_option, json_option
-from cli.output import one_line, print_json
+from cli.output import print_json, print_line
 from nats_transform.errors import InvalidConfig, UnknownAccount, printable
 from nats_transform.findings import Finding, Severity
 from nats_transform.subject import decode
@@ -105,7 +105,7 @@ def command(
     else:
         for finding in findings:
             _print(finding)
-        click.echo(_summary(counts, len(files)))
+        print_line(_summary(counts, len(files)))
     if not fine:
         raise click.exceptions.Exit(1)
 
@@ -153,8 +153,8 @@ def _print(finding: Finding) -> None:
         arrow = f" -> {printable(finding.destination)}" if finding.destination else ""
         about += f"{printable(finding.source)}{arrow}"
     about = f"{about.strip()}: " if about else ""
-    click.echo(one_line(f"{where}: {finding.severity} {finding.code}: {about}{finding.message}"))
-    click.echo(f"    {finding.cure}")
+    print_line(f"{where}: {finding.severity} {finding.code}: {about}{finding.message}")
+    print_line(f"    {finding.cure}")
 
 
 def _summary(counts: Counter[Severity], files: int) -> str:

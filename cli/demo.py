@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from cli.options import debug_option, json_option
-from cli.output import print_json, quiet_work
+from cli.output import print_json, print_lines, quiet_work
 
 
 @click.command(
@@ -54,7 +54,7 @@ def command(as_json: bool, **given: object) -> None:
         )
         made = run(settings)
     if not as_json:
-        click.echo(summary(made))
+        print_lines(summary(made))
         return
     print_json(
         {

@@ -169,18 +169,18 @@ def command(
     else:
         _print(result)
         if report is not None:
-            click.echo(f"report {report}")
+            print_line(f"report {report}")
     if fail_on != NEVER and result.fails(fail_on):
         raise click.exceptions.Exit(1)
 
 
 def _print(result: DryRunResult) -> None:
     found = result.found
-    click.echo(
+    print_line(
         f"{result.stream}: {_plural(found.messages, 'message')} under "
         f"{_plural(found.subjects, 'subject')}, {_plural(len(result.days), 'day')}"
     )
-    click.echo(
+    print_line(
         f"{found.changed_messages:,} messages of {_plural(found.changed_subjects, 'subject')} "
         f"change; {found.subjects_before:,} distinct subjects become {found.subjects_after:,}"
     )
@@ -195,11 +195,11 @@ def _print(result: DryRunResult) -> None:
         print_line(f"{finding.severity} {finding.code}: {about}{finding.message}{count}")
         for example in finding.examples[:_EXAMPLES]:
             print_line(f"    {_line(example)}")
-        click.echo(f"    {finding.cure}")
+        print_line(f"    {finding.cure}")
     if more := len(found.findings[_FINDINGS:]):
-        click.echo(f"and {more:,} more; --json prints all")
+        print_line(f"and {more:,} more; --json prints all")
     counts = [f"{_plural(n, s.value)}" for s, n in result.counts.items() if n]
-    click.echo(", ".join(counts) if counts else "nothing found")
+    print_line(", ".join(counts) if counts else "nothing found")
     for stream in result.simulated:
         gone = [
             f"{count:,} {what}"
@@ -210,8 +210,8 @@ def _print(result: DryRunResult) -> None:
         print_line(
             f"stream {_shown(stream.stream)} would hold {_plural(stream.messages, 'message')}{left}"
         )
-    click.echo("it can be undone" if found.is_reversible else "it cannot be undone in full")
-    click.echo(f"candidate version {result.candidate_version}")
+    print_line("it can be undone" if found.is_reversible else "it cannot be undone in full")
+    print_line(f"candidate version {result.candidate_version}")
 
 
 def _line(example: Example) -> str:

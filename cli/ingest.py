@@ -16,7 +16,7 @@ from cli.options import (
     warehouse,
     warehouse_options,
 )
-from cli.output import print_counts, print_json, progress, quiet_work
+from cli.output import print_counts, print_json, print_line, progress, quiet_work
 
 _COLUMNS = ("subject", "seq", "time", "cluster", "headers", "data")
 
@@ -95,9 +95,9 @@ def command(
     if as_json:
         print_json(result.model_dump(mode="json"))
         return
-    click.echo(f"{result.stream}: {result.added:,} messages added")
+    print_line(f"{result.stream}: {result.added:,} messages added")
     print_counts({"messages": result.messages, "gaps": result.gaps, "bytes": result.bytes})
-    click.echo(f"sequences {result.first_seq} to {result.last_seq}")
-    click.echo(f"digest {result.digest}, snapshot {result.snapshot_id}")
+    print_line(f"sequences {result.first_seq} to {result.last_seq}")
+    print_line(f"digest {result.digest}, snapshot {result.snapshot_id}")
     if result.open_day is not None:
-        click.echo(f"{result.open_day} is not over: run again for what is still to come on it")
+        print_line(f"{result.open_day} is not over: run again for what is still to come on it")

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 import click
 
 from cli.options import DEBUG, debug_option
-from cli.output import one_line
+from cli.output import print_line, print_lines
 from nats_transform.errors import NatsTransformError
 
 NOT_FINE = 1
@@ -71,7 +71,7 @@ class CommandLine(click.Group):
             raise click.exceptions.Exit(PIPE_CLOSED) from None
         except Exception as error:
             if ctx.meta.get(DEBUG):
-                traceback.print_exc()
+                print_lines(traceback.format_exc().rstrip(), err=True)
             raise click.ClickException(_told(error)) from error
 
     def main(  # type: ignore[override]
@@ -124,7 +124,7 @@ def _show(error: click.ClickException) -> None:
         if error.ctx is not None:
             where = error.ctx.command_path
         hint = f" (see {where} --help)"
-    click.echo(one_line(f"{where}: {error.format_message()}{hint}"), err=True)
+    print_line(" ".join(f"{where}: {error.format_message()}{hint}".split()), err=True)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from cli.options import debug_option, json_option, warehouse, warehouse_options
-from cli.output import print_json, quiet_work
+from cli.output import print_json, print_line, quiet_work
 
 
 @click.command(
@@ -52,7 +52,7 @@ def command(
         print_json({name: what.model_dump() for name, what in removed.items()})
         return
     for name, what in removed.items():
-        click.echo(
+        print_line(
             f"{name}: {what.snapshots:,} snapshots and {what.files:,} files ({what.bytes:,} bytes) "
             f"removed, {what.snapshots_left:,} snapshots left"
         )

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 import click
 
 from cli.options import debug_option, json_option
-from cli.output import print_json, print_line
+from cli.output import print_json, print_line, print_subject
 from nats_transform.draw import mapping_key, message_entropy
 from nats_transform.errors import printable
 from nats_transform.mapping import EMPTY_RESULT, Fate
@@ -75,9 +75,9 @@ def command(
                 {"subject": subject, "mapped_subject": mapped, "fate": fate, "reason": reason}
             )
             continue
-        print_line(mapped or "")
+        print_subject(mapped or "")
         if reason:
-            click.echo(f"{printable(subject)}: {reason}", err=True)
+            print_line(f"{printable(subject)}: {reason}", err=True)
     if not fine:
         raise click.exceptions.Exit(1)
 
@@ -111,6 +111,6 @@ def _lines() -> Iterator[str]:
 
 
 def _asked() -> Iterator[str]:
-    click.echo("Subjects to try; an empty one ends. Nothing is sent to a server.", err=True)
+    print_line("Subjects to try; an empty one ends. Nothing is sent to a server.", err=True)
     while subject := click.prompt("Subject", default="", show_default=False, err=True):
         yield subject

@@ -1,9 +1,11 @@
-"""What commands print: text for people, JSON for programs, one line for an error."""
+"""What commands print: text for people, JSON for programs.
+
+Every command prints through this module alone, so no text of a publisher acts on a terminal.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import sys
@@ -14,24 +16,30 @@ import click
 
 from cli.options import is_debug
 from nats_transform.subject import encode
+from nats_transform.untrusted import json_text, visible
 
 _STDOUT, _STDERR = 1, 2
 
 
-def one_line(text: str) -> str:
-    """A text on one line that no control byte can break or color."""
-    joined = " ".join(text.split())
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in joined)
+def print_line(line: str = "", *, err: bool = False) -> None:
+    """Print one line; a line break or control character within it is shown as an escape."""
+    click.echo(visible(line).encode(), err=err)
 
 
-def print_line(text: str) -> None:
-    """Print a subject or another text that may hold bytes that are not UTF-8, as those bytes."""
-    click.echo(encode(text))
+def print_lines(text: str, *, err: bool = False) -> None:
+    """Print a text that we laid out in lines."""
+    click.echo(visible(text, keep="\n").encode(), err=err)
+
+
+def print_subject(subject: str) -> None:
+    """Print a subject: its very bytes into a pipe or file, and on a terminal what can be seen."""
+    is_seen = sys.stdout is not None and sys.stdout.isatty()
+    click.echo(visible(subject).encode() if is_seen else encode(subject))
 
 
 def print_json(document: Mapping[str, Any]) -> None:
-    """Print one JSON object on one line; bytes that are not UTF-8 stand as \\udc80 to \\udcff."""
-    click.echo(json.dumps(document, default=str))
+    """Print one JSON object on one line."""
+    click.echo(json_text(document))
 
 
 def print_counts(counts: Mapping[str, int]) -> None:
@@ -40,13 +48,13 @@ def print_counts(counts: Mapping[str, int]) -> None:
     left = max(map(len, numbers))
     right = max(map(len, numbers.values()))
     for name, number in numbers.items():
-        click.echo(f"  {name:<{left}}  {number:>{right}}")
+        print_line(f"  {name:<{left}}  {number:>{right}}")
 
 
 def progress(line: str) -> None:
     """Print a line of progress for whoever watches; nothing if nobody does."""
     if sys.stderr.isatty():
-        click.echo(line, err=True)
+        print_line(line, err=True)
 
 
 @contextlib.contextmanager

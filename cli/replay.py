@@ -18,7 +18,7 @@ from cli.options import (
     warehouse,
     warehouse_options,
 )
-from cli.output import print_counts, print_json, progress, quiet_work
+from cli.output import print_counts, print_json, print_line, progress, quiet_work
 
 
 @click.command(
@@ -78,5 +78,5 @@ def command(
         print_json(result.model_dump(mode="json"))
         return
     would = "would be " if result.dry_run else ""
-    click.echo(f"{result.stream} into {result.to}: {result.sent:,} messages {would}sent")
+    print_line(f"{result.stream} into {result.to}: {result.sent:,} messages {would}sent")
     print_counts({"there already": result.already, **result.not_sent})

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from cli.options import account_option, debug_option, json_option
-from cli.output import print_json, print_line
+from cli.output import print_json, print_lines
 from cli.streams import load_streams
 from nats_transform.subject import is_valid_literal
 
@@ -67,6 +67,6 @@ def command(
     if as_json:
         print_json(traced.model_dump(mode="json"))
     else:
-        print_line(traced.text())
+        print_lines(traced.text())
     if not is_valid_literal(subject):
         raise click.exceptions.Exit(1)

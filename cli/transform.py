@@ -17,7 +17,7 @@ from cli.options import (
     warehouse,
     warehouse_options,
 )
-from cli.output import print_counts, print_json, quiet_work
+from cli.output import print_counts, print_json, print_line, quiet_work
 
 
 @click.command(
@@ -89,12 +89,12 @@ def command(
         print_json(result.as_json())
         return
     number = len(result.days)
-    click.echo(
+    print_line(
         f"{result.stream}: {result.messages:,} messages of {number} day{'s' if number != 1 else ''}"
     )
     print_counts(result.fates)
-    click.echo(f"mapping version {result.mapping_version}, seed {result.seed}")
-    click.echo(f"digest {result.digest}, snapshot {result.snapshot_id}")
+    print_line(f"mapping version {result.mapping_version}, seed {result.seed}")
+    print_line(f"digest {result.digest}, snapshot {result.snapshot_id}")
 
 
 def _check_mapping(mapping: Path, account: str) -> None:

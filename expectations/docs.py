@@ -22,6 +22,8 @@ from great_expectations.render.renderer.content_block import (
 from great_expectations.render.view.view import DefaultJinjaPageView
 from jinja2 import ChoiceLoader, PackageLoader
 
+from nats_transform.untrusted import visible
+
 LISTED = 100
 """Runs that the index lists, the latest; the pages of older ones stay."""
 
@@ -36,6 +38,10 @@ class _View(DefaultJinjaPageView):
         ours = PackageLoader("expectations", "templates")
         theirs = PackageLoader("great_expectations", "render/view/templates")
         self.env.loader = ChoiceLoader([ours, theirs])
+        # Parts of a page reach the whole as text, with our line breaks.
+        self.env.finalize = lambda value: (
+            visible(value, keep="\n") if isinstance(value, str) else value
+        )
 
 
 @cache

@@ -43,6 +43,7 @@ from expectations.measures import (
     measure_messages,
     measure_transformed,
 )
+from nats_transform.untrusted import visible
 
 MESSAGES = "nats.messages"
 TRANSFORMED = "nats.transformed_messages"
@@ -180,7 +181,7 @@ class MeasuredExpectation(BatchExpectation, ABC):
                 content_block_type="string_template",
                 string_template={
                     "template": cls.statement,
-                    "params": cls._shown_words(arguments),
+                    "params": {n: escape(w) for n, w in cls._shown_words(arguments).items()},
                     "styling": styling,
                 },
             ),
@@ -217,7 +218,7 @@ class MeasuredExpectation(BatchExpectation, ABC):
         runtime_configuration: dict[str, Any] | None = None,
     ) -> str:
         # Data Docs takes this text, and the cells of tables, for HTML.
-        return escape(str(result.result.get("observed_value", ""))) if result is not None else ""
+        return escape(_words(result.result.get("observed_value", ""))) if result is not None else ""
 
 
 def _columns_and_rows(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
@@ -245,7 +246,7 @@ def _words(value: Any) -> str:
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:,.4f}".rstrip("0").rstrip(".")
-    return str(plain(value))
+    return visible(str(plain(value)))
 
 
 def plain(value: Any) -> Any:

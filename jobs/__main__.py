@@ -8,7 +8,6 @@ those of `nats-transform`. People use that command; schedulers and clusters use 
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -18,9 +17,11 @@ import click
 from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
-from jobs.errors import SPARK_ERRORS, job_error, one_line
+from jobs.errors import SPARK_ERRORS, job_error
+from jobs.errors import one_line as reason_of
 from jobs.session import SparkSettings, spark_session
 from nats_transform.errors import NatsTransformError
+from nats_transform.untrusted import json_text, one_line
 
 NOT_FINE = 1
 UNUSABLE = 2
@@ -117,7 +118,7 @@ def command(
             result = run(given)
         if report is not None and chosen.page is not None:
             import_module(chosen.page).write(result, report)
-    click.echo(json.dumps(_document(result)))
+    click.echo(json_text(_document(result)))
     level = fail_on or next(iter(chosen.fail_on), NEVER)
     return NOT_FINE if level != NEVER and result.fails(level) else 0
 
@@ -134,14 +135,14 @@ def main() -> NoReturn:
     except click.ClickException as error:
         code = _failed(error.format_message())
     except (NatsTransformError, ValidationError, OSError) as error:
-        code = _failed(one_line(error))
+        code = _failed(reason_of(error))
     except SPARK_ERRORS as error:
         code = _failed(str(job_error(error)))
     sys.exit(code)
 
 
 def _failed(reason: str) -> int:
-    click.echo(f"error: {' '.join(reason.split())}", err=True)
+    click.echo(one_line(f"error: {reason}"), err=True)
     return UNUSABLE
 
 

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from pyspark.errors import PySparkException
 
 from nats_transform.errors import NatsTransformError
+from nats_transform.untrusted import visible
 
 # What Spark raises; pyspark leaves some failures of the JVM as they come through py4j, and py4j
 # those of the socket to a JVM that is no longer there.
@@ -59,14 +60,14 @@ class AccountingError(ArchiveError):
 
 
 def one_line(error: BaseException) -> str:
-    """The text of any error on one line, without stack traces; of bad settings, the first one."""
+    """What any error says, on one line that is safe to show; of bad settings, the first one."""
     if isinstance(error, ValidationError):
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         text = first["msg"].removeprefix("Value error, ")
-        return f"{place}: {text}" if place else text
+        return visible(f"{place}: {text}" if place else text)
     text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0].strip()
+    return visible(text.splitlines()[0].strip())
 
 
 def job_error(error: Exception) -> JobError:

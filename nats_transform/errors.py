@@ -21,11 +21,17 @@ Children of InvalidTransform follow nats-server's family under `ErrInvalidMappin
 
 from __future__ import annotations
 
+from nats_transform.untrusted import one_line
+
 _LONGEST = 120  # characters of a subject in a message; real ones are far shorter
 
 
 class NatsTransformError(Exception):
     """An error the user can mend; `str()` of it is one line that says what, where and the cure."""
+
+    def __str__(self) -> str:
+        # Whatever name of others is in it: an error is shown in terminals, logs and pages.
+        return one_line(super().__str__())
 
 
 class InvalidTransform(NatsTransformError, ValueError):

@@ -15,6 +15,7 @@ from jobs.ingest import IngestResult
 from jobs.transform import TransformResult
 from jobs.warehouse.versions import Rule, Version, difference
 from nats_transform.findings import Finding
+from nats_transform.untrusted import visible
 from orchestration.archive import Archive
 from orchestration.plots import picture, split_plot
 
@@ -59,7 +60,7 @@ def of_version(
         "number of findings": len(findings),
         "difference": _difference(before, version),
         "versions so far": known,
-        "config": dg.MetadataValue.md("```\n" + version.config + "```"),
+        "config": dg.MetadataValue.md("```\n" + visible(version.config, keep="\n") + "```"),
     }
 
 
@@ -229,9 +230,9 @@ def _split(shares: Sequence[Share]) -> Mapping[str, Plain]:
         else dg.MetadataValue.md("no message that a weight applies to"),
         # Numbers of their own, so that the UI plots how they went.
         **{
-            " ".join(filter(None, ("share of", share["destination"], share["cluster"]))): float(
-                share["share"]
-            )
+            visible(
+                " ".join(filter(None, ("share of", share["destination"], share["cluster"])))
+            ): float(share["share"])
             for share in known[:_MOST_SHARES]
         },
     }
@@ -292,4 +293,4 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> dg.MetadataV
 
 def _cell(text: str) -> str:
     # A subject may hold what Markdown or HTML would read as its own.
-    return "".join(f"&#{ord(c)};" if c in "|<>&`*_$[]\\\n" else c for c in text)
+    return "".join(f"&#{ord(c)};" if c in "|<>&`*_$[]\\" else c for c in visible(text))

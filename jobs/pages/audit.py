@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from jobs.audit.run import AuditResult
 from jobs.errors import JobError, one_line
 from nats_transform import statistics
 from nats_transform.audit import DestinationAudit, RuleAudit, Split, Verdict
+from nats_transform.untrusted import visible
 
 _WORST_FIRST = (Verdict.OUTSIDE, Verdict.UNDECIDED, Verdict.WITHIN, Verdict.NOTHING)
 _MOST_PLOTTED = 40  # rules; the table has the others
@@ -89,6 +91,7 @@ def page(template: str, **values: Any) -> str:
         loader=PackageLoader("jobs.pages", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_shown,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -100,6 +103,14 @@ def page(template: str, **values: Any) -> str:
         "capitalize_first": lambda text: text[:1].upper() + text[1:],
     }
     return environment.get_template(template).render(version=version("nats-transform"), **values)
+
+
+def _shown(value: Any) -> Any:
+    """What stands in a page for a value: names of others cannot act; markup is ours, and escaped.
+
+    Jinja calls it for every `{{ ... }}`, before it escapes HTML.
+    """
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _sum(counts: Sequence[int]) -> int:

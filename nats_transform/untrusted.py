@@ -1,0 +1,41 @@
+"""Text that somebody else wrote, made safe to show to people.
+
+Publishers choose subjects, headers and payloads; configuration, dumps and warehouses come from
+anywhere. What of it reaches a terminal, a log or a page goes through `visible`: control characters
+(ANSI sequences start with one), characters that turn the direction of text round or are not seen
+at all, breaks of lines, and bytes that are not UTF-8 stand as escapes. Programs read JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def visible(text: str, keep: str = "") -> str:
+    r"""A text in which every character can be seen and none acts.
+
+    What `str.isprintable` refuses is escaped as Python writes it: `\x1b`, `\u202e`, `\n`. A blank
+    is printable, other kinds of white space are not.
+
+    Args:
+        text: any text.
+        keep: characters that stay as they are, such as the line breaks of our own layout.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else repr(c)[1:-1] for c in text)
+
+
+def one_line(text: str) -> str:
+    """A text with its lines joined by blanks, made `visible`."""
+    return visible(" ".join(line.strip() for line in text.splitlines()).strip())
+
+
+def json_text(document: Any) -> str:
+    r"""A document as JSON on one line, in ASCII: subjects can be read back exactly.
+
+    Bytes that are not UTF-8 stand as `\udc80` to `\udcff`.
+    """
+    # JSON leaves DEL as it is, the one control character of ASCII that it does not escape.
+    return json.dumps(document, default=str).replace("\x7f", "\\u007f")
