@@ -271,9 +271,7 @@ Hours: TypeAlias = Mapping[datetime, int] | int
 
 def is_audited(mapping: SubjectMapping) -> bool:
     """Whether a mapping has weights or cluster scopes that a split can be held against."""
-    return any(mapping.is_drawn(cluster) for cluster in (None, *mapping.clusters)) or bool(
-        mapping.clusters
-    )
+    return bool(mapping.clusters) or mapping.is_drawn()
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, TypeAlias
 from nats_transform.check_transform import (
     can_land_in,
     is_identity,
-    result_filter,
     source_faults,
     transform_faults,
 )
 from nats_transform.errors import printable
 from nats_transform.findings import RULES, Finding, Severity
 from nats_transform.functions import Literal, Partition
-from nats_transform.mapping import AccountMappings, Mapping, Share
+from nats_transform.mapping import AccountMappings, Mapping
 from nats_transform.stream import StreamConfig
 from nats_transform.subject import ANY_TAIL, SEPARATOR, collide, is_subset, matches
 from nats_transform.subject_index import SubjectIndex
@@ -108,7 +107,7 @@ def _check_account(
     index = SubjectIndex([mapping.source for mapping in account.mappings])
     for mapping in account.mappings:
         yield from _about(mapping, source_faults(mapping.source))
-        for transform in _transforms(mapping):
+        for transform in mapping.transforms:
             faults = [*transform_faults(transform), *_few_keys(transform, seen)]
             for code, message in faults:
                 yield Finding(code, message, mapping.source, transform.destination, MAPPING)
@@ -125,18 +124,13 @@ def _about(mapping: Mapping, faults: Iterable[tuple[str, str]]) -> Iterator[Find
         yield Finding(code, message, mapping.source, place=MAPPING)
 
 
-def _transforms(mapping: Mapping) -> list[Transform]:
-    return [Transform(mapping.source, d.subject) for d in mapping.destinations if d.subject]
-
-
 def _renaming(mapping: Mapping) -> list[Transform]:
-    return [transform for transform in _transforms(mapping) if not is_identity(transform)]
+    return [transform for transform in mapping.transforms if not is_identity(transform)]
 
 
 def _weights(mapping: Mapping) -> Iterator[tuple[str, str]]:
-    lists_source = any(d.subject == mapping.source for d in mapping.destinations)
     has_general = any(not d.cluster for d in mapping.destinations)
-    for cluster in (None, *mapping.clusters):
+    for cluster in mapping.scopes:
         listed = [d for d in mapping.destinations if (d.cluster or None) == cluster]
         rest = 100 - sum(d.weight for d in listed)
         scope = _scope(cluster, mapping)
@@ -144,7 +138,7 @@ def _weights(mapping: Mapping) -> Iterator[tuple[str, str]]:
             continue
         if any(d.subject == mapping.source for d in listed):
             yield "loss", f"{rest} % of the messages in {scope} are lost"
-        elif lists_source:
+        elif mapping.lists_source:
             yield "lost-elsewhere", f"{rest} % of the messages in {scope} are lost"
         elif cluster or has_general:
             yield (
@@ -155,14 +149,9 @@ def _weights(mapping: Mapping) -> Iterator[tuple[str, str]]:
         # The source at weight 0 is how a remainder is made to be lost.
         if not destination.weight and destination.subject != mapping.source:
             yield "zero-weight", f"{printable(destination.subject)} is never chosen"
-    for cluster in (None, *mapping.clusters):
+    for cluster in mapping.scopes:
         chosen = [share for share in mapping.shares(cluster) if share.weight]
-        if len(chosen) > 1 and any(
-            isinstance(token, Partition)
-            for share in chosen
-            if share.transform
-            for token in share.transform.tokens
-        ):
+        if len(chosen) > 1 and any(one.transform and one.transform.partition for one in chosen):
             yield (
                 "weighted-partition",
                 f"in {_scope(cluster, mapping)} messages of one key go {len(chosen)} ways",
@@ -201,7 +190,7 @@ def _destinations(mapping: Mapping) -> Iterator[Finding]:
                 place=MAPPING,
             )
     if not _renaming(mapping) and all(d.subject for d in mapping.destinations):
-        loses = any(share.destination is None for share in _all_shares(mapping))
+        loses = any(share.destination is None for _, share in mapping.ends())
         if not loses:
             yield Finding("changes-nothing", "no subject is changed", mapping.source, place=MAPPING)
         return
@@ -226,14 +215,9 @@ def _destinations(mapping: Mapping) -> Iterator[Finding]:
             )
 
 
-def _all_shares(mapping: Mapping) -> Iterator[Share]:
-    for cluster in (None, *mapping.clusters):
-        yield from mapping.shares(cluster)
-
-
 def _chained(mapping: Mapping, index: SubjectIndex, account: AccountMappings) -> Iterator[Finding]:
     for transform in _renaming(mapping):
-        for number in index.colliding(result_filter(transform)):
+        for number in index.colliding(transform.filter_of_results):
             other = account.mappings[number]
             if other is mapping or not _renaming(other):
                 continue
@@ -294,11 +278,7 @@ def _few_keys(transform: Transform, seen: Sequence[Sequence[str]]) -> Iterator[t
     for token in transform.tokens:
         if not isinstance(token, Partition) or token.count < 2 or transform.filter.is_literal:
             continue
-        keys = {
-            "".join([tokens[place] for place in token.positions]) or SEPARATOR.join(tokens)
-            for tokens in seen
-            if transform.filter.covers(tokens)
-        }
+        keys = {token.key(tokens) for tokens in seen if transform.filter.covers(tokens)}
         if 0 < len(keys) < token.count:
             yield (
                 "few-keys",
@@ -332,7 +312,7 @@ def _stream_transforms(
         place = f"{'mirror' if upstream is stream.mirror else 'source'} {upstream.name}"
         for rule in upstream.rules:
             yield place, rule.source, rule.transform, [] if upstream.takes_nothing else [ANY_TAIL]
-            received.append(result_filter(rule.transform) if rule.transform else rule.source)
+            received.append(rule.transform.filter_of_results if rule.transform else rule.source)
         if not upstream.rules:
             received.append(ANY_TAIL)
     ingress = stream.ingress_transform
@@ -349,7 +329,7 @@ def _stored(received: Sequence[str], ingress: Transform | None) -> list[str]:
         return list(received)
     kept = [filter for filter in received if not is_subset(filter, ingress.source)]
     if any(collide(filter, ingress.source) for filter in received):
-        kept.append(result_filter(ingress))
+        kept.append(ingress.filter_of_results)
     return kept
 
 

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import Iterator
 
 from nats_transform.errors import printable
 from nats_transform.functions import (
-    Left,
     Literal,
+    OfTokenAndSize,
     Partition,
     Random,
-    Right,
-    SliceFromLeft,
-    SliceFromRight,
     Split,
-    SplitFromLeft,
-    SplitFromRight,
     Tail,
     Token,
     Wildcard,
@@ -35,9 +29,6 @@ _MEANT_AS_FUNCTION = re.compile(
 )
 _SYSTEM_NAME = re.compile(r"\$[A-Z][A-Z0-9_-]*")
 _ONE_FUNCTION = re.compile(r"\{\{\s*\w+\s*\(.*\)\s*\}\}", re.DOTALL)
-
-_Cutting: TypeAlias = Split | SplitFromLeft | SplitFromRight | SliceFromLeft | SliceFromRight
-_Sized: TypeAlias = SplitFromLeft | SplitFromRight | SliceFromLeft | SliceFromRight | Left | Right
 
 
 def transform_faults(transform: Transform) -> Iterator[tuple[str, str]]:
@@ -69,9 +60,9 @@ def _tokens_that_mislead(transform: Transform) -> Iterator[tuple[str, str]]:
 def _functions_that_mislead(transform: Transform) -> Iterator[tuple[str, str]]:
     for token, text in _written(transform):
         shown = printable(text)
-        if any(place not in transform.filter.wildcards for place in _places(token)):
+        if any(place not in transform.filter.wildcards for place in token.reads):
             yield "index-not-positive", f"{shown} stands for the first token of the subject"
-        if isinstance(token, _Sized) and _size(token) <= 0:
+        if isinstance(token, OfTokenAndSize) and token.leaves_whole:
             yield "size-without-effect", f"{shown} gives the token back as it is"
         if isinstance(token, Split) and token.delimiter:
             yield (
@@ -92,10 +83,7 @@ def _dropped_wildcards(transform: Transform) -> Iterator[tuple[str, str]]:
     kept: set[int] = set()
     read: set[int] = set()
     for token in transform.tokens:
-        whole = isinstance(token, Wildcard | _Cutting) or (
-            isinstance(token, _Sized) and _size(token) <= 0
-        )
-        (kept if whole else read).update(_places(token))
+        (kept if token.keeps_token else read).update(token.reads)
     for number, place in enumerate(transform.filter.wildcards, start=1):
         if place not in kept:
             part = "only in part or as a partition " if place in read else ""
@@ -133,21 +121,11 @@ def can_land_in(transform: Transform, filter: str) -> bool:
             return False
         if wanted[place] == ANY_TAIL or isinstance(token, Tail):
             return True
-        if isinstance(token, _Cutting):
+        if not token.makes_one_token:
             return place > 0
         if not _can_be(token, wanted[place]):
             return False
     return len(transform.tokens) == len(wanted)
-
-
-def result_filter(transform: Transform) -> str:
-    """A filter that covers every result of the transform, and maybe more."""
-    tokens: list[str] = []
-    for token in transform.tokens:
-        if isinstance(token, Tail | _Cutting):
-            return SEPARATOR.join([*tokens, ANY_TAIL])
-        tokens.append(token.text if isinstance(token, Literal) else ANY_TOKEN)
-    return SEPARATOR.join(tokens)
 
 
 def _can_be(token: Token, wanted: str) -> bool:
@@ -163,18 +141,3 @@ def _can_be(token: Token, wanted: str) -> bool:
 def _written(transform: Transform) -> list[tuple[Token, str]]:
     texts = transform.destination.split(SEPARATOR)
     return list(zip(transform.tokens, texts, strict=True))
-
-
-def _places(token: Token) -> Sequence[int]:
-    """The 0-based positions that a function reads; the whole subject is none."""
-    match token:
-        case Partition():
-            return token.positions
-        case Literal() | Tail() | Random():
-            return ()
-        case _:
-            return (token.position,)
-
-
-def _size(token: _Sized) -> int:
-    return token.offset if isinstance(token, SplitFromLeft | SplitFromRight) else token.size

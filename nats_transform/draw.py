@@ -4,6 +4,9 @@ nats-server draws at random for every message, so two runs of it never agree. He
 under the same mapping and seed always draws the same number, on any engine. The hash is XXH64,
 chained column by column as Spark's `xxhash64` does it, so `nats_transform.spark` computes it with
 that one built-in function.
+
+Outputs depend on this hash and a mapping version stands for outputs: whoever changes anything here
+raises `FORMAT` in `nats_transform.config.version`, or one version would name two outputs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The tokens of a destination: literals and mapping functions.
 
-Each is one small immutable type with its arguments named. `parse_token` reads one as nats-server
-does (`indexPlaceHolders` in `server/subject_transform.go`); `evaluate` gives its text for the
-tokens of a subject; `nats_transform.spark` compiles the same values to Columns.
+Each is one small immutable type with its arguments named and its traits (`DestinationToken`).
+`parse_token` reads one as nats-server does (`indexPlaceHolders` in `server/subject_transform.go`);
+`evaluate` gives its text for the tokens of a subject; `nats_transform.spark` compiles the same
+values to Columns. A new function is a class here, listed in `_FUNCTIONS`.
 
 A `position` is the 0-based place of a token in the subject. Offsets and sizes count bytes of the
 token's UTF-8 form, as the server does (ADR-30 says characters), so a character can be cut in two.
@@ -11,10 +12,11 @@ token's UTF-8 form, as the server does (ADR-30 says characters), so a character 
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeAlias, TypeVar
+from typing import ClassVar, TypeAlias, TypeVar, cast
 
 from nats_transform.draw import random_of
 from nats_transform.errors import (
@@ -30,8 +32,96 @@ _INT32_MAX = 2**31 - 1
 _T = TypeVar("_T")
 
 
+class DestinationToken(ABC):
+    """The traits of a token of a destination, and what they are unless its class says otherwise."""
+
+    __slots__ = ()
+
+    makes_one_token: ClassVar[bool] = True
+    """Whether the result is exactly one token, whatever the subject is."""
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """The 0-based positions of the subject's tokens that the result depends on.
+
+        None at all: the result depends on no token, or on the whole subject.
+        """
+        return ()
+
+    @property
+    def keeps_token(self) -> bool:
+        """Whether all of the token that it reads can be found again in the result."""
+        return False
+
+    @abstractmethod
+    def evaluate(self, tokens: Sequence[str], entropy: int | None) -> str:
+        """The text that stands in the result.
+
+        Args:
+            tokens: of the subject.
+            entropy: 64 bits that decide each `random()`; None leaves it as it is written.
+        """
+
+
+class MappingFunction(DestinationToken):
+    """A function as people write it in a destination.
+
+    Attributes:
+        spelling: regular expression of the names that nats-server takes for it.
+    """
+
+    __slots__ = ()
+
+    spelling: ClassVar[str]
+
+    @classmethod
+    @abstractmethod
+    def read(cls, arguments: list[str], slot: int, wildcards: Sequence[int] | None) -> Token:
+        """The function with its arguments, as `parse_token` got them.
+
+        Raises:
+            Refused: with the error class of the rule that is broken.
+        """
+
+
+class OfToken(MappingFunction):
+    """A function of one token of the subject."""
+
+    __slots__ = ()
+
+    position: int
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        return (self.position,)
+
+
+class OfTokenAndSize(OfToken):
+    """A function of one token and a number of bytes; 0 or below leaves the token whole."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def leaves_whole(self) -> bool:
+        """Whether every token comes back as it is, because the number is 0 or below."""
+
+    @property
+    def keeps_token(self) -> bool:
+        return self.leaves_whole or not self.makes_one_token
+
+    @classmethod
+    def read(cls, arguments: list[str], slot: int, wildcards: Sequence[int] | None) -> Token:
+        _expect(arguments, 2)
+        index, size = _integer(arguments[0]), _integer(arguments[1])
+        if not -(2**31) <= size <= _INT32_MAX:
+            raise Refused(InvalidArgument, "a size must fit in 32 bits")
+        build = cast("Callable[[int, int], Token]", cls)
+        return build(_position(index, wildcards), size)
+
+
 @dataclass(frozen=True, slots=True)
-class Literal:
+class Literal(DestinationToken):
     """A token that stands in the result as it is written."""
 
     text: str
@@ -41,8 +131,10 @@ class Literal:
 
 
 @dataclass(frozen=True, slots=True)
-class Tail:
+class Tail(DestinationToken):
     """The `>` of a destination: all tokens from the source's `>` on."""
+
+    makes_one_token = False
 
     position: int
 
@@ -51,17 +143,30 @@ class Tail:
 
 
 @dataclass(frozen=True, slots=True)
-class Wildcard:
+class Wildcard(OfToken):
     """`{{wildcard(n)}}` or `$n`: a token of the subject."""
 
+    spelling = "[wW]ildcard"
+
     position: int
+
+    @property
+    def keeps_token(self) -> bool:
+        return True
+
+    @classmethod
+    def read(cls, arguments: list[str], slot: int, wildcards: Sequence[int] | None) -> Token:
+        _expect(arguments, 1)
+        if arguments == [""]:
+            raise Refused(WrongArgumentCount, "an index is missing")
+        return cls(_position(_integer(arguments[0]), wildcards))
 
     def evaluate(self, tokens: Sequence[str], entropy: int | None) -> str:
         return tokens[self.position]
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class Partition(MappingFunction):
     """`{{partition(count, ...)}}`: FNV-1a of a key, modulo `count`.
 
     Attributes:
@@ -70,28 +175,61 @@ class Partition:
             whole subject, dots included.
     """
 
+    spelling = "[pP]artition"
+
     count: int
     positions: tuple[int, ...] = ()
 
-    def evaluate(self, tokens: Sequence[str], entropy: int | None) -> str:
-        if not self.count:
-            return "0"
+    @property
+    def reads(self) -> tuple[int, ...]:
+        return self.positions
+
+    def key(self, tokens: Sequence[str]) -> str:
+        """The text that is hashed for the tokens of a subject."""
         if self.positions:
-            key = "".join([tokens[position] for position in self.positions])
-        else:
-            key = SEPARATOR.join(tokens)
-        return str(fnv1a(encode(key)) % self.count)
+            return "".join([tokens[position] for position in self.positions])
+        return SEPARATOR.join(tokens)
+
+    def number(self, hash: int) -> int:
+        """The partition of the 32-bit hash of a key."""
+        return hash % self.count if self.count else 0
+
+    def evaluate(self, tokens: Sequence[str], entropy: int | None) -> str:
+        return str(self.number(fnv1a(encode(self.key(tokens))))) if self.count else "0"
+
+    @classmethod
+    def read(cls, arguments: list[str], slot: int, wildcards: Sequence[int] | None) -> Token:
+        count = _int32(arguments[0])
+        indexes = [_integer(argument) for argument in arguments[1:]]
+        if wildcards is None:
+            indexes = []
+        return cls(count % 2**32, tuple(_position(index, wildcards) for index in indexes))
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class Split(OfToken):
     """`{{split(n, delimiter)}}`: a token cut at each delimiter, empty parts dropped.
 
     One corner is kept from the server: two or more leading delimiters leave one empty token.
     """
 
+    spelling = "[sS]plit"
+    makes_one_token = False
+
     position: int
     delimiter: str
+
+    @property
+    def keeps_token(self) -> bool:
+        return True
+
+    @classmethod
+    def read(cls, arguments: list[str], slot: int, wildcards: Sequence[int] | None) -> Token:
+        _expect(arguments, 2)
+        index = _integer(arguments[0])
+        if " " in arguments[1]:
+            raise Refused(InvalidArgument, "a delimiter cannot hold a blank")
+        return cls(_position(index, wildcards), arguments[1])
 
     def evaluate(self, tokens: Sequence[str], entropy: int | None) -> str:
         token = tokens[self.position]
@@ -108,11 +246,18 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
-class SplitFromLeft:
+class SplitFromLeft(OfTokenAndSize):
     """`{{splitfromleft(n, offset)}}`: a token cut in two, `offset` bytes from its left."""
+
+    spelling = "[sS]plit[fF]rom[lL]eft"
+    makes_one_token = False
 
     position: int
     offset: int
+
+    @property
+    def leaves_whole(self) -> bool:
+        return self.offset <= 0
 
     def evaluate(self, tokens: Sequence[str], entropy: int | None) -> str:
         return _by_byte(tokens[self.position], self._split, self.offset)
@@ -123,11 +268,18 @@ class SplitFromLeft:
 
 
 @dataclass(frozen=True, slots=True)
-class SplitFromRight:
+class SplitFromRight(OfTokenAndSize):
     """`{{splitfromright(n, offset)}}`: a token cut in two, `offset` bytes from its right."""
+
+    spelling = "[sS]plit[fF]rom[rR]ight"
+    makes_one_token = False
 
     position: int
     offset: int
+
+    @property
+    def leaves_whole(self) -> bool:
+        return self.offset <= 0
 
     def evaluate(self, tokens: Sequence[str], entropy: int | None) -> str:
         return _by_byte(tokens[self.position], self._split, self.offset)
@@ -138,11 +290,18 @@ class SplitFromRight:
 
 
 @dataclass(frozen=True, slots=True)
-class SliceFromLeft:
+class SliceFromLeft(OfTokenAndSize):
     """`{{slicefromleft(n, size)}}`: a token cut every `size` bytes, the short piece last."""
+
+    spelling = "[sS]lice[fF]rom[lL]eft"
+    makes_one_token = False
 
     position: int
     size: int
+
+    @property
+    def leaves_whole(self) -> bool:
+        return self.size <= 0
 
     def evaluate(self, tokens: Sequence[str], entropy: int | None) -> str:
         return _by_byte(tokens[self.position], self._slice, self.size)
@@ -155,11 +314,18 @@ class SliceFromLeft:
 
 
 @dataclass(frozen=True, slots=True)
-class SliceFromRight:
+class SliceFromRight(OfTokenAndSize):
     """`{{slicefromright(n, size)}}`: a token cut every `size` bytes, the short piece first."""
+
+    spelling = "[sS]lice[fF]rom[rR]ight"
+    makes_one_token = False
 
     position: int
     size: int
+
+    @property
+    def leaves_whole(self) -> bool:
+        return self.size <= 0
 
     def evaluate(self, tokens: Sequence[str], entropy: int | None) -> str:
         return _by_byte(tokens[self.position], self._slice, self.size)
@@ -174,11 +340,17 @@ class SliceFromRight:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class Left(OfTokenAndSize):
     """`{{left(n, size)}}`: the first `size` bytes of a token; all of it if it is shorter."""
+
+    spelling = "[lL]eft"
 
     position: int
     size: int
+
+    @property
+    def leaves_whole(self) -> bool:
+        return self.size <= 0
 
     def evaluate(self, tokens: Sequence[str], entropy: int | None) -> str:
         return _by_byte(tokens[self.position], self._cut, self.size)
@@ -189,11 +361,17 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
-class Right:
+class Right(OfTokenAndSize):
     """`{{right(n, size)}}`: the last `size` bytes of a token; all of it if it is shorter."""
+
+    spelling = "[rR]ight"
 
     position: int
     size: int
+
+    @property
+    def leaves_whole(self) -> bool:
+        return self.size <= 0
 
     def evaluate(self, tokens: Sequence[str], entropy: int | None) -> str:
         return _by_byte(tokens[self.position], self._cut, self.size)
@@ -204,7 +382,7 @@ class Right:
 
 
 @dataclass(frozen=True, slots=True)
-class Random:
+class Random(MappingFunction):
     """`{{random(count)}}`: a number from 0 to count - 1 for each message.
 
     Attributes:
@@ -212,8 +390,15 @@ class Random:
         slot: 0-based position in the destination, so that two functions draw apart.
     """
 
+    spelling = "[rR]andom"
+
     count: int
     slot: int
+
+    @classmethod
+    def read(cls, arguments: list[str], slot: int, wildcards: Sequence[int] | None) -> Token:
+        _expect(arguments, 1)
+        return cls(_int32(arguments[0]), slot)
 
     def evaluate(self, tokens: Sequence[str], entropy: int | None) -> str:
         if entropy is None:
@@ -221,8 +406,10 @@ class Random:
         return str(random_of(entropy, self.slot, self.count))
 
 
-MappingFunction: TypeAlias = (
-    Wildcard
+Token: TypeAlias = (
+    Literal
+    | Tail
+    | Wildcard
     | Partition
     | Split
     | SplitFromLeft
@@ -233,33 +420,28 @@ MappingFunction: TypeAlias = (
     | Right
     | Random
 )
-Token: TypeAlias = Literal | Tail | MappingFunction
 
-_Sized: TypeAlias = SplitFromLeft | SplitFromRight | SliceFromLeft | SliceFromRight | Left | Right
-_SIZED: dict[str, Callable[[int, int], _Sized]] = {
-    "splitfromleft": SplitFromLeft,
-    "splitfromright": SplitFromRight,
-    "slicefromleft": SliceFromLeft,
-    "slicefromright": SliceFromRight,
-    "right": Right,
-    "left": Left,
-}
+_FUNCTIONS: tuple[type[MappingFunction], ...] = (
+    Wildcard,
+    Partition,
+    SplitFromLeft,
+    SplitFromRight,
+    SliceFromLeft,
+    SliceFromRight,
+    Right,
+    Left,
+    Split,
+    Random,
+)
+"""In the order in which the server tries them."""
 
-# In the order in which the server tries them. Blanks are those of Go's \s.
+# Blanks are those of Go's \s.
 _PATTERNS = [
-    (name, re.compile(rf"{{{{[\t\n\f\r ]*{spelling}[\t\n\f\r ]*\((.*)\)[\t\n\f\r ]*}}}}"))
-    for name, spelling in [
-        ("wildcard", "[wW]ildcard"),
-        ("partition", "[pP]artition"),
-        ("splitfromleft", "[sS]plit[fF]rom[lL]eft"),
-        ("splitfromright", "[sS]plit[fF]rom[rR]ight"),
-        ("slicefromleft", "[sS]lice[fF]rom[lL]eft"),
-        ("slicefromright", "[sS]lice[fF]rom[rR]ight"),
-        ("right", "[rR]ight"),
-        ("left", "[lL]eft"),
-        ("split", "[sS]plit"),
-        ("random", "[rR]andom"),
-    ]
+    (
+        function,
+        re.compile(rf"{{{{[\t\n\f\r ]*{function.spelling}[\t\n\f\r ]*\((.*)\)[\t\n\f\r ]*}}}}"),
+    )
+    for function in _FUNCTIONS
 ]
 _COMMA = re.compile(r",[\t\n\f\r ]*")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
@@ -297,9 +479,9 @@ def parse_token(token: str, slot: int, wildcards: Sequence[int] | None) -> Token
         return Literal(token) if index is None else Wildcard(_position(index, wildcards))
     if not looks_like_function(token):
         return Literal(token)
-    for name, pattern in _PATTERNS:
+    for function, pattern in _PATTERNS:
         if found := pattern.search(token):
-            return _build(name, _COMMA.split(found[1]), slot, wildcards)
+            return function.read(_COMMA.split(found[1]), slot, wildcards)
     raise Refused(UnknownFunction)
 
 
@@ -313,37 +495,6 @@ def is_placeholder(token: str) -> bool:
         return True
     found = _PATTERNS[0][1].search(token)
     return found is not None and found[1] != "" and not _COMMA.search(found[1])
-
-
-def _build(name: str, arguments: list[str], slot: int, wildcards: Sequence[int] | None) -> Token:
-    match name:
-        case "wildcard":
-            _expect(arguments, 1)
-            if arguments == [""]:
-                raise Refused(WrongArgumentCount, "an index is missing")
-            return Wildcard(_position(_integer(arguments[0]), wildcards))
-        case "partition":
-            count = _int32(arguments[0])
-            indexes = [_integer(argument) for argument in arguments[1:]]
-            if wildcards is None:
-                indexes = []
-            positions = tuple(_position(index, wildcards) for index in indexes)
-            return Partition(count % 2**32, positions)
-        case "random":
-            _expect(arguments, 1)
-            return Random(_int32(arguments[0]), slot)
-        case "split":
-            _expect(arguments, 2)
-            index = _integer(arguments[0])
-            if " " in arguments[1]:
-                raise Refused(InvalidArgument, "a delimiter cannot hold a blank")
-            return Split(_position(index, wildcards), arguments[1])
-        case _:
-            _expect(arguments, 2)
-            index, size = _integer(arguments[0]), _integer(arguments[1])
-            if not -(2**31) <= size <= _INT32_MAX:
-                raise Refused(InvalidArgument, "a size must fit in 32 bits")
-            return _SIZED[name](_position(index, wildcards), size)
 
 
 def _position(index: int, wildcards: Sequence[int] | None) -> int:

@@ -6,7 +6,7 @@ Sources: ADR-30 "Weighted and cluster-scoped mappings"; nats-server `AddWeighted
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import accumulate
@@ -152,14 +152,13 @@ class Mapping:
             for d in listed
         ]
         rest = 100 - sum(d.weight for d in listed)
-        lists_source = any(d.subject == self.source for d in self.destinations)
-        if rest and not lists_source:
+        if rest and not self.lists_source:
             # The server adds the source itself for what is left, before it sorts.
             entries.append(
                 (self.source, Transform(self.source, number_wildcards(self.source)), rest)
             )
         entries.sort(key=lambda entry: entry[2])
-        if rest and lists_source:
+        if rest and self.lists_source:
             entries.append((None, None, rest))
         reached = accumulate(weight for _, _, weight in entries)
         return tuple(
@@ -171,6 +170,27 @@ class Mapping:
     def clusters(self) -> tuple[str, ...]:
         """The clusters that have destinations of their own, in the order of the config."""
         return tuple(self._scoped)
+
+    @property
+    def scopes(self) -> tuple[str | None, ...]:
+        """None for the general list, then the clusters that have destinations of their own."""
+        return (None, *self._scoped)
+
+    def ends(self) -> Iterator[tuple[str | None, Share]]:
+        """Everything a message can come to: each share of each scope, with the scope."""
+        for scope in self.scopes:
+            for share in self.shares(scope):
+                yield scope, share
+
+    @property
+    def transforms(self) -> tuple[Transform, ...]:
+        """The transform of each destination that is listed, without the empty ones."""
+        return tuple(Transform(self.source, d.subject) for d in self.destinations if d.subject)
+
+    @property
+    def lists_source(self) -> bool:
+        """Whether the source itself is a destination: then what the weights leave over is lost."""
+        return any(d.subject == self.source for d in self.destinations)
 
     def shares(self, cluster: str | None = None) -> tuple[Share, ...]:
         """The possible ends in one cluster, in the order in which nats-server tries the draw.

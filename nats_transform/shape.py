@@ -30,9 +30,6 @@ from nats_transform.functions import (
 from nats_transform.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR, Filter, encode
 from nats_transform.transform import Transform
 
-_ONE_TOKEN = Wildcard | Partition | Random | Left | Right
-"""The functions that always make one token."""
-
 _BYTE = "[^.]"
 _TOKEN = f"{_BYTE}+"
 _DOT = r"\."
@@ -82,7 +79,7 @@ def shape_of(transform: Transform) -> Shape:
     return Shape(
         _DOT.join(parts),
         _prefix(literals, len(parts)),
-        SEPARATOR.join(_filter_tokens(transform.tokens)),
+        transform.filter_of_results,
         _rest(parts[len(literals) :]),
         dict(_places(transform)),
     )
@@ -157,20 +154,9 @@ class _Shaper:
         return f"({_TOKEN})"
 
 
-def _filter_tokens(tokens: Sequence[Token]) -> Iterator[str]:
-    for token in tokens:
-        if isinstance(token, Literal):
-            yield token.text
-        elif isinstance(token, _ONE_TOKEN):
-            yield ANY_TOKEN
-        else:
-            yield ANY_TAIL
-            return
-
-
 def _places(transform: Transform) -> Iterator[tuple[int, int]]:
     for place, token in enumerate(transform.tokens):
-        if not isinstance(token, Literal | _ONE_TOKEN):
+        if not token.makes_one_token:
             return  # how many tokens it makes depends on the subject
         if isinstance(token, Wildcard) and token.position in transform.filter.wildcards:
             yield transform.filter.wildcards.index(token.position) + 1, place

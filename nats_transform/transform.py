@@ -17,6 +17,7 @@ from nats_transform.errors import (
 )
 from nats_transform.functions import (
     Literal,
+    Partition,
     Refused,
     Split,
     Tail,
@@ -119,6 +120,21 @@ class Transform:
     def is_identity(self) -> bool:
         """Whether this is `>` to `>`, which the server passes through without looking."""
         return self._is_identity
+
+    @property
+    def filter_of_results(self) -> str:
+        """A filter that covers every result, and maybe more: `*` for a token that is computed."""
+        tokens: list[str] = []
+        for token in self.tokens:
+            if not token.makes_one_token:
+                return SEPARATOR.join([*tokens, ANY_TAIL])
+            tokens.append(token.text if isinstance(token, Literal) else ANY_TOKEN)
+        return SEPARATOR.join(tokens)
+
+    @property
+    def partition(self) -> Partition | None:
+        """The first `partition()` of the destination, if there is one."""
+        return next((token for token in self.tokens if isinstance(token, Partition)), None)
 
     @property
     def can_make_empty_token(self) -> bool:

@@ -29,7 +29,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FORMAT = 1
-"""Goes up when the canonical form of the same configuration changes."""
+"""Goes up when the canonical form of the same configuration changes, and when the draws do.
+
+A mapping version stands for outputs. Whoever changes the hash in `nats_transform.draw` must raise
+it, or one version would name two different outputs; a test compares the draws with the format.
+"""
 
 _STREAM_FIELDS = {"name", "subjects", "mirror", "sources", "subject_transform", "republish"}
 

@@ -17,8 +17,7 @@ from nats_transform.dryrun.merge import Counted
 from nats_transform.dryrun.rows import Groups, Largest, Store
 from nats_transform.functions import Partition, fnv1a
 from nats_transform.mapping import AccountMappings, Outcome
-from nats_transform.subject import SEPARATOR, encode
-from nats_transform.transform import Transform
+from nats_transform.subject import encode
 
 MOST_PARTITIONS = 4096
 """Balance is shown of so many; more are too many to show."""
@@ -65,18 +64,6 @@ class Balance:
         return count if busiest < 0.9 * self.busiest else None
 
 
-def partition_of(transform: Transform) -> Partition | None:
-    """The first `partition()` of a destination."""
-    return next((token for token in transform.tokens if isinstance(token, Partition)), None)
-
-
-def key_of(partition: Partition, tokens: Sequence[str]) -> str:
-    """What is hashed."""
-    if partition.positions:
-        return "".join([tokens[position] for position in partition.positions])
-    return SEPARATOR.join(tokens)
-
-
 @dataclass(frozen=True, slots=True)
 class Totals:
     """What all keys of a destination come to.
@@ -113,7 +100,7 @@ class Spread(Counted):
 
     def add(self, tokens: Sequence[str], parts: int) -> int:
         """Count parts of the messages of a subject; the `entry` of its key is returned."""
-        key = entry(key_of(self.partition, tokens))
+        key = entry(self.partition.key(tokens))
         self._keys.add(key, parts)
         return key
 
@@ -183,11 +170,6 @@ def upper(key: str) -> int:
     return hashed(key) & _HASH
 
 
-def _number(partition: Partition, of: int) -> int:
-    """The partition of a hash."""
-    return of % partition.count if partition.count else 0
-
-
 class Partitions(Counted):
     """Counts the keys of every `partition()` of the candidate."""
 
@@ -212,7 +194,7 @@ class Partitions(Counted):
             key = self._spread(rule, partition).add(case.tokens, percent * case.messages)
             if not numbers:
                 continue
-            more = percent - numbers.get(_number(partition, key & _HASH), 0)
+            more = percent - numbers.get(partition.number(key & _HASH), 0)
             if more > 0:
                 self.spreads[rule].move(
                     key, case.subject, case.was, outcome.subject, more * case.messages
@@ -224,8 +206,8 @@ class Partitions(Counted):
         for outcome, percent in case.before:
             partition = self._current.get(_rule(outcome))
             if partition is not None:
-                key = key_of(partition, case.tokens_before)
-                number = _number(partition, fnv1a(encode(key)))
+                key = partition.key(case.tokens_before)
+                number = partition.number(fnv1a(encode(key)))
                 numbers[number] = numbers.get(number, 0) + percent
         return numbers
 
@@ -251,7 +233,7 @@ class Partitions(Counted):
 
     def keys(self, source: str, tokens: Sequence[str]) -> set[str]:
         """The keys that the candidate's mapping of a source makes of a subject, in any cluster."""
-        return {key_of(partition, tokens) for partition in self._keyed[source]}
+        return {partition.key(tokens) for partition in self._keyed[source]}
 
 
 def _rule(outcome: Outcome) -> tuple[str, str]:
@@ -261,9 +243,8 @@ def _rule(outcome: Outcome) -> tuple[str, str]:
 def _transforms(mappings: AccountMappings) -> dict[tuple[str, str], Partition]:
     """The `partition()` of each destination that has one."""
     return {
-        (mapping.source, destination.subject): partition
+        (mapping.source, transform.destination): transform.partition
         for mapping in mappings.mappings
-        for destination in mapping.destinations
-        if destination.subject
-        and (partition := partition_of(Transform(mapping.source, destination.subject)))
+        for transform in mapping.transforms
+        if transform.partition is not None
     }

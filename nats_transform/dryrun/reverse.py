@@ -55,10 +55,8 @@ def reversed_mappings(mappings: Iterable[Mapping]) -> AccountMappings:
     """
     found: dict[str, Mapping] = {}
     for mapping in mappings:
-        for destination in mapping.destinations:
-            if not destination.subject:
-                continue
-            backward = reverse(Transform(mapping.source, destination.subject))
+        for transform in mapping.transforms:
+            backward = reverse(transform)
             if backward is not None:
                 found.setdefault(backward.source, backward)
         # What the weights leave keeps its subject; nothing to undo.

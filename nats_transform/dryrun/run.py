@@ -32,7 +32,6 @@ from nats_transform.functions import Wildcard
 from nats_transform.mapping import AccountMappings
 from nats_transform.mapping import Mapping as SubjectMapping
 from nats_transform.stream import StreamConfig
-from nats_transform.transform import Transform
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,14 +394,11 @@ class _Run(Counted):
         for count in groups:
             for example in count.examples:
                 mapping = self._candidate.match(example.subject or "")
-                for destination in mapping.destinations if mapping else ():
-                    if mapping is None or not destination.subject:
-                        continue
-                    transform = Transform(mapping.source, destination.subject)
+                for transform in mapping.transforms if mapping else ():
                     used = {t.position for t in transform.tokens if isinstance(t, Wildcard)}
                     for number, position in enumerate(transform.filter.wildcards, 1):
                         if position not in used:
-                            found[f"wildcard {number} of {shown(mapping.source)}"] = None
+                            found[f"wildcard {number} of {shown(transform.source)}"] = None
         return ", ".join(list(found)[:EXAMPLES])
 
     def _partitions(self, names: _Names) -> Iterator[Told]:

@@ -14,15 +14,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from nats_transform.functions import (
-    Left,
     Literal,
+    OfTokenAndSize,
     Partition,
     Random,
-    Right,
-    SliceFromLeft,
-    SliceFromRight,
-    SplitFromLeft,
-    SplitFromRight,
     Tail,
     Token,
     Wildcard,
@@ -103,15 +98,8 @@ def _read(token: Token, uncut: str | None, keys: list[Key]) -> str | Variable:
         case Partition(count, positions):
             keys.append(positions or uncut)
             return Hashed(len(keys) - 1, count)
-        case (
-            Left(position, size)
-            | Right(position, size)
-            | SplitFromLeft(position, size)
-            | SplitFromRight(position, size)
-            | SliceFromLeft(position, size)
-            | SliceFromRight(position, size)
-        ) if size <= 0:
-            return Wildcard(position)
+        case OfTokenAndSize() if token.leaves_whole:
+            return Wildcard(token.position)
         case _:
             return token
 

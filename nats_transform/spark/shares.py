@@ -38,7 +38,7 @@ class Shares:
         tables: dict[tuple[int, ...], int] = {}
         for rule, mapping in enumerate(rules):
             numbers: dict[str | None, int] = {}
-            for cluster in (None, *mapping.clusters):
+            for cluster in mapping.scopes:
                 numbers[cluster] = len(self._first)
                 self._first.append(len(self._shares))
                 table = _by_draw(mapping.shares(cluster))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 
 from nats_transform import AccountMappings, Destination, InvalidConfig, Mapping
 from nats_transform.config import canonical, from_canonical, load, mapping_version
-from nats_transform.config.version import _levels
+from nats_transform.config.version import FORMAT, _levels
+from nats_transform.draw import draw_of, mapping_key, message_entropy, random_of
 from nats_transform.stream import StreamConfig
 from nats_transform.subject import Filter, is_valid_filter
 
@@ -224,3 +226,18 @@ def test_what_is_no_canonical_form_is_refused(text: str) -> None:
     with pytest.raises(InvalidConfig, match="no canonical form") as raised:
         from_canonical(text)
     assert "\n" not in str(raised.value)
+
+
+# Format of the version -> SHA-256 of the draws below. A new format gets a new row.
+DRAWS_OF_FORMAT = {1: "07bb91c8a4d257bb1a0360fbc3b8a5213f4f00f0d809e3d8e9e98593125f6ebd"}
+
+
+def test_new_draws_need_a_new_format() -> None:
+    draws = []
+    for seed in (0, 1, -7, 2**63):
+        for source in ("orders.*", ">", "subject_transform", "k\udcff"):
+            for stream, seq in (("ORDERS", 1), ("ORDERS", 2**40), ("\u00fc", 3), (None, None)):
+                entropy = message_entropy(stream, seq, mapping_key(seed, source))
+                draws.append((entropy, draw_of(entropy), random_of(entropy, 2, 1000)))
+    found = hashlib.sha256(json.dumps(draws).encode()).hexdigest()
+    assert found == DRAWS_OF_FORMAT[FORMAT], "the draws changed: raise FORMAT, and add its row here"
