@@ -24,7 +24,7 @@ from nats_transform.findings import Severity
 
 if TYPE_CHECKING:
     from jobs.dry_run.run import DryRunResult
-    from nats_transform.dryrun import Example
+    from nats_transform.migration import Example
 
 NEVER = "never"
 _EXAMPLES = 3

@@ -20,7 +20,7 @@ from nats_transform.check_transform import (
     transform_faults,
 )
 from nats_transform.errors import printable
-from nats_transform.findings import RULES, Finding, Severity
+from nats_transform.findings import CODES, Finding, Severity
 from nats_transform.functions import Literal, Partition
 from nats_transform.mapping import AccountMappings, Mapping
 from nats_transform.stream import StreamConfig
@@ -31,7 +31,7 @@ from nats_transform.transform import Transform
 if TYPE_CHECKING:
     from nats_transform.config import Place
 
-__all__ = ["RULES", "Finding", "Origin", "Severity", "check"]
+__all__ = ["CODES", "Finding", "Origin", "Severity", "check"]
 
 Config: TypeAlias = AccountMappings | StreamConfig
 
@@ -310,10 +310,10 @@ def _stream_transforms(
     received = list(stream.captured)
     for upstream in stream.upstreams:
         place = f"{'mirror' if upstream is stream.mirror else 'source'} {upstream.name}"
-        for rule in upstream.rules:
+        for rule in upstream.filters:
             yield place, rule.source, rule.transform, [] if upstream.takes_nothing else [ANY_TAIL]
             received.append(rule.transform.filter_of_results if rule.transform else rule.source)
-        if not upstream.rules:
+        if not upstream.filters:
             received.append(ANY_TAIL)
     ingress = stream.ingress_transform
     if ingress:
@@ -337,8 +337,8 @@ def _sources(stream: StreamConfig) -> Iterator[Finding]:
     for one, other in combinations(stream.sources, 2):
         if one.name != other.name or one.api_prefix != other.api_prefix:
             continue
-        filters = [rule.source for rule in one.rules] or [ANY_TAIL]
-        others = [rule.source for rule in other.rules] or [ANY_TAIL]
+        filters = [rule.source for rule in one.filters] or [ANY_TAIL]
+        others = [rule.source for rule in other.filters] or [ANY_TAIL]
         both = [(a, b) for a in filters for b in others if collide(a, b)]
         if both:
             yield Finding(

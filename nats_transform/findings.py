@@ -23,7 +23,7 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class Code:
     """What one code means.
 
     Attributes:
@@ -39,173 +39,173 @@ class Rule:
 
 _E, _W, _I = Severity
 
-RULES: dict[str, Rule] = {
-    "refused": Rule(
+CODES: dict[str, Code] = {
+    "refused": Code(
         _E,
         "nats-server refuses this configuration",
         "mend what the reason names; the server would not load it",
     ),
-    "empty-destination": Rule(
+    "empty-destination": Code(
         _E,
         "a destination is empty: nats-server loads it and crashes on the first message",
         "name a destination, or remove the entry",
     ),
-    "republish-loop": Rule(
+    "republish-loop": Code(
         _E,
         "republished messages come back to the stream that republishes them",
         "republish under a subject that no stream in the circle captures",
     ),
-    "remainder-kept": Rule(
+    "remainder-kept": Code(
         _W,
         "weights below 100: the rest keeps the published subject (the documentation says lost)",
         "bring the weights to 100; a source without `*` loses the rest if it is listed itself",
     ),
-    "lost-elsewhere": Rule(
+    "lost-elsewhere": Code(
         _W,
         "the source is listed for one cluster, so what other clusters leave over is lost there",
         "bring the weights of every other cluster, and of the entries without one, to 100",
     ),
-    "loss": Rule(
+    "loss": Code(
         _I,
         "the source is listed and the weights stay below 100: the rest is lost",
         "bring the weights to 100 if no loss is meant",
     ),
-    "zero-weight": Rule(
+    "zero-weight": Code(
         _I,
         "a destination has weight 0 and is never chosen",
         "give it a weight, or remove it",
     ),
-    "overlap": Rule(
+    "overlap": Code(
         _W,
         "two sources cover some of the same subjects; nats-server tries mappings in random order",
         "make the sources disjoint",
     ),
-    "shadowed": Rule(
+    "shadowed": Code(
         _W,
         "another mapping covers all of this source; where it is tried first, this one is dead",
         "make the sources disjoint, or fold the one into the other",
     ),
-    "unreachable": Rule(
+    "unreachable": Code(
         _W,
         "no subject can reach this transform",
         "correct the source, or remove the transform",
     ),
-    "unknown-cluster": Rule(
+    "unknown-cluster": Code(
         _W,
         "a cluster name that no known cluster has: its entries never apply",
         "correct the name; nats-server compares it letter by letter",
     ),
-    "cluster-without-entry": Rule(
+    "cluster-without-entry": Code(
         _W,
         "a known cluster has no entry here and there is none for all clusters",
         "add an entry for the cluster, or one without a cluster",
     ),
-    "not-chained": Rule(
+    "not-chained": Code(
         _W,
         "a result is covered by another mapping, which is not applied to it: one mapping a message",
         "write the final subject as the destination",
     ),
-    "changes-nothing": Rule(
+    "changes-nothing": Code(
         _W,
         "every destination gives the subject back as it is",
         "remove it, or correct the destination",
     ),
-    "maps-into-itself": Rule(
+    "maps-into-itself": Code(
         _I,
         "a result is covered by its own source: published again, it is mapped again",
         "use a destination outside the source if messages can come back (leaf nodes, replays)",
     ),
-    "system-subjects": Rule(
+    "system-subjects": Code(
         _W,
         "the source also covers replies (_INBOX.>) or the JetStream API ($JS.>), which breaks them",
         "start the source with a literal token",
     ),
-    "weighted-partition": Rule(
+    "weighted-partition": Code(
         _W,
         "weights are drawn for each message, so partition() cannot keep the order of a key",
         "take the partition out, or the weights: use one destination at 100",
     ),
-    "random-order": Rule(
+    "random-order": Code(
         _W,
         "random() is drawn for each message, so messages of one subject lose their order",
         "use partition(), which gives a key the same number each time",
     ),
-    "few-keys": Rule(
+    "few-keys": Code(
         _W,
         "partition() over fewer distinct keys than partitions: some stay empty",
         "partition on a token with more values, or on several tokens",
     ),
-    "one-key": Rule(
+    "one-key": Code(
         _W,
         "partition() over a source without a wildcard: one subject, so one partition",
         "put the token that tells messages apart into the source as `*`",
     ),
-    "always-zero": Rule(
+    "always-zero": Code(
         _W,
         "partition() or random() of 0 or 1 always gives 0",
         "give the number of partitions",
     ),
-    "negative-partition": Rule(
+    "negative-partition": Code(
         _W,
         "partition() of a negative count is read as more than 2 billion partitions",
         "give a count of 1 or more",
     ),
-    "wildcards-dropped": Rule(
+    "wildcards-dropped": Code(
         _W,
         "a wildcard of the source is not in the result: distinct subjects merge",
         "put {{wildcard(n)}} into the destination for each `*`",
     ),
-    "literal-function": Rule(
+    "literal-function": Code(
         _W,
         "a token looks like a function and is taken literally",
         "make the function the whole token: a function starts and ends at a dot",
     ),
-    "text-dropped": Rule(
+    "text-dropped": Code(
         _W,
         "text beside a function in the same token is dropped",
         "make the function the whole token",
     ),
-    "index-not-positive": Rule(
+    "index-not-positive": Code(
         _W,
         "a wildcard index of 0 or below stands for the subject's first token",
         "count wildcards from 1",
     ),
-    "size-without-effect": Rule(
+    "size-without-effect": Code(
         _W,
         "a size or offset of 0 or below leaves the token whole",
         "give a size of 1 or more, or use {{wildcard(n)}}",
     ),
-    "split-empty": Rule(
+    "split-empty": Code(
         _I,
         "split() of a token of delimiters only leaves an empty token: the subject is illegal",
         "make sure that publishers never send such a token",
     ),
-    "any-token": Rule(
+    "any-token": Code(
         _W,
         "a source token that starts with `*` but is longer matches any token",
         "write `*` alone, or the literal without it",
     ),
-    "blank": Rule(
+    "blank": Code(
         _W,
         "a republish subject has a blank, with which nobody can subscribe to it",
         "take the blank out",
     ),
-    "sourced-twice": Rule(
+    "sourced-twice": Code(
         _W,
         "two sources of one stream cover some of the same subjects: those are stored twice",
         "make the filters disjoint, or use one source with several transforms",
     ),
-    "republish-caught": Rule(
+    "republish-caught": Code(
         _W,
         "what a stream republishes is captured by another stream",
         "republish under subjects of their own if the copy is not meant",
     ),
-    "caught-by-stream": Rule(
+    "caught-by-stream": Code(
         _I,
         "a mapping brings new subjects into a stream",
         "check that the stream is meant to store them",
     ),
-    "escapes-stream": Rule(
+    "escapes-stream": Code(
         _W,
         "a mapping takes subjects out of the stream that captures their source",
         "add the destination to the subjects of a stream",
@@ -218,7 +218,7 @@ class Finding:
     """One thing to know about a configuration.
 
     Attributes:
-        code: a key of `RULES`.
+        code: a key of `CODES`.
         message: what is so here, one line.
         source, destination: of the transform or mapping it is about, or "".
         place: where that stands: a mapping, or which part of which stream.
@@ -238,6 +238,6 @@ class Finding:
     cure: str = field(init=False)
 
     def __post_init__(self) -> None:
-        rule = RULES[self.code]
+        rule = CODES[self.code]
         object.__setattr__(self, "severity", rule.severity)
         object.__setattr__(self, "cure", rule.cure)

@@ -115,7 +115,7 @@ class ConsumerReference(Wire):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class StreamFilter:
     """One filter of a mirror or stream source, and the transform that goes with it.
 
     Attributes:
@@ -180,13 +180,13 @@ class StreamSource(Wire):
         return " ".join(["source", *[part or "" for part in self.identity]])
 
     @cached_property
-    def rules(self) -> tuple[Rule, ...]:
+    def filters(self) -> tuple[StreamFilter, ...]:
         """The filters in their order; none at all: every message is taken as it is."""
         pairs = [(t.source, t.destination) for t in self.subject_transforms]
         if not pairs and self.filter_subject:
             pairs = [(self.filter_subject, "")]
         return tuple(
-            Rule(
+            StreamFilter(
                 source or ANY_TAIL,
                 destination,
                 Filter(source or ANY_TAIL),
@@ -208,15 +208,15 @@ class StreamSource(Wire):
         """
         if fault := literal_fault(subject):
             return Outcome(None, Fate.INVALID, reason=fault)
-        if not self.rules:
+        if not self.filters:
             return Outcome(subject, Fate.UNMATCHED)
         taken = None
         if not self.takes_nothing:
-            taken = next((rule for rule in self.rules if subscribes(rule.source, subject)), None)
+            taken = next((rule for rule in self.filters if subscribes(rule.source, subject)), None)
         if taken is None:
             return Outcome(None, Fate.FILTERED)
         tokens = subject.split(SEPARATOR)
-        for rule in self.rules:
+        for rule in self.filters:
             if rule.transform is not None and rule.filter.covers(tokens):
                 return Outcome(
                     rule.transform.evaluate(tokens, entropy),

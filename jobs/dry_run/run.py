@@ -1,7 +1,7 @@
 """The dry run job: what a candidate mapping would do to the subjects a stream really had.
 
 Spark adds the `subject_census` up by subject, wherever the archive is, and its workers look at the
-sums with `nats_transform.dryrun`; the driver adds up what they count. A small census the driver
+sums with `nats_transform.migration`; the driver adds up what they count. A small census the driver
 reads and looks at by itself. Days whose census is missing, or counts other than `messages` has, are
 counted first.
 """
@@ -35,7 +35,10 @@ from jobs.session import Spark, started
 from jobs.warehouse import tables
 from nats_transform import spark as spark_mappings
 from nats_transform.config import load, load_mappings, mapping_version, parse_server_config
-from nats_transform.dryrun import (
+from nats_transform.errors import NatsTransformError
+from nats_transform.findings import Severity
+from nats_transform.mapping import AccountMappings
+from nats_transform.migration import (
     CensusRow,
     Consumer,
     DryRun,
@@ -45,9 +48,6 @@ from nats_transform.dryrun import (
     parse_consumer,
     users_of,
 )
-from nats_transform.errors import NatsTransformError
-from nats_transform.findings import Severity
-from nats_transform.mapping import AccountMappings
 from nats_transform.stream import StreamConfig
 from nats_transform.subject import decode
 

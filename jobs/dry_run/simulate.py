@@ -27,8 +27,8 @@ from jobs.errors import JobError
 from jobs.warehouse import tables
 from nats_transform import spark as spark_mappings
 from nats_transform.draw import mapping_key, message_entropy
-from nats_transform.dryrun.network import Arrival, Network, Via
 from nats_transform.mapping import AccountMappings
+from nats_transform.network import Arrival, Network, Via
 from nats_transform.stream import StreamConfig
 from nats_transform.subject import decode, encode
 

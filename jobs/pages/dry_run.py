@@ -13,8 +13,8 @@ from pathlib import Path
 
 from jobs.dry_run.run import DryRunResult
 from jobs.pages.audit import nice_scale, page, write_page
-from nats_transform.dryrun.changes import OTHER, Flow
 from nats_transform.findings import Severity
+from nats_transform.migration.changes import OTHER, Flow
 from nats_transform.subject import SEPARATOR
 
 Way = tuple[str | None, str | None]

@@ -19,7 +19,7 @@ from nats_transform.subject import ANY_TOKEN, SEPARATOR, Filter
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class FilterShape:
     """What sources of one kind have in common.
 
     Attributes:
@@ -42,9 +42,11 @@ class Shape:
         return tokens[0] if len(tokens) == 1 else F.concat_ws(SEPARATOR, *tokens)
 
 
-def shapes_of(filters: Sequence[Filter], subscribes: bool = False) -> dict[Shape, dict[str, int]]:
+def shapes_of(
+    filters: Sequence[Filter], subscribes: bool = False
+) -> dict[FilterShape, dict[str, int]]:
     """For each shape: the literal tokens of its sources and the first number that has them."""
-    found: dict[Shape, dict[str, int]] = {}
+    found: dict[FilterShape, dict[str, int]] = {}
     for number, filter in enumerate(filters):
         length = len(filter.tokens) - filter.is_open
         tokens = filter.tokens[:length]
@@ -56,7 +58,9 @@ def shapes_of(filters: Sequence[Filter], subscribes: bool = False) -> dict[Shape
             if not (token == ANY_TOKEN if subscribes else token.startswith(ANY_TOKEN))
         ]
         key = SEPARATOR.join(tokens[i] for i in fixed)
-        found.setdefault(Shape(length, filter.is_open, tuple(fixed)), {}).setdefault(key, number)
+        found.setdefault(FilterShape(length, filter.is_open, tuple(fixed)), {}).setdefault(
+            key, number
+        )
     return found
 
 

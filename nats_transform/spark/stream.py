@@ -34,8 +34,8 @@ from nats_transform.stream import (
     INGRESS,
     REPUBLISH,
     UNPUBLISHABLE,
-    Rule,
     StreamConfig,
+    StreamFilter,
     StreamSource,
 )
 from nats_transform.transform import Transform
@@ -104,9 +104,9 @@ def take(
         NatsTransformError: a column is missing, has the wrong type or is there already.
     """
     step = _Step(
-        rules=() if source.takes_nothing else source.rules,
+        rules=() if source.takes_nothing else source.filters,
         subscribes=True,
-        otherwise=Fate.FILTERED if source.rules else Fate.UNMATCHED,
+        otherwise=Fate.FILTERED if source.filters else Fate.UNMATCHED,
         publishes=False,
         key=mapping_key(seed, source.place),
     )
@@ -157,17 +157,17 @@ class _Step:
         key: of the draws.
     """
 
-    rules: Sequence[Rule]
+    rules: Sequence[StreamFilter]
     subscribes: bool
     otherwise: Fate
     publishes: bool
     key: int
 
 
-def _rules(transform: Transform | None) -> Sequence[Rule]:
+def _rules(transform: Transform | None) -> Sequence[StreamFilter]:
     if transform is None:
         return []
-    return [Rule(transform.source, transform.destination, transform.filter, transform)]
+    return [StreamFilter(transform.source, transform.destination, transform.filter, transform)]
 
 
 def _compiled(step: _Step, df: DataFrame, subject: str, stream: str, seq: str) -> DataFrame:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nats_transform.findings import RULES
+from nats_transform.findings import CODES
 from tests.support.command import nats_transform
 
 CANARY = """mappings {
@@ -42,7 +42,7 @@ def test_findings_have_file_line_severity_code_and_cure(folder: Path) -> None:
         0,
         "a.conf:2: warning remainder-kept: mapping 'shop': 2 % of the messages in all clusters "
         "keep the subject they are published on\n"
-        f"    {RULES['remainder-kept'].cure}\n"
+        f"    {CODES['remainder-kept'].cure}\n"
         "1 file checked: 1 warning\n",
         "",
     )
@@ -83,7 +83,7 @@ def test_json_is_one_document(folder: Path) -> None:
                 "severity": "warning",
                 "message": "2 % of the messages in all clusters keep the subject they are "
                 "published on",
-                "cure": RULES["remainder-kept"].cure,
+                "cure": CODES["remainder-kept"].cure,
                 "source": "shop",
                 "destination": "",
                 "place": "mapping",

@@ -13,9 +13,9 @@ from scipy.stats import binom
 
 from jobs.jetstream.process import nats_server
 from nats_transform.config import load_mappings, parse_server_config
-from nats_transform.dryrun import CensusRow, Finding, dry_run, parse_consumer, users_of
-from nats_transform.dryrun.network import Network
 from nats_transform.mapping import AccountMappings
+from nats_transform.migration import CensusRow, MigrationFinding, dry_run, parse_consumer, users_of
+from nats_transform.network import Network
 from nats_transform.stream import parse_stream
 from tests.conformance.client import Client
 
@@ -155,7 +155,9 @@ def test_a_real_server_does_what_was_foretold(tmp_path: Path) -> None:
         consumers=[parse_consumer(consumer)],
         users=users_of(parse_server_config(conf)),
     )
-    findings: dict[tuple[str, str], Finding] = {(f.code, f.about): f for f in found.findings}
+    findings: dict[tuple[str, str], MigrationFinding] = {
+        (f.code, f.about): f for f in found.findings
+    }
 
     def messages(code: str, about: str) -> float:
         return findings.pop((code, about)).messages

@@ -10,7 +10,7 @@ import pytest
 
 from nats_transform.check import Config, Origin, check
 from nats_transform.config import Place
-from nats_transform.findings import RULES, Finding, Severity
+from nats_transform.findings import CODES, Finding, Severity
 from nats_transform.mapping import AccountMappings, Destination, Mapping
 from nats_transform.stream import StreamConfig, bucket_source, parse_stream
 
@@ -397,7 +397,7 @@ def test_a_code_is_given_where_it_should_and_not_beside(
 
 def test_every_code_has_a_case() -> None:
     # What is refused never gets as far as check(): tests/cli has it.
-    assert {code for code, *_ in CASES} == set(RULES) - {"refused"}
+    assert {code for code, *_ in CASES} == set(CODES) - {"refused"}
 
 
 def canary(*weights: int) -> list[tuple[str, int]]:
@@ -512,7 +512,7 @@ def test_a_finding_says_where_and_what_to_do() -> None:
         "p.$2",
         "stream S, subject_transform",
     )
-    assert found.cure == RULES["wildcards-dropped"].cure
+    assert found.cure == CODES["wildcards-dropped"].cure
 
 
 def test_findings_are_one_line_each() -> None:
@@ -523,4 +523,4 @@ def test_findings_are_one_line_each() -> None:
 
 def test_the_documented_table_is_the_table() -> None:
     rows = re.findall(r"^\| `([a-z-]+)` \| (\w+) \| (.*) \| (.*) \|$", DOCS.read_text(), re.M)
-    assert rows == [(code, rule.severity, rule.about, rule.cure) for code, rule in RULES.items()]
+    assert rows == [(code, rule.severity, rule.about, rule.cure) for code, rule in CODES.items()]

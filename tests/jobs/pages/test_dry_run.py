@@ -16,7 +16,7 @@ from jobs.pages import dry_run as dry_run_report
 from jobs.pages.audit import ReportError
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.config import mapping_version
-from nats_transform.dryrun import (
+from nats_transform.migration import (
     Allowance,
     CensusRow,
     DryRun,
@@ -24,7 +24,7 @@ from nats_transform.dryrun import (
     dry_run,
     parse_consumer,
 )
-from nats_transform.dryrun.changes import Flow
+from nats_transform.migration.changes import Flow
 from nats_transform.stream import parse_stream
 from tests.support.browser import CHROMIUM, PROBE, browse
 

@@ -148,7 +148,7 @@ def generated_steps(draw: Callable[[Any], Any]) -> list[Step]:
     return [
         ingress_of(config, draw(messages([config.subject_transform.source]))),
         republish_of(config, draw(messages([republished] if republished else []))),
-        take_of(source, draw(messages([rule.source for rule in source.rules]))),
+        take_of(source, draw(messages([rule.source for rule in source.filters]))),
     ]
 
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from nats_transform.dryrun.case import Case
-from nats_transform.dryrun.count import Count, hashed, whole
-from nats_transform.dryrun.merge import Counted
-from nats_transform.dryrun.rows import Groups, Largest, Store
 from nats_transform.functions import Partition, fnv1a
 from nats_transform.mapping import AccountMappings, Outcome
+from nats_transform.migration.case import Case
+from nats_transform.migration.count import Count, hashed, whole
+from nats_transform.migration.merge import Counted
+from nats_transform.migration.rows import Groups, Largest, Store
 from nats_transform.subject import encode
 
 MOST_PARTITIONS = 4096

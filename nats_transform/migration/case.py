@@ -8,9 +8,9 @@ from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias, TypeVar
 
-from nats_transform.dryrun.count import PARTS
-from nats_transform.dryrun.kinds import MOST_KINDS, Kind, Kinds
+from nats_transform.kinds import MOST_KINDS, Kind, Kinds
 from nats_transform.mapping import AccountMappings, Fate, Mapping, Outcome
+from nats_transform.migration.count import PARTS
 from nats_transform.subject import ANY_TOKEN, NOT_LITERAL, SEPARATOR
 from nats_transform.subject_index import SubjectIndex
 

@@ -4,183 +4,183 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from nats_transform.findings import RULES as CHECK_RULES
-from nats_transform.findings import Rule, Severity
+from nats_transform.findings import CODES as CHECK_CODES
+from nats_transform.findings import Code, Severity
 
 _E, _W, _I = Severity
 
-RULES: dict[str, Rule] = {
-    "lost": Rule(
+CODES: dict[str, Code] = {
+    "lost": Code(
         _E,
         "the candidate's weights lose messages that were not lost before",
         "bring the weights to 100",
     ),
-    "illegal-result": Rule(
+    "illegal-result": Code(
         _E,
         "the new subject is not legal: an empty or wildcard token, a blank, or no subject at all",
         "change the destination, or keep such subjects out of its source",
     ),
-    "illegal-subject": Rule(
+    "illegal-subject": Code(
         _I,
         "the archive has subjects that are not legal; no mapping takes them",
         "find out who publishes them",
     ),
-    "unmatched": Rule(
+    "unmatched": Code(
         _W,
         "no mapping of the candidate covers the subject: it stays as it is",
         "add a mapping for these subjects if they belong to the migration",
     ),
-    "no-longer-mapped": Rule(
+    "no-longer-mapped": Code(
         _W,
         "the current mapping covers the subject and the candidate does not",
         "add a mapping for these subjects, or retire their publishers first",
     ),
-    "collision": Rule(
+    "collision": Code(
         _E,
         "different subjects become one, which were apart before",
         "keep in the destination what tells them apart",
     ),
-    "collision-already": Rule(
+    "collision-already": Code(
         _I,
         "different subjects become one, as they do under the current mapping",
         "nothing changes; know that they cannot be told apart",
     ),
-    "irreversible": Rule(
+    "irreversible": Code(
         _W,
         "no mapping takes the new subjects back to the old ones",
         "keep every wildcard in the destination, and results of mappings apart",
     ),
-    "not-captured": Rule(
+    "not-captured": Code(
         _E,
         "a stream stored the message, and no stream does any more",
         "add the new subjects to a stream before the switch",
     ),
-    "captured-elsewhere": Rule(
+    "captured-elsewhere": Code(
         _W,
         "another stream stores the message than before",
         "move the subjects to the stream that is meant to have them",
     ),
-    "captured-twice": Rule(
+    "captured-twice": Code(
         _W,
         "more streams store the message than before",
         "make the streams' subjects disjoint",
     ),
-    "newly-captured": Rule(
+    "newly-captured": Code(
         _I,
         "a stream stores the message, which none did before",
         "check that the stream is meant to store it",
     ),
-    "ingress-stops": Rule(
+    "ingress-stops": Code(
         _W,
         "the ingress transform of a stream does not match the new subject",
         "change the source of the stream's subject transform",
     ),
-    "source-stops": Rule(
+    "source-stops": Code(
         _W,
         "a mirror or stream source filters the message out, which it took before",
         "change the filter or transforms of the mirror or source",
     ),
-    "republish-stops": Rule(
+    "republish-stops": Code(
         _W,
         "a stream does not republish the message any more",
         "change the source of the republish",
     ),
-    "republish-loop": Rule(
+    "republish-loop": Code(
         _E,
         "what a stream republishes comes back to it, without end",
         "republish under a subject that no stream in the circle captures",
     ),
-    "limit-discards": Rule(
+    "limit-discards": Code(
         _E,
         "subjects share a limit of messages per subject: more of them are discarded",
         "raise max_msgs_per_subject, or keep the subjects apart",
     ),
-    "limit-refuses": Rule(
+    "limit-refuses": Code(
         _E,
         "subjects share a limit of messages per subject: more new messages are refused",
         "raise max_msgs_per_subject, or keep the subjects apart",
     ),
-    "consumer-none": Rule(
+    "consumer-none": Code(
         _E,
         "a consumer that had messages gets none",
         "change the consumer's filter with the switch",
     ),
-    "consumer-fewer": Rule(
+    "consumer-fewer": Code(
         _W,
         "a consumer does not get messages that it got before",
         "add the new subjects to the consumer's filter",
     ),
-    "consumer-more": Rule(
+    "consumer-more": Code(
         _W,
         "a consumer gets messages that it did not get before",
         "narrow the consumer's filter",
     ),
-    "publish-denied": Rule(
+    "publish-denied": Code(
         _E,
         "a user may not publish under the new subject, and could under the old",
         "allow the new subjects; nats-server checks the subject after the mapping",
     ),
-    "subscribe-denied": Rule(
+    "subscribe-denied": Code(
         _E,
         "a user may not subscribe to the new subject, and could to the old",
         "allow the new subjects",
     ),
-    "publish-opened": Rule(
+    "publish-opened": Code(
         _W,
         "a user may publish under the new subject, and could not under the old",
         "deny the new subjects, or narrow what is allowed",
     ),
-    "subscribe-opened": Rule(
+    "subscribe-opened": Code(
         _W,
         "a user may subscribe to the new subject, and could not to the old",
         "deny the new subjects, or narrow what is allowed",
     ),
-    "partition-imbalance": Rule(
+    "partition-imbalance": Code(
         _W,
         "the busiest partition has more than twice the mean",
         "partition on a key that spreads better, or take a better count",
     ),
-    "partition-empty": Rule(
+    "partition-empty": Code(
         _W,
         "some partitions get no message",
         "partition on a token with more values, or take fewer partitions",
     ),
-    "partition-moves": Rule(
+    "partition-moves": Code(
         _W,
         "keys move to another partition: read out of order during the switch",
         "let consumers drain the old partitions before the switch",
     ),
-    "rule-never-hit": Rule(
+    "rule-never-hit": Code(
         _W,
         "no subject of the archive reaches this mapping",
         "correct the source, or remove the mapping",
     ),
-    "rule-shadowed": Rule(
+    "rule-shadowed": Code(
         _W,
         "other mappings take all subjects that this one covers",
         "make the sources disjoint; nats-server may try either first",
     ),
-    "rule-overlap": Rule(
+    "rule-overlap": Code(
         _W,
         "two mappings cover the same subjects; nats-server may try either first",
         "make the sources disjoint",
     ),
-    "rule-one-cluster": Rule(
+    "rule-one-cluster": Code(
         _I,
         "a mapping is hit in one cluster only, and the archive has several",
         "check that the others are meant to publish none of it",
     ),
-    "too-many-tokens": Rule(
+    "too-many-tokens": Code(
         _W,
         "the new subject has more than 16 tokens, which slows every server that routes it",
         "make fewer tokens: look at split and slice",
     ),
-    "too-long": Rule(
+    "too-long": Code(
         _W,
         "the new subject is longer than 256 bytes",
         "make a shorter subject; put details into headers",
     ),
-    "subject-explosion": Rule(
+    "subject-explosion": Code(
         _W,
         "there are more than twice as many distinct subjects as before",
         "take random numbers out of subjects",
@@ -194,10 +194,10 @@ MEASURED = frozenset(
 )
 """Codes of `check` that a dry run replaces with what it counts."""
 
-FROM_CHECK = {f"check-{code}": rule for code, rule in CHECK_RULES.items() if code not in MEASURED}
+FROM_CHECK = {f"check-{code}": rule for code, rule in CHECK_CODES.items() if code not in MEASURED}
 """The codes of `check` that a dry run passes on."""
 
-ALL = RULES | FROM_CHECK
+ALL = CODES | FROM_CHECK
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +218,7 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class MigrationFinding:
     """One thing to know before the switch.
 
     Attributes:

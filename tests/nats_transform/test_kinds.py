@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nats_transform import AccountMappings, Destination, Mapping
-from nats_transform.dryrun.case import Matcher
-from nats_transform.dryrun.network import Network
+from nats_transform.migration.case import Matcher
+from nats_transform.network import Network
 from nats_transform.stream import parse_stream
 from nats_transform.subject import is_valid_literal
 

@@ -16,21 +16,21 @@ from functools import partial
 from typing import Any, BinaryIO, Protocol
 
 from nats_transform.check import MAPPING, check
-from nats_transform.dryrun.case import Cases, CensusRow, by_subject
-from nats_transform.dryrun.changes import Change, Changes, Flow, Told, shown
-from nats_transform.dryrun.collisions import Collisions, WayBack, targets
-from nats_transform.dryrun.count import EXAMPLES, PARTS, Count, hashed, whole
-from nats_transform.dryrun.delivery import Consumer, Delivery, Limit
-from nats_transform.dryrun.findings import FROM_CHECK, Finding
-from nats_transform.dryrun.hygiene import Hygiene, Level
-from nats_transform.dryrun.merge import Counted, merged
-from nats_transform.dryrun.partitions import UNEVEN, Balance, Partitions, entry, upper
-from nats_transform.dryrun.permissions import Access, User
-from nats_transform.dryrun.rows import Store
-from nats_transform.dryrun.rules import RuleHits
 from nats_transform.functions import Wildcard
 from nats_transform.mapping import AccountMappings
 from nats_transform.mapping import Mapping as SubjectMapping
+from nats_transform.migration.case import Cases, CensusRow, by_subject
+from nats_transform.migration.changes import Change, Changes, Flow, Told, shown
+from nats_transform.migration.collisions import Collisions, WayBack, targets
+from nats_transform.migration.count import EXAMPLES, PARTS, Count, hashed, whole
+from nats_transform.migration.delivery import Consumer, Delivery, Limit
+from nats_transform.migration.findings import FROM_CHECK, MigrationFinding
+from nats_transform.migration.hygiene import Hygiene, Level
+from nats_transform.migration.merge import Counted, merged
+from nats_transform.migration.partitions import UNEVEN, Balance, Partitions, entry, upper
+from nats_transform.migration.permissions import Access, User
+from nats_transform.migration.rows import Store
+from nats_transform.migration.rules import RuleHits
 from nats_transform.stream import StreamConfig
 
 
@@ -64,7 +64,7 @@ class DryRun:
     clusters: tuple[str, ...]
     fates_before: dict[str, float]
     fates_after: dict[str, float]
-    findings: tuple[Finding, ...]
+    findings: tuple[MigrationFinding, ...]
     changes: tuple[Change, ...]
     flows: tuple[Flow, ...]
     partitions: tuple[Balance, ...]
@@ -217,10 +217,12 @@ def _without_current(row: CensusRow) -> CensusRow:
     return row if row.chosen is None else row._replace(chosen=(None, row.chosen[1]))
 
 
-def _finding(told: Told, total: int) -> Finding:
+def _finding(told: Told, total: int) -> MigrationFinding:
     code, about, message, count = told
     share = 100 * count.parts / max(1, total)
-    return Finding(code, about, message, whole(count.parts), count.subjects, share, count.examples)
+    return MigrationFinding(
+        code, about, message, whole(count.parts), count.subjects, share, count.examples
+    )
 
 
 @dataclass(frozen=True, slots=True)

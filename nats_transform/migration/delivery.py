@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from nats_transform.dryrun.case import Case, rise
-from nats_transform.dryrun.changes import Told, shown
-from nats_transform.dryrun.count import EXAMPLES, PARTS, Count, hashed, whole
-from nats_transform.dryrun.merge import Counted
-from nats_transform.dryrun.network import Facts, Network
-from nats_transform.dryrun.rows import Groups, Largest, Store
 from nats_transform.errors import InvalidStream
 from nats_transform.mapping import Outcome
+from nats_transform.migration.case import Case, rise
+from nats_transform.migration.changes import Told, shown
+from nats_transform.migration.count import EXAMPLES, PARTS, Count, hashed, whole
+from nats_transform.migration.merge import Counted
+from nats_transform.migration.rows import Groups, Largest, Store
+from nats_transform.network import Facts, Network
 from nats_transform.stream import StreamConfig
 from nats_transform.subject import subscribes
 

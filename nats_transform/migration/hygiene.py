@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from nats_transform.dryrun.case import Case, rise
-from nats_transform.dryrun.changes import Told
-from nats_transform.dryrun.count import Count
-from nats_transform.dryrun.merge import Counted
 from nats_transform.mapping import Outcome
+from nats_transform.migration.case import Case, rise
+from nats_transform.migration.changes import Told
+from nats_transform.migration.count import Count
+from nats_transform.migration.merge import Counted
 from nats_transform.subject import SEPARATOR, encode
 
 MOST_TOKENS = 16

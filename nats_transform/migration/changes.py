@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from nats_transform.dryrun.case import Case, rise
-from nats_transform.dryrun.count import Count, whole
-from nats_transform.dryrun.findings import Example
-from nats_transform.dryrun.merge import Counted
 from nats_transform.errors import printable
 from nats_transform.mapping import Fate, Outcome
+from nats_transform.migration.case import Case, rise
+from nats_transform.migration.count import Count, whole
+from nats_transform.migration.findings import Example
+from nats_transform.migration.merge import Counted
 from nats_transform.subject import SEPARATOR, is_valid_publish_subject
 
 Told = tuple[str, str, str, Count]

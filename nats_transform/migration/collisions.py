@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nats_transform.dryrun.case import Case, Matcher, numbers_drawn, steady
-from nats_transform.dryrun.count import EXAMPLES, Count, hashed
-from nats_transform.dryrun.merge import Counted
-from nats_transform.dryrun.reverse import reversed_mappings
-from nats_transform.dryrun.rows import Groups, Largest, Store, Table, members
 from nats_transform.mapping import AccountMappings
+from nats_transform.migration.case import Case, Matcher, numbers_drawn, steady
+from nats_transform.migration.count import EXAMPLES, Count, hashed
+from nats_transform.migration.merge import Counted
+from nats_transform.migration.reverse import reversed_mappings
+from nats_transform.migration.rows import Groups, Largest, Store, Table, members
 from nats_transform.subject import SEPARATOR
 
 

@@ -14,11 +14,11 @@ from operator import attrgetter
 
 from nats_transform.config import Node
 from nats_transform.config.tree import Section, field
-from nats_transform.dryrun.case import Case, rise
-from nats_transform.dryrun.changes import Told, shown
-from nats_transform.dryrun.count import Count
-from nats_transform.dryrun.merge import Counted
 from nats_transform.mapping import Outcome
+from nats_transform.migration.case import Case, rise
+from nats_transform.migration.changes import Told, shown
+from nats_transform.migration.count import Count
+from nats_transform.migration.merge import Counted
 from nats_transform.subject import is_valid_filter, subscribes
 
 _PERMISSIONS = ("permission", "permissions", "authorization")

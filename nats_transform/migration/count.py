@@ -8,7 +8,7 @@ from operator import itemgetter
 
 from xxhash import xxh3_64_intdigest
 
-from nats_transform.dryrun.findings import Example
+from nats_transform.migration.findings import Example
 from nats_transform.subject import encode
 
 EXAMPLES = 5

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from nats_transform.dryrun.case import Case
-from nats_transform.dryrun.changes import Told, shown
-from nats_transform.dryrun.count import Count
-from nats_transform.dryrun.merge import Counted
 from nats_transform.mapping import AccountMappings
+from nats_transform.migration.case import Case
+from nats_transform.migration.changes import Told, shown
+from nats_transform.migration.count import Count
+from nats_transform.migration.merge import Counted
 
 
 class RuleHits(Counted):

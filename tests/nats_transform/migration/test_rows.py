@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nats_transform import AccountMappings, Destination, Mapping, parse_stream
-from nats_transform.dryrun import CensusRow, Question, dry_run, dry_run_of_parts
-from nats_transform.dryrun import rows as module
-from nats_transform.dryrun.rows import Groups, Largest, Store, Table
+from nats_transform.migration import CensusRow, Question, dry_run, dry_run_of_parts
+from nats_transform.migration import rows as module
+from nats_transform.migration.rows import Groups, Largest, Store, Table
 
 HASHES = st.integers(0, 2**64 - 1)
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-from nats_transform.dryrun.kinds import MOST_KINDS, Kind, Kinds
 from nats_transform.functions import Random
+from nats_transform.kinds import MOST_KINDS, Kind, Kinds
 from nats_transform.mapping import Fate
 from nats_transform.stream import INGRESS, StreamConfig, StreamSource
 from nats_transform.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR
@@ -132,7 +132,7 @@ class Network:
                 if transform is not None:
                     yield transform.source
             for upstream in stream.upstreams:
-                yield from (rule.source for rule in upstream.rules)
+                yield from (rule.source for rule in upstream.filters)
 
     @property
     def draws(self) -> bool:
@@ -140,7 +140,7 @@ class Network:
         transforms: list[Transform | None] = []
         for stream in self.streams:
             transforms += [stream.ingress_transform, stream.republish_transform]
-            transforms += [rule.transform for source in stream.upstreams for rule in source.rules]
+            transforms += [rule.transform for source in stream.upstreams for rule in source.filters]
         return any(
             isinstance(token, Random)
             for one in transforms
@@ -187,7 +187,7 @@ class Network:
                 rule.transform is not None
                 for taker, upstream, _ in self._takers[arrivals[arrival.origin].stream]
                 if taker.name == arrival.stream
-                for rule in upstream.rules
+                for rule in upstream.filters
             ):
                 return False
         return True

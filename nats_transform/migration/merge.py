@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from nats_transform.dryrun.count import Count
-from nats_transform.dryrun.rows import Table
+from nats_transform.migration.count import Count
+from nats_transform.migration.rows import Table
 
 
 class Counted:

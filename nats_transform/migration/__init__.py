@@ -1,0 +1,26 @@
+"""Migration dry runs: what a new mapping would do to the subjects that were really there."""
+
+from nats_transform.migration.case import CensusRow
+from nats_transform.migration.delivery import Consumer, parse_consumer
+from nats_transform.migration.findings import ALL, CODES, FROM_CHECK, Example, MigrationFinding
+from nats_transform.migration.permissions import Allowance, User, users_of
+from nats_transform.migration.run import DryRun, Parts, Question, dry_run, dry_run_of_parts
+
+__all__ = [
+    "ALL",
+    "CODES",
+    "FROM_CHECK",
+    "Allowance",
+    "CensusRow",
+    "Consumer",
+    "DryRun",
+    "Example",
+    "MigrationFinding",
+    "Parts",
+    "Question",
+    "User",
+    "dry_run",
+    "dry_run_of_parts",
+    "parse_consumer",
+    "users_of",
+]
