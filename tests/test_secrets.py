@@ -27,7 +27,7 @@ from jobs.warehouse.tables import Warehouse
 from nats_transform.config import load_mappings
 from tests.support.jwt_signing import credentials, new_key, seed
 
-pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.server]
 
 SECRETS = {
     "password": "planted-password-7f3a",
@@ -122,8 +122,8 @@ def test_planted_secrets_are_nowhere(
 
 
 async def fill(url: str) -> None:
-    client = await nats.connect(url, user="u", password=SECRETS["password"])
-    jetstream = client.jetstream()
+    client = await nats.connect(url, user="u", password=SECRETS["password"], connect_timeout=600)
+    jetstream = client.jetstream(timeout=600)
     await jetstream.add_stream(name="ORDERS", subjects=["orders.>"])
     for n in range(20):
         await jetstream.publish(f"orders.{n}", b"x")

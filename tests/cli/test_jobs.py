@@ -62,8 +62,8 @@ def publish(server: NatsServer, stream: str, subjects: Sequence[str]) -> None:
     """Makes a stream with a message on each subject."""
 
     async def publish() -> None:
-        client = await nats.connect(server.url)
-        jetstream = client.jetstream()
+        client = await nats.connect(server.url, connect_timeout=600)
+        jetstream = client.jetstream(timeout=600)
         await jetstream.add_stream(name=stream, subjects=[f"{stream}.>"])
         for subject in subjects:
             await jetstream.publish(f"{stream}.{subject}", b"data")

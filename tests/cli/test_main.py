@@ -150,7 +150,7 @@ def test_an_end_from_outside_is_quiet(sent: signal.Signals, code: int) -> None:
         process.stdin.flush()
         assert process.stdout.readline() == b"x.a\n"
         process.send_signal(sent)
-        assert process.wait(20) == code
+        assert process.wait() == code
         assert process.stderr.read().strip() == b""
 
 
@@ -167,7 +167,7 @@ def test_a_reader_that_leaves_early_gets_no_complaint() -> None:
         process.stdout.close()
         process.stdin.write(b"a\n")
         process.stdin.close()
-        assert process.wait(20) == 141
+        assert process.wait() == 141
         assert process.stderr.read() == b""
 
 

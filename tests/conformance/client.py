@@ -38,7 +38,7 @@ class Client:
         place = urlparse(url)
         assert place.hostname
         assert place.port
-        self._socket = socket.create_connection((place.hostname, place.port), timeout=10)
+        self._socket = socket.create_connection((place.hostname, place.port), timeout=600)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._input = self._socket.makefile("rb")
         self._output = bytearray()

@@ -105,9 +105,11 @@ def settled(client: Client) -> dict[str, dict[str, Any]]:
         ]
         states = {i["config"]["name"]: i["state"] for i in infos}
         counts = [[s["last_seq"], s["messages"]] for s in states.values()]
-        still = (
-            still + 1 if counts == [[s["last_seq"], s["messages"]] for s in before.values()] else 0
-        )
+        # A stream source that was not heard of yet (-1), or is behind, is not settled.
+        sources = [source for info in infos for source in info.get("sources", [])]
+        idle = all(source["active"] >= 0 and source["lag"] == 0 for source in sources)
+        same = counts == [[s["last_seq"], s["messages"]] for s in before.values()]
+        still = still + 1 if idle and same else 0
         time.sleep(0.05)
     return states
 

@@ -197,12 +197,14 @@ def stored(client: Client, config: StreamConfig) -> Iterator[Held]:
 
 
 def wait_for(client: Client, expected: dict[str, int]) -> dict[str, int]:
-    """The last sequences, once they are as expected or a minute has passed."""
-    deadline = time.monotonic() + 60
+    """The last sequences, once they are as expected or have not moved for half a minute."""
+    last, moved = None, time.monotonic()
     while True:
         infos = client.request_all((f"$JS.API.STREAM.INFO.{name}", None) for name in expected)
         found = {info["config"]["name"]: info["state"]["last_seq"] for info in infos}
-        if found == expected or time.monotonic() > deadline:
+        if found != last:
+            last, moved = found, time.monotonic()
+        if found == expected or time.monotonic() > moved + 30:
             return found
 
 

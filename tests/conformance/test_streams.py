@@ -56,7 +56,7 @@ def create(client: Client, configs: Iterable[dict[str, Any]]) -> None:
 def wait_until_settled(client: Client, expected: int) -> None:
     """Waits until all streams together hold as many messages, or nothing moves any more."""
     still, last = 0, -1
-    while still < 15:
+    while still < 300:
         account = client.request("$JS.API.INFO")
         names: list[dict[str, Any]] = []
         while len(names) < account["streams"]:

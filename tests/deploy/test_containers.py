@@ -29,7 +29,6 @@ pytestmark = [
     pytest.mark.dagster,
     pytest.mark.slow,
     pytest.mark.containers,
-    pytest.mark.timeout(1800),
 ]
 
 ROOT = Path(__file__).parents[2]
@@ -152,7 +151,7 @@ def runs(compose: Compose) -> list[dict[str, Any]]:
         assert {run["status"] for run in runs} <= {"SUCCESS"}, compose("logs", "--tail=80", "code")
         return {run["jobName"] for run in runs} >= {"orders_reprocess", "__ASSET_JOB"} and runs
 
-    ended: list[dict[str, Any]] = until(both, 1200)
+    ended: list[dict[str, Any]] = until(both)
     return ended
 
 
@@ -181,7 +180,7 @@ async def publish() -> None:
 def test_maintenance_and_metrics(compose: Compose) -> None:
     done = compose.in_code("nats-transform", "maintain", "--catalog", "archive", "--json")
     assert json.loads(done)["messages"]["snapshots_left"] >= 1
-    with urllib.request.urlopen("http://127.0.0.1:9464/metrics", timeout=60) as page:
+    with urllib.request.urlopen("http://127.0.0.1:9464/metrics", timeout=600) as page:
         text = page.read().decode()
     assert re.search(r'^nats_transform_runs\{status="SUCCESS"\} [1-9]', text, re.MULTILINE)
 

@@ -33,7 +33,6 @@ pytestmark = [
     pytest.mark.dagster,
     pytest.mark.slow,
     pytest.mark.cluster,
-    pytest.mark.timeout(1500),
 ]
 
 ROOT = Path(__file__).parents[2]
@@ -119,13 +118,13 @@ def production(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Production]
             "--module-name", "orchestration.definitions",
         )  # fmt: skip
         health = ["dagster", "api", "grpc-health-check", "--port", str(code_port)]
-        until(lambda: made.run(*health).returncode == 0, 240)
+        until(lambda: made.run(*health).returncode == 0)
         workspace = str(home / "workspace.yaml")
         serve(
             "webserver", "dagster-webserver", "--host", "127.0.0.1", "--port", str(web_port),
             "--workspace", workspace,
         )  # fmt: skip
-        until(lambda: ask(url, "{ version }"), 240)
+        until(lambda: ask(url, "{ version }"))
         serve("daemon", "dagster-daemon", "run", "--workspace", workspace)
         yield made
 
@@ -165,7 +164,7 @@ def make_home(root: Path, database_port: int, code_port: int) -> Path:
 
 
 def test_a_tick_of_the_schedule_runs_to_the_end(production: Production) -> None:
-    runs = until(lambda: ended_runs(production.url), 1200)
+    runs = until(lambda: ended_runs(production.url))
     logs = production.daemons["code"].log.read_text()[-5000:]
     assert {run["status"] for run in runs} == {"SUCCESS"}, (runs, logs)
     assert runs[0]["tags"]["dagster/schedule_name"] == "orders_nightly"
@@ -182,7 +181,7 @@ def test_a_tick_of_the_schedule_runs_to_the_end(production: Production) -> None:
 def test_health(production: Production) -> None:
     assert until(lambda: production.run("dagster-daemon", "liveness-check").returncode == 0)
     page = f"{production.url}/server_info"
-    with urllib.request.urlopen(page, timeout=30) as answer:  # noqa: S310 - our own server
+    with urllib.request.urlopen(page, timeout=600) as answer:  # noqa: S310 - our own server
         assert answer.status == 200
 
 

@@ -26,7 +26,6 @@ pytestmark = [
     pytest.mark.dagster,
     pytest.mark.spark,
     pytest.mark.slow,
-    pytest.mark.timeout(900),
 ]
 
 # As deploy/production has it, but with less patience.

@@ -33,7 +33,6 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
     pytest.mark.cluster,
-    pytest.mark.timeout(900),
 ]
 
 ROOT = Path(__file__).parents[2]
@@ -119,7 +118,7 @@ def submit(
 
 
 def result_of(process: subprocess.Popen[str]) -> Any:
-    output, errors = process.communicate(timeout=600)
+    output, errors = process.communicate()
     assert process.returncode == 0, errors[-5000:]
     return json.loads(output.splitlines()[-1])
 
@@ -290,8 +289,7 @@ def test_an_executor_that_is_killed(
 
     def kill_one() -> None:
         """Kills an executor of ours as soon as there is one, then another a second later."""
-        end = time.monotonic() + 300
-        while len(killed) < 2 and time.monotonic() < end:
+        while len(killed) < 2 and process.poll() is None:
             for pid in executors(cluster):
                 if pid not in killed and len(killed) < 2:
                     time.sleep(1)

@@ -79,7 +79,6 @@ def test_executors_as_pods(stream: Any, tmp_path: Path) -> None:
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=300,
         )
     logs = "".join(log.read_text() for log in tmp_path.glob("*.log"))
     assert done.returncode == 0, f"{api.refused}\n{logs[-3000:]}\n{done.stderr[-5000:]}"

@@ -100,7 +100,6 @@ STATUS = """query ($id: String!) {
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("bare_project", [ONE_WRITER], indirect=True, ids=["one-writer"])
 @pytest.mark.parametrize(("backfill", "expected"), CASES)
 def test_a_backfill_by_a_real_daemon(

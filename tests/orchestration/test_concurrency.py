@@ -64,7 +64,6 @@ def test_without_a_pool_the_tables_refuse_the_second_writer(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("bare_project", [ONE_WRITER], indirect=True, ids=["one-writer"])
 def test_the_pool_holds_runs_of_the_same_days_apart(bare_project: Project) -> None:
     """A run waits in the daemon's queue until the other has ended."""

@@ -178,7 +178,6 @@ def _parent(pid: int) -> int:
     return int(stat.rpartition(")")[2].split()[1])
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("bare_project", [NO_QUEUE + ONE_WRITER], indirect=True, ids=["one-writer"])
 def test_a_killed_run_is_seen_and_can_be_retried(bare_project: Project) -> None:
     """The process of a run that a code server started, killed while it transforms."""

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 def scrape(port: int) -> dict[tuple[str, ...], float]:
     """The value of each sample, by its name and labels."""
     url = f"http://127.0.0.1:{port}/metrics"
-    with urllib.request.urlopen(url, timeout=60) as answer:
+    with urllib.request.urlopen(url, timeout=600) as answer:
         assert answer.headers["Content-Type"].startswith("text/plain")
         text = answer.read().decode()
     return {

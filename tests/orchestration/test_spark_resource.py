@@ -23,7 +23,6 @@ def test_a_master_and_a_remote_are_one_too_many() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_through_spark_connect_the_digest_is_the_same(project: Project) -> None:
     """All assets, from the same file of messages."""
     project.add("east", count=60)

@@ -50,7 +50,6 @@ def browse(page: Path, width: int, folder: Path) -> list[str]:
         ],
         capture_output=True,
         text=True,
-        timeout=120,
         check=True,
     ).stderr
     assert (folder / f"{width}.png").stat().st_size > 10_000

@@ -60,7 +60,7 @@ class Webserver:
         request = urllib.request.Request(  # noqa: S310 - our own server
             f"{self.url}/graphql", body, {"Content-Type": "application/json"}
         )
-        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=600) as answer:  # noqa: S310
             data = json.load(answer)
         assert "errors" not in data, data
         return data["data"]

@@ -56,9 +56,9 @@ class Stream:
         """The result of some work with a nats-py JetStream context."""
 
         async def connected() -> Any:
-            client = await connect(self.server.url)
+            client = await connect(self.server.url, connect_timeout=600)
             try:
-                return await work(client.jetstream())
+                return await work(client.jetstream(timeout=600))
             finally:
                 await client.close()
 

@@ -333,7 +333,7 @@ def test_credentials_that_expire_in_mid_read(realm: Realm) -> None:
     """The server ends the connection; we say so at once and do not wait for it to come back."""
     with run_nats_server(realm.config()) as server:
         fill(servers=server.url, user_credentials=str(realm.creds("good")))
-        short = realm.creds("short", expires=int(time.time()) + 3)
+        short = realm.creds("short", expires=int(time.time()) + 6)
         nats = NatsSettings(servers=server.url, creds=short, patience=120)
         settings = JetStreamSettings(stream=STREAM, batch=5)
 
@@ -387,13 +387,11 @@ def test_a_domain() -> None:
 
 
 def until_it_answers(settings: NatsSettings) -> None:
-    """Waits for the leaf node's connection; a minute is enough on any machine."""
-    deadline = time.monotonic() + 60
+    """Waits for the leaf node's connection."""
     while True:
         try:
             read_all(settings)
         except ArchiveError:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+            time.sleep(0.1)  # pytest's timeout ends it
         else:
             return

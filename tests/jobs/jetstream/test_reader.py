@@ -319,7 +319,7 @@ def test_a_server_that_stays_away(make_stream: Any) -> None:
     with run_nats_server() as server:
         stream = make_stream(server=server)
         stream.count(100)
-        nats = NatsSettings(servers=server.url, patience=1, connect_timeout=1)
+        nats = NatsSettings(servers=server.url, patience=1)
         settings = JetStreamSettings(stream=stream.name, batch=10)
 
         async def read() -> None:

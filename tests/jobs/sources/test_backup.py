@@ -44,7 +44,7 @@ def back_up(stream: Any, folder: Path) -> Path:
         assert "error" not in described, described
         with (folder / "stream.tar.s2").open("wb") as file:
             while True:
-                chunk = await chunks.next_msg(timeout=10)
+                chunk = await chunks.next_msg(timeout=600)
                 if not chunk.data:
                     break
                 file.write(chunk.data)

@@ -191,7 +191,6 @@ def test_columns_that_will_not_do(spark: SparkSession, change, message) -> None:
         apply(MIXED, change(messages(spark)))
 
 
-@pytest.mark.timeout(120)
 def test_a_filter_behind_it_can_be_planned(spark: SparkSession) -> None:
     frame = apply(FUNCTIONS, messages(spark, 400))
     mapped = [row["seq"] for row in frame.collect() if row["fate"] == "mapped"]
@@ -240,7 +239,6 @@ def test_spark_connect_gives_the_same(spark: SparkSession, tmp_path: Path) -> No
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=240,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     found = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("digest ")]
