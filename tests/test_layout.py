@@ -1,13 +1,16 @@
-"""The packages import one way only, and the library needs no Spark."""
+"""The packages and their parts import one way only, and the library needs no Spark."""
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
+import textwrap
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
+
+from scripts.architecture import import_graph, imported, parts
 
 ROOT = Path(__file__).parents[1]
 
@@ -31,30 +34,47 @@ MAY_NOT_IMPORT = {
 }
 
 
-def imported_packages(source: str) -> set[str]:
-    """The top-level packages that a module imports, anywhere in it, but not relatively."""
-    names = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            names.add(node.module)
-    return {name.partition(".")[0] for name in names}
+# The parts of the house from the ground up. A part imports only from floors below its own. A folder
+# is a part, and so is each module in jobs; an import within a function counts too.
+FLOORS = [
+    {"nats_transform"},
+    {"nats_transform.config", "nats_transform.kernel", "nats_transform.spark"},
+    {"nats_transform.migration", "expectations", "jobs.errors"},
+    {"jobs.session", "jobs.warehouse", "jobs.ending"},
+    {"jobs.days", "jobs.jetstream", "jobs.files"},
+    {"jobs.sources"},
+    {"jobs.census", "jobs.ingest", "jobs.maintain", "jobs.replay", "jobs.transform"},
+    {"jobs.audit", "jobs.dry_run"},
+    {"jobs.pages"},
+    {"jobs.__main__"},
+    {"orchestration"},
+    {"cli"},
+]
+# Part -> a part on a higher floor that a function of its own calls, and why.
+DOORS: dict[str, dict[str, str]] = {
+    "nats_transform": {"nats_transform.kernel": "apply_arrow, for those who have pyarrow"},
+}
 
 
 @pytest.mark.parametrize(
-    ("source", "packages"),
+    ("source", "modules"),
     [
         pytest.param("import jobs", {"jobs"}, id="import"),
-        pytest.param("import os, jobs.tables as t", {"os", "jobs"}, id="submodule and alias"),
-        pytest.param("from jobs.tables import x", {"jobs"}, id="from"),
-        pytest.param("from . import x\nfrom .jobs import y", set(), id="relative"),
-        pytest.param("def f():\n  import jobs", {"jobs"}, id="inside a function"),
-        pytest.param("if TYPE_CHECKING:\n  from jobs import x", {"jobs"}, id="for types only"),
+        pytest.param("import os, jobs.days as t", {"os", "jobs.days"}, id="submodule and alias"),
+        pytest.param("from jobs import days", {"jobs.days"}, id="module from its package"),
+        pytest.param("from jobs.days import x", {"jobs.days"}, id="name from a module"),
+        pytest.param("from jobs import days, x", {"jobs", "jobs.days"}, id="both"),
+        pytest.param("from . import days, x", {"jobs", "jobs.days"}, id="relative"),
+        pytest.param("from .days import x\nfrom ..a import y", {"jobs.days", "a"}, id="dots"),
+        pytest.param("try:\n  import jobs\nexcept E:\n  import os", {"jobs", "os"}, id="try"),
+        pytest.param("if TYPE_CHECKING:\n  from jobs import x", set(), id="for types only"),
     ],
 )
-def test_finds_imports(source: str, packages: set[str]) -> None:
-    assert imported_packages(source) == packages
+def test_finds_imports(source: str, modules: set[str]) -> None:
+    assert imported(source, "jobs", {"jobs.days": None}) == modules
+    within = "def f():\n" + textwrap.indent(source, "  ")
+    assert imported(within, "jobs", {"jobs.days": None}) == modules
+    assert imported(within, "jobs", {"jobs.days": None}, in_functions=False) == set()
 
 
 @pytest.mark.parametrize("package", MAY_IMPORT)
@@ -65,9 +85,41 @@ def test_imports_point_one_way(package: str) -> None:
     wrong = {
         f"{module.relative_to(ROOT)} imports {name}"
         for module in modules
-        for name in imported_packages(module.read_text(encoding="utf-8")) & forbidden
+        for name in imported_packages(module) & forbidden
     }
     assert not wrong
+
+
+def imported_packages(file: Path) -> set[str]:
+    """The top-level packages that a module imports, anywhere in it."""
+    names = imported(file.read_text(encoding="utf-8"), "", {})
+    return {name.partition(".")[0] for name in names}
+
+
+def test_no_import_circle() -> None:
+    graph = import_graph(in_functions=False)
+    assert "jobs.warehouse.tables" in graph["jobs.transform"]
+    assert tuple(TopologicalSorter(graph).static_order())  # a CycleError names the circle
+
+
+def test_parts_import_from_floors_below() -> None:
+    floor = {part: number for number, there in enumerate(FLOORS) for part in there}
+    graph = parts()
+    assert graph.keys() <= floor.keys(), "give a new part its floor in FLOORS"
+    wrong = {
+        f"{part} imports {other}"
+        for part, others in graph.items()
+        for other in others
+        if floor[other] >= floor[part] and other not in DOORS.get(part, {})
+    }
+    assert not wrong
+
+
+def test_packages_of_jobs_are_empty() -> None:
+    """Spark's Python workers import modules of theirs: that must not import a package's others."""
+    packages = sorted((ROOT / "jobs").rglob("__init__.py"))
+    assert len(packages) > 5
+    assert [file for file in packages if file.read_bytes()] == []
 
 
 # Run in a fresh interpreter: imports every module of the library but those for Spark, then one of
