@@ -27,8 +27,8 @@ from typing import Any
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
-from jobs.audit.run import AuditSettings
 from jobs.audit.run import run as run_audit
+from jobs.audit.settings import AuditSettings
 from jobs.session import SparkSettings, spark_session
 from jobs.transform import TransformSettings, publish, stage
 from jobs.warehouse import tables

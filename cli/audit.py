@@ -21,7 +21,7 @@ from cli.options import (
 from cli.output import print_json, print_line, quiet_work
 
 if TYPE_CHECKING:
-    from jobs.audit.run import AuditResult
+    from jobs.audit.settings import AuditResult
 
 _FILE = click.Path(path_type=Path)
 
@@ -95,7 +95,8 @@ def command(
       nats-transform audit --stream SHIPPED --mapping server.conf --observed --by hour
     """
     with quiet_work():
-        from jobs.audit.run import AuditSettings, audit
+        from jobs.audit.run import audit
+        from jobs.audit.settings import AuditSettings
         from jobs.pages.audit import write
         from nats_transform.audit import Verdict
 

@@ -137,6 +137,21 @@ class Transform:
         return next((token for token in self.tokens if isinstance(token, Partition)), None)
 
     @property
+    def partition_place(self) -> int | None:
+        """Which token of every result is the number of `partition`: 1-based, negative from the end.
+
+        None without one, and where functions on both sides of it make now one token, now more.
+        """
+        if self.partition is None:
+            return None
+        index = self.tokens.index(self.partition)
+        if all(token.makes_one_token for token in self.tokens[:index]):
+            return index + 1
+        if all(token.makes_one_token for token in self.tokens[index:]):
+            return index - len(self.tokens)
+        return None
+
+    @property
     def can_make_empty_token(self) -> bool:
         """Whether some subject can get an empty token: `split` drops empty parts."""
         return self._can_empty

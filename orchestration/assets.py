@@ -268,8 +268,8 @@ def _weight_audit(archive: Archive) -> dg.AssetsDefinition:
     def weight_audit(
         context: AssetExecutionContext, spark: SparkResource
     ) -> dg.MaterializeResult[None]:
-        from jobs.audit.run import AuditSettings
         from jobs.audit.run import run as run_audit
+        from jobs.audit.settings import AuditSettings
         from jobs.pages import audit as page  # as above
         from nats_transform.audit import Period
 

@@ -21,7 +21,7 @@ from orchestration.plots import picture, split_plot
 
 if TYPE_CHECKING:  # they load Great Expectations and SciPy, which take longer than all else
     from expectations.validation import Report
-    from jobs.audit.run import AuditResult
+    from jobs.audit.settings import AuditResult
 
 Metadata = Mapping[str, Any]
 Share = Mapping[str, Any]

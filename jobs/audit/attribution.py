@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import reduce
 from itertools import combinations
 from operator import add, and_
@@ -18,13 +18,12 @@ from operator import add, and_
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from jobs.audit.counts import cluster_names, hour_number, hour_of
 from nats_transform import Mapping
 from nats_transform.audit import End, Hours, Period, Scope, Tally, is_audited
 from nats_transform.shape import Shape, shape_of, shape_of_filter
-from nats_transform.spark.digest import hash_of
 from nats_transform.subject import SEPARATOR, collide
 
-HOUR_MICROS = 3_600_000_000
 _BITS = 62  # of a long that stay clear of its sign
 
 
@@ -88,12 +87,10 @@ def candidates(periods: Sequence[Period]) -> list[Candidate]:
     found: dict[tuple[int, End], Candidate] = {}
     for index, period in enumerate(periods):
         for mapping in period.mappings.mappings:
-            for cluster in (None, *mapping.clusters):
-                for share in mapping.shares(cluster):
-                    if share.destination is not None and share.transform is not None:
-                        end = End(mapping.source, share.destination)
-                        shape = shape_of(share.transform)
-                        found[index, end] = Candidate(index, mapping, end, shape)
+            for _, share in mapping.ends():
+                if share.destination is not None and share.transform is not None:
+                    end = End(mapping.source, share.destination)
+                    found[index, end] = Candidate(index, mapping, end, shape_of(share.transform))
     return list(found.values())
 
 
@@ -188,7 +185,7 @@ def _alike(known: Sequence[Candidate]) -> list[tuple[End, End]]:
         and any(
             {one.end.destination, other.end.destination}
             <= {share.destination for share in one.mapping.shares(cluster) if share.weight}
-            for cluster in (None, *one.mapping.clusters)
+            for cluster in one.mapping.scopes
         )
     ]
 
@@ -256,28 +253,11 @@ def count_by_shape(
             for n, shape in enumerate(distinct)
             if row[f"fits_{n // _BITS}"] >> (n % _BITS) & 1
         )
-        start = datetime.fromtimestamp(row["hour"] * 3600, UTC)
+        start = hour_of(row["hour"])
         since = periods[row["period"]].since
         if since is not None:
             start = max(start, since)
         yield Group(row["period"], clusters[row["cluster"]], start, fits, row["count"])
-
-
-def cluster_names(
-    messages: DataFrame, hashes: set[int], periods: Sequence[Period]
-) -> dict[int, str | None]:
-    """The cluster of each hash: from the mappings, the first messages, or any that has it."""
-    mappings = [mapping for period in periods for mapping in period.mappings.mappings]
-    names: dict[int, str | None] = {hash_of(None): None}
-    names |= {hash_of(cluster): cluster for m in mappings for cluster in m.clusters}
-    if hashes - names.keys():
-        for row in messages.select("cluster").limit(1000).collect():
-            names[hash_of(row["cluster"])] = row["cluster"]
-    for value in hashes - names.keys():
-        found = messages.where(F.xxhash64("cluster") == value).select("cluster").first()
-        assert found is not None  # noqa: S101 - it was just counted
-        names[value] = found["cluster"]
-    return names
 
 
 def _distinct(shapes: Sequence[Shape]) -> list[Shape]:
@@ -301,7 +281,7 @@ def with_shapes(
     rows = messages.select(
         subject.alias("subject"),
         "cluster",
-        F.call_function("div", F.unix_micros("ts"), F.lit(HOUR_MICROS)).alias("hour"),
+        hour_number(),
         _period(periods).alias("period"),
     )
     columns = []

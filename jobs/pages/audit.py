@@ -19,7 +19,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from jobs.audit.run import AuditResult
+from jobs.audit.settings import AuditResult
 from jobs.errors import JobError, one_line
 from nats_transform import statistics
 from nats_transform.audit import DestinationAudit, RuleAudit, Split, Verdict

@@ -23,7 +23,7 @@ import dagster as dg
 from dagster._core.execution.plan.objects import StepFailureData
 from pydantic import BaseModel, ConfigDict, Field
 
-from jobs.audit.run import AuditResult
+from jobs.audit.settings import AuditResult
 from jobs.errors import JobError, one_line
 from jobs.jetstream.process import nats_server
 from orchestration.archive import Archive

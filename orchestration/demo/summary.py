@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from jobs.audit.run import AuditResult
+from jobs.audit.settings import AuditResult
 from orchestration.demo.run import DemoRun
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.audit.run import AuditResult, AuditSettings, audit
+from jobs.audit.run import audit
+from jobs.audit.settings import AuditResult, AuditSettings
 from jobs.jetstream.process import nats_server
 from jobs.warehouse import tables
 from nats_transform.audit import Verdict

@@ -86,3 +86,25 @@ def test_random_draws_from_the_entropy_alone() -> None:
     results = {transform.apply("a", entropy) for entropy in range(1000)}
     assert len(results) == 36
     assert transform.apply("a", 7) == transform.apply("b", 7)
+
+
+@pytest.mark.parametrize(
+    ("destination", "place"),
+    [
+        ("a.$1", None),
+        ("{{partition(3,1)}}", 1),
+        ("a.{{left(1,2)}}.{{partition(3,1)}}.$2", 3),
+        ("{{split(1,-)}}.{{partition(3,1)}}.b.$2", -3),
+        ("a.{{partition(0)}}.{{splitfromleft(1,2)}}", 2),
+        ("{{split(1,-)}}.{{partition(3,1)}}.{{slicefromright(2,1)}}", None),
+        ("{{partition(3,1)}}.{{partition(3,1)}}", 1),
+    ],
+)
+def test_where_the_partition_number_is(destination: str, place: int | None) -> None:
+    transform = Transform("*.*", destination)
+    assert transform.partition_place == place
+    for subject in ("x.y", "ab-cd.efg", "a-b-c-d.long"):
+        tokens = transform.evaluate(subject.split(".")).split(".")
+        if place is not None:
+            number = transform.partition.evaluate(subject.split("."), None)
+            assert tokens[place - (place > 0)] == number

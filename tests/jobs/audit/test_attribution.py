@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.audit.run import AuditError, AuditResult, AuditSettings, Published, run
+from jobs.audit.run import run
+from jobs.audit.settings import AuditError, AuditResult, AuditSettings, Published
 from jobs.warehouse import tables
 from nats_transform import AccountMappings, Destination, Fate, Mapping
 from nats_transform.audit import Period, RuleAudit, Verdict

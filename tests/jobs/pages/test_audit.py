@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jobs.audit.run import AuditResult, KeyStickiness, MappingInForce, PartitionBalance
+from jobs.audit.settings import AuditResult, KeyStickiness, MappingInForce, PartitionBalance
 from jobs.pages import audit as report
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.audit import Criteria, End, Period, Tally, assess

@@ -1,0 +1,216 @@
+"""What an audit is told and what it answers: the settings, and the JSON of the result."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+from typing import Literal as OneOf
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
+
+from jobs.days import StreamDays
+from jobs.errors import ArchiveError
+from nats_transform.audit import ClustersAudit, Criteria, RuleAudit, Verdict
+from nats_transform.errors import printable
+from nats_transform.subject import is_valid_filter
+
+
+class AuditError(ArchiveError):
+    """Messages that cannot be audited."""
+
+
+class InForce(BaseModel):
+    """A mapping file that came into force at some time."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    since: AwareDatetime
+    mapping: Path
+
+
+class Published(BaseModel):
+    """How many messages were published to the source of a mapping, from a counter.
+
+    Attributes:
+        source: of the mapping.
+        messages: how many.
+        cluster: where; None if the messages of the archive say no cluster.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    source: str
+    messages: int = Field(ge=0)
+    cluster: str | None = None
+
+
+class AuditSettings(StreamDays):
+    """What to audit.
+
+    Attributes:
+        mapping: the file with the weights.
+        account: whose mappings in the file, where it has several.
+        seed: of the replay.
+        cluster: count this cluster only; messages without a cluster are taken to be of it.
+        by: the buckets that get a verdict of their own.
+        tolerance: percentage points that a share may be off.
+        confidence: of all intervals together.
+        key: number of a wildcard of the source: report how many of its values saw more than one
+            destination.
+        in_force: mapping files that took over from `mapping`, each held against its own time.
+        observed: the messages were stored after the mapping.
+        source_stream: observed only: the same messages as they were published; what was lost or
+            is not captured is inferred from them.
+        published: observed only: the same from counters.
+        captured: observed only: filters of the subjects that the archive holds.
+        publishers: observed only: filters of subjects that something else publishes to as well.
+    """
+
+    mapping: Path
+    account: str = "$G"
+    seed: int = 0
+    cluster: str | None = None
+    by: OneOf["hour", "day"] = "day"
+    tolerance: float = 1.0
+    confidence: float = 0.99
+    key: int | None = Field(default=None, ge=1)
+    in_force: tuple[InForce, ...] = ()
+    observed: bool = False
+    source_stream: str | None = None
+    published: tuple[Published, ...] = ()
+    captured: tuple[str, ...] = ()
+    publishers: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _checked(self) -> AuditSettings:
+        times = [version.since for version in self.in_force]
+        if times != sorted(set(times)):
+            raise ValueError("the mapping files in force must be given in the order of their times")
+        if not self.observed and (
+            self.source_stream or self.published or self.captured or self.publishers
+        ):
+            raise ValueError(
+                "a source stream, counters, captured subjects and publishers are of an observed "
+                "audit only"
+            )
+        if self.source_stream and self.published:
+            raise ValueError("give a source stream or counters of what was published, not both")
+        for filter in (*self.captured, *self.publishers):
+            if not is_valid_filter(filter):
+                raise ValueError(f"{printable(filter)} is not a valid subject filter")
+        _ = self.criteria
+        return self
+
+    @property
+    def criteria(self) -> Criteria:
+        """What splits are compared with."""
+        return Criteria(self.tolerance, self.confidence, self.by)
+
+    @property
+    def range(self) -> str:
+        """The days in words."""
+        if self.first_day is None:
+            return "any day"
+        if self.last_day in (None, self.first_day):
+            return str(self.first_day)
+        return f"{self.first_day}..{self.last_day}"
+
+
+class PartitionBalance(BaseModel):
+    """How `partition()` of one destination spread the messages.
+
+    Attributes:
+        source: of the mapping.
+        destination: with the `partition()`.
+        partitions: how many there are.
+        counts: of messages for each partition number, from 0 on.
+        busiest: messages of the busiest partition over the mean.
+    """
+
+    source: str
+    destination: str
+    partitions: int
+    counts: tuple[int, ...]
+    busiest: float
+
+
+class KeyStickiness(BaseModel):
+    """How many keys saw more than one destination: weights are drawn per message, not per key.
+
+    Attributes:
+        source: of the mapping.
+        wildcard: number of the source's wildcard that is the key.
+        keys: how many values it had.
+        split: how many of them saw more than one destination.
+    """
+
+    source: str
+    wildcard: int
+    keys: int
+    split: int
+
+
+class MappingInForce(BaseModel):
+    """A mapping version, and from when to when it was in force; null is open."""
+
+    mapping_version: str
+    since: datetime | None
+    until: datetime | None
+
+
+class AuditResult(BaseModel):
+    """What an audit found: the JSON of `nats-transform audit --json`.
+
+    Attributes:
+        verdict: `outside` if a rule is, else `undecided` if one is, else `within`;
+            `nothing to audit` without weights or messages.
+        kind: `expected` by replay, or `observed` after the mapping.
+        basis: the table that was counted.
+        stream: whose messages.
+        from_, to: of the hours that have messages, the end excluded.
+        by, tolerance, confidence: as asked for.
+        comparisons: how many intervals share the error that the confidence allows.
+        mapping_version: of the mapping file and the seed; the last one in force.
+        in_force: all versions.
+        messages: that were looked at.
+        fates: how many of them for each fate; if observed, how many could be attributed to one
+            destination, are ambiguous, and are none of a mapping with weights.
+        rules: one for each mapping with weights, each cluster and mapping version.
+        clusters: each mapping over all its clusters.
+        partitions: the balance of every `partition()`; expected only.
+        keys: who saw more than one destination, if asked for.
+        notes: what else the reader must know, in sentences.
+        input_snapshot: the snapshot that was read.
+        run_id: as kept with the snapshot.
+        snapshot_id: of `weight_audit`; null if there was nothing to write.
+    """
+
+    model_config = ConfigDict(frozen=True, serialize_by_alias=True, validate_by_name=True)
+
+    verdict: Verdict
+    kind: OneOf["expected", "observed"]
+    basis: str
+    stream: str
+    from_: Annotated[datetime | None, Field(alias="from")] = None
+    to: datetime | None = None
+    by: OneOf["hour", "day"]
+    tolerance: float
+    confidence: float
+    comparisons: int
+    mapping_version: str
+    in_force: tuple[MappingInForce, ...] = ()
+    messages: int
+    fates: dict[str, int]
+    rules: tuple[RuleAudit, ...]
+    clusters: tuple[ClustersAudit, ...] = ()
+    partitions: tuple[PartitionBalance, ...] = ()
+    keys: tuple[KeyStickiness, ...] = ()
+    notes: tuple[str, ...] = ()
+    input_snapshot: int | None = None
+    run_id: str
+    snapshot_id: int | None = None
+
+    def fails(self, level: str) -> bool:
+        """Whether the verdict is as bad as `outside`."""
+        return self.verdict is Verdict(level)

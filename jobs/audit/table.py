@@ -1,0 +1,138 @@
+"""The table `weight_audit`: one row for each destination of a rule and bucket (hour or day)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.table import Table
+from pyspark.sql import types as T
+
+from jobs.audit.settings import AuditResult, AuditSettings
+from jobs.warehouse import tables
+
+WEIGHT_AUDIT = tables.table_spec(
+    "weight_audit",
+    {
+        "stream": T.StringType(),
+        "day": T.DateType(),
+        "kind": T.StringType(),
+        "mapping_version": T.StringType(),
+        "mapping_source": T.StringType(),
+        "cluster": T.StringType(),
+        "from_ts": T.TimestampType(),
+        "to_ts": T.TimestampType(),
+        "mapping_destination": T.StringType(),
+        "end": T.StringType(),
+        "weight": T.DoubleType(),
+        "expected": T.DoubleType(),
+        "messages": T.LongType(),
+        "count": T.LongType(),
+        "ambiguous": T.LongType(),
+        "share": T.DoubleType(),
+        "low": T.DoubleType(),
+        "high": T.DoubleType(),
+        "verdict": T.StringType(),
+        "messages_to_decide": T.LongType(),
+        "method": T.StringType(),
+        "p_value": T.DoubleType(),
+        "tolerance": T.DoubleType(),
+        "confidence": T.DoubleType(),
+        "comparisons": T.LongType(),
+        "run_id": T.StringType(),
+    },
+)
+
+
+def publish(settings: AuditSettings, result: AuditResult) -> int | None:
+    """The snapshot of `weight_audit` that has the result.
+
+    It takes the place of an earlier audit of the same days, kind and mapping version.
+    """
+    rows = list(_rows(result))
+    if not rows:
+        return None
+    table = tables.open_table(settings.warehouse, WEIGHT_AUDIT, create=True)
+    days = sorted({row["day"] for row in rows})
+    schema = schema_to_pyarrow(WEIGHT_AUDIT.schema, include_field_ids=False)
+    new = pa.Table.from_pylist(rows, schema)
+    there = table.scan(tables.slice_of(settings.stream, days)).to_arrow().cast(schema)
+    same = pc.and_(
+        pc.equal(there["kind"], result.kind),
+        pc.equal(there["mapping_version"], result.mapping_version),
+    )
+    staged = _stage(pa.concat_tables([there.filter(pc.invert(same)), new]), table)
+    snapshot = result.input_snapshot
+    return tables.publish(
+        table,
+        staged,
+        settings.stream,
+        days,
+        replace=True,
+        properties={
+            "job": "audit",
+            "stream": settings.stream,
+            "kind": result.kind,
+            "verdict": result.verdict.value,
+            "messages": str(result.messages),
+            **{fate: str(count) for fate, count in result.fates.items()},
+            "mapping-version": result.mapping_version,
+            "input-snapshot": "" if snapshot is None else str(snapshot),
+            "run-id": result.run_id,
+        },
+    )
+
+
+def _stage(rows: pa.Table, table: Table) -> tables.Staged:
+    """Files with these rows, one for each day: they are too few to be worth a Spark job."""
+    folder = f"{table.location()}/data/{uuid.uuid4()}"
+    paths = []
+    for day in pc.unique(rows["day"]).to_pylist():
+        paths.append(f"{folder}/{day}.parquet")
+        with table.io.new_output(paths[-1]).create() as output:
+            pq.write_table(rows.filter(pc.equal(rows["day"], pa.scalar(day))), output)
+    return tables.Staged(folder, tuple(paths))
+
+
+def _rows(result: AuditResult) -> Iterator[dict[str, Any]]:
+    """The rows of a result."""
+    for rule in result.rules:
+        for split in rule.buckets or (rule,):
+            if split.from_ is None:
+                continue
+            of_split = {
+                "stream": result.stream,
+                "day": split.from_.date(),
+                "kind": result.kind,
+                "mapping_version": rule.mapping_version,
+                "mapping_source": rule.source,
+                "cluster": rule.cluster,
+                "from_ts": split.from_,
+                "to_ts": split.to,
+                "messages": split.messages,
+                "method": split.test.method if split.test else None,
+                "p_value": split.test.p_value if split.test else None,
+                "tolerance": result.tolerance,
+                "confidence": result.confidence,
+                "comparisons": result.comparisons,
+                "run_id": result.run_id,
+            }
+            for end in split.destinations:
+                yield of_split | {
+                    "mapping_destination": end.destination,
+                    "end": end.end,
+                    "weight": end.weight,
+                    "expected": end.expected,
+                    "count": end.count,
+                    "ambiguous": end.ambiguous,
+                    "share": end.share,
+                    "low": end.low,
+                    "high": end.high,
+                    "verdict": end.verdict.value,
+                    "messages_to_decide": end.messages_to_decide,
+                }

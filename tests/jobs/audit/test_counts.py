@@ -1,0 +1,110 @@
+"""The counts of expected audits: of transformed messages, or of a replay."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.audit.settings import AuditError
+from jobs.warehouse import tables
+from nats_transform import Fate
+from nats_transform.audit import Verdict
+from tests.jobs.audit.rehearsal import (
+    DAY,
+    audit,
+    audited,
+    counts_of,
+    messages,
+    replayed,
+    transform,
+)
+from tests.support.archive import archive
+
+pytestmark = pytest.mark.spark
+
+
+def test_an_expected_audit_counts_the_transformed_messages(
+    spark: SparkSession, warehouse: tables.Warehouse
+) -> None:
+    rows = list(messages())
+    archive(spark, warehouse, rows)
+    transform(spark, warehouse)
+    result = audit(spark, warehouse, tolerance=10, run_id="r1")
+    assert result.basis == "transformed_messages"
+    assert counts_of(result) == audited(replayed(rows))
+    assert result.messages == len(rows) == sum(result.fates.values())
+    assert set(result.fates) == {fate.value for fate in Fate}
+    assert [(rule.source, rule.cluster) for rule in result.rules] == [
+        (source, cluster) for source in ("shop.*", "east.*", "drop") for cluster in ("east", "west")
+    ]
+    lost = next(rule for rule in result.rules if rule.source == "drop").destinations[-1]
+    assert (lost.end, lost.destination, lost.weight) == ("lost", None, 40)
+    east = next(rule for rule in result.rules if rule.source == "east.*")
+    assert [(end.end, end.weight) for end in east.destinations] == [
+        ("destination", 50),
+        ("remainder", 50),
+    ]
+    assert result.verdict is Verdict.UNDECIDED
+    assert (result.from_, result.to) == (
+        datetime(2026, 3, 1, tzinfo=UTC),
+        datetime(2026, 3, 3, tzinfo=UTC),
+    )
+
+
+def test_messages_are_replayed_where_they_are_not_transformed(
+    spark: SparkSession, warehouse: tables.Warehouse
+) -> None:
+    rows = list(messages())
+    archive(spark, warehouse, rows)
+    without_table = audit(spark, warehouse)
+    transform(spark, warehouse, first_day=DAY)
+    in_part = audit(spark, warehouse)
+    transform(spark, warehouse)
+    whole = audit(spark, warehouse)
+    assert without_table.basis == in_part.basis == "messages, replayed"
+    assert whole.basis == "transformed_messages"
+    skip = {"basis", "run_id", "snapshot_id", "input_snapshot"}
+    assert without_table.model_dump(exclude=skip) == whole.model_dump(exclude=skip)
+    assert in_part.model_dump(exclude=skip) == whole.model_dump(exclude=skip)
+    assert audit(spark, warehouse, "other").basis == "messages, replayed"
+
+
+def test_one_cluster(spark: SparkSession, warehouse: tables.Warehouse) -> None:
+    rows = list(messages())
+    archive(spark, warehouse, rows)
+    transform(spark, warehouse)
+    result = audit(spark, warehouse, cluster="west")
+    wanted = [row for row in rows if row["cluster"] == "west"]
+    assert counts_of(result) == audited(replayed(wanted))
+    assert result.messages == len(wanted)
+
+
+def test_the_named_cluster_stands_in_where_messages_have_none(
+    spark: SparkSession, warehouse: tables.Warehouse
+) -> None:
+    rows = list(messages(clusters=("west", None)))
+    archive(spark, warehouse, rows)
+    transform(spark, warehouse)
+    assert any("do not say their cluster" in note for note in audit(spark, warehouse).notes)
+    result = audit(spark, warehouse, cluster="east")
+    wanted = [row | {"cluster": "east"} for row in rows if row["cluster"] is None]
+    assert counts_of(result) == audited(replayed(wanted))
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ({"first_day": date(2020, 1, 1)}, "no messages of stream S on 2020-01-01"),
+        ({"cluster": "north"}, "no messages of stream S of cluster north on any day"),
+    ],
+    ids=["empty range", "unknown cluster"],
+)
+def test_nothing_in_range(
+    spark: SparkSession, warehouse: tables.Warehouse, more: dict[str, Any], text: str
+) -> None:
+    archive(spark, warehouse, list(messages(count=50)))
+    with pytest.raises(AuditError, match=text):
+        audit(spark, warehouse, **more)

@@ -1,0 +1,53 @@
+"""How messages spread over partitions, and keys over destinations."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.warehouse import tables
+from tests.jobs.audit.rehearsal import (
+    MAPPINGS,
+    audit,
+    messages,
+)
+from tests.support.archive import archive
+
+pytestmark = pytest.mark.spark
+
+
+def test_partition_balance(spark: SparkSession, warehouse: tables.Warehouse) -> None:
+    rows = list(messages())
+    archive(spark, warehouse, rows)
+    (balance,) = audit(spark, warehouse).partitions
+    counts = [0] * 4
+    for row in rows:
+        outcome = MAPPINGS.replay(row["subject"], row["cluster"], stream="S", seq=row["seq"])
+        if outcome.mapping_destination == "v2.{{partition(4,1)}}":
+            assert outcome.subject is not None
+            counts[int(outcome.subject.split(".")[1])] += 1
+    assert balance.counts == tuple(counts)
+    assert balance.busiest == max(counts) * 4 / sum(counts)
+
+
+def test_keys_that_saw_more_than_one_destination(
+    spark: SparkSession, warehouse: tables.Warehouse
+) -> None:
+    rows = list(messages())
+    archive(spark, warehouse, rows)
+    result = audit(spark, warehouse, key=1)
+    ends: dict[tuple[str, str], set[str | None]] = {}
+    for row in rows:
+        outcome = MAPPINGS.replay(row["subject"], row["cluster"], stream="S", seq=row["seq"])
+        if outcome.mapping_source in ("shop.*", "east.*"):
+            key = outcome.mapping_source, row["subject"].split(".")[1]
+            ends.setdefault(key, set()).add(outcome.mapping_destination)
+    assert [(k.source, k.wildcard, k.keys, k.split) for k in result.keys] == [
+        (
+            source,
+            1,
+            sum(key[0] == source for key in ends),
+            sum(key[0] == source and len(saw) > 1 for key, saw in ends.items()),
+        )
+        for source in ("east.*", "shop.*")
+    ]

@@ -1,0 +1,52 @@
+"""The table `weight_audit`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.audit.table import WEIGHT_AUDIT
+from jobs.warehouse import tables
+from tests.jobs.audit.rehearsal import (
+    DAY,
+    audit,
+    messages,
+    transform,
+)
+from tests.support.archive import archive
+
+pytestmark = pytest.mark.spark
+
+
+def test_the_table_has_a_row_for_each_destination_and_day(
+    spark: SparkSession, warehouse: tables.Warehouse
+) -> None:
+    archive(spark, warehouse, list(messages()))
+    transform(spark, warehouse)
+    result = audit(spark, warehouse, run_id="r1")
+    table = tables.open_table(warehouse, WEIGHT_AUDIT)
+    there = tables.read(spark, table, WEIGHT_AUDIT).collect()
+    assert {row["mapping_version"] for row in there} == {"v"}
+    assert {row["day"] for row in there} == {DAY, DAY + timedelta(days=1)}
+    assert len(there) == sum(
+        len(split.destinations) for rule in result.rules for split in rule.buckets
+    )
+    assert sum(row["count"] for row in there) == sum(rule.messages for rule in result.rules)
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    assert snapshot.snapshot_id == result.snapshot_id
+    assert tables.snapshot_properties(table)["run-id"] == "r1"
+
+    # Again for one day and another version: each takes the place of its own rows only.
+    audit(spark, warehouse, run_id="r2", first_day=DAY)
+    audit(spark, warehouse, "v2", run_id="r3", first_day=DAY)
+    table.refresh()
+    again = tables.read(spark, table, WEIGHT_AUDIT).collect()
+    assert {(row["day"].day, row["mapping_version"], row["run_id"]) for row in again} == {
+        (1, "v", "r2"),
+        (2, "v", "r1"),
+        (1, "v2", "r3"),
+    }
+    assert len(again) == len(there) // 2 * 3
