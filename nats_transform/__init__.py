@@ -21,12 +21,13 @@ from nats_transform.transform import Transform
 
 if TYPE_CHECKING:
     from nats_transform.config.load import load
-    from nats_transform.stream import StreamConfig, StreamSource, bucket_source, parse_stream
+    from nats_transform.stream import StreamConfig, parse_stream
+    from nats_transform.stream_source import StreamSource, bucket_source
 
 _ON_USE = {
     "StreamConfig": "nats_transform.stream",
-    "StreamSource": "nats_transform.stream",
-    "bucket_source": "nats_transform.stream",
+    "StreamSource": "nats_transform.stream_source",
+    "bucket_source": "nats_transform.stream_source",
     "load": "nats_transform.config",
     "parse_stream": "nats_transform.stream",
 }

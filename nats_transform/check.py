@@ -23,6 +23,7 @@ from nats_transform.errors import printable
 from nats_transform.findings import CODES, Finding, Severity
 from nats_transform.functions import Literal, Partition
 from nats_transform.mapping import AccountMappings, Mapping
+from nats_transform.network import Network
 from nats_transform.stream import StreamConfig
 from nats_transform.subject import ANY_TAIL, SEPARATOR, collide, is_subset, matches
 from nats_transform.subject_index import SubjectIndex
@@ -87,13 +88,14 @@ def check(
     with_mappings = [one for one in configs if isinstance(one, AccountMappings) and one.mappings]
     # A stream belongs to one account; of several nobody says which.
     around = streams if len(with_mappings) == 1 else []
+    network = Network(streams)
     seen = [subject.split(SEPARATOR) for subject in subjects]
     findings: list[Finding] = []
     for one, origin in zip(configs, origins or repeat(Origin()), strict=False):
         if isinstance(one, AccountMappings):
             found = _check_account(one, around, clusters, seen)
         else:
-            found = _check_stream(one, streams, seen)
+            found = _check_stream(one, network, seen)
         findings += [origin.locate(finding) for finding in found]
     return sorted(findings, key=lambda finding: finding.severity.rank)
 
@@ -287,7 +289,7 @@ def _few_keys(transform: Transform, seen: Sequence[Sequence[str]]) -> Iterator[t
 
 
 def _check_stream(
-    stream: StreamConfig, streams: Sequence[StreamConfig], seen: Sequence[Sequence[str]]
+    stream: StreamConfig, network: Network, seen: Sequence[Sequence[str]]
 ) -> Iterator[Finding]:
     for place, source, transform, reaching in _stream_transforms(stream):
         where = f"stream {stream.name}, {place}"
@@ -300,7 +302,7 @@ def _check_stream(
         for code, message in faults:
             yield Finding(code, message, source, destination, where)
     yield from _sources(stream)
-    yield from _republish(stream, streams)
+    yield from _republish(stream, network)
 
 
 def _stream_transforms(
@@ -349,7 +351,7 @@ def _sources(stream: StreamConfig) -> Iterator[Finding]:
             )
 
 
-def _republish(stream: StreamConfig, streams: Sequence[StreamConfig]) -> Iterator[Finding]:
+def _republish(stream: StreamConfig, network: Network) -> Iterator[Finding]:
     transform = stream.republish_transform
     if transform is None:
         return
@@ -361,40 +363,12 @@ def _republish(stream: StreamConfig, streams: Sequence[StreamConfig]) -> Iterato
     texts = [token.text for token in transform.tokens if isinstance(token, Literal)]
     if any(blank in text for text in [transform.source, *texts] for blank in "\t\n\f\r "):
         yield found("blank", "the server does not look for blanks here")
-    circle = _circle(stream, streams)
+    circle = network.circle(stream)
     if circle:
         yield found("republish-loop", f"the messages go {' -> '.join(circle)} without end")
-    for other in _takers(stream, streams):
+    for other in network.republish_takers(stream):
         if other.name not in circle:
             yield found("republish-caught", f"stream {other.name} captures the result")
-
-
-def _circle(start: StreamConfig, streams: Sequence[StreamConfig]) -> list[str]:
-    """The names of the streams on a shortest way of republishing from a stream back to it."""
-    ways = [[start]]
-    reached: list[StreamConfig] = []
-    while ways:
-        way = ways.pop(0)
-        for other in _takers(way[-1], [start, *streams]):
-            if other is start:
-                return [stream.name for stream in [*way, start]]
-            if other not in reached:
-                reached.append(other)
-                ways.append([*way, other])
-    return []
-
-
-def _takers(stream: StreamConfig, streams: Sequence[StreamConfig]) -> list[StreamConfig]:
-    """The streams that capture what a stream republishes."""
-    transform = stream.republish_transform
-    # What a stream sources is republished with a header that no other stream takes.
-    if transform is None or (stream.sources and not stream.captured):
-        return []
-    takers: list[StreamConfig] = []
-    for other in streams:
-        if other not in takers and any(can_land_in(transform, f) for f in other.captured):
-            takers.append(other)
-    return takers
 
 
 def _list(filters: Sequence[str]) -> str:

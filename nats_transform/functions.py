@@ -18,17 +18,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, TypeAlias, TypeVar, cast
 
+from nats_transform.arguments import Refused, expect, int32, integer, integer_or_none, position_of
 from nats_transform.draw import random_of
-from nats_transform.errors import (
-    IndexOutOfRange,
-    InvalidArgument,
-    InvalidTransform,
-    UnknownFunction,
-    WrongArgumentCount,
-)
+from nats_transform.errors import InvalidArgument, UnknownFunction, WrongArgumentCount
 from nats_transform.subject import SEPARATOR, decode, encode
 
-_INT32_MAX = 2**31 - 1
 _T = TypeVar("_T")
 
 
@@ -101,10 +95,12 @@ class OfTokenAndSize(OfToken):
 
     __slots__ = ()
 
+    size: int
+
     @property
-    @abstractmethod
     def leaves_whole(self) -> bool:
         """Whether every token comes back as it is, because the number is 0 or below."""
+        return self.size <= 0
 
     @property
     def keeps_token(self) -> bool:
@@ -112,12 +108,12 @@ class OfTokenAndSize(OfToken):
 
     @classmethod
     def read(cls, arguments: list[str], slot: int, wildcards: Sequence[int] | None) -> Token:
-        _expect(arguments, 2)
-        index, size = _integer(arguments[0]), _integer(arguments[1])
-        if not -(2**31) <= size <= _INT32_MAX:
+        expect(arguments, 2)
+        index, size = integer(arguments[0]), integer(arguments[1])
+        if not -(2**31) <= size < 2**31:
             raise Refused(InvalidArgument, "a size must fit in 32 bits")
         build = cast("Callable[[int, int], Token]", cls)
-        return build(_position(index, wildcards), size)
+        return build(position_of(index, wildcards), size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +152,10 @@ class Wildcard(OfToken):
 
     @classmethod
     def read(cls, arguments: list[str], slot: int, wildcards: Sequence[int] | None) -> Token:
-        _expect(arguments, 1)
+        expect(arguments, 1)
         if arguments == [""]:
             raise Refused(WrongArgumentCount, "an index is missing")
-        return cls(_position(_integer(arguments[0]), wildcards))
+        return cls(position_of(integer(arguments[0]), wildcards))
 
     def evaluate(self, tokens: Sequence[str], entropy: int | None) -> str:
         return tokens[self.position]
@@ -199,11 +195,11 @@ class Partition(MappingFunction):
 
     @classmethod
     def read(cls, arguments: list[str], slot: int, wildcards: Sequence[int] | None) -> Token:
-        count = _int32(arguments[0])
-        indexes = [_integer(argument) for argument in arguments[1:]]
+        count = int32(arguments[0])
+        indexes = [integer(argument) for argument in arguments[1:]]
         if wildcards is None:
             indexes = []
-        return cls(count % 2**32, tuple(_position(index, wildcards) for index in indexes))
+        return cls(count % 2**32, tuple(position_of(index, wildcards) for index in indexes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,11 +221,11 @@ class Split(OfToken):
 
     @classmethod
     def read(cls, arguments: list[str], slot: int, wildcards: Sequence[int] | None) -> Token:
-        _expect(arguments, 2)
-        index = _integer(arguments[0])
+        expect(arguments, 2)
+        index = integer(arguments[0])
         if " " in arguments[1]:
             raise Refused(InvalidArgument, "a delimiter cannot hold a blank")
-        return cls(_position(index, wildcards), arguments[1])
+        return cls(position_of(index, wildcards), arguments[1])
 
     def evaluate(self, tokens: Sequence[str], entropy: int | None) -> str:
         token = tokens[self.position]
@@ -299,10 +295,6 @@ class SliceFromLeft(OfTokenAndSize):
     position: int
     size: int
 
-    @property
-    def leaves_whole(self) -> bool:
-        return self.size <= 0
-
     def evaluate(self, tokens: Sequence[str], entropy: int | None) -> str:
         return _by_byte(tokens[self.position], self._slice, self.size)
 
@@ -322,10 +314,6 @@ class SliceFromRight(OfTokenAndSize):
 
     position: int
     size: int
-
-    @property
-    def leaves_whole(self) -> bool:
-        return self.size <= 0
 
     def evaluate(self, tokens: Sequence[str], entropy: int | None) -> str:
         return _by_byte(tokens[self.position], self._slice, self.size)
@@ -348,10 +336,6 @@ class Left(OfTokenAndSize):
     position: int
     size: int
 
-    @property
-    def leaves_whole(self) -> bool:
-        return self.size <= 0
-
     def evaluate(self, tokens: Sequence[str], entropy: int | None) -> str:
         return _by_byte(tokens[self.position], self._cut, self.size)
 
@@ -368,10 +352,6 @@ class Right(OfTokenAndSize):
 
     position: int
     size: int
-
-    @property
-    def leaves_whole(self) -> bool:
-        return self.size <= 0
 
     def evaluate(self, tokens: Sequence[str], entropy: int | None) -> str:
         return _by_byte(tokens[self.position], self._cut, self.size)
@@ -397,8 +377,8 @@ class Random(MappingFunction):
 
     @classmethod
     def read(cls, arguments: list[str], slot: int, wildcards: Sequence[int] | None) -> Token:
-        _expect(arguments, 1)
-        return cls(_int32(arguments[0]), slot)
+        expect(arguments, 1)
+        return cls(int32(arguments[0]), slot)
 
     def evaluate(self, tokens: Sequence[str], entropy: int | None) -> str:
         if entropy is None:
@@ -444,16 +424,6 @@ _PATTERNS = [
     for function in _FUNCTIONS
 ]
 _COMMA = re.compile(r",[\t\n\f\r ]*")
-_INTEGER = re.compile(r"[+-]?[0-9]+")
-
-
-class Refused(Exception):
-    """A token that the server refuses; `Transform` turns it into the error the user sees."""
-
-    def __init__(self, error: type[InvalidTransform], detail: str = "") -> None:
-        self.error = error
-        self.detail = detail
-        super().__init__(detail)
 
 
 def looks_like_function(token: str) -> bool:
@@ -474,9 +444,9 @@ def parse_token(token: str, slot: int, wildcards: Sequence[int] | None) -> Token
         Refused: with the error class of the rule that is broken.
     """
     if token.startswith("$") and len(token) > 1:
-        index = _integer_or_none(token[1:])
+        index = integer_or_none(token[1:])
         # Other things rely on tokens that start with `$`: they are literal text.
-        return Literal(token) if index is None else Wildcard(_position(index, wildcards))
+        return Literal(token) if index is None else Wildcard(position_of(index, wildcards))
     if not looks_like_function(token):
         return Literal(token)
     for function, pattern in _PATTERNS:
@@ -495,46 +465,6 @@ def is_placeholder(token: str) -> bool:
         return True
     found = _PATTERNS[0][1].search(token)
     return found is not None and found[1] != "" and not _COMMA.search(found[1])
-
-
-def _position(index: int, wildcards: Sequence[int] | None) -> int:
-    if wildcards is None:
-        raise Refused(IndexOutOfRange, "the source has no wildcard")
-    if index > len(wildcards):
-        raise Refused(IndexOutOfRange, f"{index} of {len(wildcards)}")
-    # The server looks an index of 0 or below up in a Go map, which answers 0: the first token.
-    return wildcards[index - 1] if index > 0 else 0
-
-
-def _expect(arguments: list[str], count: int) -> None:
-    if len(arguments) != count:
-        raise Refused(WrongArgumentCount, f"{len(arguments)} given, {count} wanted")
-
-
-def _integer(text: str) -> int:
-    number = _integer_or_none(text.strip(" "))
-    if number is None:
-        raise Refused(InvalidArgument, "not a whole number")
-    return number
-
-
-def _integer_or_none(text: str) -> int | None:
-    # Go's strconv.Atoi: no underscore, no Unicode digit, 64 bits.
-    if not _INTEGER.fullmatch(text):
-        return None
-    digits = text.lstrip("+-").lstrip("0") or "0"
-    if len(digits) > 19:
-        return None
-    number = -int(digits) if text.startswith("-") else int(digits)
-    return number if -(2**63) <= number < 2**63 else None
-
-
-def _int32(text: str) -> int:
-    number = _integer(text)
-    if number > _INT32_MAX:
-        raise Refused(InvalidArgument, "a count must fit in 32 bits")
-    # Go's int32(n) keeps the low 32 bits of a number far below zero.
-    return (number + 2**31) % 2**32 - 2**31
 
 
 @lru_cache(maxsize=2**16)  # keys come again and again, and a loop over bytes is slow

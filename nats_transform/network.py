@@ -1,7 +1,11 @@
-"""What the streams of an account do with one subject: where it arrives, and the facts of it.
+"""What the streams of an account do with a message: the one walk that everything else uses.
 
-A message is followed as `nats_transform.trace` does, without the tree: nats-server
-`processJetStreamMsg`, `processInboundSourceMsg` and `processMirrorMsgs` in `server/stream.go`.
+A stream that captures a message applies its ingress transform, stores it, and republishes it from
+the stored subject; streams that mirror or source that stream take it from there through their own
+transforms. Account mappings do not touch what streams republish, source or mirror. `trace` shows
+the walk, dry runs count it, and `check` asks what is possible for whole filters. Sources: ADR-36
+"Features introduced"; nats-server `processJetStreamMsg`, `processInboundSourceMsg` and
+`processMirrorMsgs` in `server/stream.go`.
 """
 
 from __future__ import annotations
@@ -12,10 +16,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
+from nats_transform.check_transform import can_land_in
 from nats_transform.functions import Random
 from nats_transform.kinds import MOST_KINDS, Kind, Kinds
-from nats_transform.mapping import Fate
-from nats_transform.stream import INGRESS, StreamConfig, StreamSource
+from nats_transform.mapping import Fate, Outcome
+from nats_transform.stream import INGRESS, Republished, StreamConfig
+from nats_transform.stream_source import StreamSource
 from nats_transform.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR
 from nats_transform.transform import Transform
 
@@ -34,26 +40,28 @@ class Via(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A message in a stream.
+    """A message that comes to a stream.
 
     Attributes:
-        stream: that stores it.
-        subject: under which it is stored.
+        stream: that it comes to.
+        taken: what the stream's mirror or source made of it; a captured one is taken as it is.
+        subject: under which it is stored; None: the mirror or source does not take it.
         via: how it came.
         origin: the number of the arrival that it came from; None: it was published.
         position: of the entry in `sources` that took it; None unless via source.
         is_mapped: whether the ingress transform applied.
-        republished: the subject it is republished under; None: it is not.
+        republished: what the stream publishes again; None: nothing.
         repeats: it was in this stream before, and goes round without end; not followed further.
     """
 
     stream: str
-    subject: str
+    taken: Outcome
+    subject: str | None
     via: Via
     origin: int | None
     position: int | None
     is_mapped: bool
-    republished: str | None
+    republished: Republished | None
     repeats: bool
 
 
@@ -111,8 +119,7 @@ class Network:
         self._listening = [
             (stream, [_Listener(filter) for filter in stream.captured]) for stream in self.streams
         ]
-        self._takers: dict[str, list[tuple[StreamConfig, StreamSource, int | None]]]
-        self._takers = defaultdict(list)
+        self._takers: _Takers = defaultdict(list)
         # The streams by name, with the facts of subjects that nothing renames, by kind.
         self._by_name = {stream.name: stream for stream in self.streams}
         self._kinds = Kinds(self._filters())
@@ -125,7 +132,7 @@ class Network:
                     self._takers[source.name].append((stream, source, position))
 
     def _filters(self) -> Iterator[str]:
-        """Every filter that a subject is held against."""
+        """Every filter that a subject is compared with."""
         for stream in self.streams:
             yield from stream.captured
             for transform in (stream.ingress_transform, stream.republish_transform):
@@ -148,17 +155,46 @@ class Network:
             for token in one.tokens
         )
 
-    def arrivals(self, subject: str, entropy: Entropy = lambda place: None) -> list[Arrival]:
-        """Everywhere that a published subject is stored, what comes first before what follows.
+    def arrivals(
+        self, subject: str, entropy: Entropy = lambda place: None, *, also_filtered: bool = False
+    ) -> list[Arrival]:
+        """Everywhere that a published subject comes to, what comes first before what follows.
 
         Args:
             subject: as the account mappings left it.
             entropy: the chance of a message; the place of a published message's ingress is
                 `INGRESS`, as in `StreamConfig.replay`.
+            also_filtered: with the mirrors and sources that do not take the message.
         """
-        found: list[Arrival] = []
-        self._capture(subject, None, (), found, entropy)
-        return found
+        walk = _Walk(self._takers, self._listening, entropy, also_filtered)
+        walk.capture(subject, None, ())
+        return walk.found
+
+    def republish_takers(self, stream: StreamConfig) -> list[StreamConfig]:
+        """The streams that can capture what a stream republishes, whatever the subject is."""
+        transform = stream.republish_transform
+        # What a stream sources is republished with a header that no other stream takes.
+        if transform is None or (stream.sources and not stream.captured):
+            return []
+        return [
+            other
+            for other in self.streams
+            if any(can_land_in(transform, filter) for filter in other.captured)
+        ]
+
+    def circle(self, start: StreamConfig) -> list[str]:
+        """The names of the streams on a shortest way of republishing from a stream back to it."""
+        ways = [[start]]
+        reached: list[StreamConfig] = []
+        while ways:
+            way = ways.pop(0)
+            for other in self.republish_takers(way[-1]):
+                if other is start:
+                    return [stream.name for stream in [*way, start]]
+                if other not in reached:
+                    reached.append(other)
+                    ways.append([*way, other])
+        return []
 
     def facts(self, subject: str | None) -> Facts:
         """What happens to a subject; nothing to one that is delivered to nobody."""
@@ -210,62 +246,75 @@ class Network:
             loops=frozenset(one.stream for one in arrivals if one.repeats),
         )
 
-    def _capture(
+
+_Takers: TypeAlias = "dict[str, list[tuple[StreamConfig, StreamSource, int | None]]]"
+"""By the name of a stream those that mirror or source it, with the number of the entry."""
+
+
+class _Walk:
+    """The way of one message through the streams."""
+
+    def __init__(
         self,
-        subject: str,
-        origin: int | None,
-        been: tuple[str, ...],
-        found: list[Arrival],
+        takers: _Takers,
+        listening: Sequence[tuple[StreamConfig, Sequence[_Listener]]],
         entropy: Entropy,
+        also_filtered: bool,
     ) -> None:
-        via = Via.CAPTURE if origin is None else Via.REPUBLISH
+        self.found: list[Arrival] = []
+        self._takers = takers
+        self._listening = listening
+        self._entropy = entropy
+        self._also_filtered = also_filtered
+
+    def capture(self, subject: str, origin: int | None, been: tuple[str, ...]) -> None:
+        """Bring a published or republished subject into the streams that capture it."""
         tokens = subject.split(SEPARATOR)
         if "" in tokens:
             return  # it reaches nobody
+        via = Via.CAPTURE if origin is None else Via.REPUBLISH
+        taken = Outcome(subject, Fate.UNMATCHED)
         for stream, listeners in self._listening:
             if any(listener.hears(tokens) for listener in listeners):
-                self._store(stream, subject, via, origin, None, False, been, found, entropy)
+                self._store(stream, taken, via, origin, None, False, been)
 
     def _store(
         self,
         stream: StreamConfig,
-        subject: str,
+        taken: Outcome,
         via: Via,
         origin: int | None,
         position: int | None,
         is_sourced: bool,
         been: tuple[str, ...],
-        found: list[Arrival],
-        entropy: Entropy,
     ) -> None:
+        name, subject, entropy = stream.name, taken.subject, self._entropy
+        if subject is None:
+            if self._also_filtered:
+                self.found.append(
+                    Arrival(name, taken, None, via, origin, position, False, None, False)
+                )
+            return
         # Streams draw on their own: only what was published draws as `StreamConfig.replay` does.
-        place = INGRESS if origin is None else f"{stream.name} {INGRESS}"
-        outcome = stream.ingress(subject, entropy(place))
+        outcome = stream.ingress(
+            subject, entropy(INGRESS if origin is None else f"{name} {INGRESS}")
+        )
         stored = subject if outcome.subject is None else outcome.subject
-        repeats = stream.name in been
-        republished = None if repeats else stream.republished(stored, entropy(f"{stream.name} out"))
-        number = len(found)
-        found.append(
-            Arrival(
-                stream.name,
-                stored,
-                via,
-                origin,
-                position,
-                outcome.fate is Fate.MAPPED,
-                None if republished is None else republished.subject,
-                repeats,
-            )
+        is_mapped = outcome.fate is Fate.MAPPED
+        repeats = name in been
+        republished = None if repeats else stream.republished(stored, entropy(f"{name} out"))
+        number = len(self.found)
+        self.found.append(
+            Arrival(name, taken, stored, via, origin, position, is_mapped, republished, repeats)
         )
         if repeats:
             return
-        been = (*been, stream.name)
+        been = (*been, name)
         # A stream refuses what is published with the header that sourcing adds.
         if republished is not None and not is_sourced:
-            self._capture(republished.subject, number, been, found, entropy)
-        for taker, upstream, entry in self._takers[stream.name]:
-            taken = upstream.take(stored, entropy(f"{taker.name} {entry}"))
-            if taken.subject is not None:
-                how = Via.MIRROR if entry is None else Via.SOURCE
-                marked = is_sourced or how is Via.SOURCE
-                self._store(taker, taken.subject, how, number, entry, marked, been, found, entropy)
+            self.capture(republished.subject, number, been)
+        for taker, upstream, entry in self._takers.get(name, ()):
+            outcome = upstream.take(stored, entropy(f"{taker.name} {entry}"))
+            how = Via.MIRROR if entry is None else Via.SOURCE
+            marked = is_sourced or how is Via.SOURCE
+            self._store(taker, outcome, how, number, entry, marked, been)

@@ -16,7 +16,8 @@ from nats_transform.subject import collide, encode, has_wildcard, is_subset, is_
 from nats_transform.transform import Transform, validate_mapping
 
 if TYPE_CHECKING:
-    from nats_transform.stream import ConsumerReference, StreamConfig, SubjectTransform
+    from nats_transform.stream import StreamConfig
+    from nats_transform.stream_source import ConsumerReference, SubjectTransform
 
 _MILLISECOND = 1_000_000
 _SECOND = 1000 * _MILLISECOND

@@ -1,20 +1,20 @@
 """An offline trace of one subject: every scope it passes, each once.
 
-A published message passes the mappings of its account, then in each stream that captures it the
-ingress transform, then from the stored subject the republish; streams that mirror or source that
-stream take it from there through their own transforms. Account mappings do not touch what streams
-republish, source or mirror. Source: ADR-36 "Features introduced"; nats-server `server/stream.go`.
+A published message passes the mappings of its account, then the streams as
+`nats_transform.network` follows it; here the way is shown as a tree.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from nats_transform.errors import printable
 from nats_transform.mapping import AccountMappings, Fate, Outcome
+from nats_transform.network import Network, Via
 from nats_transform.stream import StreamConfig
 from nats_transform.subject import literal_fault
 
@@ -141,7 +141,7 @@ def trace(
             followed.
         cluster: the cluster it is published in, if any.
     """
-    network = tuple(streams)
+    network = Network(streams)
     outcomes = (mappings or AccountMappings(())).outcomes(subject, cluster)
     return Trace(
         subject=subject,
@@ -150,7 +150,7 @@ def trace(
     )
 
 
-def _path(outcome: Outcome, percent: int, network: Sequence[StreamConfig]) -> Path:
+def _path(outcome: Outcome, percent: int, network: Network) -> Path:
     return Path(
         percent=percent,
         fate=outcome.fate,
@@ -158,94 +158,57 @@ def _path(outcome: Outcome, percent: int, network: Sequence[StreamConfig]) -> Pa
         mapping_source=outcome.mapping_source,
         mapping_destination=outcome.mapping_destination,
         reason=outcome.reason,
-        streams=[] if outcome.subject is None else _captures(outcome.subject, network, ()),
+        streams=[] if outcome.subject is None else _steps(outcome.subject, network),
     )
 
 
-def _captures(
-    subject: str, network: Sequence[StreamConfig], been: tuple[str, ...]
-) -> list[StreamStep]:
-    arrived = Outcome(subject, Fate.UNMATCHED)
-    return [
-        _step(config, arrived, network, been, "capture", None, False)
-        for config in network
-        if config.captures(subject)
-    ]
+def _steps(subject: str, network: Network) -> list[StreamStep]:
+    """The streams that capture a subject, with all that follows inside them."""
+    arrivals = network.arrivals(subject, also_filtered=True)
+    following: dict[int | None, list[int]] = defaultdict(list)
+    for number, arrival in enumerate(arrivals):
+        following[arrival.origin].append(number)
 
-
-def _step(
-    config: StreamConfig,
-    arrived: Outcome,
-    network: Sequence[StreamConfig],
-    been: tuple[str, ...],
-    via: Literal["capture", "mirror", "source"],
-    position: int | None,
-    is_sourced: bool,
-) -> StreamStep:
-    subject = arrived.subject
-    if subject is None:
+    def step(number: int) -> StreamStep:
+        arrival = arrivals[number]
+        inside = following[number]
+        if arrival.subject is None:
+            fate = arrival.taken.fate
+        else:
+            is_mapped = arrival.is_mapped or arrival.taken.fate is Fate.MAPPED
+            fate = Fate.MAPPED if is_mapped else Fate.UNMATCHED
+        republished = None
+        if (again := arrival.republished) is not None:
+            republished = Republication(
+                subject=again.subject,
+                headers_only=again.headers_only,
+                headers=[*REPUBLISH_HEADERS, *(["Nats-Msg-Size"] if again.headers_only else [])],
+                captured=[step(n) for n in inside if arrivals[n].via is Via.REPUBLISH],
+            )
         return StreamStep(
-            stream=config.name,
-            via=via,
-            position=position,
-            fate=arrived.fate,
-            reason=arrived.reason,
+            stream=arrival.stream,
+            via=_VIA[arrival.via],
+            position=arrival.position,
+            fate=fate,
+            arrived=arrival.taken.subject,
+            stored=arrival.subject,
+            reason=arrival.taken.reason
+            if arrival.subject is None
+            else literal_fault(arrival.subject),
+            republished=republished,
+            taken_by=[step(n) for n in inside if arrivals[n].via is not Via.REPUBLISH],
+            repeats=arrival.repeats,
         )
-    ingress = config.ingress(subject, None)
-    stored = subject if ingress.subject is None else ingress.subject
-    mapped = Fate.MAPPED in (arrived.fate, ingress.fate)
-    repeats = config.name in been
-    been = (*been, config.name)
-    return StreamStep(
-        stream=config.name,
-        via=via,
-        position=position,
-        fate=Fate.MAPPED if mapped else Fate.UNMATCHED,
-        arrived=subject,
-        stored=stored,
-        reason=literal_fault(stored),
-        republished=None if repeats else _republication(config, stored, network, been, is_sourced),
-        taken_by=[] if repeats else list(_takers(config.name, stored, network, been, is_sourced)),
-        repeats=repeats,
-    )
+
+    return [step(number) for number in following[None]]
 
 
-def _republication(
-    config: StreamConfig,
-    stored: str,
-    network: Sequence[StreamConfig],
-    been: tuple[str, ...],
-    is_sourced: bool,
-) -> Republication | None:
-    republished = config.republished(stored, None)
-    if republished is None:
-        return None
-    size = ["Nats-Msg-Size"] if republished.headers_only else []
-    return Republication(
-        subject=republished.subject,
-        headers_only=republished.headers_only,
-        headers=[*REPUBLISH_HEADERS, *size],
-        # A stream refuses what is published with the header that sourcing adds.
-        captured=[] if is_sourced else _captures(republished.subject, network, been),
-    )
-
-
-def _takers(
-    name: str,
-    stored: str,
-    network: Sequence[StreamConfig],
-    been: tuple[str, ...],
-    is_sourced: bool,
-) -> Iterator[StreamStep]:
-    for config in network:
-        mirror = config.mirror
-        if mirror is not None and mirror.external is None and mirror.name == name:
-            taken = mirror.take(stored, None)
-            yield _step(config, taken, network, been, "mirror", None, is_sourced)
-        for position, source in enumerate(config.sources):
-            if source.external is None and source.name == name:
-                taken = source.take(stored, None)
-                yield _step(config, taken, network, been, "source", position, True)
+_VIA: dict[Via, Literal["capture", "mirror", "source"]] = {
+    Via.CAPTURE: "capture",
+    Via.REPUBLISH: "capture",
+    Via.MIRROR: "mirror",
+    Via.SOURCE: "source",
+}
 
 
 _Branch = tuple[str, "list[_Branch]"]

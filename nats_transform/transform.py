@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 
+from nats_transform.arguments import Refused
 from nats_transform.errors import (
     FunctionNotAllowed,
     InvalidSubject,
@@ -18,7 +19,6 @@ from nats_transform.errors import (
 from nats_transform.functions import (
     Literal,
     Partition,
-    Refused,
     Split,
     Tail,
     Token,

@@ -262,11 +262,11 @@ def _described(arrivals: Sequence[Arrival], starts: Mapping[str, int]) -> list[d
                 "origin_stream": None if one.origin is None else arrivals[one.origin].stream,
                 "through": [arrivals[number].stream for number in before],
                 "stream": one.stream,
-                "stored_subject": encode(one.subject),
+                "stored_subject": None if one.subject is None else encode(one.subject),
                 "via": one.via.value,
                 "position": one.position,
                 "republished_subject": (
-                    None if one.republished is None else encode(one.republished)
+                    None if one.republished is None else encode(one.republished.subject)
                 ),
                 "before": starts[one.stream],
             }

@@ -1,9 +1,10 @@
 """What a stream does to a subject, compiled to Spark Columns.
 
-As `nats_transform.stream`: a mirror or stream source takes a message and may rename it (`take`),
-the ingress transform decides what it is stored under (`ingress`), and a stored message may be
-republished (`republish`). Each adds the columns of `OUTPUT`, of which `draw` is always null: to
-take a step after another, rename or drop those of the first and name its result as the subject.
+As `nats_transform.stream` and `stream_source`: a mirror or stream source takes a message and may
+rename it (`take`), the ingress transform decides what it is stored under (`ingress`), and a stored
+message may be republished (`republish`). Each adds the columns of `OUTPUT`, of which `draw` is
+always null: to take a step after another, rename or drop those of the first and name its result as
+the subject.
 """
 
 from __future__ import annotations
@@ -30,14 +31,8 @@ from nats_transform.spark.frame import (
 from nats_transform.spark.lookup import pick
 from nats_transform.spark.matching import add_rule
 from nats_transform.spark.size import check_size
-from nats_transform.stream import (
-    INGRESS,
-    REPUBLISH,
-    UNPUBLISHABLE,
-    StreamConfig,
-    StreamFilter,
-    StreamSource,
-)
+from nats_transform.stream import INGRESS, REPUBLISH, UNPUBLISHABLE, StreamConfig
+from nats_transform.stream_source import StreamFilter, StreamSource
 from nats_transform.transform import Transform
 
 _TAKER = OURS + "taker"

@@ -24,7 +24,7 @@ from nats_transform import (
     parse_stream,
 )
 from nats_transform.config import load_mappings
-from nats_transform.stream import bucket_source
+from nats_transform.stream_source import bucket_source
 from nats_transform.subject import decode
 from tests.conformance.client import Client
 

@@ -12,7 +12,8 @@ from nats_transform.check import Config, Origin, check
 from nats_transform.config import Place
 from nats_transform.findings import CODES, Finding, Severity
 from nats_transform.mapping import AccountMappings, Destination, Mapping
-from nats_transform.stream import StreamConfig, bucket_source, parse_stream
+from nats_transform.stream import StreamConfig, parse_stream
+from nats_transform.stream_source import bucket_source
 
 DOCS = Path(__file__).parents[2] / "docs" / "check.md"
 EAST_WEST = {"clusters": ("east", "west")}

@@ -11,7 +11,7 @@ from nats_transform import AccountMappings, Destination, Mapping, StreamSource
 from nats_transform.errors import TooLarge
 from nats_transform.spark import apply, take
 from nats_transform.spark.size import MAX_FUNCTIONS, MAX_PARTITIONS, MAX_SHAPES, MAX_TOKENS
-from nats_transform.stream import SubjectTransform
+from nats_transform.stream_source import SubjectTransform
 from tests.nats_transform.spark.conftest import Case, Compare, Message
 from tests.nats_transform.spark.test_plans import messages
 

@@ -26,7 +26,7 @@ from nats_transform import (
     parse_stream,
 )
 from nats_transform.spark import OUTPUT, apply, ingress, republish, take
-from nats_transform.stream import StreamMirror, SubjectTransform
+from nats_transform.stream_source import StreamMirror, SubjectTransform
 from tests import cases
 from tests.nats_transform.spark.conftest import Case, Message, collected, messages_frame, outcome
 from tests.nats_transform.spark.test_differential import destinations, sources, subjects_of

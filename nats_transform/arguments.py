@@ -1,0 +1,73 @@
+"""The arguments of a mapping function, read as nats-server reads them.
+
+Source: nats-server `indexPlaceHolders` in `server/subject_transform.go`; Go's `strconv.Atoi`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from nats_transform.errors import (
+    IndexOutOfRange,
+    InvalidArgument,
+    InvalidTransform,
+    WrongArgumentCount,
+)
+
+_INT32_MAX = 2**31 - 1
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+
+
+class Refused(Exception):
+    """A token that the server refuses; `Transform` turns it into the error the user sees."""
+
+    def __init__(self, error: type[InvalidTransform], detail: str = "") -> None:
+        self.error = error
+        self.detail = detail
+        super().__init__(detail)
+
+
+def position_of(index: int, wildcards: Sequence[int] | None) -> int:
+    """The 0-based position in the subject that an index of a wildcard stands for."""
+    if wildcards is None:
+        raise Refused(IndexOutOfRange, "the source has no wildcard")
+    if index > len(wildcards):
+        raise Refused(IndexOutOfRange, f"{index} of {len(wildcards)}")
+    # The server looks an index of 0 or below up in a Go map, which answers 0: the first token.
+    return wildcards[index - 1] if index > 0 else 0
+
+
+def expect(arguments: list[str], count: int) -> None:
+    """Refuse another number of arguments."""
+    if len(arguments) != count:
+        raise Refused(WrongArgumentCount, f"{len(arguments)} given, {count} wanted")
+
+
+def integer(text: str) -> int:
+    """A whole number, blanks around it allowed."""
+    number = integer_or_none(text.strip(" "))
+    if number is None:
+        raise Refused(InvalidArgument, "not a whole number")
+    return number
+
+
+def integer_or_none(text: str) -> int | None:
+    """A whole number of 64 bits, or None."""
+    # Go's strconv.Atoi: no underscore, no Unicode digit, 64 bits.
+    if not _INTEGER.fullmatch(text):
+        return None
+    digits = text.lstrip("+-").lstrip("0") or "0"
+    if len(digits) > 19:
+        return None
+    number = -int(digits) if text.startswith("-") else int(digits)
+    return number if -(2**63) <= number < 2**63 else None
+
+
+def int32(text: str) -> int:
+    """A count as Go keeps it in 32 bits."""
+    number = integer(text)
+    if number > _INT32_MAX:
+        raise Refused(InvalidArgument, "a count must fit in 32 bits")
+    # Go's int32(n) keeps the low 32 bits of a number far below zero.
+    return (number + 2**31) % 2**32 - 2**31
