@@ -13,7 +13,8 @@ NatsTransformError              anything the user can mend; its text is one line
 ├── InvalidStream               a stream configuration that nats-server refuses (a ValueError)
 ├── InvalidConfig               a file that cannot be read as configuration (a ValueError)
 │   └── UnknownAccount          it has no account of that name
-└── TooLarge                    a configuration that cannot be compiled to Spark
+├── TooLarge                    a configuration that cannot be compiled to Spark
+└── KernelUnavailable           the compiled kernel is missing or not the one of these sources
 
 Children of InvalidTransform follow nats-server's family under `ErrInvalidMappingDestination`
 (`server/errors.go`).
@@ -154,6 +155,10 @@ class TooLarge(NatsTransformError):
             f"too large to compile: {count:,} {what}, at most {most:,}; "
             "leave out mappings that no archived subject meets"
         )
+
+
+class KernelUnavailable(NatsTransformError):
+    """The compiled kernel is missing, cannot be loaded, or is not the one of these sources."""
 
 
 def printable(subject: str) -> str:

@@ -109,7 +109,7 @@ version_of() { "$1" -ISc 'import sys; print(sys.version.split()[0])' 2>/dev/null
 # .venv/bin hold it: a checkout that moved is set up again.
 made_from() {
     printf '%s\n' "$1" "$PWD"
-    cat requirements.lock pyproject.toml
+    cat requirements.lock pyproject.toml setup.py nats_transform/kernel/*.[ch]
 }
 
 # Prints the version of .venv's Python; fails if it does not run, or if PYTHON names another one.
@@ -146,7 +146,7 @@ install_packages() {
     # pip asks rustc for its version, and rustup's rustc makes ~/.rustup to answer.
     [ -d "${HOME:-}/.rustup" ] || export RUSTUP_HOME="$PWD/$venv/rustup"
     if is_usable; then
-        say "requirements.lock or pyproject.toml changed; updating .venv"
+        say "requirements.lock, pyproject.toml or the kernel changed; updating .venv"
         rm -f $stamp
     else
         python=$(find_python)

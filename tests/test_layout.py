@@ -122,8 +122,8 @@ def test_packages_of_jobs_are_empty() -> None:
     assert [file for file in packages if file.read_bytes()] == []
 
 
-# Run in a fresh interpreter: imports every module of the library but those for Spark, then one of
-# those, to show that the block works.
+# Run in a fresh interpreter: imports every module of the library but those for Spark and those of
+# the kernel, which need pyarrow; then these, to show that the block works.
 IMPORT_WITHOUT_FRAMEWORKS = """
 import importlib, pkgutil, sys
 
@@ -133,12 +133,13 @@ for name in ("dagster", "great_expectations", "pandas", "pyarrow", "pyspark"):
 import nats_transform
 
 for module in pkgutil.walk_packages(nats_transform.__path__, "nats_transform."):
-    if not module.name.startswith("nats_transform.spark"):
+    if not module.name.startswith(("nats_transform.spark", "nats_transform.kernel")):
         importlib.import_module(module.name)
-try:
-    import nats_transform.spark
-except ImportError:
-    print("imported")
+for name in ("nats_transform.spark", "nats_transform.kernel"):
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        print(name)
 """
 
 
@@ -151,4 +152,4 @@ def test_library_imports_without_spark() -> None:
         text=True,
         check=False,
     )
-    assert (run.stdout, run.stderr) == ("imported\n", "")
+    assert (run.stdout, run.stderr) == ("nats_transform.spark\nnats_transform.kernel\n", "")

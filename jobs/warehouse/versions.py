@@ -19,12 +19,10 @@ from pyspark.sql import types as T
 
 from jobs.errors import ConcurrentWrite, JobError
 from jobs.warehouse import tables
-from jobs.warehouse.raw import readable
 from jobs.warehouse.tables import Warehouse
 from nats_transform import AccountMappings
 from nats_transform.config import canonical, from_canonical, mapping_version
 from nats_transform.findings import Finding
-from nats_transform.subject import encode
 
 _RULE = T.StructType(
     [
@@ -289,7 +287,7 @@ def _row(version: Version) -> dict[str, object]:
 
 
 def _legible(text: str) -> str:
-    return readable(encode(text))
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _version(row: dict[str, object]) -> Version:

@@ -55,7 +55,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = folder / "source"  # setuptools leaves its own folders beside what it builds
     for name in ("nats_transform", "jobs", "expectations", "orchestration", "cli"):
         shutil.copytree(ROOT / name, source / name)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     built = subprocess.run(
         [sys.executable, *command.split()[1:], "--quiet"],

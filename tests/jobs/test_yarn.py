@@ -50,7 +50,7 @@ def checkout(folder: Path) -> None:
     """What the commands need of a checkout, and `environment`, with our dependencies only."""
     for name in ("nats_transform", "jobs", "expectations", "orchestration", "cli", "deploy"):
         shutil.copytree(ROOT / name, folder / name)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
     # Not installed again, which would take minutes: the packages of the tests, by their folder.
     # That folder's own .pth files are not read, so the checkout's packages are not among them.

@@ -1,0 +1,43 @@
+"""The digest of rows in Arrow columns: that of `nats_transform.spark.digest`, without Spark."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from nats_transform.errors import NatsTransformError
+from nats_transform.kernel.columns import Columns
+from nats_transform.kernel.library import checked, library
+
+_MOST = 64  # bits of the mask that says which columns are null
+
+
+def digest_batch(
+    batch: pa.RecordBatch | pa.Table, columns: Sequence[str] | None = None
+) -> tuple[int, int]:
+    """The digest of a batch: how many rows, and the sum of their hashes modulo 2**64.
+
+    The digests of two batches, added up so, are that of both: the order of rows and how they are
+    cut into batches make no difference.
+
+    Args:
+        batch: of string, binary, whole numbers, float64, bool, date32, timestamp, struct and list
+            columns, dictionaries among them. Timestamps are hashed as microseconds.
+        columns: which of them count, in this order; all by default.
+
+    Raises:
+        NatsTransformError: a column has another type, or an array is broken.
+        KernelUnavailable: the kernel is not compiled.
+    """
+    if isinstance(batch, pa.Table):
+        parts = [digest_batch(part, columns) for part in batch.to_batches()]
+        return batch.num_rows, sum(total for _, total in parts) % 2**64
+    arrays = [batch.column(name) for name in (columns or batch.schema.names)]
+    if len(arrays) > _MOST:
+        raise NatsTransformError(f"a digest of {len(arrays)} columns: {_MOST} are the most")
+    total = ctypes.c_uint64(0)
+    given = Columns(arrays)
+    checked(library().nats_digest(given.columns, len(arrays), batch.num_rows, ctypes.byref(total)))
+    return batch.num_rows, total.value

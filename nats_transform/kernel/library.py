@@ -1,0 +1,76 @@
+"""The compiled part of the kernel: where it is, what it exports, and what to do without it.
+
+It is C with a plain interface, compiled when the package is installed (`build`); nothing is
+compiled at run time. A library that was made from other source files than those beside
+it is refused, because its tables may look different.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from importlib import resources
+from importlib.resources.abc import Traversable
+
+from nats_transform.errors import KernelUnavailable, NatsTransformError
+from nats_transform.kernel.build import source_digest
+
+NAME = "kernel.so"
+"""It is called so on every system: none looks at the name of what is loaded by its path."""
+_CURE = "run `make setup` in a checkout, or install the wheel of nats-transform for this platform"
+
+# What a function of the kernel returns instead of a count of rows; keep in step with column.h.
+_FAULTS = {
+    -1: "an array is broken: its offsets or indexes point outside of it; read its file again",
+    -2: "a subject has 2 GB or more; no NATS message can have it",
+    -3: "the new subjects of a batch come to 2 GB or more; pass fewer rows at a time",
+}
+
+
+@cache
+def library(folder: Traversable | None = None) -> ctypes.CDLL:
+    """The compiled library, loaded once a process.
+
+    Args:
+        folder: where it and its source files are; by default those of this package, which may be
+            in a zip file, as Spark ships them.
+
+    Raises:
+        KernelUnavailable: it is missing, cannot be loaded, or was made from other source files.
+    """
+    folder = folder or resources.files(__package__)
+    if not (folder / NAME).is_file():
+        raise KernelUnavailable(f"the compiled kernel {folder / NAME} is missing: {_CURE}")
+    try:
+        with resources.as_file(folder / NAME) as path:
+            loaded = ctypes.CDLL(str(path))
+        loaded.nats_source.restype = ctypes.c_char_p
+        source = loaded.nats_source().decode()
+        for function in (loaded.nats_map, loaded.nats_digest):
+            function.restype = ctypes.c_int64
+    except (OSError, AttributeError) as error:
+        reason = str(error).replace("\n", " ")
+        raise KernelUnavailable(
+            f"the compiled kernel cannot be loaded ({reason}): {_CURE}"
+        ) from None
+    if source != source_digest(folder):
+        raise KernelUnavailable(
+            f"the compiled kernel {folder / NAME} was made from other source files: {_CURE}"
+        )
+    loaded.nats_map.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int64] * 2
+    loaded.nats_digest.argtypes = [
+        *(ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64),
+        ctypes.POINTER(ctypes.c_uint64),
+    ]
+    return loaded
+
+
+def checked(result: int) -> int:
+    """What a function of the kernel returned.
+
+    Raises:
+        NatsTransformError: the number is one of a fault.
+    """
+    if result < 0:
+        raise NatsTransformError(_FAULTS[result])
+    return result

@@ -1,0 +1,40 @@
+"""All literal text of the tables, one after another."""
+
+from __future__ import annotations
+
+from nats_transform.errors import NatsTransformError, printable
+from nats_transform.subject import encode
+
+
+class Texts:
+    """Texts, each once, and where each of them starts."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+        self._places: dict[bytes, int] = {}
+
+    @staticmethod
+    def encoded(text: str) -> bytes:
+        """The bytes of a text.
+
+        Raises:
+            NatsTransformError: it has none: it holds half of a surrogate pair.
+        """
+        try:
+            return encode(text)
+        except UnicodeEncodeError:
+            raise NatsTransformError(
+                f"{printable(text)} is no text: it holds half of a surrogate pair; mend the mapping"
+            ) from None
+
+    def add(self, text: str) -> tuple[int, int]:
+        """Where a text starts, and how many bytes it has."""
+        data = self.encoded(text)
+        place = self._places.setdefault(data, len(self._data))
+        if place == len(self._data):
+            self._data += data
+        return place, len(data)
+
+    def data(self) -> bytes:
+        """All of them."""
+        return bytes(self._data)

@@ -1,0 +1,235 @@
+"""The tables of the semantics and corners of our own: scalar = kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from nats_transform import AccountMappings, Destination, Mapping, Transform
+from nats_transform.kernel import Program
+from nats_transform.kernel.filters import Pattern
+from nats_transform.kernel.rules import End, Ends, Rule, State
+from nats_transform.mapping import Fate
+from nats_transform.stream import StreamConfig
+from nats_transform.subject import literal_fault
+from tests import cases
+from tests.nats_transform.kernel.comparing import (
+    Message,
+    compare,
+    ingress_case,
+    mappings_case,
+    outcomes,
+    republish_case,
+    take_case,
+    texts,
+)
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in cases.transforms() if row.error is None], ids=lambda row: row.id
+)
+def test_transforms(row: cases.TransformCase) -> None:
+    """Each alone, as a rule that filters what it does not cover."""
+    transform = Transform(row.source, row.destination, strict=row.strict)
+    end = End(State(Fate.MAPPED), transform.tokens)
+    rule = Rule(Pattern.of_source(transform.filter), "", Ends([end]))
+    program = Program([rule], End(State(Fate.FILTERED)))
+    batch = program.apply(texts([row.subject]))
+    (outcome,) = outcomes(batch)
+    if literal_fault(row.subject):
+        assert outcome.fate == Fate.INVALID
+    elif "random" in row.destination:
+        assert (outcome.subject is None) == (row.expected is None)
+    else:
+        assert outcome.subject == row.expected
+
+
+def test_transforms_in_one_account() -> None:
+    """All that may stand as account mappings, told apart by a first token of their own."""
+    mappings, messages = [], []
+    for number, row in enumerate(cases.transforms()):
+        try:
+            mapping = Mapping(f"t{number}.{row.source}", [Destination(row.destination)])
+        except ValueError:
+            continue
+        mappings.append(mapping)
+        messages += [Message(f"t{number}.{row.subject}", seq=seq) for seq in range(3)]
+    assert len(mappings) > 50
+    compare(mappings_case(AccountMappings(mappings), messages))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [row for row in cases.load("mappings.yaml") if "error" not in row],
+    ids=lambda row: row["id"],
+)
+def test_mappings(row: dict[str, Any]) -> None:
+    mappings, cluster = cases.account(row["mappings"]), row.get("cluster")
+    messages = [Message(row["subject"], cluster, seq=seq) for seq in range(300)]
+    case = mappings_case(mappings, [*messages, Message("none")])
+    compare(case)
+    batch = mappings.apply_arrow(
+        texts([m.subject for m in messages]), cluster=cluster, stream="S", seq=pa.array(range(300))
+    )
+    ends = {outcome.subject or str(outcome.fate) for outcome in outcomes(batch)}
+    assert ends == set(row["outcomes"])
+
+
+STREAMS = [row for row in cases.load("streams.yaml") if "refused" not in row]
+
+
+@pytest.mark.parametrize("row", STREAMS, ids=lambda row: row["id"])
+def test_streams(row: dict[str, Any]) -> None:
+    config = StreamConfig.model_validate(row["config"])
+    seen = 0
+    for place, subjects in row.get("take", {}).items():
+        source = config.mirror if place == "mirror" else config.sources[int(place)]
+        assert source is not None
+        seen += compare(take_case(source, [Message(subject) for subject in subjects]))
+    for name, case in (("ingress", ingress_case), ("republish", republish_case)):
+        if subjects := row.get(name, {}):
+            seen += compare(case(config, [Message(subject) for subject in subjects]))
+    assert seen == sum(
+        len(subjects)
+        for group in (row.get("take", {}).values(), [row.get("ingress", {})])
+        for subjects in group
+    ) + len(row.get("republish", {}))
+
+
+CLUSTERS = [None, "", "east", "west", "nowhere"]
+ODD = [
+    *(None, "", ".", "a..b", ".a", "a.", "*", ">", "a.*", "a.>.b", "a.*b", "a b", "a\n.b\n"),
+    "\udcff",
+    "a." + "x" * 4000,
+    "." * 5000,
+    ".".join("t" * 5000),
+    ".".join("abcdefgh"[i % 8] for i in range(64)),
+    ".".join(["t"] * 64),
+    *("a", "z", "a.b", "a.b.c", "a.é", "b.a"),
+]
+
+
+@pytest.mark.parametrize(
+    "mappings",
+    [
+        pytest.param([], id="no-mapping"),
+        pytest.param([Mapping(">", [Destination("x.>", 30)])], id="everything-with-remainder"),
+        pytest.param([Mapping(">", [Destination(">")])], id="identity"),
+        pytest.param(
+            [Mapping("a.>", [Destination("b.>", 40), Destination("a.>", 10)])], id="lossy"
+        ),
+        pytest.param([Mapping("a", [Destination("p.{{partition(9)}}")])], id="literal-first"),
+        pytest.param(
+            [
+                Mapping("a.*b", [Destination("p.{{partition(99)}}", 50)]),
+                Mapping("*.é", [Destination("p.{{partition(99)}}")]),
+            ],
+            id="starred-literal-first",
+        ),
+        pytest.param(
+            [
+                Mapping("z", [Destination("y")]),
+                Mapping("a", [Destination("p.{{partition(9)}}")]),
+                Mapping("a.*", [Destination("p.{{partition(9)}}.{{partition(7,1)}}")]),
+            ],
+            id="whole-subject-hashed",
+        ),
+        pytest.param(
+            [Mapping("t.>", [Destination(".".join(["{{random(97)}}"] * 40) + ".>")])],
+            id="forty-random-numbers",
+        ),
+        pytest.param(
+            [Mapping("*.>", [Destination(".".join(["{{slicefromleft(1,1)}}"] * 40) + ".>")])],
+            id="grows-eighty-fold",
+        ),
+        pytest.param(
+            [
+                Mapping(
+                    ".".join(["*"] * 64),
+                    [Destination(".".join(f"${64 - i}" for i in range(64)))],
+                )
+            ],
+            id="sixty-four-wildcards",
+        ),
+        pytest.param([Mapping("a.*", [Destination("")])], id="empty-destination"),
+        pytest.param(
+            [
+                Mapping(
+                    "a.*",
+                    [
+                        Destination("e.$1", 50, "east"),
+                        Destination("a.west.$1", 100, "west"),
+                        Destination("g.$1", 5),
+                    ],
+                )
+            ],
+            id="clusters",
+        ),
+        pytest.param(
+            [
+                Mapping("a.*", [Destination("first.$1")]),
+                Mapping("*.*", [Destination("second.$2.$1")]),
+                Mapping("a.>", [Destination("third.>")]),
+                Mapping(">", [Destination("last.>")]),
+            ],
+            id="overlapping-in-order",
+        ),
+        pytest.param(
+            [Mapping("a.*.c", [Destination("gap.$1")]), Mapping("a.*.bc", [Destination("no.$1")])],
+            id="literal-tokens-apart",
+        ),
+    ],
+)  # fmt: skip
+def test_odd_subjects(mappings: list[Mapping]) -> None:
+    messages = [
+        Message(subject, cluster, seq=seq)
+        for seq, subject in enumerate([*ODD, "a.b.bc", "a.bb.c", "ab.b.c"])
+        for cluster in CLUSTERS
+    ]
+    compare(mappings_case(AccountMappings(mappings), messages, seed=3))
+
+
+def test_keys_of_any_length() -> None:
+    """`partition` over keys of 1 to 200 bytes, any bytes in them."""
+    mappings = AccountMappings([Mapping("k.*", [Destination("p.{{partition(2147483647,1)}}")])])
+    keys = ["".join(chr(33 + (n * 7 + i) % 90) for i in range(n)) for n in range(1, 200)]
+    keys = [key.replace(".", "-").replace("*", "+") for key in keys]
+    keys += ["é" * 9, "\udcff" * 33, "\x00" * 5, "日" * 8]
+    compare(mappings_case(mappings, [Message(f"k.{key}") for key in keys]))
+
+
+def test_characters_of_any_length() -> None:
+    """`split` at every character: all that two bytes can be, and edges of longer characters."""
+    mappings = AccountMappings([Mapping("s.*", [Destination("{{split(1,)}}.end")])])
+    raw = [bytes([one, other]) for one in range(256) for other in (0x2D, 0x7F, 0x80, 0xBF, 0xC2)]
+    raw += [
+        bytes([lead, second, 0x80, 0xBF])
+        for lead in (0xE0, 0xE1, 0xEC, 0xED, 0xEE, 0xEF, 0xF0, 0xF1, 0xF3, 0xF4, 0xF5, 0xFF)
+        for second in (0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0)
+    ]
+    raw += [data[:3] for data in raw if len(data) == 4]
+    tokens = [data.replace(b".", b"-").decode("utf-8", "surrogateescape") for data in raw]
+    compare(mappings_case(mappings, [Message(f"s.{token}") for token in tokens]))
+
+
+def test_thousands_of_mappings() -> None:
+    """Many shapes, and many mappings of each: the first in order applies."""
+    shapes = ["r{0}.*", "r{0}.*.>", "*.r{0}", "a.*.r{0}.*", "a.b.c{0}", "r{0}.x.y.>", "*.*.r{0}.>"]
+    mappings = [
+        Mapping(
+            shapes[i % 7].format(i // 7),
+            [Destination(f"to.{i}" + (".>" if ">" in shapes[i % 7] else ""), 60)],
+        )
+        for i in range(5000)
+    ]
+    messages = [
+        Message(subject.format(i), seq=i)
+        for i in range(0, 720, 40)
+        for subject in (
+            *("r{0}.q", "r{0}.q.w", "q.r{0}", "a.q.r{0}.w", "a.b.c{0}"),
+            *("r{0}.x.y.z", "q.q.r{0}.w", "none"),
+        )
+    ]
+    compare(mappings_case(AccountMappings(mappings), messages))

@@ -1,0 +1,203 @@
+"""The digest in the kernel: that of plain Python rows, which is that of Spark."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import types as T
+
+from jobs.warehouse.tables import MESSAGES
+from nats_transform import NatsTransformError
+from nats_transform.kernel import digest_batch
+from nats_transform.spark.digest import Digest, digest_of
+from tests.nats_transform.kernel.comparing import texts
+from tests.nats_transform.kernel.test_arrays import BROKEN
+
+HEADER = pa.struct([("name", pa.string()), ("value", pa.string())])
+ARROW = pa.schema(
+    [
+        ("text", pa.string()),
+        ("bytes", pa.binary()),
+        ("long", pa.int64()),
+        ("int", pa.int32()),
+        ("short", pa.int16()),
+        ("tiny", pa.int8()),
+        ("yes", pa.bool_()),
+        ("double", pa.float64()),
+        ("day", pa.date32()),
+        ("moment", pa.timestamp("us", "UTC")),
+        ("many", pa.list_(pa.string())),
+        ("headers", pa.list_(HEADER)),
+    ]
+)
+SPARK = T.StructType(
+    [
+        T.StructField("text", T.StringType()),
+        T.StructField("bytes", T.BinaryType()),
+        T.StructField("long", T.LongType()),
+        T.StructField("int", T.IntegerType()),
+        T.StructField("short", T.ShortType()),
+        T.StructField("tiny", T.ByteType()),
+        T.StructField("yes", T.BooleanType()),
+        T.StructField("double", T.DoubleType()),
+        T.StructField("day", T.DateType()),
+        T.StructField("moment", T.TimestampType()),
+        T.StructField("many", T.ArrayType(T.StringType())),
+        T.StructField(
+            "headers",
+            T.ArrayType(
+                T.StructType(
+                    [T.StructField("name", T.StringType()), T.StructField("value", T.StringType())]
+                )
+            ),
+        ),
+    ]
+)
+
+
+def word(random: Random) -> str | None:
+    return random.choice([None, "", "a", "Nats-Msg-Id", "é" * random.randrange(40), "x" * 33])
+
+
+def row(random: Random) -> dict[str, Any]:
+    def maybe(value: Any) -> Any:
+        return None if random.random() < 0.2 else value
+
+    def several(one: Any) -> Any:
+        return maybe([one() for _ in range(random.randrange(4))])
+
+    return {
+        "text": word(random),
+        "bytes": maybe(random.randbytes(random.choice([0, 1, 4, 8, 31, 32, 33, 63, 64, 200]))),
+        "long": maybe(random.choice([0, -1, 2**63 - 1, -(2**63), random.getrandbits(40)])),
+        "int": maybe(random.randrange(-(2**31), 2**31)),
+        "short": maybe(random.randrange(-(2**15), 2**15)),
+        "tiny": maybe(random.randrange(-(2**7), 2**7)),
+        "yes": maybe(random.random() < 0.5),
+        "double": maybe(random.choice([0.0, -0.0, 1.5, -1e300, float("inf"), float("nan")])),
+        "day": maybe(date.fromordinal(random.randrange(600_000, 800_000))),
+        "moment": maybe(datetime.fromtimestamp(random.randrange(2**31) + 0.123456, UTC)),
+        "many": several(lambda: word(random)),
+        "headers": several(lambda: maybe({"name": word(random), "value": word(random)})),
+    }
+
+
+def rows(random: Random, count: int = 500) -> list[dict[str, Any]]:
+    return [row(random) for _ in range(count)]
+
+
+def found(batch: pa.RecordBatch | pa.Table, columns: list[str] | None = None) -> Digest:
+    return Digest(*digest_batch(batch, columns))
+
+
+def test_equals_that_of_plain_rows(seed: int) -> None:
+    given = rows(Random(seed))
+    batch = pa.RecordBatch.from_pylist(given, ARROW)
+    assert found(batch) == digest_of(given, SPARK)
+    for one in range(20):
+        assert found(batch.slice(one, 1)) == digest_of(given[one : one + 1], SPARK)
+
+
+def test_slices_add_up(seed: int) -> None:
+    batch = pa.RecordBatch.from_pylist(rows(Random(seed)), ARROW)
+    parts = [batch.slice(0, 13), batch.slice(13, 200), batch.slice(213)]
+    assert sum((found(part) for part in parts), Digest()) == found(batch)
+    assert found(pa.Table.from_batches(parts)) == found(batch)
+
+
+def test_some_columns_in_another_order(seed: int) -> None:
+    given = rows(Random(seed))
+    batch = pa.RecordBatch.from_pylist(given, ARROW)
+    for columns in (["headers", "int"], ["yes"], ["many", "text", "many"]):
+        assert found(batch, columns) == digest_of(given, SPARK, columns)
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.large_binary(), pa.dictionary(pa.int32(), pa.binary()), pa.binary_view()], ids=str
+)
+def test_other_layouts_of_text(kind: pa.DataType) -> None:
+    values = texts(["a", None, "", "\udcff", "a" * 50, "a"])
+    plain = pa.record_batch({"text": values})
+    is_dictionary = pa.types.is_dictionary(kind)
+    other = values.dictionary_encode() if is_dictionary else values.cast(kind)
+    assert found(pa.record_batch({"text": other})) == found(plain)
+    large = pa.array([["a", None], None, []], pa.large_list(pa.string()))
+    assert found(pa.record_batch({"many": large})) == found(
+        pa.record_batch({"many": large.cast(pa.list_(pa.string()))})
+    )
+
+
+def test_a_null_in_a_dictionary_is_null() -> None:
+    values = texts(["a", None, "b"])
+    encoded = values.dictionary_encode(null_encoding="encode")
+    assert encoded.null_count == 0
+    assert found(pa.record_batch({"text": encoded})) == found(pa.record_batch({"text": values}))
+
+
+def test_timestamps_of_other_units() -> None:
+    moments = pa.array([1, None, -5], pa.timestamp("s"))
+    assert found(pa.record_batch({"at": moments})) == found(
+        pa.record_batch({"at": moments.cast(pa.timestamp("us"))})
+    )
+
+
+def test_a_message() -> None:
+    """The columns of the table, with the digest that 0.1.0 wrote down for this row."""
+    one = {
+        "stream": "ORDERS",
+        "seq": 1,
+        "ts": datetime(2026, 1, 2, 3, 4, 5, 678901, UTC),
+        "ts_ns": 1767323045678901234,
+        "day": date(2026, 1, 2),
+        "subject": "orders.eu",
+        "cluster": None,
+        "headers": [{"name": "A", "value": "1"}],
+        "headers_raw": None,
+        "data": b"payload",
+    }
+    kinds = {
+        "ts": pa.timestamp("us", "UTC"),
+        "day": pa.date32(),
+        "cluster": pa.string(),
+        "headers": pa.list_(HEADER),
+        "headers_raw": pa.binary(),
+    }
+    batch = pa.record_batch(
+        {name: pa.array([value], kinds.get(name)) for name, value in one.items()}
+    )
+    assert found(batch) == digest_of([one], MESSAGES.spark_schema)
+
+
+def test_no_rows() -> None:
+    assert found(pa.RecordBatch.from_pylist([], ARROW)) == Digest()
+
+
+@pytest.mark.parametrize("array", BROKEN.values(), ids=BROKEN)
+def test_broken_arrays_are_refused(array: pa.Array) -> None:
+    with pytest.raises(NatsTransformError, match="an array is broken"):
+        digest_batch(pa.RecordBatch.from_arrays([array], ["text"]))
+
+
+def test_broken_lists_are_refused() -> None:
+    offsets = pa.py_buffer(b"".join(n.to_bytes(4, "little") for n in (0, 7, 2)))
+    broken = pa.Array.from_buffers(
+        pa.list_(pa.int64()), 2, [None, offsets], children=[pa.array([1, 2])]
+    )
+    with pytest.raises(NatsTransformError, match="an array is broken"):
+        digest_batch(pa.RecordBatch.from_arrays([broken], ["many"]))
+
+
+def test_other_types_are_refused() -> None:
+    batch = pa.record_batch({"map": pa.array([[(1, 2)]], pa.map_(pa.int64(), pa.int64()))})
+    with pytest.raises(NatsTransformError, match="reads no column of type map"):
+        digest_batch(batch)
+
+
+def test_too_many_columns_are_refused() -> None:
+    batch = pa.record_batch({str(number): pa.array([1]) for number in range(65)})
+    with pytest.raises(NatsTransformError, match="64 are the most"):
+        digest_batch(batch)
