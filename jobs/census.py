@@ -31,6 +31,7 @@ CENSUS = tables.table_spec(
         "first_ts": T.TimestampType(),
         "last_ts": T.TimestampType(),
     },
+    raw=("subject", "cluster"),
 )
 
 

@@ -15,8 +15,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
+from pyiceberg.types import IcebergType
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
@@ -314,12 +317,12 @@ def check_table(table: Table) -> None:
     Raises:
         ArchiveError: a column is missing or has another type, or files hold several days.
     """
-    columns = {field.name: str(field.field_type) for field in table.schema().fields}
+    columns = {field.name: field.field_type for field in table.schema().fields}
     for field in tables.MESSAGES.schema.fields:
-        found, wanted = columns.get(field.name), str(field.field_type)
+        found, wanted = columns.get(field.name), field.field_type
         if found is None and field.name not in MESSAGE_COLUMNS:
             continue
-        if found != wanted:
+        if found is None or _arrow(found) != _arrow(wanted):
             is_what = "is missing" if found is None else f"is {found}"
             raise ArchiveError(
                 f"{'.'.join(table.name())}: column {field.name} {is_what}, must be {wanted}; "
@@ -328,11 +331,16 @@ def check_table(table: Table) -> None:
     names = {field.field_id: field.name for field in table.schema().fields}
     partitions = [(names.get(f.source_id), str(f.transform)) for f in table.spec().fields]
     if partitions != [(name, "identity") for name in tables.MESSAGES.partitions]:
-        found = ", ".join(f"{transform} of {name}" for name, transform in partitions) or "nothing"
+        those = ", ".join(f"{transform} of {name}" for name, transform in partitions) or "nothing"
         raise ArchiveError(
-            f"{'.'.join(table.name())} is partitioned by {found}, must be by the values of "
+            f"{'.'.join(table.name())} is partitioned by {those}, must be by the values of "
             f"{' and '.join(tables.MESSAGES.partitions)}; ingest the stream again"
         )
+
+
+def _arrow(kind: IcebergType) -> pa.DataType:
+    """A column's type without the numbers that Iceberg gives to what is nested in it."""
+    return schema_to_pyarrow(kind, include_field_ids=False)
 
 
 def check_messages(

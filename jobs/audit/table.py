@@ -15,6 +15,8 @@ from pyspark.sql import types as T
 
 from jobs.audit.settings import AuditResult, AuditSettings
 from jobs.warehouse import tables
+from jobs.warehouse.raw import readable
+from nats_transform.subject import encode
 
 WEIGHT_AUDIT = tables.table_spec(
     "weight_audit",
@@ -54,7 +56,11 @@ def publish(settings: AuditSettings, result: AuditResult) -> int | None:
 
     It takes the place of an earlier audit of the same days, kind and mapping version.
     """
-    rows = list(_rows(result))
+    # A column of text takes UTF-8 only, and names in mappings need not be that.
+    rows: list[dict[str, Any]] = [
+        {name: readable(encode(v)) if isinstance(v, str) else v for name, v in row.items()}
+        for row in _rows(result)
+    ]
     if not rows:
         return None
     table = tables.open_table(settings.warehouse, WEIGHT_AUDIT, create=True)

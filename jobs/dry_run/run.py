@@ -312,8 +312,8 @@ def added_up(rows: DataFrame, parts: int) -> DataFrame:
     """
     keys = [name for name in _KEYS if name in rows.columns]
     return (
-        # As bytes, because Python would not take a subject that is not UTF-8.
-        rows.withColumn("subject", F.col("subject").cast("binary"))
+        # As bytes, because Python would not take text that is not UTF-8.
+        rows.withColumns({name: F.col(name).cast("binary") for name in ("subject", *keys)})
         .repartition(parts, "subject")
         .groupBy("subject", *keys)
         .agg(F.sum("messages").alias("messages"), F.sum("bytes").alias("bytes"))
@@ -328,9 +328,10 @@ def added_up_here(table: Table, stream: str, days: Sequence[date]) -> pa.Table:
     """One row for each subject and cluster of a small census, in order."""
     read = list(tables.batches(table, stream, days, ["subject", "cluster", "messages", "bytes"]))
     rows = pa.Table.from_batches(read)
-    # As bytes, because Python would not take a subject that is not UTF-8.
-    rows = rows.set_column(0, "subject", rows["subject"].cast(pa.binary()))
     keys = ["subject", "cluster"]
+    # As bytes, because Python would not take text that is not UTF-8.
+    for position, name in enumerate(keys):
+        rows = rows.set_column(position, name, rows[name].cast(pa.binary()))
     sums = (
         rows.group_by(keys)
         .aggregate([("messages", "sum"), ("bytes", "sum")])
@@ -392,8 +393,8 @@ def _rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[CensusRow]:
     """The rows of a census that was added up."""
     for batch in batches:
         columns = [column.to_pylist() for column in batch.columns]
-        for name, cluster, *drawn, messages, size in zip(*columns, strict=True):
-            subject = None if name is None else decode(name)
+        for *names, messages, size in zip(*columns, strict=True):
+            subject, cluster, *drawn = [None if n is None else decode(n) for n in names]
             chosen = (drawn[0], drawn[1]) if drawn else None
             yield CensusRow(subject, cluster, messages, size, chosen)
 

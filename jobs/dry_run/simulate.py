@@ -53,6 +53,7 @@ SIMULATED = replace(
             "ts": T.TimestampType(),
             "republished_subject": T.StringType(),
         },
+        raw=("subject", "mapped_subject", "stored_subject", "republished_subject"),
     ),
     partitions=("archive", "day"),
 )

@@ -2,11 +2,13 @@
 
 nats-py turns header blocks into dicts, which loses repeats and spacing, and handles messages one
 by one. `RawClient` hands the messages of chosen subscriptions to a sink as bytes, in bulk;
-everything else (connecting, TLS, credentials, reconnecting, requests) is nats-py's own.
+everything else (connecting, TLS, credentials, reconnecting, requests) is nats-py's own. What it
+writes to the socket goes through `wire`, where each command is found to be exactly one.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import re
@@ -18,10 +20,12 @@ from typing import Any, Protocol
 import nats.errors
 import nkeys
 from nats.aio.client import Client
+from nats.aio.subscription import Subscription
 from nats.protocol.parser import AWAITING_CONTROL_LINE, CRLF_SIZE, Parser
 from pydantic import BaseModel, ConfigDict, SecretStr, field_validator
 
 from jobs.errors import ArchiveError, one_line
+from jobs.jetstream import wire
 
 
 class NatsSettings(BaseModel):
@@ -32,7 +36,8 @@ class NatsSettings(BaseModel):
         creds: path of a credentials file (a user JWT and its seed).
         nkey: path of a file with an NKey seed.
         user, password, token: as the server's configuration has them.
-        tls_ca, tls_cert, tls_key: paths of PEM files; TLS is used if the server asks for it.
+        tls_ca, tls_cert, tls_key: paths of PEM files. With one of them, or a URL `tls://`, a
+            server that does not offer TLS is refused before it is sent anything.
         domain: JetStream domain.
         connect_timeout: seconds for one attempt to connect, and for one request.
         patience: seconds without progress before giving up, such as while a server restarts.
@@ -74,6 +79,12 @@ class NatsSettings(BaseModel):
     def api_prefix(self) -> str:
         """What subjects of the JetStream API start with."""
         return f"$JS.{self.domain}.API" if self.domain else "$JS.API"
+
+    @property
+    def wants_tls(self) -> bool:
+        """Whether nothing may be sent without TLS."""
+        schemes = {url.partition("://")[0].lower() for url in self.urls if "://" in url}
+        return "tls" in schemes or any((self.tls_ca, self.tls_cert, self.tls_key))
 
     def to_options(self) -> dict[str, str]:
         """These settings as the options of a Spark data source."""
@@ -154,13 +165,49 @@ class Sink(Protocol):
         """Takes one message that came in pieces."""
 
 
-class RawClient(Client):
-    """A nats-py client that hands one subscription's messages to a sink, as bytes."""
+class NoTls(nats.errors.Error):
+    """TLS was asked for, and the server does not offer it."""
 
-    def __init__(self) -> None:
+    def __str__(self) -> str:
+        return (
+            "it does not offer TLS, but the URL says tls:// or a certificate was given; "
+            "nothing was sent to it"
+        )
+
+
+class RawClient(Client):
+    """A nats-py client that hands one subscription's messages to a sink, as bytes.
+
+    It writes nothing that `wire` did not make or check, and nothing at all to a server without
+    TLS if TLS is wanted.
+    """
+
+    def __init__(self, wants_tls: bool = False) -> None:
         super().__init__()
         self._ps = _BulkParser(self)
+        self._wants_tls = wants_tls
         self.sink: Sink | None = None
+
+    async def _send_command(self, cmd: bytes, priority: bool = False) -> None:
+        frame = cmd if isinstance(cmd, wire.Frame) else wire.one_operation(bytes(cmd))
+        await super()._send_command(frame, priority)
+
+    def _connect_command(self) -> bytes:
+        return wire.one_operation(super()._connect_command())
+
+    async def subscribe(self, subject: str, *args: Any, **kwargs: Any) -> Subscription:
+        # Before nats-py keeps it: after a lost connection it writes the subject once more.
+        wire.filter_subject(subject.encode())
+        return await super().subscribe(subject, *args, **kwargs)
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        # The first line of a connection, before TLS starts and before our CONNECT.
+        if initial_connection and self._wants_tls:
+            if not (info.get("tls_required") or info.get("tls_available")):
+                raise NoTls
+            # Where TLS is optional for its clients, nats-py would go on in clear.
+            info["tls_required"] = True
+        await super()._process_info(info, initial_connection)
 
     async def _process_msg(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes
@@ -205,8 +252,9 @@ async def connection(settings: NatsSettings) -> AsyncIterator[RawClient]:
 
     async def remember(error: BaseException) -> None:
         seen.append(error)
-        if isinstance(error, ssl.SSLError):
-            # After a failed handshake nats-py waits without end for the connection to close.
+        if isinstance(error, ssl.SSLError | NoTls):
+            # Another try would not help; and after a failed handshake nats-py waits without end
+            # for the connection to close.
             raise error
 
     options: dict[str, Any] = {
@@ -226,12 +274,15 @@ async def connection(settings: NatsSettings) -> AsyncIterator[RawClient]:
         if path is not None:
             options[name] = str(path)
     for attempt in range(_ATTEMPTS):
-        client = RawClient()
+        client = RawClient(settings.wants_tls)
         try:
             options["tls"] = settings.tls()
-            await client.connect(**options)
+            # Four steps, each with its own timeout; the limit is for the wait named above.
+            limit = settings.connect_timeout * 4 * len(settings.urls) + 1
+            await asyncio.wait_for(client.connect(**options), limit)
             break
         except (OSError, ValueError, nats.errors.Error) as error:
+            await _hang_up(client)
             # nats-py says "no servers available" when its last attempt failed; say why it did.
             cause = seen[-1] if seen else error
             # A server that refuses us hangs up at once: its reason can be lost on the way.
@@ -246,6 +297,15 @@ async def connection(settings: NatsSettings) -> AsyncIterator[RawClient]:
         client.sink = None
         with contextlib.suppress(Exception):
             await client.close()
+
+
+async def _hang_up(client: RawClient) -> None:
+    """Lets go of a connection that did not come about; the other side is not waited for."""
+    for name in ("_io_writer", "_bare_io_writer"):
+        writer = getattr(client._transport, name, None)
+        if writer is not None:
+            writer.transport.abort()
+    await asyncio.sleep(0)  # asyncio closes the socket in the next round
 
 
 def refusal(settings: NatsSettings, error: BaseException) -> str:

@@ -1,12 +1,15 @@
 """A private nats-server: started on a free loopback port, stopped whatever happens.
 
 The demo, the restore of stream backups and the tests use it. Its store is a folder of its own.
+With `login` only who was given the random password gets in; it stands in a file that no other user
+of the host can read, and on no command line.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -20,6 +23,8 @@ from pathlib import Path
 
 from jobs.errors import JobError
 
+USER = "nats-transform"
+"""Who logs in to a server with `login`."""
 _START_SECONDS = 30.0
 _STOP_SECONDS = 10.0
 
@@ -30,6 +35,7 @@ class NatsServer:
 
     Attributes:
         url: where clients connect.
+        password: of `USER`, if it asks for one.
         store: the folder of its streams.
         process: the process, for tests that kill it.
     """
@@ -39,6 +45,7 @@ class NatsServer:
     config: Path
     log: Path
     process: subprocess.Popen[bytes]
+    password: str | None = None
 
     def restart(self, how: signal.Signals = signal.SIGTERM, down_seconds: float = 0.0) -> None:
         """Stops the server with a signal and starts it again on the same port and store."""
@@ -70,12 +77,15 @@ def nats_server_binary() -> str:
 
 
 @contextmanager
-def nats_server(config: str = "", store: Path | None = None) -> Iterator[NatsServer]:
+def nats_server(
+    config: str = "", store: Path | None = None, login: bool = False
+) -> Iterator[NatsServer]:
     """A nats-server with JetStream on a free loopback port.
 
     Args:
         config: more lines of server configuration: accounts, authorization, limits.
         store: the folder of its streams; a temporary one by default.
+        login: ask for a password, made for this server.
 
     Raises:
         JobError: it does not start; the message has the last line of its log.
@@ -86,6 +96,11 @@ def nats_server(config: str = "", store: Path | None = None) -> Iterator[NatsSer
         store = store or home / "store"
         store.mkdir(parents=True, exist_ok=True)
         config_file = home / "server.conf"
+        password = secrets.token_urlsafe(32) if login else None
+        if password:
+            config = f"authorization {{ user: {USER}, password: {json.dumps(password)} }}\n{config}"
+        # The folder is ours alone already; the file is too, should the folder ever not be.
+        config_file.touch(mode=0o600)
         # Quoted as JSON: the server's configuration reads such strings alike.
         config_file.write_text(
             "host: 127.0.0.1\n"
@@ -95,7 +110,7 @@ def nats_server(config: str = "", store: Path | None = None) -> Iterator[NatsSer
         )
         log = home / "server.log"
         process = _launch(config_file, log, ["--port", "-1"], binary)
-        server = NatsServer("", store, config_file, log, process)
+        server = NatsServer("", store, config_file, log, process, password)
         try:
             server.url = _wait_for_port(home, process, log)
             yield server

@@ -1,7 +1,6 @@
 """The page that shows an audit: one HTML file that needs nothing else.
 
-Plots are SVG in the page, with positions in percent, so that they fit any width without scaling
-their text. Colors tell verdicts apart also for the color-blind (Okabe and Ito), and every verdict
+Colors tell verdicts apart also for the color-blind (Okabe and Ito), and every verdict
 has a shape of its own besides.
 """
 
@@ -10,30 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from importlib.metadata import version
 from itertools import groupby
-from math import ceil, floor, log10
+from math import ceil
 from pathlib import Path
-from typing import Any
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from jobs.audit.settings import AuditResult
-from jobs.errors import JobError, one_line
+from jobs.pages.page import Scale, nice_scale, page, write_page
 from nats_transform import statistics
 from nats_transform.audit import DestinationAudit, RuleAudit, Split, Verdict
-from nats_transform.untrusted import visible
 
 _WORST_FIRST = (Verdict.OUTSIDE, Verdict.UNDECIDED, Verdict.WITHIN, Verdict.NOTHING)
 _MOST_PLOTTED = 40  # rules; the table has the others
 _MOST_POINTS = 96
 _STEPS_IN_HOURS = (1, 2, 3, 4, 6, 8, 12, 24, 48, 72, 168, 336, 672)
 _HEIGHT = 100.0  # of a panel's own coordinates; its width is 1000
-
-
-class ReportError(JobError):
-    """A report that cannot be written."""
 
 
 def write(result: AuditResult, path: Path) -> None:
@@ -43,18 +32,6 @@ def write(result: AuditResult, path: Path) -> None:
         ReportError: the file cannot be written.
     """
     write_page(render(result), path)
-
-
-def write_page(html: str, path: Path) -> None:
-    """Writes a page.
-
-    Raises:
-        ReportError: the file cannot be written.
-    """
-    try:
-        path.write_text(html, "utf-8", "backslashreplace")
-    except OSError as error:
-        raise ReportError(f"the report {path} cannot be written: {one_line(error)}") from error
 
 
 def render(result: AuditResult) -> str:
@@ -85,34 +62,6 @@ def render(result: AuditResult) -> str:
     )
 
 
-def page(template: str, **values: Any) -> str:
-    """A page of `jobs/pages/templates` as HTML."""
-    environment = Environment(
-        loader=PackageLoader("jobs.pages", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=_shown,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "number": _number,
-        "percent": _percent,
-        "moment": _moment,
-        "chance": _chance,
-        "capitalize_first": lambda text: text[:1].upper() + text[1:],
-    }
-    return environment.get_template(template).render(version=version("nats-transform"), **values)
-
-
-def _shown(value: Any) -> Any:
-    """What stands in a page for a value: names of others cannot act; markup is ours, and escaped.
-
-    Jinja calls it for every `{{ ... }}`, before it escapes HTML.
-    """
-    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
 def _sum(counts: Sequence[int]) -> int:
     return max(1, sum(counts))
 
@@ -141,53 +90,6 @@ def _headline(result: AuditResult) -> str:
 
 def _rules(count: int) -> str:
     return f"{count} rule" if count == 1 else f"{count} rules"
-
-
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """An axis: values to percent of its length.
-
-    Attributes:
-        low, high: its ends.
-        ticks: values with a label.
-        digits: decimals that the labels need.
-    """
-
-    low: float
-    high: float
-    ticks: tuple[float, ...]
-    digits: int = 0
-
-    def at(self, value: float) -> float:
-        """Where a value is, in percent; values off the axis are on its end."""
-        span = self.high - self.low
-        return round(100 * min(1.0, max(0.0, (value - self.low) / span)), 3) if span else 50.0
-
-    def holds(self, value: float) -> bool:
-        """Whether a value is on the axis."""
-        return self.low <= value <= self.high
-
-    def label(self, value: float, signed: bool = False) -> str:
-        """A tick's label, with a true minus sign."""
-        text = f"{value:{'+' if signed and value else ''}.{self.digits}f}"
-        return text.replace("-", "\N{MINUS SIGN}")
-
-
-def nice_scale(low: float, high: float, ticks: int = 4) -> Scale:
-    """A scale over low..high whose ticks are round numbers."""
-    span = (high - low) or 1.0
-    high = low + span
-    power = 10.0 ** floor(log10(span / ticks))
-    candidates = [
-        (step, ceil(low / step - 1e-9), floor(high / step + 1e-9))
-        for step in (m * power for m in (0.5, 1, 2, 5, 10))
-    ]
-    step, first, last = min(
-        (c for c in candidates if c[2] > c[1]), key=lambda c: abs(c[2] - c[1] + 1 - ticks)
-    )
-    values = tuple(n * step for n in range(first, last + 1))
-    digits = max(0, -floor(log10(step) + 1e-9))
-    return Scale(low, high, values, digits)
 
 
 def _deviation_scale(result: AuditResult) -> Scale:
@@ -324,19 +226,3 @@ def _fates(result: AuditResult) -> list[tuple[str, int, float, float]]:
         rows.append((fate, count, share, round(reached, 3)))
         reached += share
     return rows
-
-
-def _number(value: int) -> str:
-    return f"{value:,}"
-
-
-def _percent(value: float | None, digits: int = 2) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"  # noqa: RUF001 - a dash for no value
-
-
-def _chance(value: float) -> str:
-    return "< 0.001" if value < 0.001 else f"{value:.3f}"
-
-
-def _moment(value: datetime | None) -> str:
-    return f"{value.astimezone(UTC):%Y-%m-%d %H:%M}" if value else "–"  # noqa: RUF001

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jobs.dry_run.run import DryRunResult
-from jobs.pages.audit import nice_scale, page, write_page
+from jobs.pages.page import nice_scale, page, write_page
 from nats_transform.findings import Severity
 from nats_transform.migration.changes import OTHER, Flow
 from nats_transform.subject import SEPARATOR

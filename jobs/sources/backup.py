@@ -23,7 +23,7 @@ import nats.errors
 
 from jobs.errors import ArchiveError, one_line
 from jobs.jetstream.connection import ApiError, NatsSettings, RawClient, api, connection
-from jobs.jetstream.process import nats_server
+from jobs.jetstream.process import USER, nats_server
 from jobs.jetstream.reader import stream_state
 
 _INFO, _BLOCKS = "backup.json", "stream.tar.s2"
@@ -87,8 +87,10 @@ def restored(backup: Backup) -> Iterator[NatsSettings]:
     Raises:
         ArchiveError: the backup is damaged, or not what its description says.
     """
-    with nats_server() as server:
-        nats_settings = NatsSettings(servers=server.url)
+    with nats_server(login=True) as server:
+        nats_settings = NatsSettings.model_validate(
+            {"servers": server.url, "user": USER, "password": server.password}
+        )
         asyncio.run(_restore(backup, nats_settings))
         yield nats_settings
 

@@ -69,7 +69,9 @@ from jobs.errors import (
     job_error,
     one_line,
 )
+from jobs.warehouse.raw import RAW, restored, restored_batch, stored, stored_schema
 from jobs.warehouse.schema import MESSAGE_COLUMNS
+from nats_transform.spark import OUTPUT
 
 NAMESPACE = "nats"
 PROPERTY = "nats-transform."
@@ -109,13 +111,24 @@ class Warehouse(BaseModel):
 class TableSpec:
     """A table of ours: its name and columns, for Iceberg and for Spark.
 
-    `partitions` are the columns that every file has one value of.
+    Attributes:
+        name: in the namespace.
+        schema: the columns that the table stores.
+        spark_schema: the columns of rows as jobs have them, see `jobs.warehouse.raw`.
+        raw: the text columns of such rows that may hold any bytes.
+        partitions: the columns that every file has one value of.
     """
 
     name: str
     schema: Schema
     spark_schema: T.StructType
+    raw: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ("stream", "day")
+
+    @property
+    def stored_schema(self) -> T.StructType:
+        """The columns that the table stores, for Spark."""
+        return stored_schema(self.spark_schema, self.raw)
 
 
 _SPARK_TO_ICEBERG: dict[type[T.DataType], Any] = {
@@ -129,20 +142,17 @@ _SPARK_TO_ICEBERG: dict[type[T.DataType], Any] = {
 }
 
 
-def table_spec(name: str, fields: Mapping[str, T.DataType]) -> TableSpec:
-    """The spec of a table with these columns; all of them may be null."""
+def table_spec(name: str, fields: Mapping[str, T.DataType], raw: Sequence[str] = ()) -> TableSpec:
+    """The spec of a table for rows with these columns; all of them may be null."""
     ids = iter(range(1, 10_000))
+    rows = T.StructType([T.StructField(column, kind) for column, kind in fields.items()])
     # Iceberg numbers a struct's columns before what is nested in them.
-    numbered = [(next(ids), column, kind) for column, kind in fields.items()]
+    numbered = [(next(ids), field) for field in stored_schema(rows, raw).fields]
     columns = [
-        NestedField(number, column, _iceberg_type(kind, ids), required=False)
-        for number, column, kind in numbered
+        NestedField(number, field.name, _iceberg_type(field.dataType, ids), required=False)
+        for number, field in numbered
     ]
-    return TableSpec(
-        name,
-        Schema(*columns),
-        T.StructType([T.StructField(column, kind) for column, kind in fields.items()]),
-    )
+    return TableSpec(name, Schema(*columns), rows, tuple(raw))
 
 
 def _iceberg_type(kind: T.DataType, ids: Iterator[int]) -> Any:
@@ -162,19 +172,13 @@ def _iceberg_type(kind: T.DataType, ids: Iterator[int]) -> Any:
             return _SPARK_TO_ICEBERG[type(kind)]()
 
 
-MESSAGES = table_spec("messages", MESSAGE_COLUMNS)
+MESSAGES = table_spec("messages", MESSAGE_COLUMNS, raw=("subject", "cluster"))
 TRANSFORMED = table_spec(
     "transformed_messages",
     MESSAGE_COLUMNS
-    | {
-        "mapped_subject": T.StringType(),
-        "fate": T.StringType(),
-        "reason": T.StringType(),
-        "mapping_source": T.StringType(),
-        "mapping_destination": T.StringType(),
-        "draw": T.IntegerType(),
-        "mapping_version": T.StringType(),
-    },
+    | {field.name: field.dataType for field in OUTPUT.fields}
+    | {"mapping_version": T.StringType()},
+    raw=(*MESSAGES.raw, "mapped_subject", "mapping_source", "mapping_destination"),
 )
 
 _TABLE_PROPERTIES = {
@@ -251,7 +255,8 @@ def open_table(warehouse: Warehouse, spec: TableSpec, create: bool = False) -> T
     Args:
         warehouse: where it is.
         spec: which.
-        create: make it if it is not there; else that is an error.
+        create: make it if it is not there, and add the columns that one of an older release lacks;
+            for jobs that write. Else a table that is not there is an error.
 
     Raises:
         NoTable: it is not there.
@@ -263,7 +268,8 @@ def open_table(warehouse: Warehouse, spec: TableSpec, create: bool = False) -> T
     identifier = (NAMESPACE, spec.name)
     with warehouse_errors(warehouse):
         try:
-            return catalog.load_table(identifier)
+            table = catalog.load_table(identifier)
+            return _with_all_columns(table, spec) if create else table
         except NoSuchTableError:
             if not create:
                 raise _missing(warehouse, spec) from None
@@ -288,6 +294,23 @@ def open_table(warehouse: Warehouse, spec: TableSpec, create: bool = False) -> T
             )
         except TableAlreadyExistsError:  # another job made it just now
             return catalog.load_table(identifier)
+
+
+def _with_all_columns(table: Table, spec: TableSpec) -> Table:
+    """The table, with the columns that one of an older release lacks; its files stay."""
+    for attempt in range(_COMMIT_ATTEMPTS):
+        have = set(table.schema().column_names)
+        missing = [field for field in spec.schema.fields if field.name not in have]
+        if not missing:
+            return table
+        try:
+            with table.update_schema() as update:
+                for field in missing:
+                    update.add_column(field.name, field.field_type)
+        except CommitFailedException:
+            time.sleep(random.uniform(0, 0.05 * (attempt + 1)))  # noqa: S311
+        table = table.refresh()
+    raise ConcurrentWrite(f"other jobs kept changing {'.'.join(table.name())}; run again")
 
 
 def _missing(warehouse: Warehouse, spec: TableSpec) -> NoTable:
@@ -356,7 +379,8 @@ def read_files(spark: SparkSession, paths: Sequence[str], spec: TableSpec) -> Da
         return spark.createDataFrame([], spec.spark_schema)
     # Spark writes a checksum with every page and by itself looks at none.
     reader = spark.read.option("parquet.page.verify-checksum.enabled", "true")
-    return reader.schema(spec.spark_schema).parquet(*paths)
+    # A file of an older release lacks columns of the schema: Spark reads them as null.
+    return restored(reader.schema(spec.stored_schema).parquet(*paths), spec.spark_schema, spec.raw)
 
 
 def batches(
@@ -375,7 +399,9 @@ def batches(
             with table.io.new_input(file.file_path).open() as opened:
                 # Page checksums are looked at, as in `read_files`.
                 rows = pq.ParquetFile(opened, page_checksum_verification=True)
-                yield from rows.iter_batches(columns=list(columns))
+                there = set(rows.schema_arrow.names)
+                raw = [name + RAW for name in columns if name + RAW in there]
+                yield from map(restored_batch, rows.iter_batches(columns=[*columns, *raw]))
 
 
 @dataclass(frozen=True)
@@ -400,10 +426,9 @@ def stage(rows: DataFrame, table: Table, spec: TableSpec) -> Staged:
         JobError: what a source of the rows raised, or why writing failed.
     """
     folder = f"{table.location()}/data/{uuid.uuid4()}"
-    columns = [F.col(field.name).cast(field.dataType) for field in spec.spark_schema.fields]
-    named = [c.alias(f.name) for c, f in zip(columns, spec.spark_schema.fields, strict=True)]
+    columns = stored(rows, spec.spark_schema, spec.raw)
     # partitionBy takes its columns out of the files, so it gets a copy.
-    writer = rows.select(*named, F.col("day").alias("_day")).write.partitionBy("_day")
+    writer = rows.select(*columns, F.col("day").alias("_day")).write.partitionBy("_day")
     try:
         writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(folder)
         return Staged(folder, tuple(_parquet_files(folder, table)))

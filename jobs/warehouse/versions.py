@@ -19,10 +19,12 @@ from pyspark.sql import types as T
 
 from jobs.errors import ConcurrentWrite, JobError
 from jobs.warehouse import tables
+from jobs.warehouse.raw import readable
 from jobs.warehouse.tables import Warehouse
 from nats_transform import AccountMappings
 from nats_transform.config import canonical, from_canonical, mapping_version
 from nats_transform.findings import Finding
+from nats_transform.subject import encode
 
 _RULE = T.StructType(
     [
@@ -287,7 +289,7 @@ def _row(version: Version) -> dict[str, object]:
 
 
 def _legible(text: str) -> str:
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return readable(encode(text))
 
 
 def _version(row: dict[str, object]) -> Version:

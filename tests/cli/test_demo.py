@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,9 @@ def test_gives_the_same_digest_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_stops_its_server_when_it_is_stopped(tmp_path: Path, number: signal.Signals) -> None:
     command = [*DEMO, "--messages", "20000", "--dir", str(tmp_path / "demo")]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as demo:
+    # What runs in the background of a shell inherits that Ctrl-C is ignored.
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=heard) as demo:
         assert demo.stderr is not None
         for line in demo.stderr:
             if line.startswith("starting nats-server"):

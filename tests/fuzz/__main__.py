@@ -50,6 +50,21 @@ SEEDS: dict[str, list[bytes]] = {
         b'"format":1,"seed":7}',
         b'{"format":1,"seed":0,"stream":{"name":"S","subjects":["a"]}}',
     ],
+    "wire": [
+        b"orders.eu.1|A: 1|B:2|data",
+        b"a 12 12\r\nNATS/1.0\r\n\r\n\r\nPUB $JS.API.STREAM.DELETE.S 0\r\n\r\n|A: 1|",
+        b"a.*.>|Nats-Rollup: all|\xff.\xfe",
+        b"a.b|A: x\r\n\r\nPUB b 0\r\n|\r\n",
+    ],
+    "command": [
+        b"PUB a.b  3\r\nxyz\r\n",
+        b"PUB a.b _INBOX.x 0\r\n\r\n",
+        b"HPUB a r 18 20\r\nNATS/1.0\r\nA: 1\r\n\r\nxy\r\n",
+        b"SUB _INBOX.x.*  7\r\n",
+        b"UNSUB 7 1\r\n",
+        b'CONNECT {"verbose": false}\r\n',
+        b"PING\r\n",
+    ],
 }
 WORDS = [
     *(b"{", b"}", b"[", b"]", b'"', b"'", b"(", b")", b":", b"=", b",", b";", b"#", b"//", b"\n"),
@@ -67,6 +82,7 @@ WORDS = [
         b"\xe2\x80\xa8",
     ),
     *(b"&a ", b"*a", b"!!", b"|\n", b"---\n", b"? ", b"- ", b"<<: ", b"wildcard(", b"partition("),
+    *(b"\r\n", b"\r", b"PUB x 0\r\n\r\n", b"NATS/1.0\r\n", b"$JS.API.", b"|", b"HPUB ", b" 12 12"),
     *(b"split(", b"random(", b"left(", b"slicefromleft(", b"-1", b"0", b"2147483648", b"\t", b" "),
 ]
 

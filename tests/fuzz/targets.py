@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
+from jobs.jetstream.wire import one_operation
 from nats_transform import AccountMappings, NatsTransformError, Transform
 from nats_transform.config import canonical, from_canonical, load
 from nats_transform.subject import decode
 from nats_transform.transform import validate_mapping
+from tests.support.wire_tap import Tap, tap
 
 CORPUS = Path(__file__).parent.parent / "corpus"
 SECONDS = 20
@@ -67,6 +71,38 @@ def canonical_form(data: bytes) -> str:
     return "read"
 
 
+@functools.cache
+def _tap() -> Tap:
+    """A real nats-server for the whole run, stopped as the process ends."""
+    stack = contextlib.ExitStack()
+    atexit.register(stack.close)
+    return stack.enter_context(tap())
+
+
+def wire(data: bytes) -> str:
+    """A message: subject, header lines and payload, cut at the marks of `_cut`."""
+    subject, pairs, payload = _cut(data)
+    block = b"".join((b"NATS/1.0\r\nN: 1\r\n", *(b"%b\r\n" % line for line in pairs), b"\r\n"))
+    return "arrived" if _tap().holds(subject, block, payload) else "not sent"
+
+
+def _cut(data: bytes) -> tuple[bytes, list[bytes], bytes]:
+    """Subject, header lines and payload: between bars, so that each may hold any line end."""
+    subject, *rest = data.split(b"|")
+    return subject, rest[:-1], rest[-1] if rest else b""
+
+
+def command(data: bytes) -> str:
+    """A command as nats-py would give it to be written."""
+    try:
+        frame = one_operation(data)
+    except NatsTransformError as error:
+        return _one_line(error)
+    if frame != data:
+        raise Broken("a command was changed")
+    return "one operation"
+
+
 def _one_line(error: NatsTransformError) -> str:
     text = str(error)
     if "\n" in text or "\r" in text or not text.isprintable():
@@ -83,6 +119,8 @@ TARGETS: dict[str, Callable[[bytes], str]] = {
     "jwt": load_as(".jwt"),
     "transform": transform,
     "canonical": canonical_form,
+    "wire": wire,
+    "command": command,
 }
 
 

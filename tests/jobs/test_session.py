@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from jobs.errors import SparkUnavailable
@@ -39,6 +40,7 @@ def test_java_is_checked(
         java.write_text(f"#!/bin/sh\necho '{says}' >&2\n")
         java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)  # else it has its Java
     with pytest.raises(SparkUnavailable, match=message) as caught:
         spark_session()
     assert "\n" not in str(caught.value)
@@ -47,6 +49,7 @@ def test_java_is_checked(
 def test_no_java_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     with pytest.raises(SparkUnavailable, match="no Java found on PATH"):
         spark_session()
 

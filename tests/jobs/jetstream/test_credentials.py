@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
+import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -186,6 +189,92 @@ def test_certificate_files_that_cannot_be_used(
         "tls_key": certificates / "client.key",
     }
     assert str(path) in refused(NatsSettings(servers="nats://127.0.0.1:1", **given | {field: path}))
+
+
+class Eavesdropper:
+    """A server that introduces itself as it is told, and keeps whatever it gets."""
+
+    def __init__(self, info: dict[str, Any]) -> None:
+        self.info = {"server_id": "S", "version": "2.15.1", "max_payload": 1048576, "headers": True,
+                     "auth_required": True, "nonce": "abc"} | info  # fmt: skip
+        self.got = b""
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listening.getsockname()[1]
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client = self._listening.accept()[0]
+                client.sendall(b"INFO " + json.dumps(self.info).encode() + b"\r\n")
+                client.settimeout(2)
+                with contextlib.suppress(OSError):
+                    while data := client.recv(65536):
+                        self.got += data
+                        if b"PING" in data:
+                            client.sendall(b"PONG\r\n")
+                client.close()
+
+    def __enter__(self) -> Eavesdropper:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._listening.close()
+
+
+@pytest.mark.parametrize(
+    ("scheme", "has_ca"),
+    [pytest.param("tls", False, id="url"), pytest.param("nats", True, id="authority")],
+)
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param({"user": "u", "password": "sesame"}, id="password"),
+        pytest.param({"token": "sesame"}, id="token"),
+        pytest.param({}, id="nothing"),
+    ],
+)
+def test_no_word_to_a_server_without_tls(
+    certificates: Path, scheme: str, has_ca: bool, given: dict[str, str]
+) -> None:
+    with Eavesdropper({}) as server:
+        more = {"tls_ca": certificates / "ca.pem"} if has_ca else {}
+        settings = NatsSettings.model_validate(
+            {"servers": f"{scheme}://127.0.0.1:{server.port}", "connect_timeout": 1} | more | given
+        )
+        assert "does not offer TLS" in refused(settings)
+    assert server.got == b""
+
+
+@pytest.mark.parametrize("offer", ["tls_required", "tls_available"])
+def test_what_a_server_says_in_clear_is_not_believed(certificates: Path, offer: str) -> None:
+    """It says that it has TLS, and then has none: a handshake goes out, and no credentials."""
+    with Eavesdropper({offer: True}) as server:
+        settings = NatsSettings.model_validate(
+            {"servers": f"tls://127.0.0.1:{server.port}", "connect_timeout": 0.5}
+            | {"tls_ca": certificates / "ca.pem", "user": "u", "password": "sesame"}
+        )
+        refused(settings)
+    assert server.got.startswith(b"\x16\x03")  # a TLS record
+    assert b"sesame" not in server.got
+    assert b"CONNECT" not in server.got
+
+
+def test_tls_where_it_is_optional_for_clients(certificates: Path) -> None:
+    config = tls_config(certificates, "verify: false") + "\nallow_non_tls: true"
+    with run_nats_server(config) as server:
+        fill(servers=server.url)
+        settings = NatsSettings(servers=server.url, tls_ca=certificates / "ca.pem")
+
+        async def is_encrypted() -> bool:
+            async with connection(settings) as client:
+                return client._transport._io_writer.get_extra_info("cipher") is not None
+
+        assert asyncio.run(is_encrypted())
+        assert read_all(settings) == ALL
 
 
 # --- Keys, tokens, users --------------------------------------------------------------------------

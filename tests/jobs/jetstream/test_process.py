@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+import stat
+from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
-from jobs.errors import JobError
-from jobs.jetstream.process import nats_server
+from jobs.errors import ArchiveError, JobError
+from jobs.jetstream.connection import NatsSettings, connection
+from jobs.jetstream.process import USER, nats_server
 
 pytestmark = pytest.mark.server
 
@@ -47,3 +52,27 @@ def test_a_bad_configuration_is_one_line_and_leaves_no_process() -> None:
     ):
         pass
     assert "\n" not in str(caught.value)
+
+
+def test_a_login_lets_nobody_else_in() -> None:
+    with nats_server(login=True) as server:
+        assert server.password is not None
+        assert len(server.password) >= 32
+        anonymous = NatsSettings(servers=server.url)
+        ours = anonymous.model_copy(update={"user": USER, "password": SecretStr(server.password)})
+
+        async def connects(settings: NatsSettings) -> bool:
+            async with connection(settings) as client:
+                return client.is_connected
+
+        assert asyncio.run(connects(ours))
+        with pytest.raises(ArchiveError, match="refuses these credentials"):
+            asyncio.run(connects(anonymous))
+        with pytest.raises(ArchiveError, match="refuses these credentials"):
+            asyncio.run(connects(ours.model_copy(update={"password": SecretStr("guess")})))
+        # Other users of the host cannot read it, and do not see it in the list of processes.
+        for path in (server.config, server.config.parent):
+            assert not path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+        command = Path(f"/proc/{server.process.pid}/cmdline").read_bytes()
+        assert server.password.encode() not in command
+        assert server.password not in server.log.read_text()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from datetime import date
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from jobs.dry_run.run import DryRunResult
 from jobs.dry_run.simulate import SimulatedStream
 from jobs.pages import dry_run as dry_run_report
-from jobs.pages.audit import ReportError
+from jobs.pages.page import ReportError
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.config import mapping_version
 from nats_transform.migration import (
@@ -27,8 +28,8 @@ from nats_transform.migration import (
 from nats_transform.migration.changes import Flow
 from nats_transform.stream import parse_stream
 from tests.support.browser import CHROMIUM, PROBE, browse
+from tests.support.hostile import HOSTILE, look_at
 
-HOSTILE = "<script>alert(1)</script>&\"'"
 LONG = ".".join(["averyverylongtokenwithoutablank"] * 5)
 CURRENT = AccountMappings([Mapping("orders.*.*", [Destination("o.{{partition(4,2)}}.$1.$2")])])
 CANDIDATE = AccountMappings(
@@ -203,3 +204,11 @@ def test_in_chromium(found: object, tmp_path: Path) -> None:
         assert line.startswith("PROBE "), line
         shown = json.loads(line.removeprefix("PROBE "))
         assert shown == {"width": width, "needs": width, "small": [], "cut": []}
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
+def test_names_from_outside_in_chromium(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    names = dict.fromkeys(("candidate", "current", "run_id"), HOSTILE)
+    dry_run_report.write(replace(result(), **names), page)
+    look_at(page, tmp_path)

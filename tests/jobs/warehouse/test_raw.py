@@ -1,0 +1,257 @@
+"""Bytes that are not UTF-8: kept to the last one, and no table that other engines refuse."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import duckdb
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from jobs.audit.run import audit
+from jobs.audit.settings import AuditSettings
+from jobs.audit.table import WEIGHT_AUDIT
+from jobs.census import CENSUS, CensusSettings, census
+from jobs.dry_run.run import DryRunSettings, dry_run
+from jobs.dry_run.simulate import SIMULATED
+from jobs.jetstream.headers import format_headers, header_columns
+from jobs.transform import TransformSettings, transform
+from jobs.warehouse import raw, versions
+from jobs.warehouse.tables import (
+    MESSAGES,
+    TRANSFORMED,
+    TableSpec,
+    Warehouse,
+    batches,
+    open_table,
+    publish,
+    read,
+    stage,
+)
+from nats_transform import AccountMappings, Destination, Mapping
+from nats_transform.spark import digest
+from nats_transform.subject import decode
+
+ANY = st.binary(max_size=8) | st.text(r"\xFF80.%+é ", max_size=8).map(str.encode)
+
+
+def is_text(data: bytes) -> bool:
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+@given(ANY, ANY)
+@example(b"\xff", rb"\xFF")
+@example(b"\xff\\xFF", b"\\xFF\xff")
+def test_bytes_as_text_are_told_apart(one: bytes, other: bytes) -> None:
+    text = raw.readable(one)
+    assert text == text.encode("utf-8").decode("utf-8")
+    if is_text(one):
+        assert text.encode() == one
+    if is_text(one) == is_text(other):
+        assert (text == raw.readable(other)) == (one == other)
+
+
+VALUES = [
+    b"", b"a.b", "é.ü".encode(), b"a.\xff", b"a.\xfe", rb"a.\xFF", b"\\\xff", b"\\\\xFF\xff",
+    b"\xc3(", b"a%20+ b\xff", b"%C2%80\x80", b"\x00\x7f\x80\xbf\xc0\xff", "é".encode() + b"\xe9",
+    bytes(range(256)),
+]  # fmt: skip
+
+
+def field_of(text: bytes) -> bytes:
+    return text.replace(b"\r", b"").replace(b"\n", b"")
+
+
+BLOCKS: list[bytes | None] = [
+    None,
+    *(format_headers([(b"K" + field_of(v).replace(b":", b""), field_of(v))]) for v in VALUES),
+    b"NATS/1.0\r\nA:no blank\r\nB:  two\r\n\r\n",
+    b"NATS/1.0\r\nA:no blank \xff\r\nB:  two\r\nno header\r\n\r\n",
+    b"NATS/1.0\r\nA: 1\r\nA: \xff\r\nA: 1\r\n\r\n",
+    b"NATS/1.0 503: why\r\nA: \xff\r\n\r\n",
+]
+
+
+@pytest.fixture(scope="module")
+def rows(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DataFrame:
+    """Messages with every kind of bytes, as a stream gives them: text columns with raw bytes."""
+    count = max(len(VALUES), len(BLOCKS))
+    headers, headers_raw = header_columns([BLOCKS[n % len(BLOCKS)] for n in range(count)])
+    values = [VALUES[n % len(VALUES)] for n in range(count)]
+    start = datetime(2026, 3, 1, tzinfo=UTC)
+    times = [start + timedelta(hours=n) for n in range(count)]
+    found = pa.table(
+        {
+            "stream": pa.array(["S"] * count),
+            "seq": pa.array(range(1, count + 1), pa.int64()),
+            "ts": pa.array(times, pa.timestamp("us", "UTC")),
+            "ts_ns": pa.array([int(t.timestamp()) * 10**9 for t in times], pa.int64()),
+            "day": pa.array([date(2026, 3, 1)] * count),
+            "subject": pa.array([b"x." + v for v in values], pa.binary()).view(pa.string()),
+            "cluster": pa.array([v or None for v in values], pa.binary()).view(pa.string()),
+            "headers": headers,
+            "headers_raw": headers_raw,
+            "data": pa.array(values, pa.binary()),
+        }
+    )
+    path = tmp_path_factory.mktemp("raw") / "rows.parquet"
+    pq.write_table(found, path)
+    return spark.read.schema(MESSAGES.spark_schema).parquet(str(path))
+
+
+@pytest.fixture(scope="module")
+def warehouse(
+    spark: SparkSession, rows: DataFrame, tmp_path_factory: pytest.TempPathFactory
+) -> Warehouse:
+    """Every table of the product, with such bytes wherever people can put them."""
+    folder = tmp_path_factory.mktemp("raw")
+    found = Warehouse(dir=folder / "warehouse")
+    table = open_table(found, MESSAGES, create=True)
+    publish(table, stage(rows, table, MESSAGES), "S", replace=False, properties={})
+    mapping = folder / "mapping.conf"
+    mapping.write_bytes(
+        b'mappings { "x.>": [ { destination: "y.\xff.>", weight: 60% },'
+        b' { destination: "z.>", weight: 40% } ], "k\xfe.*": "k.$1" }'
+    )
+    streams = folder / "streams"
+    streams.mkdir()
+    (streams / "z.json").write_text('{"name": "Z", "subjects": ["z.>"]}')
+    transform(spark, TransformSettings(stream="S", mapping=mapping, warehouse=found))
+    census(spark, CensusSettings(stream="S", warehouse=found))
+    audit(spark, AuditSettings(stream="S", mapping=mapping, warehouse=found))
+    dry_run(
+        spark,
+        DryRunSettings(
+            stream="S", candidate=mapping, streams=streams, simulate=True, warehouse=found
+        ),
+    )
+    config = AccountMappings((Mapping("a\udcff", (Destination("b\udcfe", 100, "c\udcfd"),)),))
+    versions.record(found, config, account="$G", seed=0)
+    return found
+
+
+TABLES = [MESSAGES, TRANSFORMED, CENSUS, SIMULATED, WEIGHT_AUDIT, versions.MAPPING_VERSIONS]
+
+
+def in_duckdb(paths: list[str]) -> int:
+    found = duckdb.read_parquet(paths).fetchall()
+    return len(found)
+
+
+def in_polars(paths: list[str]) -> int:
+    height: int = pl.read_parquet(paths).height
+    return height
+
+
+def in_pandas(paths: list[str]) -> int:
+    return sum(len(pd.read_parquet(path)) for path in paths)
+
+
+def in_pyarrow(paths: list[str]) -> int:
+    found = pa.concat_tables([pq.read_table(path) for path in paths])
+    found.validate(full=True)
+    return found.num_rows
+
+
+def in_spark(paths: list[str]) -> int:
+    session = SparkSession.getActiveSession()
+    assert session is not None
+    return len(session.read.parquet(*paths).collect())
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("engine", [in_duckdb, in_polars, in_pandas, in_pyarrow, in_spark])
+@pytest.mark.parametrize("spec", TABLES, ids=lambda spec: spec.name)
+def test_every_engine_reads_every_table(
+    warehouse: Warehouse, spec: TableSpec, engine: Callable[[list[str]], int]
+) -> None:
+    files = [task.file for task in open_table(warehouse, spec).scan().plan_files()]
+    assert files
+    count = engine([file.file_path.removeprefix("file://") for file in files])
+    assert count == sum(file.record_count for file in files) > 0
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("spec", TABLES, ids=lambda spec: spec.name)
+def test_as_iceberg_tables(warehouse: Warehouse, spec: TableSpec) -> None:
+    table = open_table(warehouse, spec)
+    found = table.scan().to_arrow()
+    found.validate(full=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert pl.scan_iceberg(table).collect().height == found.num_rows > 0
+
+
+@pytest.mark.spark
+def test_rows_come_back_with_all_bytes(
+    spark: SparkSession, rows: DataFrame, warehouse: Warehouse
+) -> None:
+    table = open_table(warehouse, MESSAGES)
+    assert digest.digest(read(spark, table, MESSAGES)) == digest.digest(rows)
+    here = batches(table, "S", None, ["seq", "subject", "cluster"])
+    found: dict[int, Any] = {}
+    for batch in here:
+        subjects = batch["subject"].view(pa.binary()).to_pylist()
+        clusters = batch["cluster"].view(pa.binary()).to_pylist()
+        found |= dict(
+            zip(batch["seq"].to_pylist(), zip(subjects, clusters, strict=True), strict=True)
+        )
+    wanted = [VALUES[n % len(VALUES)] for n in range(len(found))]
+    assert found == {n: (b"x." + v, v or None) for n, v in enumerate(wanted, 1)}
+
+
+@pytest.mark.spark
+def test_what_is_stored(warehouse: Warehouse) -> None:
+    found = open_table(warehouse, MESSAGES).scan().to_arrow().to_pylist()
+    for row in found:
+        value = VALUES[(row["seq"] - 1) % len(VALUES)]
+        subject = b"x." + value
+        block = BLOCKS[(row["seq"] - 1) % len(BLOCKS)]
+        assert row["subject"] == raw.readable(subject)
+        assert row["subject_raw"] == (None if is_text(subject) else subject)
+        if block is not None and row["headers_raw"] is None:
+            pairs = [(h["name"].encode(), h["value"].encode()) for h in row["headers"]]
+            assert format_headers(pairs) == block
+        else:
+            assert row["headers_raw"] == block
+
+
+@pytest.mark.spark
+def test_a_census_does_not_merge_what_looks_alike(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    table = open_table(warehouse, CENSUS)
+    subjects = read(spark, table, CENSUS).select(F.col("subject").cast("binary").alias("s"))
+    assert {bytes(row.s) for row in subjects.collect()} == {b"x." + value for value in VALUES}
+
+
+@pytest.mark.spark
+def test_transformed_messages_are_those_of_the_library(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    table = open_table(warehouse, TRANSFORMED)
+    found = table.scan().to_arrow().to_pylist()
+    one = Mapping(decode(b"x.>"), (Destination(decode(b"y.\xff.>"), 60), Destination("z.>", 40)))
+    mappings = AccountMappings((one,))
+    for row in found:
+        subject = row["subject_raw"] or row["subject"].encode()
+        mapped = row["mapped_subject_raw"] or (row["mapped_subject"] or "").encode()
+        outcome = mappings.apply(decode(subject), draw=row["draw"] or 0)
+        assert decode(mapped) == (outcome.subject or "")
+        if row["fate"] == "mapped" and mapped.startswith(b"y"):
+            assert row["mapping_destination"] == r"y.\xFF.>"
+            assert row["mapping_destination_raw"] == b"y.\xff.>"
