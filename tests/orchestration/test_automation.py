@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 from orchestration import failures
-from orchestration.automation import run_requests
+from orchestration.automation.runs import run_requests
 from orchestration.components import SubjectArchive
 from orchestration.failures import FailedRun, failed_runs
 from tests.support.dagster_project import DAYS, Project
