@@ -81,7 +81,7 @@ NIGHT = datetime(2026, 3, 10, 1, 30, tzinfo=UTC)
             "  nightly: { cron: '30 1 * * *' }\n",
             "east_nightly",
             datetime(2026, 3, 1, 1, 30, tzinfo=UTC),
-            "east has no day before 2026-03-01",
+            "no day of east is over yet: it starts on 2026-03-01",
             id="no-day-yet",
         ),
     ],
