@@ -96,9 +96,9 @@ def _place(finding: Finding) -> str:
 
 def _difference(before: Version | None, now: Version) -> dg.MetadataValue[Any]:
     if before is None:
-        return dg.MetadataValue.md("This is the first version.")
+        return dg.MetadataValue.md("none: this is the first version")
     if before.mapping_version == now.mapping_version:
-        return dg.MetadataValue.md("There is none: this is the version of the last run.")
+        return dg.MetadataValue.md("none: the mappings do the same as before")
     found = versions.difference(before, now)
     rows = [("removed", r.source, r.destination, _weight(r), "") for r in found.removed]
     rows += [("added", r.source, r.destination, "", _weight(r)) for r in found.added]
