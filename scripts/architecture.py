@@ -31,9 +31,12 @@ FLOORS: list[dict[str, str]] = [
         "nats_transform.migration": "the analyses of a dry run",
         "expectations": "checks of the tables",
         "jobs.errors": "what can go wrong",
-        "jobs.ending": "how a program ends",
     },
-    {"jobs.session": "starts Spark", "jobs.warehouse": "the Iceberg tables"},
+    {
+        "jobs.ending": "how a program ends",
+        "jobs.session": "starts Spark",
+        "jobs.warehouse": "the Iceberg tables",
+    },
     {
         "jobs.days": "which days",
         "jobs.jetstream": "talks to nats-server",
