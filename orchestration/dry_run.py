@@ -9,7 +9,8 @@ import dagster as dg
 from pydantic import Field
 
 from jobs.days import day_range
-from jobs.dry_run.run import DryRunResult, DryRunSettings, dry_run
+from jobs.dry_run.run import dry_run
+from jobs.dry_run.settings import DryRunResult, DryRunSettings
 from jobs.errors import JobError
 from orchestration.archive import Archive
 from orchestration.failures import failing_with_one_line
