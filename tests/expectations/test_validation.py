@@ -300,19 +300,3 @@ def test_the_size_of_the_cluster_does_not_show(master: str) -> None:
         env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "localhost"},
     )
     assert found.stdout.strip() == table_digest(WRITTEN)
-
-
-@pytest.mark.slow
-def test_runs_alone(spark: SparkSession, tmp_path: Path, nowhere: Path) -> None:
-    file = tmp_path / "rows.parquet"
-    frame(spark, ARCHIVED).write.parquet(str(file))
-    command = [sys.executable, "-m", "expectations", "messages", str(file)]
-    found = subprocess.run(
-        [*command, "--to", str(tmp_path / "checks"), "--master", "local[1]"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=nowhere,
-    )
-    assert found.returncode == 0, found.stderr
-    assert json.loads(found.stdout)["success"] is True
