@@ -166,6 +166,9 @@ def test_sets_up_from_nothing_and_after_a_kill(checkout: Path, tmp_path: Path) -
     assert run(checkout / ".venv/bin/pip", "check", cwd=tmp_path, **environment).returncode == 0
     command = checkout / ".venv/bin/nats-transform"
     assert run(command, "--help", cwd=tmp_path, **environment).returncode == 0
+    kernel = "from nats_transform.kernel.library import library; library()"
+    python = checkout / ".venv/bin/python"
+    assert run(python, "-c", kernel, cwd=tmp_path, **environment).returncode == 0
 
     again = run("make", "setup", cwd=checkout, **environment)
     assert (again.returncode, again.stdout, again.stderr) == (0, "", "")

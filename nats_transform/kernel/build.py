@@ -60,13 +60,13 @@ def zig_target(tag: str) -> str:
     return f"{machine}-linux-musl" if system == "musllinux" else f"{machine}-macos.{major}.{minor}"
 
 
-def command(output: Path, flags: Sequence[str] = ("-O3", "-s")) -> list[str]:
-    """The arguments of a C compiler that makes the kernel."""
+def command(output: Path, flags: Sequence[str] = ("-O3", "-s"), folder: Path = FOLDER) -> list[str]:
+    """The arguments of a C compiler that makes the kernel from the sources in a folder."""
     return [
         *("-std=c11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-fvisibility=hidden"),
         *flags,
-        f'-DSOURCE_DIGEST="{source_digest()}"',
-        *(str(source) for source in sorted(FOLDER.glob("*.c"))),
+        f'-DSOURCE_DIGEST="{source_digest(folder)}"',
+        *(str(source) for source in sorted(folder.glob("*.c"))),
         *("-o", str(output)),
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -71,11 +72,22 @@ def take_case(source: StreamSource, messages: Sequence[Message], seed: int = 0) 
 
 
 def texts(values: Sequence[str | None], kind: pa.DataType | None = None) -> pa.Array:
-    """An array of texts of any bytes, binary or of the same layout."""
+    """An array of texts of any bytes, binary or of the same layout, with nothing behind them."""
     raw = [None if value is None else encode(value) for value in values]
     wide = kind in (pa.large_string(), pa.large_binary())
     array = pa.array(raw, pa.large_binary() if wide else pa.binary())
+    array = pa.Array.from_buffers(
+        array.type, len(array), [b and exact_buffer(b.size, b) for b in array.buffers()]
+    )
     return array.view(kind) if kind else array
+
+
+def exact_buffer(size: int, content: pa.Buffer | None = None) -> pa.Buffer:
+    """A block of memory of its own, of this size exactly: Arrow's are a little larger."""
+    block = ctypes.create_string_buffer(max(size, 1))
+    if content is not None:
+        ctypes.memmove(block, content.address, size)
+    return pa.foreign_buffer(ctypes.addressof(block), size, block)
 
 
 def outcomes(batch: pa.RecordBatch) -> list[Outcome]:

@@ -1,0 +1,129 @@
+"""No read or write outside of a buffer, and no undefined behaviour: the kernel's own tests, in
+builds that end the process where there is one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nats_transform.kernel import build
+
+ROOT = Path(__file__).parents[3]
+TESTS = ["test_cases.py", "test_differential.py", "test_arrays.py", "test_digest.py"]
+FLAGS = ("-O1", "-g", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all")
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """What the kernel's tests need, to be run with another library."""
+    for name in ("nats_transform", "jobs", "tests/cases", "tests/nats_transform/kernel"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("*.pyc"))
+    for name in ("pyproject.toml", "tests/conftest.py"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+def undefined_behaviour(checkout: Path) -> dict[str, str]:
+    """Builds with the compiler that we install: the process ends with an illegal instruction."""
+    flags = ("-fsanitize=undefined", "-fsanitize-trap=undefined", *FLAGS)
+    compile_with([sys.executable, "-m", "ziglang", "cc"], checkout, flags)
+    return {}
+
+
+def addresses(checkout: Path) -> dict[str, str]:
+    """Builds with a compiler of the system, whose library must be loaded first."""
+    compiler = next((name for name in ("gcc", "clang") if shutil.which(name)), None)
+    if compiler is None or sys.platform != "linux":
+        pytest.skip("needs gcc or clang on Linux for the address sanitizer")
+    flags = ("-fsanitize=address,undefined", *FLAGS)
+    compile_with([compiler], checkout, [*flags, *["-shared-libasan"] * (compiler == "clang")])
+    names = {"gcc": "libasan.so", "clang": "libclang_rt.asan-x86_64.so"}
+    library = subprocess.check_output(
+        [compiler, f"-print-file-name={names[compiler]}"], text=True
+    ).strip()
+    return {
+        "LD_PRELOAD": library,
+        # Python and Arrow leave memory to the end of the process.
+        "ASAN_OPTIONS": "detect_leaks=0:exitcode=99",
+        # Blocks of their own, not pieces of a pool.
+        "PYTHONMALLOC": "malloc",
+        "ARROW_DEFAULT_MEMORY_POOL": "system",
+    }
+
+
+def compile_with(compiler: list[str], checkout: Path, flags: tuple[str, ...] | list[str]) -> None:
+    folder = checkout / "nats_transform/kernel"
+    cache = str(checkout / "cache")
+    subprocess.run(
+        [*compiler, *build.command(folder / "kernel.so", flags, folder)],
+        env=os.environ | {"ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache},
+        check=True,
+    )
+
+
+def run_tests(
+    checkout: Path, environment: dict[str, str], *arguments: str
+) -> subprocess.CompletedProcess[str]:
+    files = [f"tests/nats_transform/kernel/{name}" for name in TESTS]
+    return subprocess.run(
+        [
+            *(sys.executable, "-m", "tests.nats_transform.kernel.sanitized", "-q", "-x"),
+            *("-p", "no:cacheprovider", "-m", "not slow", *arguments, *files),
+        ],
+        cwd=checkout,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("sanitizers", [undefined_behaviour, addresses])
+def test_clean(checkout: Path, sanitizers: object, seed: int) -> None:
+    assert callable(sanitizers)
+    done = run_tests(checkout, sanitizers(checkout), "--seed", str(seed))
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
+    assert " passed" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("sanitizers", "right", "wrong"),
+    [
+        pytest.param(
+            undefined_behaviour,
+            "uint8_t digits[20];\n    int size = 0;",
+            "uint8_t digits[20];\n    int size = INT32_MAX; size++; size = 0;",
+            id="overflow-of-a-number",
+        ),
+        pytest.param(
+            addresses,
+            "out->offsets[row + 1] = (int32_t)out->used;",
+            "out->offsets[row + 2] = out->offsets[row + 1] = (int32_t)out->used;",
+            id="write-behind-the-result",
+        ),
+        pytest.param(
+            addresses,
+            "(size_t)(subject.size - start));",
+            "(size_t)(subject.size - start + 1));",
+            id="read-behind-a-subject",
+        ),
+    ],
+)
+def test_faults_are_seen(checkout: Path, sanitizers: object, right: str, wrong: str) -> None:
+    """What the tests above would say if there was something to say."""
+    source = checkout / "nats_transform/kernel/transform.c"
+    assert right in source.read_text()
+    source.write_text(source.read_text().replace(right, wrong))
+    assert callable(sanitizers)
+    done = run_tests(checkout, sanitizers(checkout))
+    assert done.returncode in (-4, 99), done.stdout[
+        -3000:
+    ]  # an illegal instruction, or ASan's code
