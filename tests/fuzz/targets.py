@@ -11,10 +11,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
+import pyarrow as pa
+
 from jobs.jetstream.wire import one_operation
-from nats_transform import AccountMappings, NatsTransformError, Transform
+from nats_transform import AccountMappings, Fate, NatsTransformError, Transform
 from nats_transform.config import canonical, from_canonical, load
-from nats_transform.subject import decode
+from nats_transform.draw import mapping_key, message_entropy
+from nats_transform.kernel import Program
+from nats_transform.kernel.filters import Pattern
+from nats_transform.kernel.rules import End, Ends, Rule, State
+from nats_transform.subject import decode, encode, literal_fault
 from nats_transform.transform import validate_mapping
 from tests.support.wire_tap import Tap, tap
 
@@ -57,9 +63,22 @@ def transform(data: bytes) -> str:
         made = Transform(decode(source), decode(destination))
     except NatsTransformError as error:
         return _one_line(error)
-    for subject in [*map(decode, subjects), *_SUBJECTS]:
-        made.apply(subject)
+    _compare_with_kernel(made, [*map(decode, subjects), *_SUBJECTS])
     return "made"
+
+
+def _compare_with_kernel(made: Transform, subjects: list[str]) -> None:
+    """Asserts that the kernel makes what the transform makes, of legal subjects."""
+    rule = Rule(Pattern.of_source(made.filter), "", Ends([End(State(Fate.MAPPED), made.tokens)]))
+    program = Program([rule], End(State(Fate.FILTERED)))
+    found = program.apply(pa.array([encode(subject) for subject in subjects]))["mapped_subject"]
+    entropy = message_entropy(None, None, mapping_key(0, ""))
+    for subject, result in zip(subjects, found.to_pylist(), strict=True):
+        wanted = made.apply(subject, entropy)
+        if literal_fault(subject) is not None:
+            wanted = None
+        if result != (None if wanted is None else encode(wanted)):
+            raise Broken(f"{made} of {subject!r}: {wanted!r}, the kernel says {result!r}")
 
 
 def canonical_form(data: bytes) -> str:
