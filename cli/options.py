@@ -123,12 +123,12 @@ def spark_options(command: _Command) -> _Command:
 
 def spark(master: str | None, remote: str | None) -> Spark:
     """What gives a job its session, once the job has looked at all else."""
-    from jobs.session import SparkSettings, spark_session
+    from jobs.session import SessionOnDemand, SparkSettings
 
     if master is not None and remote is not None:
         raise click.UsageError("give --master or --remote, not both")
     where = SparkSettings(master=master, remote=remote)
-    return lambda: spark_session(where)
+    return SessionOnDemand(where)
 
 
 def server_options(command: _Command) -> _Command:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
@@ -43,6 +44,27 @@ class SparkSettings(BaseModel):
     remote: str | None = None
     driver_memory: str = "2g"
     config: dict[str, str] = {}
+
+
+@dataclass(frozen=True)
+class SessionOnDemand:
+    """Gives a session when it is called, and says whether anybody asked for Spark.
+
+    Attributes:
+        settings: of the session.
+    """
+
+    settings: SparkSettings
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether a master or a server was named, or spark-submit started this process."""
+        named = self.settings.master or self.settings.remote
+        return bool(named) or "PYSPARK_GATEWAY_PORT" in os.environ
+
+    def __call__(self) -> SparkSession:
+        """The session, started now."""
+        return spark_session(self.settings)
 
 
 # What the tables need, whatever runs them: PyIceberg refuses INT96 timestamps, and days are UTC.
@@ -91,10 +113,6 @@ def spark_session(settings: SparkSettings | None = None) -> SparkSession:
     except (*SPARK_ERRORS, OSError) as error:
         where = settings.remote or settings.master or "local[*]"
         raise SparkUnavailable(f"Spark does not start at {where}: {one_line(error)}") from error
-    if not settings.remote:
-        # Once the JVM is gone it would print a stack trace, beside the one line of our error.
-        server = session.sparkContext._accumulatorServer
-        server.handle_error = lambda *_: None  # type: ignore[method-assign]
     if not settings.remote and not under_submit:
         session.sparkContext.setLogLevel("ERROR")
     return session

@@ -1,7 +1,9 @@
 """The transform job: messages of an archive under a mapping, into `transformed_messages`.
 
-One pass reads the messages, maps them, writes Parquet files, counts the fates and computes the
-digest. Then one commit replaces the days.
+The work is cut into tasks on files (`jobs.files`): each reads some files of a day, maps the
+messages with the compiled kernel, writes one file, counts the fates and computes the digest. Small
+work is done in this process, large work by Spark; both run the same tasks. Then one commit replaces
+the days.
 """
 
 from __future__ import annotations
@@ -17,36 +19,30 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.types import IcebergType
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from jobs.days import StreamDays
-from jobs.errors import (
-    SPARK_ERRORS,
-    AccountingError,
-    ArchiveError,
-    Refused,
-    job_error,
-)
+from jobs.errors import AccountingError, ArchiveError, Refused
+from jobs.files.commit import arrow_schema, data_file
+from jobs.files.plan import plan
+from jobs.files.run import run, session_for
+from jobs.files.sequences import find_repeated
+from jobs.files.storage import Storage
+from jobs.files.task import Task
+from jobs.files.transform import WORDS, Done, TransformTask
 from jobs.session import Spark, started
 from jobs.warehouse import tables
 from jobs.warehouse.accounting import Archived
 from nats_transform import AccountMappings, Fate
 from nats_transform import spark as compiled
-from nats_transform.spark import digest
+from nats_transform.kernel import compile_mappings
 from nats_transform.spark.digest import Digest
 
 MESSAGE_COLUMNS = ("stream", "seq", "day", "subject", "cluster")
 """The columns of `messages` without which there is nothing to transform."""
-
-
-FILE_BYTES = 128 * 2**20
-"""What a file of a day grows to where small ones are put together: what Spark reads in one task."""
-_SMALL = 8  # files this many times too small are put together: it costs a shuffle
-_DAY = tables.MESSAGES.partitions.index("day")
 
 
 class TransformSettings(StreamDays):
@@ -79,6 +75,7 @@ class TransformResult:
             a table that was not made by our ingest.
         input_snapshot: the snapshot of `messages` that was read.
         run_id: as kept with the snapshot.
+        engine: what did the work: `process`, this one, or `spark`.
         snapshot_id: of `transformed_messages`; None while nothing is published.
     """
 
@@ -92,6 +89,7 @@ class TransformResult:
     archive_digest: str | None
     input_snapshot: int | None
     run_id: str
+    engine: str
     snapshot_id: int | None = None
 
     def as_json(self) -> dict[str, Any]:
@@ -107,6 +105,7 @@ class TransformResult:
             "archive_digest": self.archive_digest,
             "input_snapshot": self.input_snapshot,
             "run_id": self.run_id,
+            "engine": self.engine,
             "snapshot_id": self.snapshot_id,
         }
 
@@ -138,9 +137,10 @@ class StagedTransform:
         table: `transformed_messages`, as it was before the run.
         files: the staged files.
         result: counts and digest of the rows.
-        messages: how many messages the archive has for these days.
-        archive: the digest of these messages: as the ingest counted them, or, in a table that was
-            not made by our ingest, as they are read now.
+        messages: how many messages the table says these days have.
+        read: the digest of the messages as the tasks read them.
+        archive: their digest as the ingest counted them; in a table that was not made by our
+            ingest, what was read.
         before: the digest that the last run over the same messages, mappings and seed published.
     """
 
@@ -149,6 +149,7 @@ class StagedTransform:
     files: tables.Staged
     result: TransformResult
     messages: int
+    read: Digest
     archive: Digest
     before: str | None
 
@@ -168,14 +169,15 @@ def transform(spark: Spark, settings: TransformSettings) -> TransformResult:
     """What was published: the days' messages as the mappings make them, in one commit.
 
     Args:
-        spark: a session, or what gives one once the files and tables are found to be right.
+        spark: a session; or what gives one, which is called if the work is large.
         settings: what to transform.
 
     Raises:
         InvalidConfig: the mapping file.
         WarehouseError: tables that cannot be read or written.
         ArchiveError: messages that cannot be transformed; found before anything is written.
-        AccountingError: not as many rows as messages; nothing was published.
+        AccountingError: not as many rows as messages, or not the messages that were ingested;
+            nothing was published.
     """
     from nats_transform.config import load_mappings, mapping_version
 
@@ -190,45 +192,67 @@ def stage(
     """The days' messages as the mappings make them, in files that are not published yet.
 
     Args:
-        spark: a session, or what gives one once the files and tables are found to be right.
+        spark: a session; or what gives one, which is called if the work is large.
         settings: what to transform; the mapping file is not read.
         mappings: the mappings.
         version: of the mappings and the seed.
 
     Raises:
         WarehouseError, ArchiveError: as `transform`.
+        KernelUnavailable: the compiled kernel is missing.
     """
     source = tables.open_table(settings.warehouse, tables.MESSAGES)
     check_table(source)
+    there = tables.days_of(source, settings.stream)
+    if not there:
+        raise ArchiveError(
+            f"{'.'.join(source.name())} has no messages of stream {settings.stream!r}; "
+            "ingest it or check the name"
+        )
     target = tables.open_table(settings.warehouse, tables.TRANSFORMED, create=True)
-    session = started(spark)
-    messages = tables.read(session, source, tables.MESSAGES, settings.stream, settings.days)
-    try:
-        days = check_messages(source, messages, settings)
-    except SPARK_ERRORS as error:
-        raise job_error(error) from error
     files = tables.data_files(source, settings.stream, settings.days)
-    rows = transformed(gathered(messages, files), mappings, version, settings.seed)
-
-    seen = Observation("transform")
-    counts = [F.count_if(F.col("fate") == fate.value).alias(fate.value) for fate in Fate]
-    sums = digest.aggregates(rows.schema)
-    staged = tables.stage(rows.observe(seen, *counts, *sums), target, tables.TRANSFORMED)
-    values = seen.get if days else {}
-    snapshot = source.current_snapshot()
+    tasks = plan(source, files)
     archived = Archived.of(source, settings.stream)
-    archive = archived.digest_of(settings.days) if archived.messages else None
+    folder = f"{target.location()}/data/{uuid.uuid4()}"
+    storage = Storage.of(target)
+    work = TransformTask(
+        storage=storage,
+        folder=folder,
+        read=arrow_schema(tables.MESSAGES.schema),
+        messages=tuple(tables.MESSAGES.spark_schema.names),
+        rows=tuple(tables.TRANSFORMED.spark_schema.names),
+        stored=arrow_schema(target.schema(), WORDS),
+        program=compile_mappings(mappings, settings.seed),
+        version=version,
+    )
+    session = session_for(spark, sum(task.size for task in tasks))
+    try:
+        done = run(work, tasks, session)
+        check_sequences(source, settings.stream, tasks, done, session)
+        staged = tables.Staged(
+            folder,
+            tuple(one.written.path for one in done),
+            tuple(data_file(target, one.written) for one in done),
+        )
+    except BaseException:
+        tables.drop(folder, target)
+        raise
+    read = Digest(sum(one.written.rows for one in done), sum(one.archive for one in done) % 2**64)
+    archive = archived.digest_of(settings.days) if archived.messages else read
+    fates = sum((Counter(one.fates) for one in done), Counter[str]())
+    snapshot = source.current_snapshot()
     result = TransformResult(
         stream=settings.stream,
-        days=days,
-        messages=sum(int(values.get(fate.value, 0)) for fate in Fate),
-        fates={fate.value: int(values.get(fate.value, 0)) for fate in Fate},
+        days=tuple(day for day in there if settings.days is None or day in settings.days),
+        messages=read.rows,
+        fates={fate.value: fates[fate.value] for fate in Fate},
         mapping_version=version,
         seed=settings.seed,
-        digest=str(digest.from_row(values) if values else Digest()),
-        archive_digest=None if archive is None else str(archive),
+        digest=str(Digest(read.rows, sum(one.digest for one in done) % 2**64)),
+        archive_digest=str(archive) if archived.messages else None,
         input_snapshot=None if snapshot is None else snapshot.snapshot_id,
         run_id=settings.run_id or str(uuid.uuid4()),
+        engine="process" if session is None else "spark",
     )
     return StagedTransform(
         settings=settings,
@@ -236,26 +260,60 @@ def stage(
         files=staged,
         result=result,
         messages=sum(file.record_count for file in files),
-        archive=digest.digest(messages) if archive is None else archive,
+        read=read,
+        archive=archive,
         before=_before(target, result),
     )
+
+
+def check_sequences(
+    table: Table,
+    stream: str,
+    tasks: Sequence[Task],
+    done: Sequence[Done],
+    session: SparkSession | None,
+) -> None:
+    """Refuses messages without a sequence, and a sequence that two messages have.
+
+    Raises:
+        ArchiveError: there is such a message; the text names the sequence.
+    """
+    repeated = find_repeated(
+        Storage.of(table),
+        [(task, one.runs, one.written.rows) for task, one in zip(tasks, done, strict=True)],
+        session,
+    )
+    what = None if repeated is None else f"sequence {repeated} more than once"
+    if any(one.missing for one in done):
+        what = "a message without a sequence"
+    if what is not None:
+        raise ArchiveError(
+            f"{'.'.join(table.name())} has {what} in stream {stream!r}; "
+            "nothing was published, ingest the stream again"
+        )
 
 
 def publish(staged: StagedTransform) -> TransformResult:
     """What the table has once the staged files take the place of those of their days.
 
     Raises:
-        AccountingError: not as many rows as messages; the files are deleted.
+        AccountingError: not as many rows as messages, or not the messages that were ingested; the
+            files are deleted.
         ConcurrentWrite: another job changed these days meanwhile; the files are deleted.
         WarehouseError: the table cannot be written.
     """
     settings, result = staged.settings, staged.result
+    fault = None
     if result.messages != staged.messages:
-        tables.drop(staged.files, staged.table)
-        raise AccountingError(
-            f"stream {settings.stream}: {staged.messages} messages became {result.messages} rows; "
-            "nothing was published"
+        fault = f"{staged.messages} messages became {result.messages} rows"
+    elif staged.read != staged.archive:
+        fault = (
+            f"{staged.archive.rows} messages with digest {staged.archive} were ingested, but "
+            f"{staged.read.rows} rows with digest {staged.read} were read: a file was changed"
         )
+    if fault is not None:
+        tables.drop(staged.files, staged.table)
+        raise AccountingError(f"stream {settings.stream}: {fault}; nothing was published")
     published = tables.publish(
         staged.table,
         staged.files,
@@ -289,28 +347,6 @@ def transformed(
     return rows.select(*tables.TRANSFORMED.spark_schema.names)
 
 
-def gathered(messages: DataFrame, files: Sequence[DataFile]) -> DataFrame:
-    """The messages, those of a day in few tasks if they come from very many small files.
-
-    A task writes a file for each day that it meets, and Spark packs small files of any days into
-    one task: as many small files would come out. A single day is packed well as it is.
-
-    Args:
-        messages: of one stream.
-        files: of the table, that they are read from.
-    """
-    sizes = Counter[int]()
-    for file in files:
-        sizes[file.partition[_DAY]] += file.file_size_in_bytes
-    parts = {day: -(-size // FILE_BYTES) for day, size in sizes.items()}
-    wanted = sum(parts.values())
-    if len(parts) < 2 or len(files) <= _SMALL * wanted:
-        return messages
-    of_day = F.create_map(*[F.lit(one) for pair in parts.items() for one in pair])
-    part = F.pmod(F.xxhash64("seq"), F.element_at(of_day, F.unix_date("day")))
-    return messages.repartition(wanted, "day", part)
-
-
 def check_table(table: Table) -> None:
     """Refuses a `messages` table without the columns or partitions that a transform needs.
 
@@ -341,38 +377,3 @@ def check_table(table: Table) -> None:
 def _arrow(kind: IcebergType) -> pa.DataType:
     """A column's type without the numbers that Iceberg gives to what is nested in it."""
     return schema_to_pyarrow(kind, include_field_ids=False)
-
-
-def check_messages(
-    table: Table, messages: DataFrame, settings: TransformSettings
-) -> tuple[date, ...]:
-    """The days that have messages.
-
-    Raises:
-        ArchiveError: the stream is not there, or a sequence is missing or there twice.
-    """
-    there = tables.days_of(table, settings.stream)
-    if not there:
-        raise ArchiveError(
-            f"{'.'.join(table.name())} has no messages of stream {settings.stream!r}; "
-            "ingest it or check the name"
-        )
-    wanted = settings.days
-    # 64 sequences to a group, one bit each: the groups are few and no row is shuffled.
-    group = F.shiftright("seq", 6)
-    place = F.col("seq").bitwiseAND(F.lit(63)).cast("int")
-    bit = F.call_function("shiftleft", F.lit(1).cast("long"), place)
-    groups = messages.groupBy(group.alias("group")).agg(
-        F.count(F.lit(1)).alias("rows"), F.bit_count(F.bit_or(bit)).alias("sequences")
-    )
-    bad = groups.where("group IS NULL OR rows > sequences").orderBy("group").first()
-    if bad is not None:
-        what = "a message without a sequence"
-        if bad["group"] is not None:
-            first = bad["group"] << 6
-            what = f"a sequence between {first} and {first + 63} more than once"
-        raise ArchiveError(
-            f"{'.'.join(table.name())} has {what} in stream {settings.stream!r}; "
-            "nothing was written, ingest the stream again"
-        )
-    return tuple(day for day in there if wanted is None or day in wanted)

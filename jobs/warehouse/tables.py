@@ -406,10 +406,17 @@ def batches(
 
 @dataclass(frozen=True)
 class Staged:
-    """Files that Spark wrote beside a table and that are not part of it yet."""
+    """Files beside a table that are not part of it yet.
+
+    Attributes:
+        folder: where they are.
+        paths: of the files.
+        data_files: what a commit needs of them, if it is known; else they are looked into.
+    """
 
     folder: str
     paths: tuple[str, ...]
+    data_files: tuple[DataFile, ...] = ()
 
 
 def stage(rows: DataFrame, table: Table, spec: TableSpec) -> Staged:
@@ -482,7 +489,7 @@ def publish(
     snapshot_properties = {PROPERTY + name: value for name, value in properties.items()}
     try:
         with warehouse_errors(table.location()):
-            new_files = list(
+            new_files = staged.data_files or tuple(
                 parquet_files_to_data_files(table.io, table.metadata, iter(staged.paths))
             )
             for attempt in range(_COMMIT_ATTEMPTS):

@@ -364,13 +364,13 @@ def test_a_mapping_that_changes_in_mid_run(
     file.write_text(MAPPING.format(version="v1"))
     wanted = transform_settings(tmp_path, warehouse)
     version = mapping_version(load_mappings(file, "$G"), 0)
-    stage = jobs.transform.tables.stage
+    run = jobs.transform.run
 
-    def change_then_stage(*given: Any) -> Any:
+    def change_then_run(*given: Any) -> Any:
         file.write_text(MAPPING.format(version="v2"))
-        return stage(*given)
+        return run(*given)
 
-    monkeypatch.setattr(jobs.transform.tables, "stage", change_then_stage)
+    monkeypatch.setattr(jobs.transform, "run", change_then_run)
     assert transform(spark, wanted).mapping_version == version
     rows = read(spark, open_table(warehouse, TRANSFORMED), TRANSFORMED).collect()
     assert {row.mapping_version for row in rows} == {version}

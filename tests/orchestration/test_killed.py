@@ -28,26 +28,22 @@ CHILD = """
 import os, sys, time
 from pathlib import Path
 from dagster._cli import main
-from pyspark.sql import functions as F, types as T
 from jobs.warehouse import tables
 from jobs import transform
 
 moment, marker, *sys.argv = sys.argv[1:]
-publish, stage, transformed = tables.publish, tables.stage, transform.transformed
+publish = tables.publish
 
 def stop():
     Path(marker + ".new").write_text(str(os.getpid()))
     os.rename(marker + ".new", marker)
     time.sleep(600)
 
-@F.udf(T.LongType())
-def slow(seq):
-    if seq == 30:
-        stop()
-    return seq
-
-def half_written(*given):
-    return transformed(*given).withColumn("seq", slow("seq"))
+class HalfWritten(transform.TransformTask):
+    def _rows(self, batch):
+        if 30 in batch.column("seq").to_pylist():
+            stop()
+        return super()._rows(batch)
 
 def before_the_commit(*given, **more):
     stop()
@@ -57,7 +53,7 @@ def after_the_commit(*given, **more):
     stop()
 
 if moment == "half_written":
-    transform.transformed = half_written
+    transform.TransformTask = HalfWritten
 else:
     tables.publish = globals()[moment]
 main()

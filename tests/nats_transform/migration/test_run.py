@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from nats_transform import AccountMappings, Destination, InvalidConfig, Mapping, Transform
 from nats_transform.config import parse_server_config
-from nats_transform.consumer import parse_consumer
 from nats_transform.errors import InvalidStream
 from nats_transform.migration import (
     CODES,
@@ -22,6 +21,7 @@ from nats_transform.migration import (
     CensusRow,
     DryRun,
     dry_run,
+    parse_consumer,
     users_of,
 )
 from nats_transform.migration.reverse import reverse

@@ -1,0 +1,76 @@
+"""What a commit needs of files that tasks wrote; no file is opened again."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io.pyarrow import (
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+    schema_to_pyarrow,
+)
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+
+from jobs.files.write import Written
+
+
+def data_file(table: Table, written: Written) -> DataFile:
+    """The file as PyIceberg puts it into the table: its bounds and counts are from its footer.
+
+    Raises:
+        ValueError: the file has rows of more than one partition.
+    """
+    schema = table.schema()
+    statistics = data_file_statistics_from_parquet_metadata(
+        parquet_metadata=pq.read_metadata(pa.BufferReader(written.footer)),
+        stats_columns=compute_statistics_plan(schema, table.properties),
+        parquet_column_mapping=parquet_path_to_id_mapping(schema),
+    )
+    return DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=written.path,
+        file_format=FileFormat.PARQUET,
+        partition=statistics.partition(table.spec(), schema),
+        file_size_in_bytes=written.size,
+        sort_order_id=None,
+        spec_id=table.spec().spec_id,
+        equality_ids=None,
+        key_metadata=None,
+        **statistics.to_serialized_dict(),
+    )
+
+
+def arrow_schema(schema: Schema, words: frozenset[str] = frozenset()) -> pa.Schema:
+    """The columns of a table for Arrow, with their Iceberg numbers.
+
+    Args:
+        schema: of the table.
+        words: text columns with few values, held as dictionaries.
+    """
+    fields = []
+    for field in schema_to_pyarrow(schema):
+        kind = _narrow(field.type)
+        if field.name in words:
+            kind = pa.dictionary(pa.int32(), kind)
+        fields.append(pa.field(field.name, kind, field.nullable, field.metadata))
+    return pa.schema(fields)
+
+
+def _narrow(kind: pa.DataType) -> pa.DataType:
+    """The type with offsets of 32 bits: a batch is far smaller than 2 GB."""
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(_field(kind.value_field))
+    if pa.types.is_struct(kind):
+        return pa.struct([_field(kind.field(n)) for n in range(kind.num_fields)])
+    return kind
+
+
+def _field(field: pa.Field) -> pa.Field:
+    return pa.field(field.name, _narrow(field.type), field.nullable, field.metadata)

@@ -1,0 +1,104 @@
+"""What each task reads: the files of a day, small ones together, large ones cut by row groups.
+
+Everything comes from the table's metadata, so no file is opened here. The same files always make
+the same tasks, however many machines there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+
+from pyiceberg.conversions import from_bytes
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+from pyiceberg.types import LongType
+
+from jobs.files.task import Piece, Task
+
+GOAL = 128 * 2**20
+"""The bytes of Parquet that a task reads at most, where row groups allow it."""
+_EPOCH = date(1970, 1, 1)
+
+
+@dataclass(slots=True)
+class _Part:
+    """Row groups that are not cut further."""
+
+    piece: Piece
+    size: int
+
+
+def plan(table: Table, files: Iterable[DataFile], goal: int = GOAL) -> list[Task]:
+    """The tasks that read these files of a table that is partitioned by day.
+
+    Args:
+        table: that has the files.
+        files: of one stream.
+        goal: bytes of a task.
+    """
+    names = [table.schema().find_column_name(field.source_id) for field in table.spec().fields]
+    position = names.index("day")
+    first = _first_sequence(table)
+    by_day: dict[int, list[DataFile]] = {}
+    for file in files:
+        by_day.setdefault(file.partition[position], []).append(file)
+    tasks: list[Task] = []
+    for day in sorted(by_day):
+        of_day = sorted(by_day[day], key=lambda file: (first(file), file.file_path))
+        for parts in _gathered([part for file in of_day for part in _parts(file, goal)], goal):
+            pieces = tuple(_joined([part.piece for part in parts]))
+            size = sum(part.size for part in parts)
+            tasks.append(Task(len(tasks), _EPOCH + timedelta(days=day), pieces, size))
+    return tasks
+
+
+def _first_sequence(table: Table) -> Callable[[DataFile], int]:
+    """The lowest sequence of a file: sequences that ascend need no closer look later."""
+    number = table.schema().find_field("seq").field_id
+
+    def first(file: DataFile) -> int:
+        bound = (file.lower_bounds or {}).get(number)
+        return 0 if bound is None else int(from_bytes(LongType(), bound))
+
+    return first
+
+
+def _parts(file: DataFile, goal: int) -> list[_Part]:
+    """A file that is too large for one task as its row groups, any other as it is."""
+    starts = list(file.split_offsets or ())
+    size = file.file_size_in_bytes
+    ends = [*starts[1:], size]
+    is_cut = len(starts) > 1 and all(a < b for a, b in zip(starts, ends, strict=True))
+    if size <= goal or not is_cut:
+        return [_Part(Piece(file.file_path), size)]
+    return [
+        _Part(Piece(file.file_path, number, number + 1, len(starts)), end - start)
+        for number, (start, end) in enumerate(zip(starts, ends, strict=True))
+    ]
+
+
+def _gathered(parts: Sequence[_Part], goal: int) -> Iterable[list[_Part]]:
+    """The parts of a day in as few groups as the goal allows, all of about the same size."""
+    total = sum(part.size for part in parts)
+    share = total / max(1, -(-total // goal))
+    groups: dict[int, list[_Part]] = {}
+    before = 0
+    for part in parts:
+        # By its middle, so that a part which hangs over goes where most of it is.
+        groups.setdefault(int((before + part.size / 2) // share) if share else 0, []).append(part)
+        before += part.size
+    return groups.values()
+
+
+def _joined(pieces: Sequence[Piece]) -> Iterable[Piece]:
+    """The same with neighbouring row groups of a file as one piece."""
+    joined: list[Piece] = []
+    for piece in pieces:
+        last = joined[-1] if joined else None
+        if last and piece.groups and last.path == piece.path and last.end == piece.first:
+            joined[-1] = Piece(piece.path, last.first, piece.end, piece.groups)
+        else:
+            joined.append(piece)
+    return joined

@@ -1,0 +1,84 @@
+"""The rows of pieces of files, batch by batch, with page checksums verified."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from jobs.errors import WarehouseError, one_line
+from jobs.files.storage import Storage
+from jobs.files.task import Piece
+
+BATCH_ROWS = 32_768
+BATCH_BYTES = 16 * 2**20
+"""A batch has at most so many rows, and about so many bytes."""
+_BUFFER = 2**20  # bytes that are read at once
+
+
+def batches(storage: Storage, piece: Piece, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of a piece with these columns, by name; one that the file lacks is null.
+
+    Raises:
+        WarehouseError: the file cannot be read, is damaged, or is not as the table says.
+    """
+    try:
+        filesystem, path = storage.find(piece.path)
+        is_local = filesystem.type_name == "local"
+        with (
+            filesystem.open_input_file(path) as opened,
+            pq.ParquetFile(
+                opened,
+                page_checksum_verification=True,
+                # An object store answers few large requests best; from a disk, a column of a row
+                # group need not be in memory as a whole.
+                pre_buffer=not is_local,
+                buffer_size=_BUFFER if is_local else 0,
+            ) as file,
+        ):
+            found = file.metadata.num_row_groups
+            if piece.groups and piece.groups != found:
+                raise WarehouseError(
+                    f"{piece.path} has {found} row groups, the table says {piece.groups}: "
+                    "another file has taken its place"
+                )
+            there = set(file.schema_arrow.names)
+            columns = [name for name in schema.names if name in there]
+            for group in range(piece.first, piece.end if piece.groups else found):
+                read = file.iter_batches(
+                    batch_size=_rows_of(file.metadata.row_group(group)),
+                    row_groups=[group],
+                    columns=columns,
+                    use_threads=False,
+                )
+                for batch in read:
+                    yield _with_all_columns(batch, schema)
+    except (OSError, pa.ArrowException) as error:
+        raise WarehouseError(f"{piece.path} cannot be read: {one_line(error)}") from error
+
+
+def _rows_of(group: pq.RowGroupMetaData) -> int:
+    """How many rows of a row group make a batch."""
+    bytes_of_row = group.total_byte_size / max(1, group.num_rows)
+    return max(1, min(BATCH_ROWS, int(BATCH_BYTES / max(1, bytes_of_row))))
+
+
+def _with_all_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    there = set(batch.schema.names)
+    arrays: list[pa.Array] = []
+    for field in schema:
+        if field.name not in there:
+            arrays.append(pa.nulls(len(batch), field.type))
+            continue
+        column = batch.column(field.name)
+        arrays.append(column if column.type == field.type else column.cast(field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def concatenated(
+    storage: Storage, pieces: Sequence[Piece], schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """The rows of several pieces, one after the other."""
+    for piece in pieces:
+        yield from batches(storage, piece, schema)

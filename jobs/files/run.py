@@ -1,0 +1,86 @@
+"""Where tasks run: in this process, or as tasks of Spark. The function is the same.
+
+Under Spark a small DataFrame has a row and a partition for each task, and `mapInArrow` calls the
+function: this works on one machine, on any cluster and through Spark Connect. What a task returns
+counts only if Spark takes it as the task's result, so a task may die and be tried again, or run
+twice at once.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from jobs.errors import SPARK_ERRORS, job_error
+from jobs.session import SessionOnDemand, Spark, started
+
+PROCESS_BYTES = 1024 * 2**20
+"""Work on so many bytes of Parquet is done in this process unless somebody asks for Spark."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def session_for(spark: Spark, size: int) -> SparkSession | None:
+    """The session that work of so many bytes of Parquet is to run on; None is this process.
+
+    A session that is there already is used, and so is one that somebody asked for.
+    """
+    if isinstance(spark, SessionOnDemand) and not spark.is_asked and size <= PROCESS_BYTES:
+        return None
+    return started(spark)
+
+
+def run(work: Callable[[T], R], tasks: Sequence[T], spark: SparkSession | None) -> list[R]:
+    """What the function makes of each task, in their order.
+
+    Args:
+        work: can be pickled; everything else that a task needs is in it.
+        tasks: can be pickled.
+        spark: runs the tasks; None is this process, with a thread for each core.
+
+    Raises:
+        JobError: what a task raised.
+    """
+    if not tasks:
+        return []
+    return _here(work, tasks) if spark is None else _in_spark(work, tasks, spark)
+
+
+def _here(work: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
+    # Reading, mapping and writing are done outside of Python's lock.
+    with ThreadPoolExecutor(min(len(tasks), cores())) as pool:
+        waiting = [pool.submit(work, task) for task in tasks]
+        try:
+            return [one.result() for one in waiting]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def cores() -> int:
+    """How many threads this process can really run at once."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _in_spark(work: Callable[[T], R], tasks: Sequence[T], spark: SparkSession) -> list[R]:
+    def each(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                result = pickle.dumps(work(tasks[number]))
+                yield pa.record_batch({"number": [number], "result": [result]})
+
+    rows = spark.range(0, len(tasks), 1, len(tasks))
+    try:
+        found = rows.mapInArrow(each, "number long, result binary").collect()
+    except SPARK_ERRORS as error:
+        raise job_error(error) from error
+    # The bytes come from our own tasks.
+    results = {row["number"]: pickle.loads(row["result"]) for row in found}  # noqa: S301
+    return [results[number] for number in range(len(tasks))]

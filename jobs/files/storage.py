@@ -1,0 +1,44 @@
+"""Where the files of a table are, in a form that can be sent to a task.
+
+PyIceberg's settings (endpoint, keys, region) make the pyarrow file system, so an object store needs
+nothing of its own. A local file needs no PyIceberg: importing it would take a task longer than
+reading many a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlparse
+
+import pyarrow.fs as pafs
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+
+@dataclass(frozen=True)
+class Storage:
+    """The file systems of a table.
+
+    Attributes:
+        settings: of PyIceberg's file systems; they may hold keys, so they are never shown.
+    """
+
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, table: Table) -> Storage:
+        """That of a table's catalog."""
+        return cls(dict(table.io.properties))
+
+    def find(self, uri: str) -> tuple[Any, str]:
+        """The pyarrow file system of a file, and the path in it."""
+        if uri.startswith(("file:", "/")):
+            path = urlparse(uri).path if uri.startswith("file:") else uri
+            return pafs.LocalFileSystem(), path
+        from pyiceberg.io.pyarrow import PyArrowFileIO
+
+        scheme, place, path = PyArrowFileIO.parse_location(uri, dict(self.settings))
+        return PyArrowFileIO(dict(self.settings)).fs_by_scheme(scheme, place), path

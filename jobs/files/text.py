@@ -1,0 +1,138 @@
+"""Text that need not be UTF-8, in Arrow: what `jobs.warehouse.raw` does to DataFrames.
+
+Rows as jobs have them hold any bytes in their text columns; a table stores valid UTF-8 there and
+the bytes beside it. Nearly every batch is UTF-8 as a whole, which is all that is looked at then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.jetstream.headers import format_headers, parse_headers
+from jobs.warehouse.raw import RAW, readable
+
+Columns = dict[str, pa.Array]
+
+
+def restored(batch: pa.RecordBatch) -> Columns:
+    """The columns of rows as jobs have them, of a batch as a table stores it."""
+    found = dict(zip(batch.schema.names, batch.columns, strict=True))
+    for name in [name for name in found if name + RAW in found and name != "headers"]:
+        raw = found.pop(name + RAW)
+        if raw.null_count < len(raw):
+            found[name] = pc.coalesce(raw, found[name].view(pa.binary())).view(pa.string())
+    if "headers_raw" in found and not is_text(found["headers_raw"]):
+        _restore_headers(found)
+    return found
+
+
+def stored(rows: Columns, names: Sequence[str]) -> list[pa.Array]:
+    """The columns of these names as a table stores them, of rows as jobs have them."""
+    found = dict(rows)
+    for name in names:
+        if name.endswith(RAW) and name != "headers_raw":
+            text = name.removesuffix(RAW)
+            found[text], found[name] = _split(rows[text])
+    headers = found.get("headers")
+    if headers is not None and not _are_text(headers):
+        _store_headers(found)
+    return [found[name] for name in names]
+
+
+def is_text(values: pa.Array) -> bool:
+    """Whether every value is UTF-8."""
+    if values.null_count == len(values):
+        return True
+    try:
+        values.view(pa.string()).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _split(values: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """The text of each value; and its bytes, null where the text is the bytes."""
+    if pa.types.is_dictionary(values.type):
+        text, raw = _split(values.dictionary)
+        if raw.null_count == len(raw):
+            return values, pa.nulls(len(values), pa.binary())
+        return pa.DictionaryArray.from_arrays(values.indices, text), raw.take(values.indices)
+    if is_text(values):
+        return values, pa.nulls(len(values), pa.binary())
+    given = values.view(pa.binary()).to_pylist()
+    text = [None if value is None else readable(value) for value in given]
+    raw = [None if _is_utf8(value) else value for value in given]
+    return pa.array(text, pa.string()), pa.array(raw, pa.binary())
+
+
+def _are_text(headers: pa.Array) -> bool:
+    if headers.null_count == len(headers):
+        return True
+    pairs = headers.flatten()
+    return is_text(pairs.field("name")) and is_text(pairs.field("value"))
+
+
+def _store_headers(found: Columns) -> None:
+    blocks: list[bytes | None] = found["headers_raw"].to_pylist()
+    shown: list[Any] = []
+    for row, pairs in enumerate(_pairs(found["headers"])):
+        if pairs is None or all(_is_utf8(value) for pair in pairs for value in pair):
+            shown.append(pairs)
+            continue
+        if blocks[row] is None:
+            blocks[row] = format_headers((n, v) for n, v in pairs if None not in (n, v))
+        shown.append([tuple(v if v is None else readable(v).encode() for v in p) for p in pairs])
+    found["headers"] = _headers(shown, found["headers"].type)
+    found["headers_raw"] = pa.array(blocks, pa.binary())
+
+
+def _restore_headers(found: Columns) -> None:
+    blocks: list[bytes | None] = found["headers_raw"].to_pylist()
+    rows = _pairs(found["headers"])
+    for row, block in enumerate(blocks):
+        if block is not None and not _is_utf8(block):
+            pairs = parse_headers(block)
+            rows[row] = pairs
+            if format_headers(pairs) == block:
+                blocks[row] = None
+    found["headers"] = _headers(rows, found["headers"].type)
+    found["headers_raw"] = pa.array(blocks, pa.binary())
+
+
+def _pairs(headers: pa.Array) -> list[Any]:
+    """The pairs of each row as bytes; None where a row has no list."""
+    kind = pa.list_(pa.struct([("name", pa.binary()), ("value", pa.binary())]))
+    rows = headers.cast(kind).to_pylist()
+    return [
+        None if row is None else [(pair["name"], pair["value"]) for pair in row] for row in rows
+    ]
+
+
+def _headers(rows: list[Any], kind: pa.DataType) -> pa.Array:
+    """Such pairs as a column, whose bytes nobody checks."""
+    flat = [pair for row in rows if row is not None for pair in row]
+    pairs = pa.StructArray.from_arrays(
+        [
+            pa.array([pair[place] for pair in flat], pa.binary()).view(pa.string())
+            for place in (0, 1)
+        ],
+        fields=[kind.value_type.field(place) for place in (0, 1)],
+    )
+    sizes = [0 if row is None else len(row) for row in rows]
+    offsets = pa.array([0, *accumulate(sizes)], pa.int32())
+    missing = pa.array([row is None for row in rows], pa.bool_())
+    return pa.ListArray.from_arrays(offsets, pairs, type=kind, mask=missing)
+
+
+def _is_utf8(value: bytes | None) -> bool:
+    if value is not None:
+        try:
+            value.decode()
+        except UnicodeDecodeError:
+            return False
+    return True

@@ -1,0 +1,116 @@
+"""What a task of the transform does: reads messages, maps them, writes the rows and counts them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from jobs.files.read import concatenated
+from jobs.files.sequences import Run, Runs
+from jobs.files.storage import Storage
+from jobs.files.task import Task
+from jobs.files.text import restored, stored
+from jobs.files.write import Writer, Written
+from nats_transform.kernel import Program
+from nats_transform.kernel.digest import digest_batch
+
+WORDS = frozenset({"fate", "reason", "mapping_source", "mapping_destination", "mapping_version"})
+"""The columns that `_rows` makes as dictionaries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What came of a task.
+
+    Attributes:
+        written: the file.
+        fates: how many messages have each.
+        digest: the sum of the hashes of the rows.
+        archive: that of the messages that were read.
+        runs: of their sequences.
+        missing: how many messages have no sequence.
+    """
+
+    written: Written
+    fates: dict[str, int]
+    digest: int
+    archive: int
+    runs: tuple[Run, ...]
+    missing: int
+
+
+@dataclass(frozen=True)
+class TransformTask:
+    """The function of a task; it holds all that the task needs.
+
+    Attributes:
+        storage: where the files are.
+        folder: where the new files go.
+        read: the columns of `messages` as the table stores them.
+        messages: the columns of messages as jobs have them, see `jobs.warehouse.raw`.
+        rows: those of transformed messages.
+        stored: the columns to write, with their Iceberg numbers.
+        program: the mappings, compiled.
+        version: of the mappings and the seed.
+    """
+
+    storage: Storage
+    folder: str
+    read: pa.Schema
+    messages: tuple[str, ...]
+    rows: tuple[str, ...]
+    stored: pa.Schema
+    program: Program
+    version: str
+
+    def __call__(self, task: Task) -> Done:
+        """The file that the task wrote, and what it counted on the way.
+
+        Raises:
+            WarehouseError: a file cannot be read or written.
+        """
+        fates: Counter[str] = Counter()
+        runs = Runs()
+        total = archive = 0
+        name = f"{task.day.isoformat()}-{task.number:05}"
+        with Writer(self.storage, self.folder, name, self.stored) as writer:
+            for batch in concatenated(self.storage, task.pieces, self.read):
+                columns = restored(batch)
+                messages = pa.RecordBatch.from_pydict({n: columns[n] for n in self.messages})
+                runs.add(columns["seq"])
+                archive += digest_batch(messages)[1]
+                rows = self._rows(messages)
+                fates += _counts(rows.column("fate"))
+                total += digest_batch(rows)[1]
+                columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+                arrays = stored(columns, self.stored.names)
+                writer.write(pa.RecordBatch.from_arrays(arrays, schema=self.stored))
+            written = writer.close()
+        return Done(written, dict(fates), total, archive, runs.found, runs.missing)
+
+    def _rows(self, messages: pa.RecordBatch) -> pa.RecordBatch:
+        """The transformed messages, with the columns of `rows`."""
+        outcomes = self.program.apply(
+            messages.column("subject"),
+            cluster=messages.column("cluster"),
+            stream=messages.column("stream"),
+            seq=messages.column("seq"),
+            text=pa.string(),
+        )
+        version = pa.DictionaryArray.from_arrays(
+            pa.array(np.zeros(len(messages), np.int32)), pa.array([self.version])
+        )
+        found = dict(zip(messages.schema.names, messages.columns, strict=True))
+        found |= dict(zip(outcomes.schema.names, outcomes.columns, strict=True))
+        found["mapping_version"] = version
+        return pa.RecordBatch.from_pydict({name: found[name] for name in self.rows})
+
+
+def _counts(words: pa.DictionaryArray) -> Counter[str]:
+    """How often each word of a column without nulls is there."""
+    numbers = np.bincount(words.indices.to_numpy(), minlength=len(words.dictionary))
+    pairs = zip(words.dictionary.to_pylist(), numbers.tolist(), strict=True)
+    return Counter({word: number for word, number in pairs if number})

@@ -1,0 +1,54 @@
+"""The same function in this process and under Spark."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.errors import WarehouseError
+from jobs.files.run import PROCESS_BYTES, run, session_for
+from jobs.session import SessionOnDemand, SparkSettings
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(params=["process", "spark"])
+def session(request: pytest.FixtureRequest, spark: SparkSession) -> SparkSession | None:
+    return None if request.param == "process" else spark
+
+
+def test_results_come_in_the_order_of_the_tasks(session: SparkSession | None) -> None:
+    base = 100
+    assert run(lambda task: task + base, [3, 1, 2, 1, 0], session) == [103, 101, 102, 101, 100]
+    assert run(lambda task: task, [], session) == []
+
+
+def test_where_they_run(session: SparkSession | None) -> None:
+    (there,) = run(lambda task: os.getpid(), [0], session)
+    assert (there == os.getpid()) == (session is None)
+
+
+def test_a_task_that_fails(session: SparkSession | None, tmp_path: Path) -> None:
+    def work(task: int) -> int:
+        if task == 1:
+            raise WarehouseError(f"{tmp_path} cannot be read: it is gone")
+        return task
+
+    with pytest.raises(WarehouseError, match=rf"^{tmp_path} cannot be read: it is gone$"):
+        run(work, [0, 1, 2, 3], session)
+
+
+def test_a_session_starts_for_large_work_or_because_somebody_asked(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_demand = SessionOnDemand(SparkSettings())
+    assert session_for(on_demand, PROCESS_BYTES) is None
+    assert session_for(on_demand, PROCESS_BYTES + 1) is spark
+    assert session_for(lambda: spark, 0) is spark
+    assert session_for(spark, 0) is spark
+    assert session_for(SessionOnDemand(SparkSettings(master="local[2]")), 0) is spark
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    assert on_demand.is_asked
