@@ -32,7 +32,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from jobs.census import CensusSettings, census
-from jobs.dry_run.run import DryRunResult, DryRunSettings, dry_run
+from jobs.dry_run.run import dry_run
+from jobs.dry_run.settings import DryRunResult, DryRunSettings
 from jobs.session import SparkSettings, spark_session
 from jobs.warehouse import tables
 from jobs.warehouse.schema import HEADERS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -91,9 +92,9 @@ def command(
         for one in loaded:
             configs.append(one.config)
             name = one.accounts[0] if len(loaded) > 1 else ""
-            origins.append(Origin(file, name, one.places))
+            origins.append(Origin(file, name, one.places, one.expires))
     seen = _lines(subjects) if subjects else ()
-    findings += check(configs, clusters=clusters, subjects=seen, origins=origins)
+    findings += check(configs, clusters=clusters, subjects=seen, origins=origins, now=time.time())
     fine = not any(
         fail_on != NEVER and finding.severity.rank <= Severity(fail_on).rank for finding in findings
     )

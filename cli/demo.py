@@ -46,13 +46,13 @@ def command(as_json: bool, **given: object) -> None:
       nats-transform demo --server nats://127.0.0.1:4222
     """
     with quiet_work():
-        from orchestration.demo.run import DemoSettings, run
+        from orchestration.demo.run import DemoSettings, run_demo
         from orchestration.demo.summary import summary
 
         settings = DemoSettings.model_validate(
             {name: value for name, value in given.items() if value is not None}
         )
-        made = run(settings)
+        made = run_demo(settings)
     if not as_json:
         print_lines(summary(made))
         return

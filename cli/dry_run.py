@@ -23,7 +23,7 @@ from nats_transform.errors import printable
 from nats_transform.findings import Severity
 
 if TYPE_CHECKING:
-    from jobs.dry_run.run import DryRunResult
+    from jobs.dry_run.settings import DryRunResult
     from nats_transform.migration import Example
 
 NEVER = "never"
@@ -142,9 +142,11 @@ def command(
         --streams streams/ --consumers consumers/ --permissions server.conf --report review.html
     """
     with quiet_work():
-        from jobs.dry_run.run import DryRunSettings, dry_run, read_inputs
+        from jobs.dry_run.run import dry_run
+        from jobs.dry_run.settings import DryRunSettings
         from jobs.pages.dry_run import write
 
+        first, last = days(day).values()
         settings = DryRunSettings(
             stream=stream,
             candidate=candidate,
@@ -156,11 +158,11 @@ def command(
             exact=exact,
             simulate=simulate,
             seed=seed,
-            **days(day),
+            first_day=first,
+            last_day=last,
             run_id=run_id,
             warehouse=warehouse(warehouse_dir, catalog),
         )
-        read_inputs(settings)  # a mistake shows before anything slow starts
         result = dry_run(spark(master, remote), settings)
         if report is not None:
             write(result, report)

@@ -8,7 +8,6 @@ import click
 
 from cli.options import account_option, debug_option, json_option
 from cli.output import print_json, print_lines
-from cli.streams import load_streams
 from nats_transform.subject import is_valid_literal
 
 
@@ -55,7 +54,7 @@ def command(
     """
     if config is None and streams is None:
         raise click.UsageError("give --config, --streams or both: there is nothing to follow")
-    from nats_transform.config import load_mappings
+    from nats_transform.config import load_mappings, load_streams
     from nats_transform.trace import trace
 
     traced = trace(

@@ -127,7 +127,7 @@ class MeasuredExpectation(BatchExpectation, ABC):
         (metric,) = self.metric_dependencies
         judgement = self.judge(metrics[metric])
         result = {
-            "observed_value": judgement.observed,
+            "observed_value": visible(judgement.observed),
             "details": plain(judgement.details),
             "examples": plain(judgement.examples[:EXAMPLES]),
             # As lists, because the columns of a table have an order and keys in JSON do not.
@@ -218,7 +218,7 @@ class MeasuredExpectation(BatchExpectation, ABC):
         runtime_configuration: dict[str, Any] | None = None,
     ) -> str:
         # Data Docs takes this text, and the cells of tables, for HTML.
-        return escape(_words(result.result.get("observed_value", ""))) if result is not None else ""
+        return escape(str(result.result.get("observed_value", ""))) if result is not None else ""
 
 
 def _columns_and_rows(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:

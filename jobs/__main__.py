@@ -9,22 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import traceback
 from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 import click
-from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
-from jobs.errors import SPARK_ERRORS, job_error
-from jobs.errors import one_line as reason_of
+from jobs.ending import NOT_FINE, UNUSABLE, ended_by_signals, reason_of
 from jobs.session import SessionOnDemand, SparkSettings
-from nats_transform.errors import NatsTransformError
-from nats_transform.untrusted import json_text, one_line
+from nats_transform.untrusted import json_text, one_line, visible
 
-NOT_FINE = 1
-UNUSABLE = 2
 NEVER = "never"
 
 
@@ -87,6 +83,7 @@ JOBS = {
     metavar="LEVEL",
     help="The mildest outcome of `audit` or `dry-run` that makes the exit code 1.",
 )
+@click.option("--debug", is_flag=True, help="Show the stack trace of an error.")
 def command(
     job: str,
     settings: BinaryIO,
@@ -94,6 +91,7 @@ def command(
     remote: str | None,
     report: Path | None,
     fail_on: str | None,
+    debug: bool,
 ) -> int:
     """Run JOB with the settings in a JSON document and print its result as JSON.
 
@@ -107,20 +105,26 @@ def command(
     if fail_on is not None and fail_on not in chosen.fail_on:
         levels = ", ".join(chosen.fail_on) or "nothing: it judges nothing"
         raise click.UsageError(f"--fail-on: job {job} takes {levels}")
-    with contextlib.redirect_stdout(sys.stderr):  # what libraries print is no result
-        module = import_module(chosen.module)
-        given = getattr(module, chosen.settings).model_validate_json(settings.read())
-        run = getattr(module, chosen.function)
-        if chosen.needs_spark:
-            where = SparkSettings(master=master, remote=remote)
-            result = run(SessionOnDemand(where), given)
-        else:
-            result = run(given)
-        if report is not None and chosen.page is not None:
-            import_module(chosen.page).write(result, report)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):  # what libraries print is no result
+            result = _run(chosen, settings.read(), SparkSettings(master=master, remote=remote))
+            if report is not None and chosen.page is not None:
+                import_module(chosen.page).write(result, report)
+    except Exception as error:
+        if debug:
+            click.echo(visible(traceback.format_exc().rstrip(), keep="\n"), err=True)
+        raise click.ClickException(reason_of(error)) from error
     click.echo(json_text(_document(result)))
     level = fail_on or next(iter(chosen.fail_on), NEVER)
     return NOT_FINE if level != NEVER and result.fails(level) else 0
+
+
+def _run(job: Job, settings: bytes, spark: SparkSettings) -> Any:
+    """The result of a job."""
+    module = import_module(job.module)
+    given = getattr(module, job.settings).model_validate_json(settings)
+    function = getattr(module, job.function)
+    return function(SessionOnDemand(spark), given) if job.needs_spark else function(given)
 
 
 def _document(result: Any) -> Any:
@@ -131,19 +135,12 @@ def _document(result: Any) -> Any:
 def main() -> NoReturn:
     """Runs the command line and exits; every failure is one line on stderr."""
     try:
-        code = command.main(prog_name="python -m jobs", standalone_mode=False)
+        with ended_by_signals("jobs"):
+            code = command.main(prog_name="python -m jobs", standalone_mode=False)
     except click.ClickException as error:
-        code = _failed(error.format_message())
-    except (NatsTransformError, ValidationError, OSError) as error:
-        code = _failed(reason_of(error))
-    except SPARK_ERRORS as error:
-        code = _failed(str(job_error(error)))
+        click.echo(one_line(f"error: {error.format_message()}"), err=True)
+        code = UNUSABLE
     sys.exit(code)
-
-
-def _failed(reason: str) -> int:
-    click.echo(one_line(f"error: {reason}"), err=True)
-    return UNUSABLE
 
 
 if __name__ == "__main__":

@@ -113,6 +113,10 @@ def spark_session(settings: SparkSettings | None = None) -> SparkSession:
     except (*SPARK_ERRORS, OSError) as error:
         where = settings.remote or settings.master or "local[*]"
         raise SparkUnavailable(f"Spark does not start at {where}: {one_line(error)}") from error
+    if not settings.remote:
+        # Once the JVM is gone it would print a stack trace, beside the one line of our error.
+        server = session.sparkContext._accumulatorServer
+        server.handle_error = lambda *_: None  # type: ignore[method-assign]
     if not settings.remote and not under_submit:
         session.sparkContext.setLogLevel("ERROR")
     return session

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from itertools import combinations, repeat
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -51,11 +52,13 @@ class Origin:
         path: its file.
         account: whose mappings, where the file says so.
         places: where each mapping stands, by source.
+        expires: when the JWT of the account ends, in seconds since 1970.
     """
 
     path: str = ""
     account: str = ""
     places: MappingABC[str, Place] = field(default_factory=dict)
+    expires: int | None = None
 
     def locate(self, finding: Finding) -> Finding:
         """A finding of the configuration with its file, line and account."""
@@ -74,6 +77,7 @@ def check(
     clusters: Collection[str] = (),
     subjects: Iterable[str] = (),
     origins: Sequence[Origin] = (),
+    now: float | None = None,
 ) -> list[Finding]:
     """The findings about one configuration or several that stand together, worst first.
 
@@ -82,6 +86,7 @@ def check(
         clusters: the names of all clusters, if known; a mapping's labels are compared to them.
         subjects: literal subjects seen in traffic, if any; they show how many keys a partition has.
         origins: where each configuration came from, in the same order.
+        now: seconds since 1970, to tell JWTs that have expired; None: none has.
     """
     configs = [config] if isinstance(config, AccountMappings | StreamConfig) else list(config)
     streams = [one for one in configs if isinstance(one, StreamConfig)]
@@ -97,7 +102,18 @@ def check(
         else:
             found = _check_stream(one, network, seen)
         findings += [origin.locate(finding) for finding in found]
+        if now is not None and origin.expires is not None and origin.expires < now:
+            findings.append(_expired(origin, origin.expires))
     return sorted(findings, key=lambda finding: finding.severity.rank)
+
+
+def _expired(origin: Origin, expires: int) -> Finding:
+    try:
+        end = datetime.fromtimestamp(expires, UTC).strftime("on %Y-%m-%d at %H:%M:%S UTC")
+    except (OverflowError, ValueError):  # years beyond 9999 never pass
+        end = f"{expires} seconds after 1970"
+    about = f"account {origin.account}" if origin.account else "account"
+    return Finding("expired", f"the JWT expired {end}", place=about, path=origin.path)
 
 
 def _check_account(

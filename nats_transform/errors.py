@@ -12,7 +12,7 @@ NatsTransformError              anything the user can mend; its text is one line
 ├── InvalidMapping              weights or destinations that nats-server refuses (a ValueError)
 ├── InvalidStream               a stream configuration that nats-server refuses (a ValueError)
 ├── InvalidConfig               a file that cannot be read as configuration (a ValueError)
-│   └── UnknownAccount          it has no account of that name
+│   └── UnknownAccount          it has no such account, or no mappings for it
 ├── TooLarge                    a configuration that cannot be compiled to Spark
 └── KernelUnavailable           the compiled kernel is missing or not the one of these sources
 
@@ -135,7 +135,10 @@ class InvalidConfig(NatsTransformError, ValueError):
 
 
 class UnknownAccount(InvalidConfig):
-    """A configuration that is fine and has no account of the name that is asked for."""
+    """A configuration that is fine and has no mappings for the account that is asked for.
+
+    There is no account of that name, or it has no mappings where other accounts have some.
+    """
 
 
 class TooLarge(NatsTransformError):

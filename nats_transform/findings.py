@@ -45,6 +45,11 @@ CODES: dict[str, Code] = {
         "nats-server refuses this configuration",
         "mend what the reason names; the server would not load it",
     ),
+    "expired": Code(
+        _E,
+        "the JWT of the account has expired: nats-server lets none of its users in",
+        "have the operator sign the account again, with a later end or none",
+    ),
     "empty-destination": Code(
         _E,
         "a destination is empty: nats-server loads it and crashes on the first message",

@@ -1,33 +1,58 @@
-"""What the tables have of each day, for the materializations of a run over several days."""
+"""Days of an archive: those of a run, the tags that ask for them, and what tables have of each."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import date
+from datetime import date, timedelta
 
+import dagster as dg
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from jobs.warehouse import tables
 from nats_transform import Fate
+from orchestration.metadata.values import Plain
+
+
+def range_tags(first: date, last: date) -> dict[str, str]:
+    """The tags of a run over a range of days, both inclusive."""
+    return {
+        "dagster/asset_partition_range_start": first.isoformat(),
+        "dagster/asset_partition_range_end": last.isoformat(),
+    }
+
+
+def days_of(context: dg.AssetExecutionContext) -> list[date]:
+    """Every day from the first to the last of a run."""
+    keys = sorted(context.partition_keys)
+    start, end = date.fromisoformat(keys[0]), date.fromisoformat(keys[-1])
+    return [start + timedelta(days=n) for n in range((end - start).days + 1)]
+
+
+def add_metadata_by_day(
+    context: dg.AssetExecutionContext, days: Mapping[date, Mapping[str, Plain]]
+) -> None:
+    """Adds to the materialization of each day what is its own, where a run covers several."""
+    for day, values in days.items():
+        context.add_asset_metadata(values, partition_key=day.isoformat())
 
 
 def rows_by_day(table: Table, stream: str, days: Sequence[date]) -> Mapping[date, int]:
-    """How many rows the table has of each day; it reads no file, Iceberg has counted them."""
+    """How many rows the table has of each day. It reads no file: Iceberg has counted them."""
     table.refresh()
-    counts = Counter[date]()
-    for day in days:
-        counts[day] = sum(f.record_count for f in tables.data_files(table, stream, [day]))
-    return counts
+    return {
+        day: sum(file.record_count for file in tables.data_files(table, stream, [day]))
+        for day in days
+    }
 
 
 def fates_by_day(
     spark: SparkSession, table: Table, stream: str, days: Sequence[date]
 ) -> Mapping[date, Mapping[str, int]]:
-    """How many messages of each day had which fate; it reads two small columns."""
+    """How many messages of each day had which fate. It reads two small columns."""
     rows = tables.read(spark, table, tables.TRANSFORMED, stream, days)
-    found: dict[date, dict[str, int]] = defaultdict(lambda: {fate.value: 0 for fate in Fate})
+    found: dict[date, dict[str, int]] = {}
     for row in rows.groupBy("day", "fate").count().collect():
-        found[row["day"]][row["fate"]] = row["count"]
+        fates = found.setdefault(row["day"], {fate.value: 0 for fate in Fate})
+        fates[row["fate"]] = row["count"]
     return found

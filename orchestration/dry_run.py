@@ -9,11 +9,13 @@ import dagster as dg
 from pydantic import Field
 
 from jobs.days import day_range
-from jobs.dry_run.run import DryRunResult, DryRunSettings, dry_run, read_inputs
-from jobs.errors import one_line
-from nats_transform import NatsTransformError
-from orchestration import metadata
+from jobs.dry_run.run import dry_run
+from jobs.dry_run.settings import DryRunResult, DryRunSettings
+from jobs.errors import JobError
 from orchestration.archive import Archive
+from orchestration.failures import failing_with_one_line
+from orchestration.metadata.markdown import table
+from orchestration.metadata.values import Metadata, link
 from orchestration.resources import SparkResource
 
 _MOST_FINDINGS = 50
@@ -66,20 +68,16 @@ def dry_run_job(archive: Archive) -> dg.JobDefinition:
     def try_candidate(
         context: dg.OpExecutionContext, config: DryRunConfig, spark: SparkResource
     ) -> None:
-        from jobs.pages.dry_run import (
-            write,  # loads SciPy, which takes long: not when Dagster loads
-        )
+        # SciPy takes longer to import than all else: not when Dagster loads.
+        from jobs.pages.dry_run import write
 
-        try:
+        with failing_with_one_line():
             settings = _settings(archive, config, context.run_id)
-            read_inputs(settings)  # a mistake shows before anything slow starts
             result = dry_run(spark.session, settings)
             page = archive.reports_folder / f"dry-run-{context.run_id}.html"
             page.parent.mkdir(parents=True, exist_ok=True)
             write(result, page)
             page.with_suffix(".json").write_text(json.dumps(result.as_json(), indent=2))
-        except (NatsTransformError, ValueError, OSError) as error:
-            raise dg.Failure(description=one_line(error), allow_retries=False) from error
         told = _metadata(archive, result, page)
         context.add_output_metadata(told)
         if config.fail_on is not FailOn.never and result.fails(config.fail_on.value):
@@ -102,8 +100,9 @@ def _settings(archive: Archive, config: DryRunConfig, run_id: str) -> DryRunSett
     try:
         first, last = day_range(config.day)
     except ValueError:
-        raise ValueError(
-            f"not a day or two: {config.day!r}; write YYYY-MM-DD or YYYY-MM-DD..YYYY-MM-DD"
+        raise JobError(
+            f"{config.day!r} is not a day or a range of days; "
+            "write YYYY-MM-DD or YYYY-MM-DD..YYYY-MM-DD"
         ) from None
     return DryRunSettings(
         stream=archive.stream,
@@ -123,10 +122,10 @@ def _settings(archive: Archive, config: DryRunConfig, run_id: str) -> DryRunSett
     )
 
 
-def _metadata(archive: Archive, result: DryRunResult, page: Path) -> metadata.Metadata:
+def _metadata(archive: Archive, result: DryRunResult, page: Path) -> Metadata:
     found = result.found
     told = {
-        "page": metadata.link(archive, page),
+        "page": link(archive, page),
         "candidate version": result.candidate_version,
         "current version": result.current_version,
         "messages": found.messages,
@@ -134,7 +133,7 @@ def _metadata(archive: Archive, result: DryRunResult, page: Path) -> metadata.Me
         "changed messages": float(found.changed_messages),
         "changed subjects": found.changed_subjects,
         "can be undone": found.is_reversible,
-        "findings": metadata.table(
+        "findings": table(
             ("severity", "code", "about", "what", "messages", "cure"),
             [
                 (f.severity.value, f.code, f.about, f.message, f"{f.messages:,}", f.cure)
@@ -146,7 +145,7 @@ def _metadata(archive: Archive, result: DryRunResult, page: Path) -> metadata.Me
     }
     counts = {f"number of {s.value} findings": count for s, count in result.counts.items()}
     simulated = {
-        "simulated streams": metadata.table(
+        "simulated streams": table(
             ("stream", "messages", "discarded", "refused"),
             [
                 (s.stream, f"{s.messages:,}", f"{s.discarded:,}", f"{s.refused:,}")

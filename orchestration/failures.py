@@ -1,4 +1,4 @@
-"""What happens when a run fails: the place to put a message to people.
+"""How a run fails: with one clear line, of which people can be told.
 
 Set `NATS_TRANSFORM_ON_FAILURE` to `package.module:function`; the function is called with a
 `FailedRun` after every run that failed, whatever started it. `log` is the example.
@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import dagster as dg
+from pydantic import ValidationError
+
+from jobs.errors import SPARK_ERRORS, job_error, one_line
+from nats_transform import NatsTransformError
 
 VARIABLE = "NATS_TRANSFORM_ON_FAILURE"
 
@@ -57,16 +62,27 @@ def hook() -> Callable[[FailedRun], None]:
     return found
 
 
+@contextmanager
+def failing_with_one_line() -> Iterator[None]:
+    """Fails a step with one line, and without a retry, where a person must do something."""
+    try:
+        yield
+    except SPARK_ERRORS as error:  # such as a JVM that was killed
+        raise dg.Failure(str(job_error(error)), allow_retries=False) from error
+    except (NatsTransformError, ValidationError, OSError) as error:
+        raise dg.Failure(one_line(error), allow_retries=False) from error
+
+
 @dg.run_failure_sensor(
     name="failed_runs",
     default_status=dg.DefaultSensorStatus.RUNNING,
-    description=f"Calls what {VARIABLE} names for every run that failed.",
+    description=f"Calls the function that {VARIABLE} names after every run that failed.",
 )
 def failed_runs(context: dg.RunFailureSensorContext) -> None:
-    """Tells of a run that failed."""
+    """Calls the hook with a run that failed."""
     run = context.dagster_run
     reasons = [
-        f"{event.node_name.replace('__', '/')}: {_reason(event)}"
+        f"{event.node_name.replace('__', '/')}: {reason_of(event)}"
         for event in context.get_step_failure_events()
     ]
     selection = run.asset_selection or ()
@@ -80,8 +96,8 @@ def failed_runs(context: dg.RunFailureSensorContext) -> None:
     )
 
 
-def _reason(event: dg.DagsterEvent) -> str:
-    """What the asset says, else the first line of what was raised in it."""
+def reason_of(event: dg.DagsterEvent) -> str:
+    """Why a step failed: what the asset says, else the first line of what was raised in it."""
     failure = event.step_failure_data
     if failure.user_failure_data is not None:
         return str(failure.user_failure_data.description)

@@ -7,10 +7,11 @@ container is gone, its runs stay STARTED for ever, and the archives' next runs w
 from __future__ import annotations
 
 import dagster as dg
+
+# What a launcher gives and gets has no public names.
 from dagster._core.errors import DagsterLaunchFailedError, DagsterUserCodeUnreachableError
 from dagster._core.launcher.base import CheckRunHealthResult, LaunchRunContext, WorkerStatus
 from dagster._grpc.types import GetCurrentRunsResult
-from dagster._serdes import deserialize_value
 
 
 class CodeServerLauncher(dg.DefaultRunLauncher):
@@ -53,7 +54,7 @@ class CodeServerLauncher(dg.DefaultRunLauncher):
             answer = client.get_current_runs()
         except DagsterUserCodeUnreachableError as error:
             return CheckRunHealthResult(WorkerStatus.RUNNING, str(error))
-        current = deserialize_value(answer, GetCurrentRunsResult)
+        current = dg.deserialize_value(answer, GetCurrentRunsResult)
         if current.serializable_error_info or run.run_id in current.current_runs:
             return CheckRunHealthResult(WorkerStatus.RUNNING)
         where = f"{client.host}:{client.port or client.socket}"

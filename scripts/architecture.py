@@ -1,21 +1,65 @@
-"""The import graph of the product, and the picture of it in docs/architecture.md.
+"""The parts of the product, what they import, and the picture of both in docs/architecture.md.
 
     python scripts/architecture.py    # writes docs/architecture.svg
 
-`tests/test_layout.py` checks the rules of the layout on the same graph.
+`tests/test_layout.py` checks that the imports obey `FLOORS`, and that the picture is up to date.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
-from graphlib import TopologicalSorter
+from html import escape
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("nats_transform", "jobs", "expectations", "orchestration", "cli")
 # Packages that are drawn as one box. Of the others, every folder and every module in `jobs` is one.
 WHOLE = ("expectations", "orchestration", "cli")
+
+# The parts of the house from the ground up, each with what it does. A part imports only from floors
+# below its own; an import within a function counts too. A folder is a part, and so is each module
+# of jobs.
+FLOORS: list[dict[str, str]] = [
+    {"nats_transform": "subjects, transforms, mappings"},
+    {
+        "nats_transform.config": "reads mapping files",
+        "nats_transform.kernel": "transforms Arrow batches",
+        "nats_transform.spark": "transforms DataFrames",
+    },
+    {
+        "nats_transform.migration": "the analyses of a dry run",
+        "expectations": "checks of the tables",
+        "jobs.errors": "what can go wrong",
+    },
+    {
+        "jobs.ending": "how a program ends",
+        "jobs.session": "starts Spark",
+        "jobs.warehouse": "the Iceberg tables",
+    },
+    {
+        "jobs.days": "which days",
+        "jobs.jetstream": "talks to nats-server",
+    },
+    {"jobs.files": "tasks on data files"},
+    {"jobs.sources": "streams, backups, dumps"},
+    {
+        "jobs.ingest": "writes messages",
+        "jobs.census": "writes subject_census",
+        "jobs.transform": "writes transformed_messages",
+        "jobs.replay": "sends messages to a stream",
+        "jobs.maintain": "removes old files",
+    },
+    {"jobs.audit": "shares against weights", "jobs.dry_run": "tries a candidate mapping"},
+    {"jobs.pages": "results as HTML"},
+    {"jobs.__main__": "python -m jobs JOB"},
+    {"orchestration": "everything Dagster"},
+    {"cli": "the command nats-transform"},
+]
+# Part -> a part on a higher floor that one of its functions calls, and why.
+DOORS: dict[str, dict[str, str]] = {
+    "nats_transform": {"nats_transform.kernel": "apply_arrow, for those who have pyarrow"},
+}
 
 Graph = Mapping[str, frozenset[str]]
 
@@ -95,16 +139,64 @@ def parts() -> Graph:
     return {part: frozenset(others) for part, others in joined.items()}
 
 
-def floors(graph: Graph) -> list[list[str]]:
-    """The parts, floor by floor from the ground: a part imports only from floors below its own.
+# --- The picture ----------------------------------------------------------------------------------
 
-    Raises:
-        graphlib.CycleError: there is an import circle.
-    """
-    floor: dict[str, int] = {}
-    for part in TopologicalSorter(graph).static_order():
-        floor[part] = 1 + max((floor[other] for other in graph[part]), default=-1)
-    return [
-        sorted(part for part in floor if floor[part] == number)
-        for number in range(1 + max(floor.values()))
+_WIDTH, _BOX_WIDTH, _BOX_HEIGHT, _GAP = 1110, 208, 58, 12
+_COLORS = {
+    "nats_transform": "#cfe3f7",
+    "jobs": "#d8efd3",
+    "expectations": "#fdeab8",
+    "orchestration": "#e6d9f3",
+    "cli": "#f9d5cf",
+}
+
+
+def drawing(graph: Graph) -> str:
+    """The parts floor by floor, each with what it does and what it imports."""
+    floors = [there for floor in FLOORS if (there := [part for part in floor if part in graph])]
+    height = (_BOX_HEIGHT + _GAP) * len(floors) + _GAP
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" '
+        'font-family="sans-serif" font-size="12" text-anchor="middle" fill="#111">',
+        f'<rect width="{_WIDTH}" height="{height}" fill="white"/>',
     ]
+    about = {part: text for floor in FLOORS for part, text in floor.items()}
+    for number, floor in enumerate(reversed(floors)):
+        top = _GAP + number * (_BOX_HEIGHT + _GAP)
+        left = (_WIDTH - len(floor) * (_BOX_WIDTH + _GAP) + _GAP) / 2
+        for column, part in enumerate(floor):
+            x = left + column * (_BOX_WIDTH + _GAP)
+            middle = x + _BOX_WIDTH / 2
+            package = part.partition(".")[0]
+            others = sorted(_direct(graph, part))
+            uses = ", ".join(other.rpartition(".")[2] for other in others)
+            lines += [
+                f'<rect x="{x:g}" y="{top}" width="{_BOX_WIDTH}" height="{_BOX_HEIGHT}" rx="5" '
+                f'fill="{_COLORS[package]}"/>',
+                f'<text x="{middle:g}" y="{top + 17}" font-weight="bold">{part}</text>',
+                f'<text x="{middle:g}" y="{top + 34}">{escape(about[part])}</text>',
+                f'<text x="{middle:g}" y="{top + 50}" font-size="10" fill="#444">'
+                f"{'imports ' + uses if uses else ''}</text>",
+            ]
+    return "\n".join([*lines, "</svg>", ""])
+
+
+def _direct(graph: Graph, part: str) -> set[str]:
+    """What a part imports, without what the parts that it imports import as well."""
+    others = set(graph[part]) & graph.keys()
+    return others - {far for other in others for far in _reached(graph, other)}
+
+
+def _reached(graph: Graph, part: str) -> set[str]:
+    """All that a part reaches by the imports of what it imports."""
+    found: set[str] = set()
+    waiting = [part]
+    while waiting:
+        new = set(graph.get(waiting.pop(), ())) - found
+        found |= new
+        waiting += new
+    return found
+
+
+if __name__ == "__main__":
+    (ROOT / "docs" / "architecture.svg").write_text(drawing(parts()), encoding="utf-8")

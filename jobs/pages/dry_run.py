@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobs.dry_run.run import DryRunResult
+from jobs.dry_run.settings import DryRunResult
 from jobs.pages.page import nice_scale, page, write_page
 from nats_transform.findings import Severity
 from nats_transform.migration.changes import OTHER, Flow

@@ -3,6 +3,7 @@
 Nothing but these readers opens a file in this package.
 """
 
+from nats_transform.config.folders import load_consumers, load_streams
 from nats_transform.config.jwt import AccountClaims, decode_account
 from nats_transform.config.load import Located, accounts, load, load_all, load_mappings
 from nats_transform.config.server_conf import parse_server_config
@@ -21,7 +22,9 @@ __all__ = [
     "from_canonical",
     "load",
     "load_all",
+    "load_consumers",
     "load_mappings",
+    "load_streams",
     "mapping_version",
     "parse_server_config",
     "plain",

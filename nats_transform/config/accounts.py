@@ -212,6 +212,18 @@ def _weight(node: Node) -> int:
 
 def unknown_account(name: str, names: list[str], path: str) -> UnknownAccount:
     """The error for an account that a configuration does not have; it lists those it has."""
+    return UnknownAccount(f"there is no account {quoted(name)}; there are {_listed(names)}", path)
+
+
+def no_mappings(name: str, names: list[str], path: str) -> UnknownAccount:
+    """The error for an account without mappings in a file that has mappings of others."""
+    return UnknownAccount(
+        f"the account {quoted(name)} has no mappings, but {_listed(names)} has; "
+        "name the account that you mean (`--account`, or `account` in settings)",
+        path,
+    )
+
+
+def _listed(names: list[str]) -> str:
     shown = ", ".join(quoted(known) for known in names[:20])
-    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
-    return UnknownAccount(f"there is no account {quoted(name)}; there are {shown}{more}", path)
+    return f"{shown} and {len(names) - 20} more" if len(names) > 20 else shown

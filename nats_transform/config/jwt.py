@@ -32,16 +32,14 @@ class AccountClaims:
     Attributes:
         subject: public key of the account.
         name: its name.
-        issuer: public key of who signed it.
         mappings: its mappings, in the order of the JSON (nats-server's order is random).
-        verified: whether the signature was checked against an issuer that was given.
+        expires: when the account ends, in seconds since 1970; None: never.
     """
 
     subject: str
     name: str
-    issuer: str
     mappings: AccountMappings
-    verified: bool = False
+    expires: int | None = None
 
 
 def find_token(text: str) -> str | None:
@@ -52,14 +50,14 @@ def find_token(text: str) -> str | None:
     return stripped if stripped.startswith("eyJ") and _TOKEN.fullmatch(stripped) else None
 
 
-def decode_account(token: str, path: str, issuer: str | None = None) -> AccountClaims:
-    """The claims in an account JWT.
+def decode_account(token: str, path: str) -> AccountClaims:
+    """The claims in an account JWT whose signature is that of the issuer it names.
+
+    Whether one should trust that issuer is not asked, as `Decode` does not ask it.
 
     Args:
         token: the token without decoration.
         path: the file, for errors.
-        issuer: public key of the operator, or of one of its signing keys, that must have signed it;
-            None: the signature is not looked at.
 
     Raises:
         InvalidConfig: it is no account JWT, its mappings are refused, or the signature is wrong.
@@ -75,14 +73,14 @@ def decode_account(token: str, path: str, issuer: str | None = None) -> AccountC
     if _text(header, "typ").upper() != "JWT" or algorithm not in ("ed25519", "ed25519-nkey"):
         raise place.error("this is no NATS JWT: its header must say JWT and ed25519-nkey")
     payload = _part(chunks[1], "payload", path)
+    claims = account_claims(payload, path)
     is_old = "type" in payload  # version 1 signs the payload alone
-    if issuer is not None:
-        signed = chunks[1] if is_old else f"{chunks[0]}.{chunks[1]}"
-        _verify(signed, chunks[2], _text(payload, "iss"), issuer, place)
-    return account_claims(payload, path, verified=issuer is not None)
+    signed = chunks[1] if is_old else f"{chunks[0]}.{chunks[1]}"
+    _verify(signed, chunks[2], _text(payload, "iss"), place)
+    return claims
 
 
-def account_claims(payload: Section, path: str, *, verified: bool = False) -> AccountClaims:
+def account_claims(payload: Section, path: str) -> AccountClaims:
     """The claims in the payload of an account JWT.
 
     Raises:
@@ -101,14 +99,14 @@ def account_claims(payload: Section, path: str, *, verified: bool = False) -> Ac
     if isinstance(version, int) and version > _NEWEST_VERSION:
         raise place.error(f"this JWT has version {version}; at most {_NEWEST_VERSION} is read")
     mappings = claims["mappings"].node if "mappings" in claims else None
+    expires = payload["exp"].node.value if "exp" in payload else None
     return AccountClaims(
         subject=_text(payload, "sub"),
         name=_text(payload, "name"),
-        issuer=_text(payload, "iss"),
         mappings=mappings_of(mappings)
         if mappings is not None and mappings.value is not None
         else AccountMappings(()),
-        verified=verified,
+        expires=expires if isinstance(expires, int) and expires > 0 else None,
     )
 
 
@@ -135,19 +133,22 @@ def _text(fields: Section, key: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _verify(signed: str, signature: str, claimed: str, issuer: str, place: Place) -> None:
+def _verify(signed: str, signature: str, issuer: str, place: Place) -> None:
     import nacl.exceptions  # comes with the nkeys extra of nats-py
     import nacl.signing
 
-    if claimed != issuer:
-        raise place.error(f"this JWT was issued by {quoted(claimed)}, not by {quoted(issuer)}")
     key = _public_key(issuer)
     if key is None:
-        raise place.error("the issuer is no public key of an operator or account (O... or A...)")
+        raise place.error(
+            "the issuer of this JWT is not the public key of an operator or account (O... or A...)"
+        )
     try:
         nacl.signing.VerifyKey(key).verify(signed.encode(), _decoded(signature) or b"")
     except (nacl.exceptions.CryptoError, ValueError):
-        raise place.error("the signature of this JWT is wrong: it was changed or cut") from None
+        raise place.error(
+            "the signature of this JWT is wrong: the JWT was changed or cut; get it again from "
+            "whoever signed it"
+        ) from None
 
 
 def _public_key(text: str) -> bytes | None:

@@ -15,6 +15,7 @@ from nats_transform.config.accounts import (
     account_mappings,
     entries_of,
     mapping_places,
+    no_mappings,
     places_of,
     unknown_account,
 )
@@ -40,7 +41,7 @@ _CREDENTIALS = re.compile(
 
 
 def load(
-    path: str | os.PathLike[str], account: str = GLOBAL_ACCOUNT, *, issuer: str | None = None
+    path: str | os.PathLike[str], account: str = GLOBAL_ACCOUNT
 ) -> AccountMappings | StreamConfig:
     """The mappings of an account, or the stream configuration, in a file.
 
@@ -52,24 +53,28 @@ def load(
         path: the file.
         account: which account of a server configuration; of a JWT its name or public key. Other
             files name no account.
-        issuer: public key that must have signed a JWT.
 
     Raises:
         InvalidConfig: the file cannot be read or is refused, with its line and column.
-        UnknownAccount: the account is not in it.
+        UnknownAccount: the account is not in it, or has no mappings where others have some:
+            a mistyped or forgotten account would otherwise look like a change of nothing.
     """
-    return load_all(path, account, issuer=issuer)[0].config
+    name = os.fspath(path)
+    everything = _everything(name)
+    chosen = _of_account(everything, account, name)[0].config
+    others = [one.accounts[0] for one in everything if one.accounts and not _is_empty(one.config)]
+    if others and _is_empty(chosen):
+        raise no_mappings(account, others, name)
+    return chosen
 
 
-def load_mappings(
-    path: str | os.PathLike[str], account: str = GLOBAL_ACCOUNT, *, issuer: str | None = None
-) -> AccountMappings:
+def load_mappings(path: str | os.PathLike[str], account: str = GLOBAL_ACCOUNT) -> AccountMappings:
     """`load` where only mappings will do.
 
     Raises:
         InvalidConfig: as `load`, or the file is a stream configuration.
     """
-    config = load(path, account, issuer=issuer)
+    config = load(path, account)
     if not isinstance(config, AccountMappings):
         raise InvalidConfig("a stream configuration; account mappings are needed", str(path))
     return config
@@ -83,42 +88,48 @@ class Located:
         config: the mappings of one account, or a stream.
         accounts: names of the account; none where the file names none.
         places: where each mapping stands, by source; of a JWT nothing is known.
+        expires: when a JWT ends, in seconds since 1970; None: never, or it is no JWT.
     """
 
     config: AccountMappings | StreamConfig
     accounts: tuple[str, ...] = ()
     places: MappingABC[str, Place] = field(default_factory=dict)
+    expires: int | None = None
 
 
-def load_all(
-    path: str | os.PathLike[str], account: str | None = None, *, issuer: str | None = None
-) -> list[Located]:
+def load_all(path: str | os.PathLike[str], account: str | None = None) -> list[Located]:
     """Everything in a file: the mappings of each account, `$G` first, or one stream.
 
     Args:
         path: the file; see `load`.
         account: only this account, if the file names any.
-        issuer: public key that must have signed a JWT.
 
     Raises:
         InvalidConfig: the file cannot be read or is refused, with its line and column.
         UnknownAccount: the account is not in it.
     """
     name = os.fspath(path)
-    everything = _everything(name, issuer)
+    return _of_account(_everything(name), account, name)
+
+
+def _of_account(everything: list[Located], account: str | None, name: str) -> list[Located]:
     found = [one for one in everything if account in (None, *one.accounts) or not one.accounts]
     if account is not None and not found:
         raise unknown_account(account, [n for one in everything for n in one.accounts], name)
     return found
 
 
-def _everything(name: str, issuer: str | None) -> list[Located]:
+def _is_empty(config: AccountMappings | StreamConfig) -> bool:
+    return isinstance(config, AccountMappings) and not config.mappings
+
+
+def _everything(name: str) -> list[Located]:
     source = Source()
     text = source.text(name)
     if not text.strip():
         raise Place(name).error("the file is empty")
     if token := find_token(text):
-        return [_of_claims(decode_account(token, name, issuer))]
+        return [_of_claims(decode_account(token, name))]
     if _CREDENTIALS.match(text):
         raise Place(name).error("this is a file of credentials; it holds no mappings")
     tree = _tree(source, text, name)
@@ -132,10 +143,10 @@ def _everything(name: str, issuer: str | None) -> list[Located]:
     return [
         Located(mappings, (account,), places=places.get(account, {}))
         for account, mappings in account_mappings(tree).items()
-    ] + list(_preloaded(entries_of(tree), issuer))
+    ] + list(_preloaded(entries_of(tree)))
 
 
-def _preloaded(top: Section, issuer: str | None) -> Iterator[Located]:
+def _preloaded(top: Section) -> Iterator[Located]:
     """The accounts whose JWTs stand in a server configuration (`resolver_preload`)."""
     entry = find_field(top, "resolver_preload")
     if entry is None:
@@ -145,12 +156,13 @@ def _preloaded(top: Section, issuer: str | None) -> Iterator[Located]:
         if not isinstance(account.node.value, str):
             raise place.error(f"expected the JWT of an account, found {account.node.kind}")
         try:
-            claims = decode_account(account.node.value, "", issuer)
+            claims = decode_account(account.node.value, "")
         except InvalidConfig as error:
             raise place.error(f"the JWT of {quoted(key)}: {error}") from None
         if claims.subject != key:
             raise account.place.error(f"the JWT of {quoted(key)} is that of another account")
-        yield Located(claims.mappings, tuple(name for name in (claims.name, key) if name))
+        names = tuple(name for name in (claims.name, key) if name)
+        yield Located(claims.mappings, names, expires=claims.expires)
 
 
 def accounts(path: str | os.PathLike[str]) -> tuple[str, ...]:
@@ -164,7 +176,7 @@ def accounts(path: str | os.PathLike[str]) -> tuple[str, ...]:
 
 def _of_claims(claims: AccountClaims) -> Located:
     names = (name for name in (claims.name, claims.subject) if name)
-    return Located(claims.mappings, (*names, GLOBAL_ACCOUNT))
+    return Located(claims.mappings, (*names, GLOBAL_ACCOUNT), expires=claims.expires)
 
 
 def _tree(source: Source, text: str, path: str) -> Node:

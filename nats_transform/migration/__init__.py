@@ -1,7 +1,6 @@
 """Migration dry runs: what a new mapping would do to the subjects that were really there."""
 
 from nats_transform.migration.case import CensusRow
-from nats_transform.migration.delivery import Consumer, parse_consumer
 from nats_transform.migration.findings import ALL, CODES, FROM_CHECK, Example, MigrationFinding
 from nats_transform.migration.permissions import Allowance, User, users_of
 from nats_transform.migration.run import DryRun, Parts, Question, dry_run, dry_run_of_parts
@@ -12,7 +11,6 @@ __all__ = [
     "FROM_CHECK",
     "Allowance",
     "CensusRow",
-    "Consumer",
     "DryRun",
     "Example",
     "MigrationFinding",
@@ -21,6 +19,5 @@ __all__ = [
     "User",
     "dry_run",
     "dry_run_of_parts",
-    "parse_consumer",
     "users_of",
 ]

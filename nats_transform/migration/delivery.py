@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from nats_transform.errors import InvalidStream
+from nats_transform.consumer import Consumer
 from nats_transform.mapping import Outcome
 from nats_transform.migration.case import Case, rise
 from nats_transform.migration.changes import Told, shown
@@ -19,56 +19,9 @@ from nats_transform.migration.merge import Counted
 from nats_transform.migration.rows import Groups, Largest, Store
 from nats_transform.network import Facts, Network
 from nats_transform.stream import StreamConfig
-from nats_transform.subject import subscribes
 
 Condition = tuple[str, ...]
 """A code and the streams it is about."""
-
-
-@dataclass(frozen=True, slots=True)
-class Consumer:
-    """A consumer of a stream.
-
-    Attributes:
-        stream, name: of it.
-        filters: of stored subjects; none is all.
-    """
-
-    stream: str
-    name: str
-    filters: tuple[str, ...] = ()
-
-    def takes(self, subject: str, facts: Facts) -> bool:
-        """Whether it gets a message with a subject, of which these are the facts."""
-        return any(
-            stream == self.stream and self._wants(subject if stored is None else stored)
-            for stream, stored in facts.stored
-        )
-
-    def _wants(self, stored: str) -> bool:
-        return not self.filters or any(subscribes(f, stored) for f in self.filters)
-
-
-def parse_consumer(data: object) -> Consumer:
-    """The consumer in what `nats consumer info --json` prints.
-
-    Raises:
-        InvalidStream: it is none; one line with the field.
-    """
-    config = data.get("config") if isinstance(data, dict) else None
-    if not isinstance(data, dict) or not isinstance(config, dict):
-        raise InvalidStream("no consumer: there is no `config`; save `nats consumer info --json`")
-    stream = data.get("stream_name")
-    name = data.get("name") or config.get("durable_name") or config.get("name")
-    if not isinstance(stream, str) or not stream or not isinstance(name, str) or not name:
-        raise InvalidStream("no consumer: `stream_name` and `name` are wanted")
-    one, several = config.get("filter_subject") or "", config.get("filter_subjects") or []
-    if not isinstance(one, str) or not isinstance(several, list):
-        raise InvalidStream(f"consumer {name}: its filter is no subject")
-    filters = [one] if one else several
-    if not all(isinstance(filter, str) for filter in filters):
-        raise InvalidStream(f"consumer {name}: its filter is no subject")
-    return Consumer(stream, name, tuple(filters))
 
 
 class Delivery(Counted):
@@ -185,7 +138,7 @@ class Delivery(Counted):
                     percent
                     for outcome, percent in outcomes
                     if outcome.subject is not None
-                    and consumer.takes(outcome.subject, facts[outcome.subject])
+                    and _gets(consumer, outcome.subject, facts[outcome.subject])
                 )
                 for outcomes in (case.before, case.after)
             )
@@ -294,6 +247,14 @@ def _add_stored(
             if name == stream:
                 subject = outcome.subject if stored is None else stored
                 sums[subject] = sums.get(subject, 0) + percent * messages
+
+
+def _gets(consumer: Consumer, subject: str, facts: Facts) -> bool:
+    """Whether a consumer gets a message with a subject, of which these are the facts."""
+    return any(
+        stream == consumer.stream and consumer.wants(subject if stored is None else stored)
+        for stream, stored in facts.stored
+    )
 
 
 def _ways(facts: Facts) -> tuple[frozenset[Any], ...]:

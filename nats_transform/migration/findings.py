@@ -189,8 +189,8 @@ CODES: dict[str, Code] = {
 """The codes of a dry run."""
 
 MEASURED = frozenset(
-    """overlap shadowed loss lost-elsewhere few-keys wildcards-dropped escapes-stream
-    caught-by-stream republish-loop refused""".split()  # noqa: SIM905 - reads better so
+    """refused expired overlap shadowed loss lost-elsewhere few-keys wildcards-dropped
+    escapes-stream caught-by-stream republish-loop""".split()  # noqa: SIM905 - reads better so
 )
 """Codes of `check` that a dry run replaces with what it counts."""
 

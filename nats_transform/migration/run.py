@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, BinaryIO, Protocol
 
 from nats_transform.check import MAPPING, check
+from nats_transform.consumer import Consumer
 from nats_transform.functions import Wildcard
 from nats_transform.mapping import AccountMappings
 from nats_transform.mapping import Mapping as SubjectMapping
@@ -23,7 +24,7 @@ from nats_transform.migration.case import Cases, CensusRow, by_subject
 from nats_transform.migration.changes import Change, Changes, Flow, Told, shown
 from nats_transform.migration.collisions import Collisions, WayBack, targets
 from nats_transform.migration.count import EXAMPLES, PARTS, Count, hashed, whole
-from nats_transform.migration.delivery import Consumer, Delivery, Limit
+from nats_transform.migration.delivery import Delivery, Limit
 from nats_transform.migration.findings import FROM_CHECK, MigrationFinding
 from nats_transform.migration.hygiene import Hygiene, Level
 from nats_transform.migration.merge import Counted, merged
@@ -83,6 +84,7 @@ class Question:
         streams: of the account; those of the archive's own account.
         consumers: of these streams.
         users: with permissions.
+        clusters: the names of all clusters; none: those that the census names.
     """
 
     candidate: AccountMappings
@@ -90,6 +92,7 @@ class Question:
     streams: tuple[StreamConfig, ...] = ()
     consumers: tuple[Consumer, ...] = ()
     users: tuple[User, ...] = ()
+    clusters: tuple[str, ...] = ()
 
 
 class Parts(Protocol):

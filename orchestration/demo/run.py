@@ -20,15 +20,16 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import dagster as dg
-from dagster._core.execution.plan.objects import StepFailureData
 from pydantic import BaseModel, ConfigDict, Field
 
 from jobs.audit.settings import AuditResult
 from jobs.errors import JobError, one_line
 from jobs.jetstream.process import nats_server
 from orchestration.archive import Archive
+from orchestration.days import range_tags
 from orchestration.demo.publish import make_stream, publish, remove_stream
 from orchestration.demo.traffic import messages, write_dump
+from orchestration.failures import reason_of
 
 # One writer an archive at a time, and no reports to anybody.
 _DAGSTER_YAML = """\
@@ -86,7 +87,7 @@ class DemoRun:
     seconds: float
 
 
-def run(settings: DemoSettings) -> DemoRun:
+def run_demo(settings: DemoSettings) -> DemoRun:
     """What the demo made; it says on stderr what it is doing.
 
     Raises:
@@ -197,17 +198,13 @@ def _materialize(
         ["messages", "subject_census", "transformed_messages", "weight_audit"],
     ):
         partitioned = assets != ["mapping_version"]
-        tags = {
-            "dagster/asset_partition_range_start": days[0].isoformat(),
-            "dagster/asset_partition_range_end": days[1].isoformat(),
-        }
         run_id = str(uuid.uuid4())
         instance.add_event_listener(run_id, follow)
         with doing:
             result = job.execute_in_process(
                 instance=instance,
                 asset_selection=[archive.key(asset) for asset in assets],
-                tags=tags if partitioned else None,
+                tags=range_tags(*days) if partitioned else None,
                 raise_on_error=False,
                 run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
                 run_id=run_id,
@@ -219,21 +216,11 @@ def _materialize(
         if not result.success:
             failure = next(event for event in result.all_events if event.is_step_failure)
             asset = failure.node_name.replace("__", "/")
-            raise JobError(f"asset {asset} failed: {_reason(failure.step_failure_data)}")
+            raise JobError(f"asset {asset} failed: {reason_of(failure)}")
     failed = [name for name, passed in checks.items() if not passed]
     if failed:
         raise JobError(f"asset checks failed: {', '.join(failed)}")
     return checks
-
-
-def _reason(failure: StepFailureData) -> str:
-    """Why a step failed: what the asset says, else the first line of what was raised in it."""
-    if failure.user_failure_data is not None:
-        return str(failure.user_failure_data.description)
-    error = failure.error
-    while error is not None and error.cause is not None:
-        error = error.cause
-    return error.message.strip().splitlines()[0] if error is not None else "no reason is known"
 
 
 def _digest(archive: Archive) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from nats_transform.findings import CODES
 from tests.support.command import nats_transform
+from tests.support.jwt_signing import claims, new_key, token
 
 CANARY = """mappings {
   shop: [ { destination: shop.v1, weight: 90% }, { destination: shop.v2, weight: 8% } ]
@@ -196,3 +197,23 @@ def test_clusters_and_subjects_of_the_caller(folder: Path) -> None:
         ("few-keys", 2),
     ]
     assert found["findings"][1]["message"].startswith("3 distinct keys for 4 partitions")
+
+
+def test_a_jwt_that_is_not_to_be_trusted(folder: Path) -> None:
+    operator, account = new_key("operator"), new_key("account")
+    mappings = {"foo": [{"subject": "bar"}]}
+
+    def write(signer: Any, expires: int | None = None) -> None:
+        said = claims(account, operator, "account", expires, mappings=mappings)
+        (folder / "a.jwt").write_text(token(said, signer))
+
+    write(operator)
+    assert document("a.jwt")[1]["findings"] == []
+    write(new_key("operator"))
+    code, found = document("a.jwt")
+    assert (code, [f["code"] for f in found["findings"]]) == (1, ["refused"])
+    assert "signature of this JWT is wrong" in found["findings"][0]["message"]
+    write(operator, 1_600_000_000)
+    code, found = document("a.jwt")
+    assert (code, [f["code"] for f in found["findings"]]) == (1, ["expired"])
+    assert found["findings"][0]["message"] == "the JWT expired on 2020-09-13 at 12:26:40 UTC"

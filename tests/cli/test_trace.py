@@ -98,10 +98,11 @@ def test_an_illegal_subject_is_exit_1() -> None:
         ([], "give --config, --streams or both"),
         (["--config", "none.conf"], "none.conf: "),
         (["--config", "shop.conf", "--account", "X"], "there is no account 'X'"),
+        (["--config", "shop.conf"], "the account '$G' has no mappings, but 'SHOP' has"),
         (["--config", "streams/orders.json"], "account mappings are needed"),
         (["--streams", "none"], "none: "),
-        (["--streams", "empty"], "empty: no *.json files"),
-        (["--streams", "shop.conf"], "shop.conf: mappings, where a stream"),
+        (["--streams", "empty"], "empty: this folder has no *.json files"),
+        (["--streams", "shop.conf"], "shop.conf: these are mappings; a stream"),
         (["--streams", "twice"], "twice/b.json: stream ORDERS is also in twice/a.json"),
     ],
 )

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.dry_run.run import simulate
+from jobs.dry_run import simulate
 from jobs.jetstream.process import nats_server
 from nats_transform import (
     AccountMappings,

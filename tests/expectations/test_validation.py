@@ -25,6 +25,7 @@ from expectations.validation import (
     validate_transformed_messages,
 )
 from jobs.warehouse.tables import MESSAGES, TRANSFORMED
+from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform import spark as compiled
 from nats_transform.spark.digest import row_hash
 from tests.expectations.tables import (
@@ -37,6 +38,8 @@ from tests.expectations.tables import (
     transformed,
 )
 from tests.support.archive import Row, frame
+from tests.support.browser import CHROMIUM
+from tests.support.hostile import HOSTILE, RAW, look_at
 
 pytestmark = pytest.mark.spark
 
@@ -66,8 +69,9 @@ def check(rows: DataFrame, folder: Path, **options: Any) -> Report:
         "archive_hash": row_hash(MESSAGES.spark_schema),
         "table_hash": row_hash(TRANSFORMED.spark_schema),
         "tolerance": 10.0,
+        "mappings": MAPPINGS,
     }
-    return validate_transformed_messages(rows, MAPPINGS, folder, **settings | options)
+    return validate_transformed_messages(rows, folder=folder, **settings | options)
 
 
 def changed(place: int, **values: Any) -> list[Row]:
@@ -125,6 +129,35 @@ def test_a_bad_table_is_explained(spark: SparkSession, tmp_path: Path) -> None:
     page = report.docs_path.read_text(encoding="utf-8")
     assert "<script" not in page
     assert "a.&lt;script&gt;" in page
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
+def test_names_from_outside_in_chromium(spark: SparkSession, tmp_path: Path) -> None:
+    mapped = next(n for n, row in enumerate(WRITTEN) if row["fate"] == "mapped")
+    text = HOSTILE.replace("\udcff", "")
+    rows = changed(
+        mapped,
+        subject=HOSTILE,
+        mapped_subject=f"{HOSTILE}..x",
+        mapping_destination=HOSTILE,
+        **dict.fromkeys(
+            ("cluster", "mapping_source", "mapping_version", "reason", "fate", "stream"),
+            text,
+        ),
+    )
+    weights = AccountMappings([Mapping(HOSTILE, [Destination(f"x.{HOSTILE}", 40)])])
+    report = check(
+        frame(spark, rows),
+        tmp_path / "checks",
+        name=HOSTILE,
+        mappings=weights,
+        version=text,
+        before=HOSTILE,
+    )
+    assert len(report.failures) > 5
+    look_at(report.docs_path, tmp_path)
+    assert not RAW.search((tmp_path / "checks" / "data_docs" / "index.html").read_text("utf-8"))
+    assert not RAW.search(str(report))
 
 
 def test_pages_need_no_network_and_read_as_sentences(spark: SparkSession, tmp_path: Path) -> None:
@@ -243,6 +276,7 @@ import sys
 from pyspark.sql import SparkSession, functions as F
 from nats_transform.spark.digest import digest
 from jobs.warehouse.tables import TRANSFORMED
+from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform import spark as compiled
 from tests.expectations.tables import MAPPINGS, SEED, VERSION, messages
 from tests.support.archive import frame
@@ -266,19 +300,3 @@ def test_the_size_of_the_cluster_does_not_show(master: str) -> None:
         env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "localhost"},
     )
     assert found.stdout.strip() == table_digest(WRITTEN)
-
-
-@pytest.mark.slow
-def test_runs_alone(spark: SparkSession, tmp_path: Path, nowhere: Path) -> None:
-    file = tmp_path / "rows.parquet"
-    frame(spark, ARCHIVED).write.parquet(str(file))
-    command = [sys.executable, "-m", "expectations", "messages", str(file)]
-    found = subprocess.run(
-        [*command, "--to", str(tmp_path / "checks"), "--master", "local[1]"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=nowhere,
-    )
-    assert found.returncode == 0, found.stderr
-    assert json.loads(found.stdout)["success"] is True

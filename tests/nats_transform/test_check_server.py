@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import nats
@@ -12,7 +14,12 @@ import pytest
 from nats.aio.client import Client
 from nats.errors import NoRespondersError, TimeoutError
 
+from jobs.errors import ArchiveError
+from jobs.jetstream.connection import NatsSettings, connection
 from jobs.jetstream.process import nats_server
+from nats_transform.check import Origin, check
+from nats_transform.config import load_all
+from tests.support.jwt_signing import credentials, new_key, operator_config, public
 
 pytestmark = pytest.mark.server
 
@@ -115,3 +122,33 @@ def test_not_chained_and_remainder_kept() -> None:
         assert subjects == {"a.1", "b.1"}
 
     on_server(config, work)
+
+
+@pytest.mark.parametrize(
+    ("expires", "can_enter"), [(None, True), (2_000_000_000, True), (1_700_000_001, False)]
+)
+def test_expired(expires: int | None, can_enter: bool, tmp_path: Path) -> None:
+    """Nobody gets into an account whose JWT has expired."""
+    operator, account, system, user = map(new_key, ("operator", "account", "account", "user"))
+    creds = tmp_path / "user.creds"
+    creds.write_text(credentials(user, account))
+    config = operator_config(operator, account, system, tmp_path, expires)
+
+    async def enter(url: str) -> bool:
+        try:
+            async with connection(NatsSettings(servers=url, creds=creds)):
+                return True
+        except ArchiveError:
+            return False
+
+    with nats_server(config) as server:
+        assert asyncio.run(enter(server.url)) is can_enter
+    path = tmp_path / "server.conf"
+    path.write_text(config)
+    located = [one for one in load_all(path) if public(account) in one.accounts]
+    found = check(
+        [one.config for one in located],
+        origins=[Origin(str(path), "A", expires=one.expires) for one in located],
+        now=time.time(),
+    )
+    assert [finding.code for finding in found] == ([] if can_enter else ["expired"])

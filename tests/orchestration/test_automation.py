@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 from orchestration import failures
-from orchestration.automation import run_requests
+from orchestration.automation.runs import run_requests
 from orchestration.components import SubjectArchive
 from orchestration.failures import FailedRun, failed_runs
 from tests.support.dagster_project import DAYS, Project
@@ -81,7 +81,7 @@ NIGHT = datetime(2026, 3, 10, 1, 30, tzinfo=UTC)
             "  nightly: { cron: '30 1 * * *' }\n",
             "east_nightly",
             datetime(2026, 3, 1, 1, 30, tzinfo=UTC),
-            "east has no day before 2026-03-01",
+            "no day of east is over yet: it starts on 2026-03-01",
             id="no-day-yet",
         ),
     ],

@@ -86,7 +86,7 @@ def test_a_candidate_is_tried(project: Project) -> None:
     [
         ({"candidate": "none.conf"}, "none.conf: the file cannot be read"),
         ({"candidate": "bad.conf"}, "bad.conf:1:12: wildcard index out of range"),
-        ({"candidate": "mapping.conf", "day": "soon"}, "not a day or two: 'soon'"),
+        ({"candidate": "mapping.conf", "day": "soon"}, "'soon' is not a day"),
         ({"candidate": "mapping.conf", "simulate": True}, "give their configurations"),
         ({"candidate": "mapping.conf"}, "no table nats.messages"),
     ],

@@ -76,16 +76,16 @@ def test_a_comment_changes_nothing_and_a_weight_what_is_downstream(project: Proj
     first = project.materialize("east")
     assert first.success, failures(first)
     assert stale(project) == {}
-    assert "still means version" in str(tick(project))
+    assert "is still version" in str(tick(project))
     automated = dg.evaluate_automation_conditions(project.load(), project.instance)
     assert automated.total_requested == 0
 
     file.write_text("# a comment\n" + MAPPING)
     again = metadata_of(project.materialize("east", ["mapping_version"]))
-    assert again["difference"] == "none: the same version as before"
+    assert again["difference"] == "none: the mappings do the same as before"
     assert again["versions so far"] == 1
     assert stale(project) == {}
-    assert "still means version" in str(tick(project))
+    assert "is still version" in str(tick(project))
     automated = dg.evaluate_automation_conditions(
         project.load(), project.instance, cursor=automated.cursor
     )
@@ -116,7 +116,7 @@ def test_a_comment_changes_nothing_and_a_weight_what_is_downstream(project: Proj
     done = project.materialize("east", ["transformed_messages", "weight_audit"])
     assert done.success, failures(done)
     assert stale(project) == {}
-    assert "still means version" in str(tick(project))
+    assert "is still version" in str(tick(project))
 
 
 @pytest.mark.slow

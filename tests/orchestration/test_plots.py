@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from orchestration.plots import picture, split_plot
+from orchestration.metadata.plots import picture, split_plot
 
 
 def share(destination: str, at: float, weight: float, verdict: str) -> dict[str, object]:

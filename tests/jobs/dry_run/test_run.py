@@ -17,7 +17,8 @@ from pyspark.sql import SparkSession
 
 from cli.main import main
 from jobs.census import CENSUS, CensusSettings, census
-from jobs.dry_run.run import DryRunError, DryRunSettings, dry_run, read_inputs
+from jobs.dry_run.run import dry_run
+from jobs.dry_run.settings import DryRunSettings, read_question
 from jobs.errors import ArchiveError, NoTable, WarehouseError
 from jobs.transform import TransformSettings, transform
 from jobs.warehouse import tables
@@ -145,8 +146,8 @@ def test_workers_find_what_the_driver_finds(
 ) -> None:
     settings = DryRunSettings(stream="S", candidate=candidate, warehouse=warehouse)
     here = dry_run(spark, settings).found
-    monkeypatch.setattr("jobs.dry_run.run._ROWS_HERE", 0)
-    monkeypatch.setattr("jobs.dry_run.run._ROWS_AT_ONCE", 4)
+    monkeypatch.setattr("jobs.dry_run.subjects._ROWS_HERE", 0)
+    monkeypatch.setattr("jobs.dry_run.subjects._ROWS_AT_ONCE", 4)
     assert dry_run(spark, settings).found == here
 
 
@@ -230,7 +231,7 @@ def test_what_the_files_hold(tmp_path: Path, candidate: Path) -> None:
         tmp_path / "server.conf",
         "authorization { users: [{user: u, password: p, permissions: {publish: 'a'}}] }",
     )
-    inputs = read_inputs(
+    inputs = read_question(
         DryRunSettings(
             stream="S",
             candidate=candidate,
@@ -248,7 +249,11 @@ def test_what_the_files_hold(tmp_path: Path, candidate: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "document", "error"),
     [
-        ("streams/s.json", "mappings {a: b}", "mappings, where a stream configuration is wanted"),
+        (
+            "streams/s.json",
+            "mappings {a: b}",
+            "these are mappings; a stream configuration is needed",
+        ),
         ("streams/s.json", {"config": {"name": "S", "subjects": ["a..b"]}}, "s.json"),
         ("streams/s.json", "", "s.json"),
         ("streams/s.json", "\x00\x01", "s.json"),
@@ -256,13 +261,13 @@ def test_what_the_files_hold(tmp_path: Path, candidate: Path) -> None:
         ("streams/s.json", {"config": 7}, "s.json"),
         ("streams/s.json", {"config": {"name": "S", "max_msgs": "many"}}, "max_msgs"),
         ("streams/s.json", {"stream_name": "S", "name": "c", "config": {}}, "s.json"),
-        ("streams/t.json", {"config": {"name": "S", "subjects": ["b"]}}, "is in another file too"),
+        ("streams/t.json", {"config": {"name": "S", "subjects": ["b"]}}, "stream S is also in"),
         ("consumers/c.json", "{", "this is no JSON"),
-        ("consumers/c.json", {"config": {}}, "`stream_name` and `name` are wanted"),
+        ("consumers/c.json", {"config": {}}, "it needs a `stream_name` and a `name`"),
         (
             "consumers/c.json",
             {"stream_name": "T", "name": "c", "config": {}},
-            "its stream T is not among the streams",
+            "the stream T of this consumer is not among the streams",
         ),
         ("server.conf", "authorization { users: 7 }", "expected a list of users"),
         ("new.conf", 'mappings { "a.*": "b.$2" }', "wildcard index out of range"),
@@ -282,16 +287,16 @@ def test_bad_files_are_one_line(
         consumers=tmp_path / "consumers",
         permissions=tmp_path / "server.conf",
     )
-    with pytest.raises((DryRunError, InvalidConfig)) as caught:
-        read_inputs(settings)
+    with pytest.raises(InvalidConfig) as caught:
+        read_question(settings)
     assert error in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_an_empty_folder_says_what_to_save(tmp_path: Path, candidate: Path) -> None:
     settings = DryRunSettings(stream="S", candidate=candidate, streams=tmp_path)
-    with pytest.raises(DryRunError, match="nats stream info NAME --json"):
-        read_inputs(settings)
+    with pytest.raises(InvalidConfig, match="nats stream info NAME --json"):
+        read_question(settings)
 
 
 def test_consumers_need_streams(tmp_path: Path, candidate: Path) -> None:

@@ -12,7 +12,8 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 from cli.main import main
-from jobs.dry_run.run import DryRunSettings, dry_run
+from jobs.dry_run.run import dry_run
+from jobs.dry_run.settings import DryRunSettings
 from jobs.dry_run.simulate import SIMULATED, SimulatedStream, SimulationError, arrivals, stored
 from jobs.warehouse import tables
 from nats_transform import AccountMappings, StreamConfig, parse_stream

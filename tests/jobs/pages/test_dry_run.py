@@ -11,19 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from jobs.dry_run.run import DryRunResult
+from jobs.dry_run.settings import DryRunResult
 from jobs.dry_run.simulate import SimulatedStream
 from jobs.pages import dry_run as dry_run_report
 from jobs.pages.page import ReportError
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.config import mapping_version
+from nats_transform.consumer import parse_consumer
 from nats_transform.migration import (
     Allowance,
     CensusRow,
     DryRun,
     User,
     dry_run,
-    parse_consumer,
 )
 from nats_transform.migration.changes import Flow
 from nats_transform.stream import parse_stream

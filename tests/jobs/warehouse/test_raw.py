@@ -22,7 +22,8 @@ from jobs.audit.run import audit
 from jobs.audit.settings import AuditSettings
 from jobs.audit.table import WEIGHT_AUDIT
 from jobs.census import CENSUS, CensusSettings, census
-from jobs.dry_run.run import DryRunSettings, dry_run
+from jobs.dry_run.run import dry_run
+from jobs.dry_run.settings import DryRunSettings
 from jobs.dry_run.simulate import SIMULATED
 from jobs.jetstream.headers import format_headers, header_columns
 from jobs.transform import TransformSettings, transform

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from nats_transform import AccountMappings, Destination, InvalidConfig, Mapping
-from nats_transform.config import accounts, load
+from nats_transform.config import accounts, load, load_mappings
+from nats_transform.errors import UnknownAccount
 
 BAR = [Mapping("foo", [Destination("bar")])]
 
@@ -132,3 +133,23 @@ def test_a_wrong_mapping_in_an_included_file_names_that_file(tmp_path: Path) -> 
         load(path)
     assert raised.value.path == str(tmp_path / "mappings.conf")
     assert raised.value.line == 2
+
+
+TWO_WITH_MAPPINGS = "accounts { A { mappings { a: b } }\n B { mappings { c: d } }\n EMPTY {}\n}"
+
+
+@pytest.mark.parametrize("account", ["$G", "EMPTY"])
+def test_an_account_without_mappings_beside_others_that_have_some(
+    account: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "server.conf"
+    path.write_text(TWO_WITH_MAPPINGS)
+    with pytest.raises(UnknownAccount) as refused:
+        load(path, account)
+    assert f"the account {account!r} has no mappings, but 'A', 'B' has" in str(refused.value)
+    assert "--account" in str(refused.value)
+    assert len(load_mappings(path, "A").mappings) == 1
+    # Nobody has any: there is nothing to mistake.
+    path.write_text("accounts { A {}\n B {}\n}")
+    assert load_mappings(path, account="A").mappings == ()
+    assert load_mappings(path).mappings == ()

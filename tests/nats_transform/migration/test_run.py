@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from nats_transform import AccountMappings, Destination, InvalidConfig, Mapping, Transform
 from nats_transform.config import parse_server_config
+from nats_transform.consumer import parse_consumer
 from nats_transform.errors import InvalidStream
 from nats_transform.migration import (
     CODES,
@@ -21,7 +22,6 @@ from nats_transform.migration import (
     CensusRow,
     DryRun,
     dry_run,
-    parse_consumer,
     users_of,
 )
 from nats_transform.migration.reverse import reverse

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from orchestration import metadata
 from orchestration.archive import Archive
+from orchestration.metadata.markdown import table
+from orchestration.metadata.values import link
 
 if TYPE_CHECKING:  # it loads Great Expectations, which takes longer than all else
     from expectations.validation import ExpectationResult, Report
@@ -34,7 +35,7 @@ def results(
 ) -> Iterator[dg.AssetCheckResult]:
     """The result of every check of an asset, from the report of its suite.
 
-    A topic without expectations passes: the mappings have no weights or no partition(), say.
+    A topic without expectations passes, such as weights where no mapping has any.
     """
     for topic in topics:
         found = [result for result in report.results if result.topic == topic]
@@ -46,12 +47,12 @@ def results(
             passed=not failed,
             severity=dg.AssetCheckSeverity.ERROR if blocks else dg.AssetCheckSeverity.WARN,
             description="; ".join(result.observed for result in failed or found)
-            or "nothing to check",
+            or "There is nothing to check.",
             metadata={
-                "expectations": metadata.table(
+                "expectations": table(
                     ("holds", "expectation", "observed"), [_row(result) for result in found]
                 ),
-                "data docs": metadata.link(archive, report.docs_path),
+                "data docs": link(archive, report.docs_path),
             },
         )
 
@@ -61,10 +62,10 @@ def _row(result: ExpectationResult) -> tuple[str, str, str]:
 
 
 _DESCRIPTIONS = {
-    "conservation": "No message is lost, doubled or changed on the way.",
-    "completeness": "The day's sequences have no gap that nobody explains.",
-    "subjects": "Every subject is a legal literal one.",
-    "determinism": "Computing it again gives the same, in Spark and without.",
-    "weights": "Each destination's share is within the tolerance of its weight.",
-    "partitions": "Partition numbers are in range, stable for a key, and balanced.",
+    "conservation": "Each message of the source is in the table exactly once and unchanged.",
+    "completeness": "The sequences of the day have no gap that the ingest cannot explain.",
+    "subjects": "Every subject is legal and has no wildcard.",
+    "determinism": "Transforming the messages again gives the same, with Spark and without.",
+    "weights": "The share of each destination is within the tolerance around its weight.",
+    "partitions": "Partition numbers are in range, equal for equal keys, and evenly used.",
 }

@@ -1,0 +1,161 @@
+"""What a dry run is told and what it answers: the settings, their files, and the result."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from pydantic import model_validator
+
+from jobs.days import StreamDays
+from jobs.dry_run.simulate import SimulatedStream
+from nats_transform.config import (
+    load_consumers,
+    load_mappings,
+    load_streams,
+    parse_server_config,
+)
+from nats_transform.findings import Severity
+from nats_transform.mapping import AccountMappings
+from nats_transform.migration import DryRun, Question, User, users_of
+
+MOST_FLOWS = 200
+"""The flows that the JSON has; a picture shows fewer."""
+
+
+class DryRunSettings(StreamDays):
+    """What to try on which subjects, which are taken to be as they were published.
+
+    Attributes:
+        candidate: the file with the mappings to try.
+        current: the file with the mappings that are in force; None: there are none.
+        account: whose mappings, where a file has several accounts.
+        streams: folder with the `nats stream info --json` of the account's streams, or one file.
+        consumers: the same of `nats consumer info --json`.
+        permissions: server configuration whose users' permissions are compared with the change.
+        permissions_account: the account of these users; None: the same as `account`.
+        clusters: the names of all clusters; none: those that the archive names.
+        exact: replay every message with its own draw, instead of shares over the census.
+        simulate: write what the streams would hold into `simulated_streams`.
+        seed: decides the draws of both.
+    """
+
+    candidate: Path
+    current: Path | None = None
+    account: str = "$G"
+    streams: Path | None = None
+    consumers: Path | None = None
+    permissions: Path | None = None
+    permissions_account: str | None = None
+    clusters: tuple[str, ...] = ()
+    exact: bool = False
+    simulate: bool = False
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _with_streams(self) -> DryRunSettings:
+        if self.consumers is not None and self.streams is None:
+            raise ValueError("consumers need the streams that they consume")
+        if self.simulate and self.streams is None:
+            raise ValueError("to simulate streams, give their configurations")
+        if self.permissions_account is not None and self.permissions is None:
+            raise ValueError("an account of permissions needs the file of the permissions")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class DryRunResult:
+    """What a dry run found, and what it looked at, so that it can be repeated.
+
+    Attributes:
+        found: the findings.
+        stream: whose subjects.
+        days: the days that have messages of it.
+        candidate, current: names of the mapping files; None: no current mappings.
+        candidate_version, current_version: SHA-256 of what they say.
+        streams, consumers, users: how many of each were checked against the change.
+        seed: of the draws, if messages were replayed; None: weights count as shares.
+        census_snapshot, input_snapshot: of `subject_census` and `messages`.
+        run_id: of this run.
+        simulated: what became of the messages in each stream, if that was asked for.
+        simulated_snapshot: of `simulated_streams`.
+        simulated_seed: of the draws of that.
+    """
+
+    found: DryRun
+    stream: str
+    days: tuple[date, ...]
+    candidate: str
+    current: str | None
+    candidate_version: str
+    current_version: str
+    streams: int
+    consumers: int
+    users: int
+    seed: int | None
+    census_snapshot: int | None
+    input_snapshot: int | None
+    run_id: str
+    simulated: tuple[SimulatedStream, ...] = ()
+    simulated_snapshot: int | None = None
+    simulated_seed: int | None = None
+
+    @property
+    def counts(self) -> dict[Severity, int]:
+        """The number of findings of each severity."""
+        counts = Counter(finding.severity for finding in self.found.findings)
+        return {severity: counts[severity] for severity in Severity}
+
+    def fails(self, mildest: str) -> bool:
+        """Whether a finding is at least as bad as this severity."""
+        return any(f.severity.rank <= Severity(mildest).rank for f in self.found.findings)
+
+    def as_json(self) -> dict[str, Any]:
+        """One JSON document: the summary, the findings, and the numbers behind them."""
+        found = asdict(self.found)
+        told = {name: found.pop(name) for name in ("findings", "changes", "partitions", "levels")}
+        flows = found.pop("flows")[:MOST_FLOWS]
+        reverse = [
+            {"source": m.source, "destination": m.destinations[0].subject}
+            for m in self.found.reverse
+        ]
+        found.pop("reverse")
+        about = {
+            name: getattr(self, name)
+            for name in self.__dataclass_fields__
+            if name not in ("found", "days")
+        }
+        summary = {
+            **about,
+            "simulated": [asdict(stream) for stream in self.simulated],
+            "days": [day.isoformat() for day in self.days],
+            **found,
+            **{severity.value: count for severity, count in self.counts.items()},
+        }
+        return {"summary": summary, **told, "flows": flows, "reverse": reverse}
+
+
+def read_question(settings: DryRunSettings) -> Question:
+    """What the files of the settings ask; it is quick and needs nothing but the files.
+
+    Raises:
+        InvalidConfig: a file that cannot be read or is refused, with its line and column.
+    """
+    streams = load_streams(settings.streams) if settings.streams else ()
+    users: tuple[User, ...] = ()
+    if settings.permissions:
+        account = settings.permissions_account or settings.account
+        users = tuple(users_of(parse_server_config(settings.permissions), account))
+    return Question(
+        candidate=load_mappings(settings.candidate, settings.account),
+        current=load_mappings(settings.current, settings.account)
+        if settings.current
+        else AccountMappings(()),
+        streams=streams,
+        consumers=load_consumers(settings.consumers, streams) if settings.consumers else (),
+        users=users,
+        clusters=settings.clusters,
+    )

@@ -1,0 +1,94 @@
+"""How a program of ours ends: its exit codes, its one line of an error, and what signals do.
+
+It imports nothing that takes long, because the command line imports it first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import NoReturn
+
+from nats_transform.errors import NatsTransformError
+
+NOT_FINE = 1
+UNUSABLE = 2
+INTERRUPTED = 128 + signal.SIGINT
+TERMINATED = 128 + signal.SIGTERM
+PIPE_CLOSED = 128 + signal.SIGPIPE
+
+
+def reason_of(error: Exception) -> str:
+    """Why a program failed, as a person can act on it; it may have several lines."""
+    if isinstance(error, NatsTransformError):
+        return str(error)
+    # Not imported for this: what raises these errors has imported it.
+    if "pyspark" in sys.modules:
+        from jobs.errors import SPARK_ERRORS, job_error
+
+        if isinstance(error, SPARK_ERRORS) and not isinstance(error, BrokenPipeError):
+            return str(job_error(error))
+    if "pydantic" in sys.modules:
+        from pydantic import ValidationError
+
+        if isinstance(error, ValidationError):
+            from jobs.errors import one_line
+
+            return one_line(error)
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    text = next((line for line in str(error).splitlines() if line.strip()), "no message")
+    return f"unexpected {type(error).__name__}: {text} (--debug shows the stack trace)"
+
+
+@contextlib.contextmanager
+def ended_by_signals(program: str) -> Iterator[None]:
+    """While it lasts, Ctrl-C and SIGTERM end the program through its `finally` blocks.
+
+    The exit code is that of the signal, whatever fails because of it: Ctrl-C also reaches the
+    processes that Spark has started, and Spark and Dagster have handlers of their own. Ctrl-C is
+    answered with one line on stderr.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def unwind(number: int, frame: FrameType | None) -> NoReturn:
+        # It would show the stack of a task that this exit ends.
+        logging.getLogger("asyncio").disabled = True
+        sys.exit(128 + number)
+
+    arrived, sent = socket.socketpair()
+    with arrived, sent, contextlib.ExitStack() as undo:
+        arrived.setblocking(False)
+        sent.setblocking(False)
+        # Python writes the number of each signal there, whoever handles it.
+        descriptor = signal.set_wakeup_fd(sent.fileno(), warn_on_full_buffer=False)
+        undo.callback(signal.set_wakeup_fd, descriptor)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            undo.callback(signal.signal, number, signal.signal(number, unwind))
+        try:
+            yield
+        except BaseException:
+            _end_if_signalled(arrived, program)
+            raise
+        _end_if_signalled(arrived, program)
+
+
+def _end_if_signalled(arrived: socket.socket, program: str) -> None:
+    try:
+        numbers = arrived.recv(1000)
+    except BlockingIOError:  # no signal came
+        return
+    for number in numbers:
+        if number == signal.SIGINT:
+            start = "\n" if sys.stderr.isatty() else ""  # below the ^C of the terminal
+            sys.stderr.write(f"{start}{program}: interrupted\n")
+        if number in (signal.SIGINT, signal.SIGTERM):
+            raise SystemExit(128 + number)

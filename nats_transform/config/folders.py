@@ -1,0 +1,79 @@
+"""Loading the streams and consumers of an account: folders of what the `nats` command prints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nats_transform.config.load import load_all
+from nats_transform.errors import InvalidConfig, InvalidStream
+from nats_transform.mapping import AccountMappings
+
+if TYPE_CHECKING:
+    from nats_transform.consumer import Consumer
+    from nats_transform.stream import StreamConfig
+
+
+def load_streams(place: Path) -> tuple[StreamConfig, ...]:
+    """The streams in the `*.json` files of a folder, or in one file, in the order of the names.
+
+    Raises:
+        InvalidConfig: there is no such file, a file is no stream, nats-server refuses the stream,
+            or two files have a stream of the same name.
+    """
+    found: dict[str, tuple[StreamConfig, Path]] = {}
+    for file in _json_files(place, "nats stream info NAME --json"):
+        stream = load_all(file)[0].config
+        if isinstance(stream, AccountMappings):
+            raise InvalidConfig("these are mappings; a stream configuration is needed", str(file))
+        if stream.name in found:
+            raise InvalidConfig(
+                f"stream {stream.name} is also in {found[stream.name][1]}; remove one of the files",
+                str(file),
+            )
+        found[stream.name] = stream, file
+    return tuple(stream for stream, _ in found.values())
+
+
+def load_consumers(place: Path, streams: Iterable[StreamConfig]) -> tuple[Consumer, ...]:
+    """The consumers in the `*.json` files of a folder, or in one file, in the order of the names.
+
+    Args:
+        place: the folder or file.
+        streams: that the consumers may consume.
+
+    Raises:
+        InvalidConfig: there is no such file, a file is no consumer, or its stream is not given.
+    """
+    from nats_transform.consumer import parse_consumer
+
+    names = {stream.name for stream in streams}
+    consumers = []
+    for file in _json_files(place, "nats consumer info STREAM NAME --json"):
+        try:
+            consumer = parse_consumer(json.loads(file.read_text("utf-8")))
+        except OSError as error:
+            raise InvalidConfig(f"the file cannot be read: {error.strerror}", str(file)) from error
+        except InvalidStream as error:
+            raise InvalidConfig(str(error), str(file)) from error
+        except (ValueError, RecursionError) as error:
+            raise InvalidConfig("this is no JSON", str(file)) from error
+        if consumer.stream not in names:
+            raise InvalidConfig(
+                f"the stream {consumer.stream} of this consumer is not among the streams; "
+                "save that stream too",
+                str(file),
+            )
+        consumers.append(consumer)
+    return tuple(consumers)
+
+
+def _json_files(place: Path, command: str) -> list[Path]:
+    files = sorted(place.glob("*.json")) if place.is_dir() else [place]
+    if not files:
+        raise InvalidConfig(
+            f"this folder has no *.json files; save each with `{command}`", str(place)
+        )
+    return files

@@ -1,0 +1,28 @@
+"""The assets of an archive, a file each. Each body calls one job and returns what people look at.
+
+mapping_version ───────────────┬──────────────────┐
+messages ─┬─▶ subject_census   ▼                  ▼
+          └─────────▶ transformed_messages ─▶ weight_audit
+"""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from orchestration.archive import Archive
+from orchestration.assets.mapping_version import mapping_version_asset
+from orchestration.assets.messages import messages_asset
+from orchestration.assets.subject_census import subject_census_asset
+from orchestration.assets.transformed_messages import transformed_messages_asset
+from orchestration.assets.weight_audit import weight_audit_asset
+
+
+def archive_assets(archive: Archive) -> list[dg.AssetsDefinition]:
+    """The five assets of an archive, upstream first."""
+    return [
+        mapping_version_asset(archive),
+        messages_asset(archive),
+        subject_census_asset(archive),
+        transformed_messages_asset(archive),
+        weight_audit_asset(archive),
+    ]

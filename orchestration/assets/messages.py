@@ -1,0 +1,80 @@
+"""The asset `messages`: the archived messages of a day, and the checks on them."""
+
+# Dagster reads the annotations of asset functions: no `from __future__ import annotations` here.
+import time
+from collections.abc import Iterator
+
+import dagster as dg
+from dagster import AssetExecutionContext
+
+from jobs.ingest import ingest
+from jobs.warehouse import tables
+from jobs.warehouse.accounting import Archived
+from nats_transform.spark.digest import row_hash
+from orchestration.archive import Archive
+from orchestration.assets import checks
+from orchestration.days import add_metadata_by_day, days_of, rows_by_day
+from orchestration.failures import failing_with_one_line
+from orchestration.metadata.values import link, throughput
+from orchestration.resources import SparkResource
+
+
+def messages_asset(archive: Archive) -> dg.AssetsDefinition:
+    """The asset; every source of the archive is ingested, in order."""
+    key = archive.key("messages")
+
+    @dg.asset(
+        key=key,
+        group_name=archive.name,
+        partitions_def=archive.partitions,
+        backfill_policy=archive.backfill_policy,
+        pool=archive.pool,
+        kinds={"nats", "spark", "iceberg"},
+        check_specs=checks.specs(key, checks.MESSAGES),
+        description="The archived messages of a day, as they were stored.",
+    )
+    def messages(
+        context: AssetExecutionContext, spark: SparkResource
+    ) -> Iterator[dg.AssetCheckResult | dg.MaterializeResult[None]]:
+        # Great Expectations and SciPy take longer to import than all else: not when Dagster loads.
+        from expectations.suites import Reference
+        from expectations.validation import validate_messages
+
+        days = days_of(context)
+        started = time.monotonic()
+        with failing_with_one_line():
+            added = 0
+            for source in archive.sources:
+                settings = source.ingest_settings(
+                    archive.stream, archive.tables, (days[0], days[-1]), context.run.run_id
+                )
+                result = ingest(spark.session, settings, context.log.info)
+                added += result.added
+            table = tables.open_table(archive.tables, tables.MESSAGES)
+            archived = Archived.of(table, archive.stream)
+            counted = archived.digest_of(days)
+            report = validate_messages(
+                tables.read(spark.session(), table, tables.MESSAGES, archive.stream, days),
+                archive.reports_folder,
+                name=f"{archive.stream} {days[0]} to {days[-1]}",
+                ingested=Reference(counted.rows, str(counted)),
+                explained=archived.coverage.ranges,
+                row_hash=row_hash(tables.MESSAGES.spark_schema),
+            )
+            rows = rows_by_day(table, archive.stream, days)
+        yield from checks.results(archive, key, checks.MESSAGES, report)
+        add_metadata_by_day(context, {day: {"dagster/row_count": rows[day]} for day in days})
+        yield dg.MaterializeResult(
+            metadata={
+                "added": added,
+                "messages in table": result.messages,
+                "gaps": result.gaps,
+                "bytes": result.bytes,
+                "digest": result.digest,
+                "snapshot": str(result.snapshot_id),
+                "data docs": link(archive, report.docs_path),
+                **throughput(added, time.monotonic() - started),
+            }
+        )
+
+    return messages

@@ -1,0 +1,59 @@
+"""The asset `subject_census`: which subjects a day had, counted once for every dry run."""
+
+# Dagster reads the annotations of asset functions: no `from __future__ import annotations` here.
+import time
+
+import dagster as dg
+from dagster import AssetExecutionContext
+
+from jobs.census import CENSUS, CensusSettings, census
+from jobs.warehouse import tables
+from orchestration.archive import Archive
+from orchestration.days import add_metadata_by_day, days_of, rows_by_day
+from orchestration.failures import failing_with_one_line
+from orchestration.metadata.values import throughput
+from orchestration.resources import SparkResource
+
+
+def subject_census_asset(archive: Archive) -> dg.AssetsDefinition:
+    """The asset."""
+
+    @dg.asset(
+        key=archive.key("subject_census"),
+        group_name=archive.name,
+        deps=[archive.key("messages")],
+        partitions_def=archive.partitions,
+        backfill_policy=archive.backfill_policy,
+        pool=archive.pool,
+        kinds={"spark", "iceberg"},
+        description="Each subject of a day, by cluster, with its number of messages and bytes and "
+        "the times of its first and last message.",
+    )
+    def subject_census(
+        context: AssetExecutionContext, spark: SparkResource
+    ) -> dg.MaterializeResult[None]:
+        days = days_of(context)
+        started = time.monotonic()
+        settings = CensusSettings(
+            stream=archive.stream,
+            warehouse=archive.tables,
+            first_day=days[0],
+            last_day=days[-1],
+            run_id=context.run.run_id,
+        )
+        with failing_with_one_line():
+            result = census(spark.session, settings)
+            table = tables.open_table(archive.tables, CENSUS)
+            rows = rows_by_day(table, archive.stream, days)
+        add_metadata_by_day(context, {day: {"dagster/row_count": rows[day]} for day in days})
+        return dg.MaterializeResult(
+            metadata={
+                "subjects": result.rows,
+                "messages": result.messages,
+                "bytes": result.bytes,
+                "snapshot": str(result.snapshot_id),
+                **throughput(result.messages, time.monotonic() - started),
+            }
+        )
+
+    return subject_census

@@ -1,0 +1,121 @@
+"""The asset `transformed_messages`: staged, checked, and only then published."""
+
+# Dagster reads the annotations of asset functions: no `from __future__ import annotations` here.
+import time
+from collections.abc import Iterator, Mapping
+
+import dagster as dg
+from dagster import AssetExecutionContext
+
+from jobs.transform import TransformSettings, publish, stage
+from jobs.warehouse import tables
+from nats_transform.spark.digest import row_hash
+from orchestration.archive import Archive
+from orchestration.assets import checks
+from orchestration.automation.stale_days import stale_days
+from orchestration.days import add_metadata_by_day, days_of, fates_by_day
+from orchestration.failures import failing_with_one_line
+from orchestration.mapping_in_force import mapping_in_force
+from orchestration.metadata.markdown import bar, table
+from orchestration.metadata.shares import shares_of_checks
+from orchestration.metadata.values import Plain, link, throughput
+from orchestration.resources import SparkResource
+
+
+def transformed_messages_asset(archive: Archive) -> dg.AssetsDefinition:
+    """The asset; a check that fails as an error keeps the table as it was."""
+    key = archive.key("transformed_messages")
+
+    @dg.asset(
+        key=key,
+        group_name=archive.name,
+        deps=[archive.key("messages"), archive.key("mapping_version")],
+        partitions_def=archive.partitions,
+        backfill_policy=archive.backfill_policy,
+        pool=archive.pool,
+        automation_condition=stale_days(archive),
+        kinds={"spark", "iceberg"},
+        check_specs=checks.specs(key, checks.TRANSFORMED_MESSAGES),
+        description="The messages of a day under the mappings in force, each with its new subject "
+        "and its fate.",
+    )
+    def transformed_messages(
+        context: AssetExecutionContext, spark: SparkResource
+    ) -> Iterator[dg.AssetCheckResult | dg.MaterializeResult[None]]:
+        # Great Expectations and SciPy take longer to import than all else: not when Dagster loads.
+        from expectations.suites import Reference
+        from expectations.validation import validate_transformed_messages
+
+        days = days_of(context)
+        started = time.monotonic()
+        settings = TransformSettings(
+            stream=archive.stream,
+            mapping=archive.mapping,
+            account=archive.account,
+            warehouse=archive.tables,
+            first_day=days[0],
+            last_day=days[-1],
+            seed=archive.seed,
+            run_id=context.run.run_id,
+        )
+        with failing_with_one_line():
+            mappings, version = mapping_in_force(context.instance, archive)
+            staged = stage(spark.session, settings, mappings, version)
+            report = validate_transformed_messages(
+                staged.rows(spark.session),
+                mappings,
+                archive.reports_folder,
+                name=f"{archive.stream} {days[0]} to {days[-1]}",
+                archive=Reference(staged.archive.rows, str(staged.archive)),
+                seed=archive.seed,
+                version=version,
+                written=staged.result.digest,
+                before=staged.before,
+                archive_hash=row_hash(tables.MESSAGES.spark_schema),
+                table_hash=row_hash(tables.TRANSFORMED.spark_schema),
+                tolerance=archive.tolerance,
+                confidence=archive.confidence,
+            )
+        # The checks that refuse it are results all the same.
+        yield from checks.results(archive, key, checks.TRANSFORMED_MESSAGES, report)
+        with failing_with_one_line():
+            if report.blocks:
+                raise staged.refused(report)
+            result = publish(staged)
+        seconds = time.monotonic() - started
+        if len(days) > 1:
+            with failing_with_one_line():
+                published = tables.open_table(archive.tables, tables.TRANSFORMED)
+                fates = fates_by_day(spark.session(), published, archive.stream, days)
+            add_metadata_by_day(
+                context,
+                {day: {**_fates(fates[day]), **shares_of_checks(report, day)} for day in fates},
+            )
+        yield dg.MaterializeResult(
+            metadata={
+                **_fates(result.fates),
+                "mapping version": result.mapping_version,
+                "digest": result.digest,
+                "snapshot": str(result.snapshot_id),
+                "input snapshot": str(result.input_snapshot),
+                **shares_of_checks(report),
+                "data docs": link(archive, report.docs_path),
+                **throughput(result.messages, seconds),
+            }
+        )
+
+    return transformed_messages
+
+
+def _fates(fates: Mapping[str, int]) -> Mapping[str, Plain]:
+    """How many messages had each fate: numbers, and a bar for each."""
+    total = sum(fates.values())
+    rows = [
+        (fate, f"{count:,}", f"{count / max(1, total):.2%}", bar(100 * count / max(1, total)))
+        for fate, count in fates.items()
+    ]
+    return {
+        "dagster/row_count": total,
+        **fates,
+        "fates": table(("fate", "messages", "share", ""), rows),
+    }

@@ -1,0 +1,35 @@
+"""What an archive does by itself: jobs, schedules, the sensor on its mapping file."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from orchestration.archive import Archive
+from orchestration.automation.mapping_sensor import mapping_sensor
+from orchestration.automation.runs import select
+from orchestration.automation.schedules import schedule_of
+
+REPROCESSED = ("messages", "subject_census", "transformed_messages")
+
+
+def automation(archive: Archive) -> dg.Definitions:
+    """The jobs of an archive, and the schedules and the sensor that its YAML asks for."""
+    reprocess = dg.define_asset_job(
+        f"{archive.name}_reprocess",
+        selection=select(archive, ("mapping_version", *REPROCESSED)),
+        description="Ingest days, count their subjects, and transform their messages.",
+    )
+    audit = dg.define_asset_job(
+        f"{archive.name}_audit",
+        selection=select(archive, ("weight_audit",)),
+        description="Compare the share of each destination with its weight.",
+    )
+    nightly, weekly = f"{archive.name}_nightly", f"{archive.name}_weekly_audit"
+    schedules = []
+    if archive.nightly is not None:
+        schedules.append(schedule_of(archive, nightly, archive.nightly, reprocess))
+    if archive.weekly_audit is not None:
+        # One report about all its days, whatever a backfill does.
+        schedules.append(schedule_of(archive, weekly, archive.weekly_audit, audit, one_run=True))
+    sensors = [] if archive.mapping_sensor is None else [mapping_sensor(archive)]
+    return dg.Definitions(jobs=[reprocess, audit], schedules=schedules, sensors=sensors)

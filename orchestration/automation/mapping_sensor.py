@@ -1,0 +1,80 @@
+"""The sensor on the mapping file of an archive."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import dagster as dg
+
+from nats_transform import NatsTransformError
+from nats_transform.config import load_mappings, mapping_version
+from orchestration.archive import Archive
+from orchestration.automation.runs import run_requests, select
+from orchestration.mapping_in_force import materialized_version
+
+DERIVED = ("transformed_messages", "weight_audit")
+"""What a mapping version decides."""
+
+_PAGE = 500
+
+
+def mapping_sensor(archive: Archive) -> dg.SensorDefinition:
+    """The sensor that the archive's YAML asks for."""
+    settings = archive.mapping_sensor
+    assert settings is not None  # noqa: S101 - the caller asked
+    key = archive.key("mapping_version")
+
+    def look(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        try:
+            mappings = load_mappings(archive.mapping, archive.account)
+        except NatsTransformError as error:
+            # The tick fails, and shows in the UI, for as long as the file is not mended.
+            raise dg.Failure(str(error), allow_retries=False) from None
+        version = mapping_version(mappings, archive.seed)
+        known = materialized_version(context.instance, archive)
+        if context.cursor != version:
+            record = dg.RunRequest(run_key=f"mapping {version}", asset_selection=[key])
+            return dg.SensorResult(
+                run_requests=[] if known == version else [record], cursor=version
+            )
+        if settings.reprocess == "stale_days" and known == version:
+            days = days_of_other_versions(context.instance, archive, version)
+            requests = run_requests(
+                archive, days, assets=DERIVED, key=lambda days: f"{version} {days}"
+            )
+            if days:
+                return dg.SensorResult(run_requests=list(requests), cursor=version)
+        return dg.SkipReason(f"{archive.mapping} is still version {version[:12]}")
+
+    return dg.SensorDefinition(
+        name=f"{archive.name}_mapping",
+        evaluation_fn=look,
+        asset_selection=select(archive, ("mapping_version", *DERIVED)),
+        minimum_interval_seconds=settings.interval_seconds,
+        default_status=(
+            dg.DefaultSensorStatus.RUNNING if settings.running else dg.DefaultSensorStatus.STOPPED
+        ),
+        description="Records a new mapping version when the mapping file means something else.",
+    )
+
+
+def days_of_other_versions(
+    instance: dg.DagsterInstance, archive: Archive, version: str
+) -> list[date]:
+    """The days that have been transformed, but not under this version."""
+    tag = f"dagster/input_data_version/{archive.key('mapping_version').to_user_string()}"
+    key = archive.key("transformed_messages")
+    made = instance.get_materialized_partitions(key)
+    versions: dict[str, str | None] = {}
+    cursor = None
+    while not made <= versions.keys():
+        # Newest first: what comes first is what the day has now.
+        page = instance.fetch_materializations(key, limit=_PAGE, cursor=cursor)
+        for record in page.records:
+            event = record.asset_materialization
+            if event is not None and event.partition is not None:
+                versions.setdefault(event.partition, (event.tags or {}).get(tag))
+        if not page.has_more:
+            break
+        cursor = page.cursor
+    return sorted(date.fromisoformat(day) for day in made if versions.get(day) != version)

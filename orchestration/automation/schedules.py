@@ -1,0 +1,59 @@
+"""The schedules of an archive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+
+import dagster as dg
+
+from orchestration.archive import Archive, Schedule
+from orchestration.automation.runs import run_requests
+
+
+def schedule_of(
+    archive: Archive,
+    name: str,
+    schedule: Schedule,
+    job: dg.JobDefinition | object,
+    one_run: bool = False,
+) -> dg.ScheduleDefinition:
+    """A schedule that asks a job for the last days that are over.
+
+    Args:
+        archive: whose days.
+        name: of the schedule.
+        schedule: when, and how many days.
+        job: what to run.
+        one_run: one run for all days, whatever the archive says of backfills.
+    """
+
+    def requests(
+        context: dg.ScheduleEvaluationContext,
+    ) -> Iterator[dg.RunRequest | dg.SkipReason]:
+        days = _last_days(archive, schedule.days, context.scheduled_execution_time)
+        if not days:
+            yield dg.SkipReason(
+                f"no day of {archive.name} is over yet: it starts on {archive.start_date}"
+            )
+        yield from run_requests(archive, days, one_run=one_run)
+
+    return dg.ScheduleDefinition(
+        name=name,
+        job=job,  # type: ignore[arg-type]  # what define_asset_job gives has no public type
+        cron_schedule=schedule.cron,
+        execution_timezone=schedule.timezone,
+        execution_fn=requests,
+        default_status=(
+            dg.DefaultScheduleStatus.RUNNING
+            if schedule.running
+            else dg.DefaultScheduleStatus.STOPPED
+        ),
+    )
+
+
+def _last_days(archive: Archive, count: int, now: datetime) -> list[date]:
+    """The last days of the archive that are over."""
+    today = now.astimezone(UTC).date()
+    days = (today - timedelta(days=n) for n in range(count, 0, -1))
+    return [day for day in days if day >= archive.start_date]

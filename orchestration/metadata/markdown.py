@@ -1,0 +1,34 @@
+"""Markdown for the metadata of a materialization: tables, and bars of text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dagster as dg
+
+from nats_transform.untrusted import visible
+
+_BAR_WIDTH = 20
+
+
+def bar(percent: float, mark: float | None = None) -> str:
+    """A share as a bar of text, with `│` where it should end."""
+    filled = round(percent / 100 * _BAR_WIDTH)
+    cells = ["█"] * filled + ["░"] * (_BAR_WIDTH - filled)
+    if mark is not None:
+        cells.insert(min(round(mark / 100 * _BAR_WIDTH), _BAR_WIDTH), "│")
+    return "".join(cells)
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> dg.MetadataValue[Any]:
+    """A Markdown table; what a subject holds cannot end a cell or become markup."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return dg.MetadataValue.md(
+        "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
+    )
+
+
+def _cell(text: str) -> str:
+    # A subject may hold what Markdown or HTML would read as its own.
+    return "".join(f"&#{ord(c)};" if c in "|<>&`*_$[]\\" else c for c in visible(text))

@@ -1,0 +1,133 @@
+"""The shares of destinations and the balance of partitions, as metadata with small plots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from nats_transform.untrusted import visible
+from orchestration.metadata.markdown import bar, table
+from orchestration.metadata.plots import picture, split_plot
+from orchestration.metadata.values import Plain
+
+if TYPE_CHECKING:  # they load Great Expectations and SciPy, which take longer than all else
+    from expectations.validation import Report
+    from jobs.audit.settings import AuditResult
+
+Share = Mapping[str, Any]
+"""A destination's share of the messages of its mapping in one cluster, as plain values."""
+
+_MOST_SHARES = 30
+"""More plots than this on one page help nobody; the table has them all."""
+
+
+def shares_of_checks(report: Report, day: date | None = None) -> Mapping[str, Plain]:
+    """Each share compared with its weight, and the balance of partitions, as the checks have them.
+
+    Args:
+        report: what the checks counted on the way, so that this costs no pass.
+        day: the split of this day alone; the balance is always of all days of the run.
+    """
+    details = {result.name: result.details or {} for result in report.results}
+    shares: Sequence[Share] = details.get("ExpectWeightsToHold", {}).get("splits", ())
+    balance = details.get("ExpectPartitionsToBeBalanced", {}).get("balance", ())
+    wanted = None if day is None else day.isoformat()
+    return {
+        **_split([share for share in shares if share["day"] == wanted]),
+        **_balance([(entry["destination"], entry["counts"]) for entry in balance]),
+    }
+
+
+def shares_of_audit(result: AuditResult) -> Mapping[str, Plain]:
+    """Each share compared with its weight, and the balance of partitions, as an audit has them."""
+    shares: list[Share] = [
+        {
+            "source": rule.source,
+            "cluster": rule.cluster,
+            "destination": d.destination or d.end,
+            "weight": d.weight,
+            "expected": d.expected,
+            "share": d.share,
+            "low": d.low,
+            "high": d.high,
+            "verdict": str(d.verdict),
+        }
+        for rule in result.rules
+        for d in rule.destinations
+    ]
+    balance = [(balance.destination, balance.counts) for balance in result.partitions]
+    return {**_split(shares), **_balance(balance)}
+
+
+def _split(shares: Sequence[Share]) -> Mapping[str, Plain]:
+    known = [share for share in shares if share["share"] is not None]
+    return {
+        "largest deviation in points": max(
+            (abs(share["share"] - share["expected"]) for share in known), default=0.0
+        ),
+        **_plot(known[:_MOST_SHARES]),
+        "split": table(
+            ("source", "cluster", "destination", "weight", "share", "", "interval", "verdict"),
+            [
+                (
+                    share["source"],
+                    share["cluster"] or "",
+                    share["destination"],
+                    f"{share['weight']:g} %",
+                    "" if share["share"] is None else f"{share['share']:.2f} %",
+                    "" if share["share"] is None else bar(share["share"], mark=share["expected"]),
+                    f"{share['low']:.2f} to {share['high']:.2f} %",
+                    share["verdict"],
+                )
+                for share in shares
+            ],
+        )
+        if shares
+        else dg.MetadataValue.md("No message was under a mapping with weights."),
+        # Numbers of their own, so that the UI plots how they went.
+        **{
+            visible(
+                " ".join(filter(None, ("share of", share["destination"], share["cluster"])))
+            ): float(share["share"])
+            for share in known[:_MOST_SHARES]
+        },
+    }
+
+
+def _plot(shares: Sequence[Share]) -> Mapping[str, Plain]:
+    if not shares:
+        return {}
+    plot = picture(split_plot(shares), "each share as a bar, with a tick at its weight")
+    return {"plot": dg.MetadataValue.md(plot)}
+
+
+def _balance(balances: Sequence[tuple[str, Sequence[int]]]) -> Mapping[str, Plain]:
+    return {
+        "partitions": table(
+            ("destination", "partition", "messages", "share", ""),
+            [
+                (
+                    destination,
+                    str(number),
+                    f"{count:,}",
+                    f"{_percent(count, counts):.1f} %",
+                    bar(_percent(count, counts), mark=100 / len(counts)),
+                )
+                for destination, counts in balances
+                for number, count in enumerate(counts)
+            ],
+        )
+        if balances
+        else dg.MetadataValue.md("No message got a partition number."),
+        "busiest partition over mean": max(
+            (max(counts) * len(counts) / max(1, sum(counts)) for _, counts in balances),
+            default=0.0,
+        ),
+    }
+
+
+def _percent(count: int, counts: Sequence[int]) -> float:
+    return 100 * count / max(1, sum(counts))
