@@ -80,19 +80,25 @@ def command(
       nats-transform check server.conf streams/*.json --fail-on warning --json
     """
     from nats_transform.check import Origin, check
+    from nats_transform.config import shared_by
 
     configs: list[Config] = []
     origins: list[Origin] = []
     findings: list[Finding] = []
+    loaded: list[tuple[str, list[Located]]] = []
     for file in files:
-        loaded = _load(file, account)
-        if isinstance(loaded, Finding):
-            findings.append(loaded)
-            continue
-        for one in loaded:
+        held = _load(file, account)
+        if isinstance(held, Finding):
+            findings.append(held)
+        else:
+            loaded.append((file, held))
+    everything = [one for _, held in loaded for one in held]
+    for file, held in loaded:
+        for one in held:
             configs.append(one.config)
-            name = one.accounts[0] if len(loaded) > 1 else ""
-            origins.append(Origin(file, name, one.places, one.expires))
+            name = one.accounts[0] if len(held) > 1 else ""
+            shared = shared_by(one.accounts[0], everything) if one.accounts else ()
+            origins.append(Origin(file, name, one.places, one.expires, shared))
     seen = _lines(subjects) if subjects else ()
     findings += check(configs, clusters=clusters, subjects=seen, origins=origins, now=time.time())
     fine = not any(

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import combinations, repeat
+from itertools import chain, combinations, repeat
 from typing import TYPE_CHECKING, TypeAlias
 
 from nats_transform.check_transform import (
@@ -25,6 +25,7 @@ from nats_transform.findings import CODES, Finding, Severity
 from nats_transform.functions import Literal, Partition
 from nats_transform.mapping import AccountMappings, Mapping
 from nats_transform.network import Network
+from nats_transform.sharing import SharedStream
 from nats_transform.stream import StreamConfig
 from nats_transform.subject import ANY_TAIL, SEPARATOR, collide, is_subset, matches
 from nats_transform.subject_index import SubjectIndex
@@ -53,12 +54,14 @@ class Origin:
         account: whose mappings, where the file says so.
         places: where each mapping stands, by source.
         expires: when the JWT of the account ends, in seconds since 1970.
+        shared: the streams that the account exports, and that others import from it.
     """
 
     path: str = ""
     account: str = ""
     places: MappingABC[str, Place] = field(default_factory=dict)
     expires: int | None = None
+    shared: Sequence[SharedStream] = ()
 
     def locate(self, finding: Finding) -> Finding:
         """A finding of the configuration with its file, line and account."""
@@ -94,13 +97,17 @@ def check(
     # A stream belongs to one account; of several nobody says which.
     around = streams if len(with_mappings) == 1 else []
     network = Network(streams)
+    overlapping = list(_streams_overlap(streams))
     seen = [subject.split(SEPARATOR) for subject in subjects]
     findings: list[Finding] = []
     for one, origin in zip(configs, origins or repeat(Origin()), strict=False):
         if isinstance(one, AccountMappings):
-            found = _check_account(one, around, clusters, seen)
+            found = chain(_check_account(one, around, clusters, seen), _sharing(one, origin.shared))
         else:
-            found = _check_stream(one, network, seen)
+            found = chain(
+                _check_stream(one, network, seen),
+                (f for f in overlapping if f.place == f"stream {one.name}"),
+            )
         findings += [origin.locate(finding) for finding in found]
         if now is not None and origin.expires is not None and origin.expires < now:
             findings.append(_expired(origin, origin.expires))
@@ -267,6 +274,40 @@ def _overlap(one: Mapping, other: Mapping) -> Finding:
         narrow.source,
         place=MAPPING,
     )
+
+
+def _sharing(account: AccountMappings, shared: Sequence[SharedStream]) -> Iterator[Finding]:
+    """The mappings that take subjects away from other accounts."""
+    exported = [one.subject for one in shared if one.importer is None]
+    for mapping in account.mappings:
+        for transform in _renaming(mapping):
+            for one in shared:
+                still = exported if one.importer is None else [one.subject]
+                if collide(mapping.source, one.subject) and not any(
+                    can_land_in(transform, filter) for filter in still
+                ):
+                    yield Finding(
+                        "escapes-export",
+                        f"the {one} covers the source, and not the result",
+                        mapping.source,
+                        transform.destination,
+                        MAPPING,
+                    )
+
+
+def _streams_overlap(streams: Sequence[StreamConfig]) -> Iterator[Finding]:
+    """The streams that one account cannot have together (`subjectsOverlap` in the server)."""
+    for one, other in combinations(streams, 2):
+        both = [(a, b) for a in one.captured for b in other.captured if collide(a, b)]
+        if both and one.name != other.name:
+            (mine, theirs), *_ = both
+            yield Finding(
+                "streams-overlap",
+                f"its subject {printable(mine)} and the subject {printable(theirs)} of stream "
+                f"{other.name} cover the same subjects",
+                mine,
+                place=f"stream {one.name}",
+            )
 
 
 def _streams_around(mapping: Mapping, streams: Sequence[StreamConfig]) -> Iterator[Finding]:

@@ -55,6 +55,11 @@ CODES: dict[str, Code] = {
         "a destination is empty: nats-server loads it and crashes on the first message",
         "name a destination, or remove the entry",
     ),
+    "streams-overlap": Code(
+        _E,
+        "two streams capture some of the same subjects: nats-server refuses the second (10065)",
+        "make the subjects of the streams disjoint",
+    ),
     "republish-loop": Code(
         _E,
         "republished messages come back to the stream that republishes them",
@@ -96,7 +101,7 @@ CODES: dict[str, Code] = {
         "correct the source, or remove the transform",
     ),
     "unknown-cluster": Code(
-        _W,
+        _E,
         "a cluster name that no known cluster has: its entries never apply",
         "correct the name; nats-server compares it letter by letter",
     ),
@@ -209,6 +214,11 @@ CODES: dict[str, Code] = {
         _I,
         "a mapping brings new subjects into a stream",
         "check that the stream is meant to store them",
+    ),
+    "escapes-export": Code(
+        _W,
+        "a mapping takes subjects away from an export of the account, or an import from it",
+        "export and import the destination too",
     ),
     "escapes-stream": Code(
         _W,

@@ -13,10 +13,12 @@ from pydantic import model_validator
 from jobs.days import StreamDays
 from jobs.dry_run.simulate import SimulatedStream
 from nats_transform.config import (
+    load_all,
     load_consumers,
     load_mappings,
     load_streams,
     parse_server_config,
+    shared_by,
 )
 from nats_transform.findings import Severity
 from nats_transform.mapping import AccountMappings
@@ -146,9 +148,11 @@ def read_question(settings: DryRunSettings) -> Question:
     """
     streams = load_streams(settings.streams) if settings.streams else ()
     users: tuple[User, ...] = ()
+    located = load_all(settings.candidate)
     if settings.permissions:
         account = settings.permissions_account or settings.account
         users = tuple(users_of(parse_server_config(settings.permissions), account))
+        located += load_all(settings.permissions)
     return Question(
         candidate=load_mappings(settings.candidate, settings.account),
         current=load_mappings(settings.current, settings.account)
@@ -158,4 +162,5 @@ def read_question(settings: DryRunSettings) -> Question:
         consumers=load_consumers(settings.consumers, streams) if settings.consumers else (),
         users=users,
         clusters=settings.clusters,
+        shared=shared_by(settings.account, located),
     )

@@ -5,7 +5,7 @@ Nothing but these readers opens a file in this package.
 
 from nats_transform.config.folders import load_consumers, load_streams
 from nats_transform.config.jwt import AccountClaims, decode_account
-from nats_transform.config.load import Located, accounts, load, load_all, load_mappings
+from nats_transform.config.load import Located, accounts, load, load_all, load_mappings, shared_by
 from nats_transform.config.server_conf import parse_server_config
 from nats_transform.config.tree import Entry, Node, Place, plain
 from nats_transform.config.version import canonical, from_canonical, mapping_version
@@ -28,4 +28,5 @@ __all__ = [
     "mapping_version",
     "parse_server_config",
     "plain",
+    "shared_by",
 ]

@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping as MappingABC
 
+from nats_transform.config.shares import shares_of_config
 from nats_transform.config.tree import Entry, Node, Place, Section, field, lower, quoted
 from nats_transform.errors import InvalidMapping, InvalidTransform, UnknownAccount
 from nats_transform.mapping import AccountMappings, Destination, Mapping
+from nats_transform.sharing import Shares
 from nats_transform.subject import is_valid_filter
 
 GLOBAL_ACCOUNT = "$G"
@@ -67,8 +69,22 @@ def account_mappings(tree: Node) -> dict[str, AccountMappings]:
             return found  # the server looks at nothing else here
 
 
+def account_shares(tree: Node) -> dict[str, Shares]:
+    """What every account exports and imports, in a configuration that is valid."""
+    return {name: shares_of_config(fields) for name, fields in _fields(tree).items()}
+
+
 def mapping_places(tree: Node) -> dict[str, dict[str, Place]]:
     """Where each mapping of every account stands, by source, in a configuration that is valid."""
+    return {
+        name: places_of(entries_of(entry.node))
+        for name, fields in _fields(tree).items()
+        if (entry := field(fields, "mappings", "maps")) is not None
+    }
+
+
+def _fields(tree: Node) -> dict[str, Section]:
+    """The fields of every account; those of `$G` are at the top."""
     top = entries_of(tree)
     sections = {GLOBAL_ACCOUNT: top}
     accounts = field(top, "accounts")
@@ -76,11 +92,7 @@ def mapping_places(tree: Node) -> dict[str, dict[str, Place]]:
         for name, section in accounts.node.value.items():
             if not section.is_variable:
                 sections[name] = entries_of(section.node)
-    return {
-        name: places_of(entries_of(entry.node))
-        for name, fields in sections.items()
-        if (entry := field(fields, "mappings", "maps")) is not None
-    }
+    return sections
 
 
 def places_of(mappings: Section) -> dict[str, Place]:

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 
 from nats_transform.config.documents import mappings_of
 from nats_transform.config.json_text import parse_json
+from nats_transform.config.shares import shares_of_claims
 from nats_transform.config.tree import Node, Place, Section, quoted
 from nats_transform.mapping import AccountMappings
+from nats_transform.sharing import NO_SHARES, Shares
 
 MAX_TOKEN = 1024 * 1024
 """Bytes of the longest token that nats-server decodes."""
@@ -34,12 +36,14 @@ class AccountClaims:
         name: its name.
         mappings: its mappings, in the order of the JSON (nats-server's order is random).
         expires: when the account ends, in seconds since 1970; None: never.
+        shares: the streams that it exports and imports.
     """
 
     subject: str
     name: str
     mappings: AccountMappings
     expires: int | None = None
+    shares: Shares = NO_SHARES
 
 
 def find_token(text: str) -> str | None:
@@ -107,6 +111,7 @@ def account_claims(payload: Section, path: str) -> AccountClaims:
         if mappings is not None and mappings.value is not None
         else AccountMappings(()),
         expires=expires if isinstance(expires, int) and expires > 0 else None,
+        shares=shares_of_claims(claims),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from nats_transform.config.accounts import (
     GLOBAL_ACCOUNT,
     TOP_FIELDS,
     account_mappings,
+    account_shares,
     entries_of,
     mapping_places,
     no_mappings,
@@ -29,6 +30,7 @@ from nats_transform.config.tree import field as find_field
 from nats_transform.config.yaml_text import parse_yaml
 from nats_transform.errors import InvalidConfig
 from nats_transform.mapping import AccountMappings
+from nats_transform.sharing import NO_SHARES, SharedStream, Shares, shared_streams
 
 if TYPE_CHECKING:
     from nats_transform.stream import StreamConfig
@@ -89,12 +91,14 @@ class Located:
         accounts: names of the account; none where the file names none.
         places: where each mapping stands, by source; of a JWT nothing is known.
         expires: when a JWT ends, in seconds since 1970; None: never, or it is no JWT.
+        shares: the streams that the account exports and imports.
     """
 
     config: AccountMappings | StreamConfig
     accounts: tuple[str, ...] = ()
     places: MappingABC[str, Place] = field(default_factory=dict)
     expires: int | None = None
+    shares: Shares = NO_SHARES
 
 
 def load_all(path: str | os.PathLike[str], account: str | None = None) -> list[Located]:
@@ -139,9 +143,14 @@ def _everything(name: str) -> list[Located]:
         return [_of_claims(account_claims(entries_of(tree), name))]
     if _is_document(tree) or (name.endswith(_NAMED) and not _is_server_config(tree)):
         return [Located(mappings_of(tree), places=places_of(entries_of(tree)))]
-    places = mapping_places(tree)
+    places, shares = mapping_places(tree), account_shares(tree)
     return [
-        Located(mappings, (account,), places=places.get(account, {}))
+        Located(
+            mappings,
+            (account,),
+            places=places.get(account, {}),
+            shares=shares.get(account, NO_SHARES),
+        )
         for account, mappings in account_mappings(tree).items()
     ] + list(_preloaded(entries_of(tree)))
 
@@ -162,7 +171,22 @@ def _preloaded(top: Section) -> Iterator[Located]:
         if claims.subject != key:
             raise account.place.error(f"the JWT of {quoted(key)} is that of another account")
         names = tuple(name for name in (claims.name, key) if name)
-        yield Located(claims.mappings, names, expires=claims.expires)
+        yield Located(claims.mappings, names, expires=claims.expires, shares=claims.shares)
+
+
+def shared_by(account: str, everything: Iterable[Located]) -> tuple[SharedStream, ...]:
+    """What leaves an account: its exports, and what the others there import from it.
+
+    Args:
+        account: one of the names of the account.
+        everything: as `load_all` gives it for one file or several.
+    """
+    known = list(everything)
+    names = {name for one in known if account in one.accounts for name in one.accounts}
+    return shared_streams(
+        names - {GLOBAL_ACCOUNT} if len(names) > 1 else names,
+        [(one.accounts[0], one.shares) for one in known if one.accounts],
+    )
 
 
 def accounts(path: str | os.PathLike[str]) -> tuple[str, ...]:
@@ -176,7 +200,12 @@ def accounts(path: str | os.PathLike[str]) -> tuple[str, ...]:
 
 def _of_claims(claims: AccountClaims) -> Located:
     names = (name for name in (claims.name, claims.subject) if name)
-    return Located(claims.mappings, (*names, GLOBAL_ACCOUNT), expires=claims.expires)
+    return Located(
+        claims.mappings,
+        (*names, GLOBAL_ACCOUNT),
+        expires=claims.expires,
+        shares=claims.shares,
+    )
 
 
 def _tree(source: Source, text: str, path: str) -> Node:

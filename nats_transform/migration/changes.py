@@ -13,11 +13,9 @@ from nats_transform.mapping import Fate, Outcome
 from nats_transform.migration.case import Case, rise
 from nats_transform.migration.count import Count, whole
 from nats_transform.migration.findings import Example
-from nats_transform.migration.merge import Counted
+from nats_transform.migration.merge import Analysis, Told
+from nats_transform.migration.names import Names
 from nats_transform.subject import SEPARATOR, is_valid_publish_subject
-
-Told = tuple[str, str, str, Count]
-"""Code, what it is about, message, count: what becomes a finding."""
 
 _MOST_PREFIXES = 20_000
 OTHER = "(other)"
@@ -56,7 +54,7 @@ class Flow:
     messages: float
 
 
-class Changes(Counted):
+class Changes(Analysis):
     """Counts what changes."""
 
     COUNTED = ("_changes", "_codes", "_flow", "_fates", "changed")
@@ -68,8 +66,12 @@ class Changes(Counted):
         self._fates: tuple[Counter[Fate], Counter[Fate]] = (Counter(), Counter())
         self.changed = Count()
 
-    def add(self, case: Case) -> None:
-        """Count a case."""
+    def add(self, cases: list[Case], after: Mapping[str, int]) -> None:
+        """Count all cases of one subject."""
+        for case in cases:
+            self._add(case)
+
+    def _add(self, case: Case) -> None:
         subject = case.subject
         was = case.was
         for counter, outcomes in zip(self._fates, (case.before, case.after), strict=True):
@@ -86,8 +88,11 @@ class Changes(Counted):
             self._codes[code].add(subject, was, outcome.subject, parts)
         if not case.covering:
             mapped = case.before[0][0].mapping_source is not None
-            code = "no-longer-mapped" if mapped else "unmatched"
-            self._codes[code].add(subject, was, case.becomes, case.parts)
+            if mapped:
+                self._codes["no-longer-mapped"].add(subject, was, case.becomes, case.parts)
+            # Subjects of the server itself ($KV.>, $O.>) belong to no namespace that moves.
+            elif not (subject or "").startswith("$"):
+                self._codes["unmatched"].add(subject, was, case.becomes, case.parts)
         starts = [(prefix(before.subject), percent) for before, percent in case.before]
         for after, other in case.after:
             end = prefix(after.subject)
@@ -100,7 +105,7 @@ class Changes(Counted):
         super().merge(counts)
         self._fold()
 
-    def told(self) -> Iterator[Told]:
+    def told(self, names: Names) -> Iterator[Told]:
         """What is worth a finding."""
         for code, count in self._codes.items():
             yield code, "", _MESSAGES[code], count

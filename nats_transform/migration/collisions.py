@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nats_transform.mapping import AccountMappings
+from nats_transform.mapping import Mapping as SubjectMapping
 from nats_transform.migration.case import Case, Matcher, numbers_drawn, steady
+from nats_transform.migration.changes import shown
 from nats_transform.migration.count import EXAMPLES, Count, hashed
-from nats_transform.migration.merge import Counted
+from nats_transform.migration.merge import Analysis, Told
+from nats_transform.migration.names import Names, of_groups
 from nats_transform.migration.reverse import reversed_mappings
 from nats_transform.migration.rows import Groups, Largest, Store, Table, members
 from nats_transform.subject import SEPARATOR
@@ -32,15 +35,20 @@ def targets(cases: Iterable[Case], before: bool = False) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """Subjects that become one with another.
+    """Subjects that become one with another, by what makes them so.
 
     Attributes:
+        mappings: the numbers of the candidate's mapping that makes them, twice; or of the first
+            and the last of several; -1 for subjects that no mapping takes.
+        is_new: whether they are apart under the current mapping.
         parts: of messages.
         subjects: that are merged.
         results: what they become.
         largest: hashes of the results with most messages.
     """
 
+    mappings: tuple[int, int]
+    is_new: bool
     parts: int
     subjects: int
     results: int
@@ -61,22 +69,30 @@ class Distinct:
     drawn: int
 
 
-class Collisions(Counted):
+MOST_MAPPINGS = 200
+"""So many mappings get a finding of their own for each code; the rest share one."""
+
+
+class Collisions(Analysis):
     """Every pair of a subject and what it becomes, by hash."""
 
     COUNTED = ("_after", "_before", "_pairs", "_drawn")
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, candidate: AccountMappings, store: Store) -> None:
+        self._candidate = candidate
         self._store = store
         self._after = Groups(store)
         self._before = Table(store, 1)
-        # Hashes of the result, and of what the subject is under the current mapping.
-        self._pairs = Table(store, 2)
+        # Hashes of the result, and of what the subject is under the current mapping; one more than
+        # the number of the mapping that makes it.
+        self._pairs = Table(store, 3)
         self._drawn = 0
 
     def add(self, cases: list[Case], after: Mapping[str, int]) -> None:
-        """Count all cases of one subject, whose `targets` are known."""
+        """Count all cases of one subject."""
         before = [hashed(was) for was in targets(cases, before=True)]
+        covering = cases[0].covering
+        by = covering[0] + 1 if covering else 0
         for was in before:
             self._before.add(was)
         for becomes, parts in after.items():
@@ -85,22 +101,50 @@ class Collisions(Counted):
             if "{{" in becomes and (drawn := numbers_drawn(becomes)) > 1:
                 self._drawn += min(drawn, -(-parts // 100)) - 1
             for was in before:
-                self._pairs.add(key, was)
+                self._pairs.add(key, was, by)
 
     @cached_property
-    def merged(self) -> tuple[Merged, Merged]:
-        """What is newly merged, and what was so already; to be asked when all is added."""
-        found = _Merging(), _Merging()
+    def merged(self) -> tuple[Merged, ...]:
+        """What is merged, by the mappings that do it; to be asked when all is added."""
+        found: dict[tuple[int, int, bool], _Merging] = defaultdict(_Merging)
         for bucket, (keys, parts, sizes) in zip(
             self._store.buckets, self._after.sums(), strict=True
         ):
             together = sizes > 1
             keys, parts, sizes = keys[together], parts[together], sizes[together]
-            already = _already(self._pairs.bucket(bucket), keys, sizes)
-            for merging, chosen in zip(found, (~already, already), strict=True):
-                merging.add(keys[chosen], parts[chosen], sizes[chosen])
-        new, old = (merging.merged for merging in found)
-        return new, old
+            if not len(keys):
+                continue
+            pairs = self._pairs.bucket(bucket)
+            pairs = pairs[members(pairs[:, 0], keys)]
+            is_new = ~_already(pairs, keys, sizes)
+            makers = np.column_stack((*_makers(pairs, keys), is_new.astype(np.int64)))
+            kinds, of = np.unique(makers, axis=0, return_inverse=True)
+            for number, (first, last, new) in enumerate(kinds.tolist()):
+                chosen = of.reshape(-1) == number
+                found[first, last, bool(new)].add(keys[chosen], parts[chosen], sizes[chosen])
+        ordered = sorted(found.items(), key=lambda item: (-item[1].parts, item[0]))
+        merged = [one.merged((first, last), new) for (first, last, new), one in ordered]
+        return tuple(
+            one
+            for is_new in (True, False)
+            for one in _folded([one for one in merged if one.is_new is is_new])
+        )
+
+    def told(self, names: Names) -> Iterator[Told]:
+        """What is worth a finding."""
+        for one in self.merged:
+            code = "collision" if one.is_new else "collision-already"
+            told = f"{one.subjects:,} subjects become {one.results:,}"
+            mappings = [self._candidate.mappings[n] for n in sorted(set(one.mappings)) if n >= 0]
+            if dropped := _dropped(mappings):
+                told += f"; the result does not have {dropped}"
+            groups = [names.merged[key] for key in one.largest]
+            yield code, _about(one, mappings), told, of_groups(groups, one.parts, one.subjects)
+        distinct = self.distinct
+        if distinct.drawn > 2 * max(distinct.before, distinct.after):
+            told = f"there can be up to {distinct.drawn:,} distinct subjects; "
+            told += f"today there are {distinct.before:,}"
+            yield "subject-explosion", "", told, Count()
 
     @cached_property
     def distinct(self) -> Distinct:
@@ -111,13 +155,74 @@ class Collisions(Counted):
         return Distinct(before, after, after + self._drawn)
 
 
-def _already(pairs: NDArray[Any], keys: NDArray[Any], sizes: NDArray[Any]) -> NDArray[np.bool_]:
-    """Of merged results those whose subjects are all one under the current mapping too."""
-    pairs = pairs[members(pairs[:, 0], keys)]
+def _about(one: Merged, mappings: Sequence[SubjectMapping]) -> str:
+    if one.mappings == OTHERS:
+        return "other mappings"
+    about = " and ".join(f"mapping {shown(mapping.source)}" for mapping in mappings)
+    if -1 not in one.mappings:
+        return about
+    return f"{about} and subjects without a mapping" if about else "subjects without a mapping"
+
+
+def _dropped(mappings: Iterable[SubjectMapping]) -> str:
+    """The wildcards that a destination of some mappings leaves out."""
+    found = {
+        f"wildcard {number} of {shown(mapping.source)}": None
+        for mapping in mappings
+        for transform in mapping.transforms
+        for number, position in enumerate(transform.filter.wildcards, 1)
+        if not any(token.keeps_token and position in token.reads for token in transform.tokens)
+    }
+    return ", ".join(list(found)[:EXAMPLES])
+
+
+OTHERS = (-2, -2)
+"""Stands for mappings that are too many to tell apart."""
+
+
+def _folded(merged: list[Merged]) -> list[Merged]:
+    """The largest, and one for the rest."""
+    rest = merged[MOST_MAPPINGS:]
+    if not rest:
+        return merged
+    total = Merged(
+        OTHERS,
+        rest[0].is_new,
+        sum(one.parts for one in rest),
+        sum(one.subjects for one in rest),
+        sum(one.results for one in rest),
+        rest[0].largest,
+    )
+    return [*merged[:MOST_MAPPINGS], total]
+
+
+def _makers(
+    pairs: NDArray[np.uint64], keys: NDArray[np.uint64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """For each merged result the lowest and the highest number of a mapping that makes it."""
+    places = np.searchsorted(keys, pairs[:, 0])
+    makers = pairs[:, 2].astype(np.int64) - 1
+    first = np.full(len(keys), np.iinfo(np.int64).max)
+    last = np.full(len(keys), -1)
+    np.minimum.at(first, places, makers)
+    np.maximum.at(last, places, makers)
+    return first, last
+
+
+def _already(
+    pairs: NDArray[np.uint64], keys: NDArray[np.uint64], sizes: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Of merged results those whose subjects are all one under the current mapping too.
+
+    Args:
+        pairs: of the results alone.
+        keys: hashes of the results, in order.
+        sizes: how many subjects become each.
+    """
     pairs = pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
     most = np.zeros(len(keys), dtype=np.int64)
     if len(pairs):
-        differs = np.any(pairs[1:] != pairs[:-1], axis=1)
+        differs = np.any(pairs[1:, :2] != pairs[:-1, :2], axis=1)
         starts = np.flatnonzero(np.concatenate(([True], differs)))
         counts = np.diff(starts, append=len(pairs))
         np.maximum.at(most, np.searchsorted(keys, pairs[starts, 0]), counts)
@@ -126,23 +231,23 @@ def _already(pairs: NDArray[Any], keys: NDArray[Any], sizes: NDArray[Any]) -> ND
 
 class _Merging:
     def __init__(self) -> None:
-        self._parts = self._subjects = self._results = 0
+        self.parts = self._subjects = self._results = 0
         self._largest = Largest(EXAMPLES)
 
     def add(
         self, keys: NDArray[np.uint64], parts: NDArray[np.int64], sizes: NDArray[np.int64]
     ) -> None:
-        self._parts += int(parts.sum())
+        self.parts += int(parts.sum())
         self._subjects += int(sizes.sum())
         self._results += len(keys)
         self._largest.add(keys, parts)
 
-    @property
-    def merged(self) -> Merged:
-        return Merged(self._parts, self._subjects, self._results, frozenset(self._largest.keys))
+    def merged(self, mappings: tuple[int, int], is_new: bool) -> Merged:
+        largest = frozenset(self._largest.keys)
+        return Merged(mappings, is_new, self.parts, self._subjects, self._results, largest)
 
 
-class WayBack(Counted):
+class WayBack(Analysis):
     """Whether the subjects can be had back."""
 
     COUNTED = ("stuck",)
@@ -153,11 +258,16 @@ class WayBack(Counted):
         self._matcher = Matcher(self.mappings)
 
     def add(self, cases: list[Case], after: Mapping[str, int]) -> None:
-        """Count all cases of one subject, whose `targets` are known."""
+        """Count all cases of one subject."""
         subject = cases[0].subject
         for becomes, parts in after.items():
             if self._back(becomes) != subject:
                 self.stuck.add(subject, cases[0].was, becomes, parts)
+
+    def told(self, names: Names) -> Iterator[Told]:
+        """What is worth a finding."""
+        if self.stuck.subjects:
+            yield "irreversible", "", "no mapping can give these subjects back", self.stuck
 
     def _back(self, subject: str) -> str:
         """What the reversed mappings make of a subject, legal or not."""

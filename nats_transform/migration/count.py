@@ -23,6 +23,20 @@ def whole(parts: int) -> float:
     return parts // PARTS if parts % PARTS == 0 else parts / PARTS
 
 
+def messages(parts: int) -> str:
+    """So many messages in words: exact where it is a whole number, else as people round it."""
+    if parts % PARTS == 0:
+        count = parts // PARTS
+        return f"{count:,} message{'' if count == 1 else 's'}"
+    return f"about {rounded(parts / PARTS):,} messages"
+
+
+def rounded(count: float) -> int:
+    """A count to four digits, as people say it: 360,692.98 is about 360,700."""
+    digits = len(str(int(count)))
+    return int(round(count, 4 - digits)) if digits > 4 else round(count)
+
+
 @dataclass(slots=True)
 class Count:
     """Messages and distinct subjects, with the largest as examples.

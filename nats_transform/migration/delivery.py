@@ -13,9 +13,10 @@ import numpy as np
 from nats_transform.consumer import Consumer
 from nats_transform.mapping import Outcome
 from nats_transform.migration.case import Case, rise
-from nats_transform.migration.changes import Told, shown
-from nats_transform.migration.count import EXAMPLES, PARTS, Count, hashed, whole
-from nats_transform.migration.merge import Counted
+from nats_transform.migration.changes import shown
+from nats_transform.migration.count import EXAMPLES, PARTS, Count, hashed, messages
+from nats_transform.migration.merge import Analysis, Told
+from nats_transform.migration.names import Names, of_groups
 from nats_transform.migration.rows import Groups, Largest, Store
 from nats_transform.network import Facts, Network
 from nats_transform.stream import StreamConfig
@@ -24,10 +25,10 @@ Condition = tuple[str, ...]
 """A code and the streams it is about."""
 
 
-class Delivery(Counted):
+class Delivery(Analysis):
     """Counts what streams and consumers get."""
 
-    COUNTED = ("_counts", "_gone", "_more", "_left", "_stored")
+    COUNTED = ("_counts", "_gone", "_more", "_left", "_stored", "_reached")
 
     def __init__(
         self, streams: Iterable[StreamConfig], consumers: Iterable[Consumer], store: Store
@@ -51,12 +52,13 @@ class Delivery(Counted):
         self._gone: dict[Consumer, Count] = defaultdict(Count)
         self._more: dict[Consumer, Count] = defaultdict(Count)
         self._left: dict[Consumer, int] = defaultdict(int)
+        self._reached: set[str] = set()
         self._limited = {s.name: s for s in self._network.streams if s.max_msgs_per_subject > 0}
         self._stored: dict[str, tuple[Groups, Groups]] = {
             name: (Groups(store), Groups(store)) for name in self._limited
         }
 
-    def add(self, cases: list[Case]) -> None:
+    def add(self, cases: list[Case], after: Mapping[str, int]) -> None:
         """Count all cases of one subject."""
         if not self._network.streams:
             return
@@ -78,6 +80,8 @@ class Delivery(Counted):
                     self._conditions(case, facts)
             if self._consumers:
                 self._consume(case, facts)
+        if self._consumers:
+            self._reached.update(name for one in facts.values() for name, _ in one.stored)
         for name, sides in self._stored.items():
             for groups, stored in zip(sides, self._stored_in(name, cases, facts), strict=True):
                 for subject, parts in stored.items():
@@ -157,22 +161,31 @@ class Delivery(Counted):
                 _add_stored(sums, stream, outcomes, case.messages, facts)
         return found
 
-    def told(self) -> Iterator[Told]:
-        """What is worth a finding, but for limits."""
+    def told(self, names: Names) -> Iterator[Told]:
+        """What is worth a finding."""
+        for limit in self.limits:
+            yield limit.told(names)
         for condition, count in self._counts.items():
-            code, *names = condition
-            whose = names[:1] if code == "source-stops" else names
+            code, *streams = condition
+            whose = streams[:1] if code == "source-stops" else streams
             about = " and ".join(f"stream {shown(name)}" for name in whose)
-            yield code, about, _message(code, [shown(name) for name in names]), count
-        for consumer, count in self._gone.items():
-            about = f"consumer {shown(consumer.name)} of stream {shown(consumer.stream)}"
-            left = self._left[consumer]
+            yield code, about, _message(code, [shown(name) for name in streams]), count
+        for consumer in self._consumers:
+            yield from self._told_of(consumer)
+
+    def _told_of(self, consumer: Consumer) -> Iterator[Told]:
+        about = f"consumer {shown(consumer.name)} of stream {shown(consumer.stream)}"
+        left, gone, more = self._left[consumer], self._gone[consumer], self._more[consumer]
+        if gone.subjects:
             code = "consumer-fewer" if left else "consumer-none"
-            told = f"it does not get these any more; {whole(left):,} messages are left"
-            yield code, about, told, count
-        for consumer, count in self._more.items():
-            about = f"consumer {shown(consumer.name)} of stream {shown(consumer.stream)}"
-            yield "consumer-more", about, "it gets these in addition", count
+            told = f"it does not get these messages any more; {messages(left)} are left for it"
+            yield code, about, told, gone
+        if more.subjects:
+            yield "consumer-more", about, "it gets these messages in addition", more
+        if not (left or gone.subjects) and consumer.stream in self._reached:
+            filters = " and ".join(map(shown, consumer.filters))
+            told = f"its filter {filters} matches no message of the stream, before or after"
+            yield "consumer-never", about, told, Count()
 
     @cached_property
     def limits(self) -> tuple[Limit, ...]:
@@ -230,6 +243,21 @@ class Limit:
     parts: int
     subjects: int
     largest: frozenset[int]
+
+    def told(self, names: Names) -> Told:
+        """The finding."""
+        verb = "refused" if self.code == "limit-refuses" else "discarded"
+        return (
+            self.code,
+            f"stream {shown(self.stream)}",
+            f"it keeps {self.limit:,} messages of a subject, and subjects become the same: "
+            f"{messages(self.parts)} more are {verb}",
+            of_groups(
+                [names.limited[self.stream, key] for key in self.largest],
+                self.parts,
+                self.subjects,
+            ),
+        )
 
 
 def _add_stored(

@@ -115,6 +115,31 @@ CODES: dict[str, Code] = {
         "a consumer gets messages that it did not get before",
         "narrow the consumer's filter",
     ),
+    "consumer-never": Code(
+        _W,
+        "a consumer's filter matches no message that its stream gets, before or after",
+        "correct the filter; compare it with the subjects of the stream letter by letter",
+    ),
+    "export-none": Code(
+        _E,
+        "an account exports subjects, and gets no messages under them any more",
+        "export the new subjects before the switch",
+    ),
+    "export-fewer": Code(
+        _W,
+        "an account does not export messages that it exported before",
+        "export the new subjects too",
+    ),
+    "import-none": Code(
+        _E,
+        "another account imported messages, and gets none of them any more",
+        "import the new subjects into that account with the switch",
+    ),
+    "import-fewer": Code(
+        _W,
+        "another account does not get messages that it imported before",
+        "import the new subjects into that account too",
+    ),
     "publish-denied": Code(
         _E,
         "a user may not publish under the new subject, and could under the old",
@@ -165,6 +190,11 @@ CODES: dict[str, Code] = {
         "two mappings cover the same subjects; nats-server may try either first",
         "make the sources disjoint",
     ),
+    "cluster-not-seen": Code(
+        _W,
+        "a mapping names a cluster that the archive does not name",
+        "correct the name, or give the names of all clusters with --cluster",
+    ),
     "rule-one-cluster": Code(
         _I,
         "a mapping is hit in one cluster only, and the archive has several",
@@ -190,7 +220,7 @@ CODES: dict[str, Code] = {
 
 MEASURED = frozenset(
     """refused expired overlap shadowed loss lost-elsewhere few-keys wildcards-dropped
-    escapes-stream caught-by-stream republish-loop""".split()  # noqa: SIM905 - reads better so
+    escapes-stream escapes-export caught-by-stream republish-loop""".split()  # noqa: SIM905 - reads better so
 )
 """Codes of `check` that a dry run replaces with what it counts."""
 

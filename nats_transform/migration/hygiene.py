@@ -10,9 +10,9 @@ from typing import Any
 
 from nats_transform.mapping import Outcome
 from nats_transform.migration.case import Case, rise
-from nats_transform.migration.changes import Told
 from nats_transform.migration.count import Count
-from nats_transform.migration.merge import Counted
+from nats_transform.migration.merge import Analysis, Told
+from nats_transform.migration.names import Names
 from nats_transform.subject import SEPARATOR, encode
 
 MOST_TOKENS = 16
@@ -41,7 +41,7 @@ class Level:
     after: int
 
 
-class Hygiene(Counted):
+class Hygiene(Analysis):
     """Counts subjects that are too long, and values by level."""
 
     COUNTED = ("_counts", "_values")
@@ -53,8 +53,12 @@ class Hygiene(Counted):
             defaultdict(set),
         )
 
-    def add(self, case: Case) -> None:
-        """Count a case."""
+    def add(self, cases: list[Case], after: Mapping[str, int]) -> None:
+        """Count all cases of one subject."""
+        for case in cases:
+            self._add(case)
+
+    def _add(self, case: Case) -> None:
         is_long = False
         for levels, outcomes in zip(self._values, (case.before, case.after), strict=True):
             for outcome, _ in outcomes:
@@ -74,7 +78,7 @@ class Hygiene(Counted):
             for _, outcome, parts in rise(case, kind):
                 self._counts[code].add(case.subject, case.was, outcome.subject, parts)
 
-    def told(self) -> Iterator[Told]:
+    def told(self, names: Names) -> Iterator[Told]:
         """What is worth a finding."""
         for code, count in self._counts.items():
             yield code, "", _MESSAGES[code], count

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from nats_transform.migration.count import Count
 from nats_transform.migration.rows import Table
+
+if TYPE_CHECKING:
+    from nats_transform.migration.case import Case
+    from nats_transform.migration.names import Names
+
+Told: TypeAlias = tuple[str, str, str, Count]
+"""Code, what it is about, message, count: what becomes a finding."""
 
 
 class Counted:
@@ -25,6 +33,23 @@ class Counted:
         """Add what was counted of other subjects."""
         for name in self.COUNTED:
             setattr(self, name, merged(getattr(self, name), counts[name]))
+
+
+class Analysis(Counted):
+    """One thing that a dry run looks at: it counts subjects and says what is worth a finding."""
+
+    @abstractmethod
+    def add(self, cases: list[Case], after: Mapping[str, int]) -> None:
+        """Count all cases of one subject.
+
+        Args:
+            cases: one for each cluster.
+            after: the subjects that it becomes, with parts of its messages.
+        """
+
+    @abstractmethod
+    def told(self, names: Names) -> Iterator[Told]:
+        """What is worth a finding; to be asked when all is added."""
 
 
 def merged(into: Any, other: Any) -> Any:

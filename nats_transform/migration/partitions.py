@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
@@ -14,8 +14,10 @@ import numpy as np
 from nats_transform.functions import Partition, fnv1a
 from nats_transform.mapping import AccountMappings, Outcome
 from nats_transform.migration.case import Case
-from nats_transform.migration.count import Count, hashed, whole
-from nats_transform.migration.merge import Counted
+from nats_transform.migration.changes import shown
+from nats_transform.migration.count import PARTS, Count, hashed, whole
+from nats_transform.migration.merge import Analysis, Counted, Told
+from nats_transform.migration.names import Names
 from nats_transform.migration.rows import Groups, Largest, Store
 from nats_transform.subject import encode
 
@@ -170,7 +172,7 @@ def upper(key: str) -> int:
     return hashed(key) & _HASH
 
 
-class Partitions(Counted):
+class Partitions(Analysis):
     """Counts the keys of every `partition()` of the candidate."""
 
     def __init__(self, current: AccountMappings, candidate: AccountMappings, store: Store) -> None:
@@ -181,8 +183,12 @@ class Partitions(Counted):
         for (source, _), partition in self._candidate.items():
             self._keyed[source].add(partition)
 
-    def add(self, case: Case) -> None:
-        """Count a case."""
+    def add(self, cases: list[Case], after: Mapping[str, int]) -> None:
+        """Count all cases of one subject."""
+        for case in cases:
+            self._add(case)
+
+    def _add(self, case: Case) -> None:
         numbers: dict[int, int] | None = None
         for outcome, percent in case.after:
             rule = _rule(outcome)
@@ -230,6 +236,30 @@ class Partitions(Counted):
     def ordered(self) -> list[Spread]:
         """What was counted for each destination, by name."""
         return [spread for _, spread in sorted(self.spreads.items(), key=itemgetter(0))]
+
+    def told(self, names: Names) -> Iterator[Told]:
+        """What is worth a finding."""
+        for spread in self.ordered:
+            about = f"mapping {shown(spread.source)} -> {shown(spread.destination)}"
+            balance = spread.balance(names.keys)
+            if spread.moved.subjects:
+                told = f"{spread.totals.moved_keys:,}"
+                if balance:
+                    told += f" of {balance.keys:,}"
+                told += " keys move to another partition"
+                yield "partition-moves", about, told, spread.moved
+            if balance is None or balance.partitions < 2:
+                continue
+            empty = sum(not count for count in balance.counts)
+            if empty:
+                told = f"{empty} of {balance.partitions} partitions get no message: "
+                told += f"there are only {balance.keys:,} keys"
+                yield "partition-empty", about, told, Count()
+            if balance.busiest > UNEVEN:
+                told = f"the busiest partition has {balance.busiest:.2f} times the mean"
+                if better := balance.better:
+                    told += f"; {better} partitions would spread better"
+                yield "partition-imbalance", about, told, Count(int(max(balance.counts) * PARTS), 0)
 
     def keys(self, source: str, tokens: Sequence[str]) -> set[str]:
         """The keys that the candidate's mapping of a source makes of a subject, in any cluster."""

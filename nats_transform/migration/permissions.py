@@ -16,9 +16,10 @@ from nats_transform.config import Node
 from nats_transform.config.tree import Section, field
 from nats_transform.mapping import Outcome
 from nats_transform.migration.case import Case, rise
-from nats_transform.migration.changes import Told, shown
+from nats_transform.migration.changes import shown
 from nats_transform.migration.count import Count
-from nats_transform.migration.merge import Counted
+from nats_transform.migration.merge import Analysis, Told
+from nats_transform.migration.names import Names
 from nats_transform.subject import is_valid_filter, subscribes
 
 _PERMISSIONS = ("permission", "permissions", "authorization")
@@ -61,9 +62,27 @@ def users_of(config: Node, account: str = "$G") -> list[User]:
     """The users of an account that have permissions, as `parse_server_config` read them.
 
     Raises:
-        InvalidConfig: a permission that nats-server refuses, with its place.
+        InvalidConfig: a permission that nats-server refuses, with its place; or no user of the
+            account has permissions, but users of another account have.
     """
     top = _entries(config)
+    accounts = field(top, "accounts")
+    sections = _entries(accounts.node) if accounts else {}
+    if account != "$G" and account not in sections:
+        raise config.place.error(f"there is no account {account!r}, so it has no permissions")
+    found = _of_account(top, sections, account)
+    if not found:
+        others = [name for name in ("$G", *sections) if _of_account(top, sections, name)]
+        if others:
+            raise config.place.error(
+                f"no user of the account {account!r} has permissions, but users of "
+                f"{', '.join(map(repr, others))} have; name the account that you mean "
+                "(`--permissions-account`, or `permissions_account` in settings)"
+            )
+    return found
+
+
+def _of_account(top: Section, sections: Section, account: str) -> list[User]:
     if account == "$G":
         block = field(top, "authorization")
         section = _entries(block.node) if block else {}
@@ -71,11 +90,7 @@ def users_of(config: Node, account: str = "$G") -> list[User]:
         alone = field(section, "user", "username")
         single = [User(_name(section), *_sides(default.node))] if alone and default else []
         return [*single, *_users(section, default.node if default else None)]
-    accounts = field(top, "accounts")
-    entry = _entries(accounts.node).get(account) if accounts else None
-    if entry is None:
-        raise config.place.error(f"there is no account {account!r}, so it has no permissions")
-    section = _entries(entry.node)
+    section = _entries(sections[account].node)
     default = field(section, "default_permissions")
     return list(_users(section, default.node if default else None))
 
@@ -142,7 +157,7 @@ def _entries(node: Node) -> Section:
     raise node.place.error(f"expected a section in braces, found {node.kind}")
 
 
-class Access(Counted):
+class Access(Analysis):
     """Counts what users may do before and after."""
 
     COUNTED = ("_counts",)
@@ -157,8 +172,12 @@ class Access(Counted):
         ]
         self._counts: dict[tuple[str, str], Count] = defaultdict(Count)
 
-    def add(self, case: Case) -> None:
-        """Count a case."""
+    def add(self, cases: list[Case], after: Mapping[str, int]) -> None:
+        """Count all cases of one subject."""
+        for case in cases:
+            self._add(case)
+
+    def _add(self, case: Case) -> None:
         for name, verb, side in self._sides:
 
             def allowed(outcome: Outcome, side: Allowance = side) -> bool | None:
@@ -170,7 +189,7 @@ class Access(Counted):
                     code = f"{verb}-{'opened' if may else 'denied'}"
                     self._counts[code, name].add(case.subject, case.was, outcome.subject, parts)
 
-    def told(self) -> Iterator[Told]:
+    def told(self, names: Names) -> Iterator[Told]:
         """What is worth a finding."""
         for (code, name), count in self._counts.items():
             verb, result = code.split("-")

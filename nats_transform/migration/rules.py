@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from nats_transform.mapping import AccountMappings
 from nats_transform.migration.case import Case
-from nats_transform.migration.changes import Told, shown
+from nats_transform.migration.changes import shown
 from nats_transform.migration.count import Count
-from nats_transform.migration.merge import Counted
+from nats_transform.migration.merge import Analysis, Told
+from nats_transform.migration.names import Names
 
 
-class RuleHits(Counted):
+class RuleHits(Analysis):
     """Counts the subjects of each mapping."""
 
     COUNTED = ("_covered", "_pairs", "_clusters", "_hit", "clusters")
@@ -25,8 +26,12 @@ class RuleHits(Counted):
         self._hit: dict[int, Count] = defaultdict(Count)
         self.clusters: set[str | None] = set()
 
-    def add(self, case: Case) -> None:
-        """Count a case."""
+    def add(self, cases: list[Case], after: Mapping[str, int]) -> None:
+        """Count all cases of one subject."""
+        for case in cases:
+            self._add(case)
+
+    def _add(self, case: Case) -> None:
         self.clusters.add(case.cluster)
         if not case.covering:
             return
@@ -46,7 +51,7 @@ class RuleHits(Counted):
             else (Count())
         )
 
-    def told(self) -> Iterator[Told]:
+    def told(self, names: Names) -> Iterator[Told]:
         """What is worth a finding."""
         for number, source in enumerate(self._sources):
             about = f"mapping {shown(source)}"

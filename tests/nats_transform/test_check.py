@@ -12,6 +12,7 @@ from nats_transform.check import Config, Origin, check
 from nats_transform.config import Place
 from nats_transform.findings import CODES, Finding, Severity
 from nats_transform.mapping import AccountMappings, Destination, Mapping
+from nats_transform.sharing import SharedStream
 from nats_transform.stream import StreamConfig, parse_stream
 from nats_transform.stream_source import bucket_source
 
@@ -366,6 +367,34 @@ CASES: list[tuple[str, Any, list[Any], dict[str, Any]]] = [
             [maps({"a.*": "b.$1"}), stream("B", "c.*")],
         ],
         {},
+    ),
+    (
+        "streams-overlap",
+        [stream("A", "a.*", "b"), stream("B", "c", "a.x")],
+        [
+            [stream("A", "a.*", "b"), stream("B", "x.*")],
+            [stream("A", "a.*"), parse_stream({"name": "M", "mirror": {"name": "A"}})],
+        ],
+        {},
+    ),
+    # Without subjects of its own a stream listens to its name.
+    (
+        "streams-overlap",
+        [stream("a"), stream("B", "a", "c")],
+        [[stream("a"), stream("B", "b")]],
+        {},
+    ),
+    (
+        "escapes-export",
+        maps({"orders.*": "shop.$1"}),
+        [maps({"orders.*": "orders.v2.$1"}), maps({"else.*": "shop.$1"})],
+        {"origins": [Origin(shared=[SharedStream("orders.>")])]},
+    ),
+    (
+        "escapes-export",
+        maps({"orders.*": "shop.$1"}),
+        [maps({"orders.*": "orders.eu.$1"}), maps({"else.*": "shop.$1"})],
+        {"origins": [Origin(shared=[SharedStream("orders.>", "B"), SharedStream(">")])]},
     ),
     (
         "escapes-stream",

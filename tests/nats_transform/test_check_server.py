@@ -18,7 +18,9 @@ from jobs.errors import ArchiveError
 from jobs.jetstream.connection import NatsSettings, connection
 from jobs.jetstream.process import nats_server
 from nats_transform.check import Origin, check
-from nats_transform.config import load_all
+from nats_transform.config import load_all, shared_by
+from nats_transform.findings import Severity
+from nats_transform.stream import parse_stream
 from tests.support.jwt_signing import credentials, new_key, operator_config, public
 
 pytestmark = pytest.mark.server
@@ -152,3 +154,61 @@ def test_expired(expires: int | None, can_enter: bool, tmp_path: Path) -> None:
         now=time.time(),
     )
     assert [finding.code for finding in found] == ([] if can_enter else ["expired"])
+
+
+def test_streams_overlap() -> None:
+    streams: list[dict[str, Any]] = [
+        {"name": "A", "subjects": ["a.*"]},
+        {"name": "B", "subjects": ["b", "a.x"]},
+        {"name": "C", "subjects": ["c.>"]},
+    ]
+
+    async def work(client: Client) -> None:
+        answers = {
+            one["name"]: await api(client, f"STREAM.CREATE.{one['name']}", one) for one in streams
+        }
+        codes = {name: answer.get("error", {}).get("err_code") for name, answer in answers.items()}
+        assert codes == {"A": None, "B": 10065, "C": None}
+
+    on_server("jetstream: {max_mem: 1MB}", work)
+    found = check([parse_stream(one) for one in streams])
+    assert [(one.code, one.place) for one in found] == [("streams-overlap", "stream A")]
+
+
+@pytest.mark.parametrize(("destination", "arrives"), [("shop.$1", False), ("orders.v2.$1", True)])
+def test_escapes_export(destination: str, arrives: bool, tmp_path: Path) -> None:
+    config = f"""accounts {{
+      A {{
+        users: [{{user: a, password: x}}], exports: [{{stream: "orders.>"}}]
+        mappings {{ "orders.*": "{destination}" }}
+      }}
+      B {{
+        users: [{{user: b, password: x}}]
+        imports: [{{stream: {{account: A, subject: "orders.>"}}}}]
+      }}
+    }}"""
+
+    async def receive(url: str) -> bool:
+        importer = await nats.connect(url, user="b", password="x")  # noqa: S106 - of a server in a test
+        exporter = await nats.connect(url, user="a", password="x")  # noqa: S106 - of a server in a test
+        subscription = await importer.subscribe(">")
+        await importer.flush()
+        await exporter.publish("orders.1", b"")
+        await exporter.flush()
+        await importer.flush()
+        # After two round trips the message is here, if it comes at all.
+        arrived = subscription.pending_msgs > 0
+        await importer.close()
+        await exporter.close()
+        return arrived
+
+    with nats_server(config) as server:
+        assert asyncio.run(receive(server.url)) is arrives
+    path = tmp_path / "server.conf"
+    path.write_text(config)
+    everything = load_all(path)
+    (exporting,) = [one for one in everything if "A" in one.accounts]
+    found = check(exporting.config, origins=[Origin(shared=shared_by("A", everything))])
+    codes = [one.code for one in found if one.severity is Severity.WARNING]
+    # The export itself, and the import.
+    assert codes == ([] if arrives else ["escapes-export", "escapes-export"])

@@ -21,10 +21,13 @@ from nats_transform.migration import (
     FROM_CHECK,
     CensusRow,
     DryRun,
+    collisions,
     dry_run,
     users_of,
 )
+from nats_transform.migration.count import messages
 from nats_transform.migration.reverse import reverse
+from nats_transform.sharing import SharedStream
 from nats_transform.stream import StreamConfig, parse_stream
 
 Weighted = list[tuple[str, int]]
@@ -153,6 +156,12 @@ SCENARIOS = [
         [("collision", 8, 2), ("irreversible", 7, 2)],
     ),
     Scenario(
+        "collision-of-two-mappings-each-on-its-own",
+        rows({"o.eu.1": 5, "o.us.1": 3, "a.x": 2, "a.y": 2, "a.z": 1}),
+        account({"o.*.*": "shop.$2", "a.*": "all"}),
+        [("collision", 8, 2), ("collision", 5, 3), ("irreversible", 13, 5)],
+    ),
+    Scenario(
         "collision-with-what-stays",
         rows({"a.1": 5, "c.1": 3}),
         account({"a.*": "c.$1"}),
@@ -203,7 +212,7 @@ SCENARIOS = [
         "captured-twice",
         ORDERS,
         MOVE,
-        [("captured-twice", 8, 2)],
+        [("captured-twice", 8, 2), ("check-streams-overlap", 0, 0)],
         more={"streams": [stream("S", "orders.>", "shop.>"), stream("T", "shop.orders.*")]},
     ),
     Scenario(
@@ -424,6 +433,93 @@ SCENARIOS = [
         rows({f"a.{'b' * 150}": 5, "a.b": 3}),
         account({"a.*": "n.$1.$1"}),
         [("too-long", 5, 1)],
+    ),
+    Scenario(
+        "consumer-never",
+        ORDERS,
+        MOVE,
+        [("consumer-never", 0, 0)],
+        more={
+            "streams": [stream("S", "orders.*", "shop.orders.*"), stream("T", "idle")],
+            "consumers": [
+                consumer("S", "typo", "order.*"),
+                consumer("S", "fine", "*.eu", "shop.orders.eu"),
+                # The stream gets nothing of this archive, so nothing is known of its consumers.
+                consumer("T", "idle", "nothing"),
+            ],
+        },
+    ),
+    Scenario(
+        "export-and-import-starve",
+        ORDERS,
+        MOVE,
+        [("export-none", 8, 2), ("import-none", 8, 2), ("import-none", 5, 1)],
+        more={
+            "shared": [
+                SharedStream("orders.>"),
+                SharedStream("orders.>", "B"),
+                SharedStream("orders.eu", "C"),
+                SharedStream("else.>", "B"),
+            ]
+        },
+    ),
+    Scenario(
+        "export-and-import-go-on",
+        ORDERS,
+        MOVE,
+        [],
+        more={
+            "shared": [
+                SharedStream(">"),
+                SharedStream("*.orders.*", "B"),
+                SharedStream("else.>", "B"),
+            ]
+        },
+    ),
+    Scenario(
+        "export-and-import-get-fewer",
+        ORDERS,
+        account({"orders.eu": "shop.orders.eu", "orders.us": "orders.us"}),
+        [("check-changes-nothing", 3, 1), ("export-fewer", 5, 1), ("import-fewer", 5, 1)],
+        more={"shared": [SharedStream("orders.*"), SharedStream("orders.>", "B")]},
+    ),
+    Scenario(
+        "a-cluster-that-the-archive-does-not-name",
+        rows({"orders.eu": 5}, "east"),
+        account({"orders.*": [Destination("a.$1", 100, "wets"), Destination("b.$1")]}),
+        [("cluster-not-seen", 5, 1)],
+    ),
+    Scenario(
+        "a-cluster-that-there-is-not",
+        rows({"orders.eu": 5}, "east"),
+        account({"orders.*": [Destination("a.$1", 100, "wets"), Destination("b.$1")]}),
+        [("check-unknown-cluster", 5, 1)],
+        more={"clusters": ["east", "west"]},
+    ),
+    Scenario(
+        "a-cluster-that-there-is",
+        rows({"orders.eu": 5}, "east"),
+        account({"orders.*": [Destination("a.$1", 100, "west"), Destination("b.$1")]}),
+        [],
+        more={"clusters": ["east", "west"]},
+    ),
+    Scenario(
+        "subjects-of-the-server-are-not-unmatched",
+        rows({"orders.eu": 5, "$KV.B.x": 3, "$O.B.M.x": 2, "else": 1}),
+        MOVE,
+        [("unmatched", 1, 1)],
+    ),
+    Scenario(
+        "streams-without-a-part-in-it",
+        ORDERS,
+        MOVE,
+        [("check-unreachable", 0, 0)],
+        more={
+            "streams": [
+                stream("S", "orders.*", "shop.>", subject_transform={"src": "x", "dest": "y"}),
+                stream("OTHER", "other", subject_transform={"src": "x", "dest": "y"}),
+            ]
+        },
     ),
     Scenario(
         "subject-explosion",
@@ -674,3 +770,65 @@ def test_the_document_lists_every_code() -> None:
     assert listed == [
         (code, rule.severity, rule.about, rule.cure) for code, rule in (CODES | FROM_CHECK).items()
     ]
+
+
+def test_each_mapping_that_merges_subjects_has_its_own_finding() -> None:
+    census = rows({"o.eu.1": 5, "o.us.1": 3, "a.x.1": 4, "a.y.1": 2, "p.1": 1, "q.1": 1, "z": 1})
+    candidate = account({"a.*.*": "all.$2", "o.*.*": "shop.$2", "p.*": "n.$1", "q.*": "n.$1"})
+    found = dry_run(census, candidate).findings
+    merged = [f for f in found if f.code == "collision"]
+    assert [(f.about, f.messages, f.message) for f in merged] == [
+        (
+            "mapping o.*.*",
+            8,
+            "2 subjects become 1; the result does not have wildcard 1 of o.*.*",
+        ),
+        (
+            "mapping a.*.*",
+            6,
+            "2 subjects become 1; the result does not have wildcard 1 of a.*.*",
+        ),
+        ("mapping p.* and mapping q.*", 2, "2 subjects become 1"),
+    ]
+    assert [{e.subject for e in f.examples} for f in merged] == [
+        {"o.eu.1", "o.us.1"}, {"a.x.1", "a.y.1"}, {"p.1", "q.1"}
+    ]  # fmt: skip
+
+
+def test_mappings_that_are_too_many_share_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collisions, "MOST_MAPPINGS", 2)
+    counts = {f"{name}.{n}": size for size, name in enumerate("abcd", 1) for n in (1, 2)}
+    candidate = account({f"{name}.*": f"all.{name}" for name in "abcd"})
+    merged = [f for f in dry_run(rows(dict(counts)), candidate).findings if f.code == "collision"]
+    assert sorted((f.about, f.messages, f.subjects) for f in merged) == [
+        ("mapping c.*", 6, 2), ("mapping d.*", 8, 2), ("other mappings", 6, 4)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("count", "told"),
+    [
+        (0, "0 messages"),
+        (100, "1 message"),
+        (36_069_298, "about 360,700 messages"),
+        (1234, "about 12 messages"),
+        (123_450, "about 1,234 messages"),
+        (99_999_900, "999,999 messages"),
+    ],
+)
+def test_messages_in_words(count: int, told: str) -> None:
+    assert messages(count) == told
+
+
+def test_users_of_another_account_are_not_overlooked(tmp_path: Path) -> None:
+    path = tmp_path / "server.conf"
+    path.write_text(
+        "accounts { ACME { users: [{user: d, permissions: {publish: 'd.>'}}] }\n B {} }"
+    )
+    tree = parse_server_config(path)
+    assert [user.name for user in users_of(tree, "ACME")] == ["d"]
+    for account in ("$G", "B"):
+        with pytest.raises(InvalidConfig, match=r"but users of 'ACME' have.*--permissions-account"):
+            users_of(tree, account)
+    path.write_text("accounts { B {} }")
+    assert users_of(parse_server_config(path)) == []

@@ -1,0 +1,63 @@
+"""What `check` finds about the candidate, where it concerns the migration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from nats_transform.check import MAPPING, check
+from nats_transform.findings import Severity
+from nats_transform.migration.changes import shown
+from nats_transform.migration.count import Count
+from nats_transform.migration.findings import FROM_CHECK
+from nats_transform.migration.merge import Told
+from nats_transform.migration.rules import RuleHits
+from nats_transform.subject import collide
+
+if TYPE_CHECKING:
+    from nats_transform.migration.run import Question
+    from nats_transform.stream import StreamConfig
+
+
+def checked(question: Question, rules: RuleHits) -> Iterator[Told]:
+    """The findings of `check` that a dry run does not replace by what it counts.
+
+    What is only doubtful about a stream is left out where the stream has no part in the migration.
+    """
+    seen = {name for name in rules.clusters if name}
+    untouched = tuple(f"stream {name}," for name in _untouched(question))
+    for found in check([question.candidate, *question.streams], clusters=question.clusters or seen):
+        code = f"check-{found.code}"
+        if code == "check-unknown-cluster" and not question.clusters:
+            code = "cluster-not-seen"
+        elif code not in FROM_CHECK:
+            continue
+        if found.severity is not Severity.ERROR and found.place.startswith(untouched):
+            continue
+        about = " ".join(part for part in (found.place, shown(found.source)) if part)
+        count = rules.of(found.source) if found.place == MAPPING else Count()
+        yield code, about, found.message, count
+
+
+def _untouched(question: Question) -> set[str]:
+    """The names of the streams that no mapping can bring a subject into, or take one out of."""
+    filters = {
+        filter
+        for account in (question.current, question.candidate)
+        for mapping in account.mappings
+        for transform in mapping.transforms
+        for filter in (mapping.source, transform.filter_of_results)
+    }
+
+    def captures(stream: StreamConfig) -> bool:
+        return any(collide(one, filter) for one in stream.captured for filter in filters)
+
+    touched = {stream.name for stream in question.streams if captures(stream)}
+    while more := {
+        stream.name
+        for stream in question.streams
+        if stream.name not in touched
+        and any(upstream.name in touched for upstream in stream.upstreams)
+    }:
+        touched |= more
+    return {stream.name for stream in question.streams} - touched

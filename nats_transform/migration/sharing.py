@@ -1,0 +1,57 @@
+"""What other accounts get: exports, and the imports from them.
+
+Subjects are shared as they are after the mapping (nats-server maps in the parser, before it looks
+for subscriptions, of which an import is one: `addShadowSubscriptions`). Services are left out:
+their requests are not in an archive of the account.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+
+from nats_transform.migration.case import Case
+from nats_transform.migration.changes import shown
+from nats_transform.migration.count import Count, messages
+from nats_transform.migration.merge import Analysis, Told
+from nats_transform.migration.names import Names
+from nats_transform.sharing import SharedStream
+from nats_transform.subject import subscribes
+
+
+class Sharing(Analysis):
+    """Counts what leaves the account."""
+
+    COUNTED = ("_gone", "_left")
+
+    def __init__(self, shared: Iterable[SharedStream]) -> None:
+        self._shared = tuple(dict.fromkeys(shared))
+        self._gone: dict[SharedStream, Count] = defaultdict(Count)
+        self._left: dict[SharedStream, int] = defaultdict(int)
+
+    def add(self, cases: list[Case], after: Mapping[str, int]) -> None:
+        """Count all cases of one subject."""
+        for shared in self._shared:
+            for case in cases:
+                was, becomes = (
+                    sum(
+                        percent
+                        for outcome, percent in outcomes
+                        if outcome.subject is not None
+                        and subscribes(shared.subject, outcome.subject)
+                    )
+                    for outcomes in (case.before, case.after)
+                )
+                self._left[shared] += becomes * case.messages
+                if becomes < was:
+                    parts = (was - becomes) * case.messages
+                    self._gone[shared].add(case.subject, case.was, case.becomes, parts)
+
+    def told(self, names: Names) -> Iterator[Told]:
+        """What is worth a finding."""
+        for shared, count in self._gone.items():
+            kind = "export" if shared.importer is None else "import"
+            left = self._left[shared]
+            code = f"{kind}-fewer" if left else f"{kind}-none"
+            told = f"these messages do not leave the account any more; {messages(left)} are left"
+            yield code, shown(str(shared)), told, count
