@@ -39,7 +39,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(sys, "argv", ["jobs", *arguments])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-        monkeypatch.setattr("jobs.__main__.spark_session", lambda where: pytest.fail("it started"))
+        monkeypatch.setattr("jobs.session.spark_session", lambda where: pytest.fail("it started"))
         with pytest.raises(SystemExit) as end:
             main()
         return Ended(end.value.code, *capsys.readouterr())
