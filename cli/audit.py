@@ -10,20 +10,21 @@ import click
 from cli.options import (
     account_option,
     day_option,
-    days,
     debug_option,
     json_option,
-    spark,
+    mapping_option,
+    report_option,
+    seed_option,
+    settings,
     spark_options,
-    warehouse,
+    stream_option,
     warehouse_options,
 )
 from cli.output import print_json, print_line, quiet_work
 
 if TYPE_CHECKING:
     from jobs.audit.settings import AuditResult
-
-_FILE = click.Path(path_type=Path)
+    from jobs.session import Spark
 
 
 @click.command(
@@ -32,14 +33,8 @@ _FILE = click.Path(path_type=Path)
     epilog="Exit codes: 0 no split is outside its weights; 1 one is; 2 it could not be audited, "
     "the line on stderr says why.",
 )
-@click.option("--stream", required=True, metavar="NAME", help="Whose messages.")
-@click.option(
-    "--mapping",
-    required=True,
-    metavar="FILE",
-    type=_FILE,
-    help="Mappings with weights: a server configuration, an account JWT, JSON or YAML.",
-)
+@stream_option("The stream whose messages are counted.")
+@mapping_option
 @account_option
 @click.option(
     "--observed",
@@ -49,7 +44,7 @@ _FILE = click.Path(path_type=Path)
 )
 @click.option("--cluster", metavar="NAME", help="Count this cluster only.")
 @day_option
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the replay.")
+@seed_option("Decides every draw, where messages must be mapped for the audit.")
 @click.option(
     "--by", type=click.Choice(["hour", "day"]), default="day", show_default=True, help="Buckets."
 )
@@ -69,18 +64,14 @@ _FILE = click.Path(path_type=Path)
 @click.option(
     "--source-stream", metavar="NAME", help="Observed: the stream of the messages before it."
 )
-@click.option("--report", metavar="FILE", type=_FILE, help="Write the audit as an HTML page.")
+@report_option("Write the audit as an HTML page.")
 @warehouse_options
 @spark_options
 @json_option("Print one JSON document: verdict, rules with their destinations, fates, ...")
 @debug_option
 def command(
-    day: str | None,
+    spark: Spark,
     report: Path | None,
-    warehouse_dir: Path | None,
-    catalog: str | None,
-    master: str | None,
-    remote: str | None,
     as_json: bool,
     **given: object,
 ) -> None:
@@ -100,14 +91,7 @@ def command(
         from jobs.pages.audit import write
         from nats_transform.audit import Verdict
 
-        settings = AuditSettings.model_validate(
-            {
-                **{name: value for name, value in given.items() if value is not None},
-                **days(day),
-                "warehouse": warehouse(warehouse_dir, catalog),
-            }
-        )
-        result = audit(spark(master, remote), settings)
+        result = audit(spark, settings(AuditSettings, given))
         if report is not None:
             write(result, report)
     if as_json:

@@ -13,31 +13,41 @@ from cli.output import print_json, print_lines, quiet_work
 @click.command(
     "demo",
     short_help="See the main job work, on messages from a real nats-server.",
-    epilog="Exit codes: 0 everything was made and every check passed; 2 not, the line on stderr "
-    "says what failed.",
+    epilog="Exit codes: 0 everything was made and every check passed; 2 something failed: the line "
+    "on stderr says what.",
 )
 @click.option(
     "--server",
     metavar="URL",
-    help="A nats-server with JetStream to use.  [default: one is started, and stopped at the end]",
+    help="A nats-server with JetStream.  [default: one is started, and stopped at the end]",
 )
-@click.option("--messages", type=int, metavar="N", help="Messages of today.  [default: 200000]")
 @click.option(
-    "--seed", type=int, metavar="N", help="Of the traffic: the same seed, the same digest."
+    "--messages",
+    type=int,
+    metavar="N",
+    help="How many messages are published; two earlier days have half as many each.  "
+    "[default: 200000]",
+)
+@click.option(
+    "--seed",
+    type=int,
+    metavar="N",
+    help="Decides the messages: the same seed gives the same digest.  [default: 7]",
 )
 @click.option(
     "--dir",
     "folder",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="Where everything is made; what an earlier demo left there goes.  [default: ./demo]",
+    help="The folder of everything that is made; an earlier demo in it is removed.  "
+    "[default: ./demo]",
 )
 @json_option("Print one JSON document: days, checks, digest, same_as_before, seconds.")
 @debug_option
 def command(as_json: bool, **given: object) -> None:
-    """Publish messages to a nats-server, archive, transform and audit them, and tell the outcome.
+    """Publish messages to a nats-server, then archive, transform and audit them.
 
-    It takes a few minutes and needs Java 17 or newer. Nothing outside its folder is changed.
+    It takes a few minutes and needs Java 17 to 23. It changes nothing outside its folder.
 
     \b
     Examples:

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 import click
 
 from cli.options import (
+    FILE,
     account_option,
     day_option,
-    days,
     debug_option,
     json_option,
-    spark,
+    report_option,
+    run_id_option,
+    seed_option,
+    settings,
     spark_options,
-    warehouse,
+    stream_option,
     warehouse_options,
 )
 from cli.output import print_json, print_line, quiet_work
@@ -24,13 +27,12 @@ from nats_transform.findings import Severity
 
 if TYPE_CHECKING:
     from jobs.dry_run.settings import DryRunResult
+    from jobs.session import Spark
     from nats_transform.migration import Example
 
 NEVER = "never"
 _EXAMPLES = 3
 _FINDINGS = 50
-
-_FILE = click.Path(path_type=Path)
 
 
 @click.command(
@@ -41,37 +43,37 @@ _FILE = click.Path(path_type=Path)
         "2 it could not be tried, the line on stderr says why."
     ),
 )
-@click.option("--stream", required=True, metavar="NAME", help="Whose subjects.")
+@stream_option("The stream whose subjects are tried.")
 @click.option(
     "--candidate",
     required=True,
     metavar="FILE",
-    type=_FILE,
+    type=FILE,
     help="Mappings to try: a server configuration, an account JWT, JSON or YAML.",
 )
 @click.option(
     "--current",
     metavar="FILE",
-    type=_FILE,
+    type=FILE,
     help="Mappings there are.  [default: none, subjects stay as they are]",
 )
 @account_option
 @click.option(
     "--streams",
     metavar="DIR",
-    type=_FILE,
+    type=FILE,
     help="Folder with the account's streams, a `nats stream info NAME --json` each.",
 )
 @click.option(
     "--consumers",
     metavar="DIR",
-    type=_FILE,
+    type=FILE,
     help="Folder with their consumers, a `nats consumer info STREAM NAME --json` each.",
 )
 @click.option(
     "--permissions",
     metavar="FILE",
-    type=_FILE,
+    type=FILE,
     help="Server configuration; its users' permissions are held against the new subjects.",
 )
 @day_option
@@ -86,14 +88,8 @@ _FILE = click.Path(path_type=Path)
     help="Write what each of the --streams would hold, message by message, "
     "into table `simulated_streams`.",
 )
-@click.option(
-    "--seed",
-    type=int,
-    default=0,
-    show_default=True,
-    help="Decides every draw of --exact and --simulate.",
-)
-@click.option("--report", metavar="FILE", type=_FILE, help="Write a page for the change review.")
+@seed_option("Decides every draw of --exact and --simulate.")
+@report_option("Write an HTML page for the review of the change.")
 @click.option(
     "--fail-on",
     type=click.Choice([*(severity.value for severity in Severity), NEVER]),
@@ -101,31 +97,13 @@ _FILE = click.Path(path_type=Path)
     show_default=True,
     help="The mildest severity that makes the exit code 1.",
 )
-@click.option("--run-id", metavar="ID", help="Kept with the result.  [default: a random one]")
+@run_id_option
 @warehouse_options
 @spark_options
 @json_option("Print one JSON document: summary, findings, changes, partitions, ...")
 @debug_option
 def command(
-    stream: str,
-    candidate: Path,
-    current: Path | None,
-    account: str,
-    streams: Path | None,
-    consumers: Path | None,
-    permissions: Path | None,
-    day: str | None,
-    exact: bool,
-    simulate: bool,
-    seed: int,
-    report: Path | None,
-    fail_on: str,
-    run_id: str | None,
-    warehouse_dir: Path | None,
-    catalog: str | None,
-    master: str | None,
-    remote: str | None,
-    as_json: bool,
+    spark: Spark, report: Path | None, fail_on: str, as_json: bool, **given: object
 ) -> None:
     """Say what new mappings would do to the subjects that a stream had in table `messages`.
 
@@ -146,24 +124,7 @@ def command(
         from jobs.dry_run.settings import DryRunSettings
         from jobs.pages.dry_run import write
 
-        first, last = days(day).values()
-        settings = DryRunSettings(
-            stream=stream,
-            candidate=candidate,
-            current=current,
-            account=account,
-            streams=streams,
-            consumers=consumers,
-            permissions=permissions,
-            exact=exact,
-            simulate=simulate,
-            seed=seed,
-            first_day=first,
-            last_day=last,
-            run_id=run_id,
-            warehouse=warehouse(warehouse_dir, catalog),
-        )
-        result = dry_run(spark(master, remote), settings)
+        result = dry_run(spark, settings(DryRunSettings, given))
         if report is not None:
             write(result, report)
     if as_json:

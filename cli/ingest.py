@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from cli.options import (
     debug_option,
     json_option,
-    server,
+    run_id_option,
     server_options,
-    spark,
+    settings,
     spark_options,
-    warehouse,
+    stream_option,
     warehouse_options,
 )
 from cli.output import print_counts, print_json, print_line, progress, quiet_work
 
-_COLUMNS = ("subject", "seq", "time", "cluster", "headers", "data")
+if TYPE_CHECKING:
+    from jobs.session import Spark
+
+_COLUMNS = (
+    "subject_column",
+    "seq_column",
+    "time_column",
+    "cluster_column",
+    "headers_column",
+    "data_column",
+    "data_encoding",
+    "first_seq",
+)
+"""What the options say of a dump."""
 
 
 @click.command(
@@ -26,9 +39,7 @@ _COLUMNS = ("subject", "seq", "time", "cluster", "headers", "data")
     short_help="Archive the messages of a stream or a dump.",
     epilog="Exit codes: 0 everything wanted is archived; 2 it is not, the line on stderr says why.",
 )
-@click.option(
-    "--stream", required=True, metavar="NAME", help="The stream's name, here and on the server."
-)
+@stream_option("The name of the stream, here and on the server.")
 @click.option("--from-stream", metavar="NAME", help="Its name on the server, if it is another.")
 @server_options
 @click.option("--backup", metavar="DIR", help="A folder that `nats stream backup` wrote.")
@@ -49,21 +60,15 @@ _COLUMNS = ("subject", "seq", "time", "cluster", "headers", "data")
 @click.option("--data-column", metavar="NAME", help="The payload.")
 @click.option("--data-encoding", type=click.Choice(["text", "base64"]), help="How it is written.")
 @click.option("--first-seq", type=int, metavar="N", help="Where numbering in file order starts.")
-@click.option("--run-id", metavar="ID", help="Kept with the snapshot.  [default: a random one]")
+@run_id_option
 @warehouse_options
 @spark_options
 @json_option("Print one JSON document: stream, messages, first_seq, last_seq, gaps, bytes, ...")
 @debug_option
 def command(
-    connect: dict[str, str | None],
-    warehouse_dir: Path | None,
-    catalog: str | None,
-    master: str | None,
-    remote: str | None,
+    spark: Spark,
     as_json: bool,
-    data_encoding: str | None,
-    first_seq: int | None,
-    **given: str | None,
+    **given: object,
 ) -> None:
     """Put the messages of a stream into table `messages`, from a server or from a dump.
 
@@ -77,21 +82,13 @@ def command(
       nats-transform ingest --stream ORDERS --server nats://hub --cluster-header Nats-Cluster
       nats-transform ingest --stream ORDERS --parquet dump/ --subject-column topic
     """
-    columns = {name: given.pop(f"{name}_column") for name in _COLUMNS}
-    columns["data_encoding"] = data_encoding
     with quiet_work():
         from jobs.ingest import IngestSettings, ingest
+        from jobs.sources.dumps import DumpColumns
 
-        settings = IngestSettings.model_validate(
-            {
-                **{name: value for name, value in given.items() if value is not None},
-                "server": server(connect),
-                "columns": {name: value for name, value in columns.items() if value is not None}
-                | ({} if first_seq is None else {"first_seq": first_seq}),
-                "warehouse": warehouse(warehouse_dir, catalog),
-            }
-        )
-        result = ingest(spark(master, remote), settings, progress)
+        columns = {name.removesuffix("_column"): given.pop(name) for name in _COLUMNS}
+        given["columns"] = settings(DumpColumns, columns)
+        result = ingest(spark, settings(IngestSettings, given), progress)
     if as_json:
         print_json(result.model_dump(mode="json"))
         return

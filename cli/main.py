@@ -84,6 +84,9 @@ class CommandLine(click.Group):
 
 
 def _show(error: click.ClickException) -> None:
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+        return
     where = "nats-transform"
     hint = ""
     if isinstance(error, click.UsageError):
@@ -104,5 +107,6 @@ def main() -> None:
     Lint a config:      nats-transform check server.conf
     See it all work:    nats-transform demo
 
-    Exit codes: 0 fine; 1 what was checked is not fine; 2 usage, or input that cannot be read.
+    Exit codes: 0 all is well; 1 what was checked is not well; 2 wrong usage, or input that cannot
+    be read; 130 after Ctrl-C.
     """

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from cli.options import debug_option, json_option, warehouse, warehouse_options
+from cli.options import debug_option, json_option, warehouse_options
 from cli.output import print_json, print_line, quiet_work
+
+if TYPE_CHECKING:
+    from jobs.warehouse.tables import Warehouse
 
 
 @click.command(
@@ -27,9 +30,7 @@ from cli.output import print_json, print_line, quiet_work
 @warehouse_options
 @json_option("Print one JSON document: of each table snapshots, files, bytes, snapshots_left.")
 @debug_option
-def command(
-    retention: float, warehouse_dir: Path | None, catalog: str | None, as_json: bool
-) -> None:
+def command(retention: float, warehouse: Warehouse, as_json: bool) -> None:
     """Remove snapshots that were replaced long enough ago, and what stopped jobs left behind.
 
     The tables as they are now are not changed. It may run beside every other command: files of less
@@ -44,9 +45,7 @@ def command(
         from jobs.maintain import MaintenanceSettings, maintain
 
         removed = maintain(
-            MaintenanceSettings(
-                warehouse=warehouse(warehouse_dir, catalog), retention=timedelta(days=retention)
-            )
+            MaintenanceSettings(warehouse=warehouse, retention=timedelta(days=retention))
         )
     if as_json:
         print_json({name: what.model_dump() for name, what in removed.items()})

@@ -1,10 +1,10 @@
-"""The options that several commands share, and what they make."""
+"""The options that several commands share, and what they make of them for the command."""
 
 from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -13,16 +13,27 @@ import click
 if TYPE_CHECKING:
     from datetime import date
 
+    from pydantic import BaseModel
+
     from jobs.jetstream.connection import NatsSettings
     from jobs.session import Spark
     from jobs.warehouse.tables import Warehouse
+
+    Settings = TypeVar("Settings", bound=BaseModel)
 
 DEBUG = "nats_transform.debug"
 """Key in a click context's `meta`: whether errors show their stack trace."""
 
 WAREHOUSE_VARIABLE = "NATS_TRANSFORM_WAREHOUSE"
 
+FILE = click.Path(path_type=Path)
+
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def settings(model: type[Settings], given: Mapping[str, object]) -> Settings:
+    """The settings of a job; what no option gives has the default of the job."""
+    return model.model_validate({name: value for name, value in given.items() if value is not None})
 
 
 def _remember_debug(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
@@ -52,6 +63,22 @@ def json_option(help: str) -> Callable[[_Command], _Command]:
     return click.option("--json", "as_json", is_flag=True, help=help)
 
 
+def stream_option(help: str) -> Callable[[_Command], _Command]:
+    """`--stream`, the stream whose messages are meant."""
+    return click.option("--stream", required=True, metavar="NAME", help=help)
+
+
+def mapping_option(command: _Command) -> _Command:
+    """`--mapping`, a file with mappings."""
+    return click.option(
+        "--mapping",
+        required=True,
+        metavar="FILE",
+        type=FILE,
+        help="The mappings: a server configuration, an account JWT, JSON or YAML.",
+    )(command)
+
+
 def account_option(command: _Command) -> _Command:
     """`--account`, which account of a server configuration or JWT is meant."""
     return click.option(
@@ -59,113 +86,145 @@ def account_option(command: _Command) -> _Command:
         default="$G",
         show_default=True,
         metavar="NAME",
-        help="Whose mappings, in a server configuration with accounts.",
+        help="The account whose mappings count, if the file has several accounts.",
     )(command)
+
+
+def seed_option(help: str) -> Callable[[_Command], _Command]:
+    """`--seed`, which decides every draw."""
+    return click.option("--seed", type=int, default=0, show_default=True, metavar="N", help=help)
+
+
+def run_id_option(command: _Command) -> _Command:
+    """`--run-id`, a name for the run."""
+    return click.option(
+        "--run-id",
+        metavar="ID",
+        help="A name for this run, kept with the result.  [default: a random one]",
+    )(command)
+
+
+def report_option(help: str) -> Callable[[_Command], _Command]:
+    """`--report`, an HTML page to write."""
+    return click.option("--report", metavar="FILE", type=FILE, help=help)
 
 
 def day_option(command: _Command) -> _Command:
-    """`--day`, some days of the archive, for `days`."""
-    return click.option(
+    """`--day`, some days of the archive; the command gets `first_day` and `last_day`."""
+    option = click.option(
         "--day",
         metavar="A[..B]",
-        help="A day (2026-11-30), or the first and last of several.  [default: every day there is]",
-    )(command)
+        help="A day such as 2026-11-30, or the first and the last of several days: "
+        "2026-11-01..2026-11-30.  [default: every day of the archive]",
+    )
+    return option(_given(command, ["day"], _days))
 
 
-def days(day: str | None) -> dict[str, date | None]:
-    """The fields `first_day` and `last_day` of a job's settings."""
+def _days(day: str | None) -> dict[str, date | None]:
     from jobs.days import day_range
 
     try:
         first, last = day_range(day)
     except ValueError as error:
         raise click.BadParameter(
-            f"{day!r} is not a day or two, such as 2026-11-01..2026-11-30", param_hint="--day"
+            f"{day!r} is not a day such as 2026-11-30, nor a range such as 2026-11-01..2026-11-30",
+            param_hint="--day",
         ) from error
     return {"first_day": first, "last_day": last}
 
 
 def warehouse_options(command: _Command) -> _Command:
-    """`--warehouse` and `--catalog`, for `warehouse`."""
-    command = click.option(
-        "--catalog", metavar="NAME", help="A catalog of PyIceberg's configuration, not a folder."
-    )(command)
-    return click.option(
+    """`--warehouse` and `--catalog`; the command gets `warehouse`."""
+    folder = click.option(
         "--warehouse",
-        "warehouse_dir",
+        "folder",
         metavar="DIR",
-        type=click.Path(path_type=Path),
-        help=f"Folder of the tables.  [default: ./warehouse, or {WAREHOUSE_VARIABLE}]",
-    )(command)
+        type=FILE,
+        help=f"The folder of the tables.  [default: {WAREHOUSE_VARIABLE}, or ./warehouse]",
+    )
+    catalog = click.option(
+        "--catalog",
+        metavar="NAME",
+        help="A catalog from the configuration of PyIceberg, instead of a folder.",
+    )
+    return folder(catalog(_given(command, ["folder", "catalog"], _warehouse)))
 
 
-def warehouse(dir: Path | None, catalog: str | None) -> Warehouse:
-    """Where the tables are; an option goes before the environment."""
+def _warehouse(folder: Path | None, catalog: str | None) -> dict[str, Warehouse]:
     from jobs.warehouse.tables import Warehouse
 
-    if dir is not None and catalog is not None:
+    if folder is not None and catalog is not None:
         raise click.UsageError("give --warehouse or --catalog, not both")
     named = os.environ.get(WAREHOUSE_VARIABLE)
-    if dir is None and catalog is None and named:
-        dir = Path(named)
-    return Warehouse(dir=dir, catalog=catalog)
+    if folder is None and catalog is None and named:
+        folder = Path(named)
+    return {"warehouse": Warehouse(dir=folder, catalog=catalog)}
 
 
 def spark_options(command: _Command) -> _Command:
-    """`--master` and `--remote`, for `spark`."""
-    command = click.option(
-        "--remote", metavar="URL", help="Spark Connect, such as sc://host:15002."
-    )(command)
-    return click.option(
-        "--master", metavar="URL", help="Spark master.  [default: local[*], all cores here]"
-    )(command)
+    """`--master` and `--remote`; the command gets `spark`, which gives a job its session."""
+    master = click.option(
+        "--master",
+        metavar="URL",
+        help="The master of a Spark cluster.  [default: local[*], all cores of this machine]",
+    )
+    remote = click.option(
+        "--remote", metavar="URL", help="A Spark Connect server, such as sc://host:15002."
+    )
+    return master(remote(_given(command, ["master", "remote"], _spark)))
 
 
-def spark(master: str | None, remote: str | None) -> Spark:
-    """What gives a job its session, once the job has looked at all else."""
-    from jobs.session import SessionOnDemand, SparkSettings
-
+def _spark(master: str | None, remote: str | None) -> dict[str, Spark]:
     if master is not None and remote is not None:
         raise click.UsageError("give --master or --remote, not both")
+
+    from jobs.session import SessionOnDemand, SparkSettings
+
     where = SparkSettings(master=master, remote=remote)
-    return SessionOnDemand(where)
+    return {"spark": SessionOnDemand(where)}
 
 
 def server_options(command: _Command) -> _Command:
-    """`--server` and what a connection takes; the command gets them as `connect`, for `server`."""
-
-    @functools.wraps(command)
-    def collecting(**values: Any) -> Any:
-        connect = {name: values.pop(name) for name in _CONNECTION}
-        return command(connect=connect, **values)
-
-    wrapped: Callable[..., Any] = collecting
+    """`--server` and what a connection takes; the command gets `server`, None if not given."""
+    wrapped = _given(command, list(_CONNECTION), _server)
     for name, (flag, metavar, variable, help) in reversed(_CONNECTION.items()):
         wrapped = click.option(
             flag, name, metavar=metavar, envvar=variable, show_envvar=bool(variable), help=help
         )(wrapped)
-    return cast(_Command, wrapped)
+    return wrapped
 
 
 # Field of NatsSettings: its option, named as the `nats` command names it.
 _CONNECTION: dict[str, tuple[str, str, str | None, str]] = {
-    "servers": ("--server", "URL", None, "A nats-server, or several with commas between."),
+    "servers": ("--server", "URL", None, "A nats-server, or several with commas between them."),
     "creds": ("--creds", "FILE", "NATS_CREDS", "Credentials: a user JWT and its seed."),
-    "nkey": ("--nkey", "FILE", "NATS_NKEY", "File with an NKey seed."),
-    "user": ("--user", "NAME", "NATS_USER", "User name."),
-    "password": ("--password", "TEXT", "NATS_PASSWORD", "Better given in the environment."),
-    "token": ("--token", "TEXT", "NATS_TOKEN", "Better given in the environment."),
-    "tls_ca": ("--tlsca", "FILE", "NATS_CA", "Certificate authority (PEM)."),
-    "tls_cert": ("--tlscert", "FILE", "NATS_CERT", "Certificate of the client (PEM)."),
-    "tls_key": ("--tlskey", "FILE", "NATS_KEY", "Key of the client's certificate (PEM)."),
-    "domain": ("--js-domain", "NAME", None, "JetStream domain."),
+    "nkey": ("--nkey", "FILE", "NATS_NKEY", "A file with an NKey seed."),
+    "user": ("--user", "NAME", "NATS_USER", "The name of a user."),
+    "password": ("--password", "TEXT", "NATS_PASSWORD", "Safer in the environment than here."),
+    "token": ("--token", "TEXT", "NATS_TOKEN", "Safer in the environment than here."),
+    "tls_ca": ("--tlsca", "FILE", "NATS_CA", "The certificate authority to trust (PEM)."),
+    "tls_cert": ("--tlscert", "FILE", "NATS_CERT", "The certificate of the client (PEM)."),
+    "tls_key": ("--tlskey", "FILE", "NATS_KEY", "The key of that certificate (PEM)."),
+    "domain": ("--js-domain", "NAME", None, "The JetStream domain."),
 }
 
 
-def server(connect: dict[str, str | None]) -> NatsSettings | None:
-    """How to reach the server, or None without `--server`."""
+def _server(**connection: str | None) -> dict[str, NatsSettings | None]:
     from jobs.jetstream.connection import NatsSettings
 
-    if connect["servers"] is None:
-        return None
-    return NatsSettings.model_validate({k: v for k, v in connect.items() if v is not None})
+    if connection["servers"] is None:
+        return {"server": None}
+    return {"server": settings(NatsSettings, connection)}
+
+
+def _given(
+    command: _Command, names: list[str], make: Callable[..., Mapping[str, object]]
+) -> _Command:
+    """A command that is given what some options make, instead of the options."""
+
+    @functools.wraps(command)
+    def making(**values: Any) -> Any:
+        options = {name: values.pop(name) for name in names}
+        return command(**values, **make(**options))
+
+    return cast(_Command, making)

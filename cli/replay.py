@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from cli.options import (
     day_option,
-    days,
     debug_option,
     json_option,
-    server,
     server_options,
-    spark,
+    settings,
     spark_options,
-    warehouse,
+    stream_option,
     warehouse_options,
 )
 from cli.output import print_counts, print_json, print_line, progress, quiet_work
+
+if TYPE_CHECKING:
+    from jobs.session import Spark
 
 
 @click.command(
@@ -27,7 +28,7 @@ from cli.output import print_counts, print_json, print_line, progress, quiet_wor
     epilog="Exit codes: 0 all of them are there; 2 not, the line on stderr says why: run it again "
     "to go on.",
 )
-@click.option("--stream", required=True, metavar="NAME", help="Whose transformed messages.")
+@stream_option("The stream whose transformed messages are sent.")
 @click.option(
     "--to", required=True, metavar="NAME", help="The stream that gets them; it must exist."
 )
@@ -40,12 +41,7 @@ from cli.output import print_counts, print_json, print_line, progress, quiet_wor
 @json_option("Print one JSON document: stream, to, sent, already, duplicates, not_sent.")
 @debug_option
 def command(
-    connect: dict[str, str | None],
-    day: str | None,
-    warehouse_dir: Path | None,
-    catalog: str | None,
-    master: str | None,
-    remote: str | None,
+    spark: Spark,
     as_json: bool,
     **given: object,
 ) -> None:
@@ -59,21 +55,12 @@ def command(
       nats-transform replay --stream ORDERS --to ORDERS_V2 --server nats://127.0.0.1:4222 --dry-run
       nats-transform replay --stream ORDERS --to ORDERS_V2 --server nats://hub --rate 5000
     """
-    target = server(connect)
-    if target is None:
+    if given["server"] is None:
         raise click.UsageError("--server is missing: say where the stream is")
     with quiet_work():
         from jobs.replay import ReplaySettings, replay
 
-        settings = ReplaySettings.model_validate(
-            {
-                **{name: value for name, value in given.items() if value is not None},
-                "server": target,
-                **days(day),
-                "warehouse": warehouse(warehouse_dir, catalog),
-            }
-        )
-        result = replay(spark(master, remote), settings, progress)
+        result = replay(spark, settings(ReplaySettings, given), progress)
     if as_json:
         print_json(result.model_dump(mode="json"))
         return

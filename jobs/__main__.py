@@ -47,7 +47,7 @@ class Job(NamedTuple):
 JOBS = {
     "ingest": Job("jobs.ingest", "IngestSettings", "ingest"),
     "census": Job("jobs.census", "CensusSettings", "census"),
-    "transform": Job("jobs.transform", "TransformSettings", "transform"),
+    "transform": Job("jobs.transform", "TransformSettings", "transform", fail_on=("empty", NEVER)),
     "audit": Job(
         "jobs.audit.run",
         "AuditSettings",
@@ -81,7 +81,8 @@ JOBS = {
 @click.option(
     "--fail-on",
     metavar="LEVEL",
-    help="The mildest outcome of `audit` or `dry-run` that makes the exit code 1.",
+    help="The mildest outcome that makes the exit code 1: of transform `empty`, of audit "
+    "`outside`, of dry-run `error` (the defaults), `warning` or `info`; or `never`.",
 )
 @click.option("--debug", is_flag=True, help="Show the stack trace of an error.")
 def command(

@@ -54,7 +54,16 @@ Progress = Callable[[str], None]
 
 
 def _number_or_time(value: Any) -> Any:
-    return int(value) if isinstance(value, str) and value.isdigit() else value
+    if not isinstance(value, str):
+        return value
+    if value.isdigit():
+        return int(value)
+    try:
+        return datetime.fromisoformat(value)
+    except ValueError:
+        raise ValueError(
+            f"{value!r} is neither a sequence such as 1000 nor a time such as 2026-11-30T12:00:00Z"
+        ) from None
 
 
 # A sequence if it is a whole number, else a time (ISO 8601, UTC if it names no zone).

@@ -109,6 +109,10 @@ class TransformResult:
             "snapshot_id": self.snapshot_id,
         }
 
+    def fails(self, level: str) -> bool:
+        """Whether the days have no messages, which is the one level there is: `empty`."""
+        return not self.days
+
     def properties(self) -> dict[str, str]:
         """What the snapshot keeps."""
         return {
@@ -296,6 +300,8 @@ def check_sequences(
 def publish(staged: StagedTransform) -> TransformResult:
     """What the table has once the staged files take the place of those of their days.
 
+    Nothing is published for days that have no messages, and had none before.
+
     Raises:
         AccountingError: not as many rows as messages, or not the messages that were ingested; the
             files are deleted.
@@ -314,6 +320,9 @@ def publish(staged: StagedTransform) -> TransformResult:
     if fault is not None:
         tables.drop(staged.files, staged.table)
         raise AccountingError(f"stream {settings.stream}: {fault}; nothing was published")
+    if not result.days and not tables.data_files(staged.table, settings.stream, settings.days):
+        tables.drop(staged.files, staged.table)
+        return result
     published = tables.publish(
         staged.table,
         staged.files,

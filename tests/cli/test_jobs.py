@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from cli.options import WAREHOUSE_VARIABLE
 from jobs.jetstream.process import NatsServer
+from jobs.warehouse.tables import TRANSFORMED, Warehouse, open_table
 from tests.support.command import nats_transform as run
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
@@ -127,6 +128,19 @@ def test_ingest_and_transform_in_a_process_of_their_own(folder: Path) -> None:
     }
 
 
+def test_a_day_without_messages_is_told(folder: Path) -> None:
+    assert run("ingest", "--stream", "S", "--parquet", dump(folder, ["orders.1"]))[0] == 0
+    transform = ["transform", "--stream", "S", "--mapping", "mapping.conf", "--day", "2026-12-01"]
+    told = "stream S has no messages on 2026-12-01: nothing was published\n"
+    assert run(*transform) == (1, "", told)
+    code, out, err = run(*transform, "--json")
+    assert (code, err) == (1, told)
+    assert (json.loads(out)["days"], json.loads(out)["snapshot_id"]) == ([], None)
+    table = open_table(Warehouse(dir=folder / "warehouse"), TRANSFORMED)
+    assert table.current_snapshot() is None
+    assert not list(folder.glob("warehouse/**/transformed_messages/data/*"))
+
+
 def test_ingest_from_a_server(nats_server: NatsServer, folder: Path) -> None:
     publish(nats_server, "LIVE", ["a", "b", "c"])
     args = ["ingest", "--stream", "LIVE", "--server", nats_server.url, "--warehouse", "here"]
@@ -156,7 +170,7 @@ def test_the_warehouse_of_the_environment(folder: Path, monkeypatch: pytest.Monk
         (["--server", "SERVER", "--from-stream", "EMPTY"], "stream EMPTY on 127.0.0.1"),
         ([], "give one source"),
         (["--server", "SERVER", "--parquet", "none"], "give one source"),
-        (["--parquet", "none", "--since", "someday"], "since"),
+        (["--parquet", "none", "--since", "someday"], "since: 'someday' is neither a sequence"),
         (["--parquet", "none", "--warehouse", "a", "--catalog", "b"], "--warehouse or --catalog"),
         (["--parquet", "none", "--master", "local", "--remote", "sc://b"], "--master or --remote"),
     ],

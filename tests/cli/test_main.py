@@ -102,6 +102,13 @@ def test_an_error_is_one_line_and_exit_2(
     assert err.endswith(told)
 
 
+def test_without_arguments_the_help_is_wrapped() -> None:
+    code, out, err = invoke()
+    assert (code, out) == (2, "")
+    assert err == invoke("--help")[1]
+    assert max(map(len, err.splitlines())) < 100
+
+
 def test_debug_after_the_command_does_the_same() -> None:
     before = invoke("--debug", "map", "*", "x.$2")
     after = invoke("map", "*", "x.$2", "--debug")
