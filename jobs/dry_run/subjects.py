@@ -7,6 +7,7 @@ reads and looks at by itself.
 
 from __future__ import annotations
 
+import errno
 import pickle
 import tempfile
 from collections import Counter
@@ -24,7 +25,7 @@ from pyspark.sql import functions as F
 
 from jobs.census import CENSUS, CensusSettings, census
 from jobs.dry_run.settings import DryRunSettings
-from jobs.errors import ArchiveError
+from jobs.errors import ArchiveError, JobError
 from jobs.session import Spark, started
 from jobs.warehouse import tables
 from nats_transform import spark as spark_mappings
@@ -95,6 +96,13 @@ def _looked_at(rows: DataFrame, most: int, question: Question) -> DryRun:
     try:
         with tempfile.TemporaryFile() as overflow:
             return dry_run_of_parts(_Parts(sums), question, overflow)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise JobError(
+            f"no room for temporary files in {tempfile.gettempdir()}; "
+            "make room there, or set TMPDIR to another folder"
+        ) from error
     finally:
         sums.unpersist()
 

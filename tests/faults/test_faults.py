@@ -6,10 +6,15 @@ import asyncio
 import contextlib
 import itertools
 import json
+import os
 import random
+import re
+import shutil
 import socket
 import sqlite3
 import subprocess
+import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -25,6 +30,8 @@ from pyiceberg.utils.config import Config
 from pyspark.sql import SparkSession
 
 import jobs.transform
+from jobs.dry_run.run import dry_run
+from jobs.dry_run.settings import DryRunSettings
 from jobs.errors import JobError, WarehouseError
 from jobs.ingest import IngestSettings, ingest
 from jobs.jetstream.connection import NatsSettings, connection
@@ -289,6 +296,69 @@ def test_postgres_that_is_gone_at_the_commit(
         assert sequences(spark, open_table(warehouse, MESSAGES)) == list(range(1, 101))
         assert ingest(spark, longer).messages == 200
         assert sequences(spark, open_table(warehouse, MESSAGES)) == list(range(1, 201))
+
+
+@pytest.mark.spark
+def test_a_temporary_folder_that_is_full(
+    spark: SparkSession, small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a dry run cannot keep in memory goes to a temporary file, if there is room."""
+    warehouse = Warehouse(dir=tmp_path / "warehouse")
+    ingest(spark, settings(dump(tmp_path, MINUTES), warehouse))
+    (tmp_path / "new.conf").write_text('mappings { "a.*": "b.$1" }')
+    monkeypatch.setattr(tempfile, "tempdir", str(small_disk))
+    monkeypatch.setattr("nats_transform.migration.rows.MOST_IN_MEMORY", 2)
+    wanted = DryRunSettings(
+        stream="S", candidate=tmp_path / "new.conf", warehouse=warehouse, exact=True
+    )
+    assert dry_run(spark, wanted).found.messages == 200
+    with (small_disk / "fill").open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while file.write(b"x" * 4096):
+            pass
+    with pytest.raises(JobError, match=f"no room for temporary files in {small_disk}; make room"):
+        dry_run(spark, wanted)
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_a_warehouse_that_may_only_be_read(spark: SparkSession, tmp_path: Path) -> None:
+    """By a user without the rights of root: reading works, and jobs say why they cannot write."""
+    powerless: list[str] = []
+    if os.getuid() == 0:
+        if (setpriv := shutil.which("setpriv")) is None:
+            pytest.skip(
+                "root may write everywhere, and there is no setpriv to take that right away"
+            )
+        powerless = [setpriv, "--inh-caps=-all", "--bounding-set=-all"]
+    warehouse = Warehouse(dir=tmp_path / "warehouse")
+    (tmp_path / "mapping.conf").write_text(MAPPING.format(version="v1"))
+    ingest(spark, settings(dump(tmp_path, MINUTES[:100]), warehouse))
+    transform(spark, transform_settings(tmp_path, warehouse))
+    longer = settings(dump(tmp_path, MINUTES), warehouse)
+    for path in (warehouse.folder, *warehouse.folder.rglob("*")):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+
+    def state() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in warehouse.folder.rglob("*")}
+
+    def run(*command: str, given: str = "") -> subprocess.CompletedProcess[str]:
+        command = (*powerless, sys.executable, *command)
+        return subprocess.run(command, cwd=ROOT, input=given, capture_output=True, text=True)
+
+    before = state()
+    count = "import sys; from pathlib import Path; from jobs.warehouse.tables import *; "
+    count += "table = open_table(Warehouse(dir=Path(sys.argv[1])), MESSAGES); "
+    count += "print(table.scan().to_arrow().num_rows)"
+    seen = run("-c", count, str(warehouse.folder))
+    assert (seen.returncode, seen.stdout) == (0, "100\n"), seen.stderr
+    for job, wanted in (("ingest", longer), ("transform", transform_settings(tmp_path, warehouse))):
+        done = run("-m", "jobs", job, "-", given=wanted.model_dump_json(exclude_defaults=True))
+        assert (done.returncode, done.stdout) == (2, ""), done.stderr
+        last = done.stderr.splitlines()[-1]
+        assert str(warehouse.folder) in last
+        assert re.search("read-?only|ermission denied|failed to create", last), last
+        assert "Traceback" not in done.stderr
+    assert state() == before
 
 
 # --- Clocks, files, mappings ----------------------------------------------------------------------
