@@ -99,6 +99,16 @@ FAULTS = (
         (f"{HERE}::test_a_disk_that_is_full_at_the_commit",),
     ),
     Fault(
+        "a full temporary folder",
+        "one line that names the folder",
+        (f"{HERE}::test_a_temporary_folder_that_is_full",),
+    ),
+    Fault(
+        "a warehouse that may only be read",
+        "reading works; other jobs end with one line and change nothing",
+        (f"{HERE}::test_a_warehouse_that_may_only_be_read",),
+    ),
+    Fault(
         "the SQLite catalog locked by another process",
         "it is waited for",
         (
