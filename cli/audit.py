@@ -1,4 +1,4 @@
-"""`nats-transform audit`: the split of weighted mappings against their weights."""
+"""`nats-transform audit`: the split of weighted mappings, compared with their weights."""
 
 from __future__ import annotations
 
@@ -26,11 +26,13 @@ if TYPE_CHECKING:
     from jobs.audit.settings import AuditResult
     from jobs.session import Spark
 
+NEVER = "never"
+
 
 @click.command(
     "audit",
-    short_help="Hold the split of weighted mappings against their weights.",
-    epilog="Exit codes: 0 no split is outside its weights; 1 one is; 2 it could not be audited, "
+    short_help="Compare the split of weighted mappings with their weights.",
+    epilog="Exit codes: 0 nothing as bad as --fail-on; 1 something is; 2 it could not be audited, "
     "the line on stderr says why.",
 )
 @stream_option("The stream whose messages are counted.")
@@ -39,46 +41,94 @@ if TYPE_CHECKING:
 @click.option(
     "--observed",
     is_flag=True,
-    help="The stream holds what was published after the mapping; without it, the mapping is "
-    "replayed on what was published before.",
+    help="The stream holds messages as the mapping left them. Without it, the stream holds "
+    "messages as they were published, and the mapping is replayed on them.",
 )
-@click.option("--cluster", metavar="NAME", help="Count this cluster only.")
+@click.option(
+    "--cluster",
+    metavar="NAME",
+    help="Count only messages of this cluster; those without a cluster name count as its own.",
+)
 @day_option
 @seed_option("Decides every draw, where messages must be mapped for the audit.")
 @click.option(
-    "--by", type=click.Choice(["hour", "day"]), default="day", show_default=True, help="Buckets."
+    "--by",
+    type=click.Choice(["hour", "day"]),
+    default="day",
+    show_default=True,
+    help="Also give a verdict on each hour, or on each day.",
 )
 @click.option(
     "--tolerance",
     type=float,
     default=1.0,
     show_default=True,
-    help="Percentage points that a share may be off its weight.",
+    help="Percentage points that a share may differ from its weight.",
 )
 @click.option(
-    "--confidence", type=float, default=0.99, show_default=True, help="Of all intervals together."
+    "--confidence",
+    type=float,
+    default=0.99,
+    show_default=True,
+    help="How sure it is that all intervals hold together, from 0 to 1.",
 )
 @click.option(
-    "--key", type=int, metavar="N", help="Report the values of wildcard N that saw several ends."
+    "--key",
+    type=int,
+    metavar="N",
+    help="Count the values of a source's wildcard N that came to more than one destination.",
 )
 @click.option(
-    "--source-stream", metavar="NAME", help="Observed: the stream of the messages before it."
+    "--source-stream",
+    metavar="NAME",
+    help="With --observed: the stream that holds the same messages as they were published.",
+)
+@click.option(
+    "--published",
+    type=(str, int),
+    multiple=True,
+    metavar="SOURCE COUNT",
+    help="With --observed: how many messages were published to the source of a mapping (in "
+    "--cluster, if that is given). Can be repeated.",
+)
+@click.option(
+    "--captured",
+    multiple=True,
+    metavar="FILTER",
+    help="With --observed: subjects that the stream captures. Can be repeated.",
+)
+@click.option(
+    "--publisher",
+    "publishers",
+    multiple=True,
+    metavar="FILTER",
+    help="With --observed: subjects that something else publishes to as well. Can be repeated.",
 )
 @report_option("Write the audit as an HTML page.")
+@click.option(
+    "--fail-on",
+    type=click.Choice(["outside", "undecided", "nothing", NEVER]),
+    default="outside",
+    show_default=True,
+    help="The mildest verdict that makes the exit code 1; `nothing` is that nothing was audited.",
+)
 @warehouse_options
 @spark_options
 @json_option("Print one JSON document: verdict, rules with their destinations, fates, ...")
 @debug_option
 def command(
     spark: Spark,
+    published: tuple[tuple[str, int], ...],
     report: Path | None,
+    fail_on: str,
     as_json: bool,
     **given: object,
 ) -> None:
-    """Hold the share of each destination against its weight, for each mapping and cluster.
+    """Compare the share of each destination with its weight, for each mapping and cluster.
 
-    A share is `within` if its interval lies inside the weight plus or minus the tolerance,
-    `outside` if it lies outside, and else `undecided`: then it says how many messages would decide.
+    A share is `within` if its confidence interval lies inside the weight plus or minus the
+    tolerance, and `outside` if the interval lies outside. Otherwise it is `undecided`, and the
+    audit says how many messages would decide it.
 
     \b
     Examples:
@@ -89,21 +139,25 @@ def command(
         from jobs.audit.run import audit
         from jobs.audit.settings import AuditSettings
         from jobs.pages.audit import write
-        from nats_transform.audit import Verdict
 
-        result = audit(spark, settings(AuditSettings, given))
+        counted = [
+            {"source": source, "messages": count, "cluster": given["cluster"]}
+            for source, count in published
+        ]
+        result = audit(spark, settings(AuditSettings, given | {"published": counted}))
         if report is not None:
             write(result, report)
     if as_json:
         print_json(result.model_dump(mode="json"))
     else:
         _print(result)
-    if result.verdict is Verdict.OUTSIDE:
+    if fail_on != NEVER and result.fails(fail_on):
         raise click.exceptions.Exit(1)
 
 
 def _print(result: AuditResult) -> None:
-    print_line(f"{result.stream}: {result.verdict}, {result.messages:,} messages ({result.kind})")
+    how = {"expected": "by replay", "observed": "as observed"}[result.kind]
+    print_line(f"{result.stream}: {result.verdict}, {result.messages:,} messages, {how}")
     for rule in result.rules:
         scope = f" in {rule.cluster}" if rule.cluster else ""
         print_line()
@@ -114,8 +168,13 @@ def _print(result: AuditResult) -> None:
                 f"  {found.weight:>5g} %  {share:>9}  ({found.low:.2f} to {found.high:.2f})  "
                 f"{found.verdict:<9}  {found.destination or found.end}"
             )
-        if rule.reason:
-            print_line(f"  {rule.reason}")
+        print_line(f"  {rule.reason}")
+    for key in result.keys:
+        print_line()
+        print_line(
+            f"{key.source}: {key.split:,} of {key.keys:,} values of wildcard {key.wildcard} "
+            "came to more than one destination"
+        )
     for note in result.notes:
         print_line()
         print_line(note)

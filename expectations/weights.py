@@ -13,8 +13,8 @@ from nats_transform import Fate
 from nats_transform.audit import (
     Criteria,
     End,
+    MappingAudit,
     Period,
-    RuleAudit,
     Split,
     Tally,
     Verdict,
@@ -103,7 +103,7 @@ class ExpectWeightsToHold(MeasuredExpectation):
         )
 
 
-def _splits(rules: Iterable[RuleAudit]) -> Iterable[dict[str, Any]]:
+def _splits(rules: Iterable[MappingAudit]) -> Iterable[dict[str, Any]]:
     """Every share as plain numbers: of all days together (`day` is null), then of each day."""
     whole = [(rule, cast(Split, rule), None) for rule in rules]
     daily = [

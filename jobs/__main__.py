@@ -53,7 +53,7 @@ JOBS = {
         "AuditSettings",
         "audit",
         page="jobs.pages.audit",
-        fail_on=("outside", NEVER),
+        fail_on=("outside", "undecided", "nothing", NEVER),
     ),
     "dry-run": Job(
         "jobs.dry_run.run",

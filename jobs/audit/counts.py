@@ -185,7 +185,7 @@ def _counts(rows: DataFrame, periods: Sequence[Period]) -> list[Count]:
     groups = rows.groupBy(hour_number(), outcome.alias("outcome"), cluster).count().collect()
     if {row["outcome"] for row in groups} - outcomes.keys():
         raise AuditError(
-            "the transformed messages have destinations that the mapping does not: "
+            "the transformed messages have destinations that the mapping does not have: "
             "transform them again"
         )
     clusters = cluster_names(rows, {row["cluster"] for row in groups}, periods)
@@ -252,7 +252,7 @@ def snapshot_id(table: Table) -> int | None:
 
 
 def nothing_there(settings: AuditSettings) -> AuditError:
-    """There is no message to count."""
+    """The error that there is no message to count."""
     of_cluster = f" of cluster {settings.cluster}" if settings.cluster else ""
     return AuditError(
         f"no messages of stream {settings.stream}{of_cluster} on {settings.range}; "

@@ -72,13 +72,16 @@ def run(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) -> Aud
             settings,
             periods,
             Assessment(Verdict.NOTHING, (), (), 0),
-            notes=(f"no mapping in {settings.mapping} has weights: nothing to audit",),
+            notes=(f"no mapping in {settings.mapping} has weights, so there is nothing to audit",),
         )
     session = started(spark)
     if settings.observed:
         result = _observed(session, settings, periods)
     else:
         result = _expected(session, settings, periods)
+    if settings.key and not result.keys:
+        note = f"no message of a mapping with weights has a wildcard number {settings.key}: no keys"
+        result = result.model_copy(update={"notes": (*result.notes, note)})
     return result.model_copy(update={"snapshot_id": publish(settings, result)})
 
 
@@ -149,8 +152,9 @@ def _observed(
         raise nothing_there(settings)
     if source is not None and not attribution.published:
         raise AuditError(
-            f"stream {settings.source_stream} has no messages that a mapping applies to on "
-            f"{settings.range}: nothing can be inferred from it"
+            f"stream {settings.source_stream} has no messages on {settings.range} that a mapping "
+            "applies to, so nothing can be inferred from it: name the stream that holds the "
+            "messages as they were published"
         )
     published: dict[Scope, Hours] | None = attribution.published
     if settings.published:
@@ -182,8 +186,8 @@ def _observed(
 
 def _no_cluster(source: str, messages: int) -> AuditError:
     return AuditError(
-        f"mapping {source} has weights for clusters, but none of its {messages:,} messages says "
-        "its cluster: give --cluster NAME, or ingest again with --cluster or --cluster-header"
+        f"mapping {source} has weights for clusters, but none of its {messages:,} messages has a "
+        "cluster name: give --cluster NAME, or ingest again with --cluster or --cluster-header"
     )
 
 
@@ -203,8 +207,8 @@ def _unlabelled(counted: Counted, periods: Sequence[Period]) -> Iterator[str]:
             raise _no_cluster(mapping.source, total)
         if without:
             yield (
-                f"{without:,} of {total:,} messages of {mapping.source} do not say their cluster: "
-                "they are held against the weights for all clusters"
+                f"{without:,} of {total:,} messages of {mapping.source} have no cluster name; they "
+                "are compared with the weights for all clusters"
             )
 
 
@@ -230,32 +234,34 @@ def _observed_notes(
         if not labelled[source]:
             raise _no_cluster(source, count)
         yield (
-            f"{count:,} messages of {source} do not say their cluster, which its weights need: "
-            "they are left out"
+            f"{count:,} messages of {source} have no cluster name, which its weights need; they "
+            "are not counted"
         )
     for ends, count in attribution.mixed.items():
-        yield f"{count:,} messages can have been made by any of {'; '.join(ends)}"
+        yield f"{count:,} messages fit each of these, and count for none alone: {'; '.join(ends)}"
     for one, other in attribution.alike:
         yield (
-            f"{one.source}: the destinations {one.destination} and {other.destination} make the "
-            "same subjects and cannot be told apart in an archive"
+            f"the destinations {one.destination} and {other.destination} of {one.source} make the "
+            "same subjects, so no archive shows which of them made a message"
         )
     for end in sorted(attribution.hidden):
         if end.destination and published is None:
             yield (
-                f"{end.source}: the archive has nothing of {end.destination}; "
-                "the weights are held against the shares of the rest"
+                f"the archive holds no message of destination {end.destination} of {end.source}; "
+                "the other weights are compared with shares of what it holds"
             )
     for scope, sent in (published or {}).items():
         sent = sent if isinstance(sent, int) else sum(sent.values())
         if seen[scope] > sent:
             where = f" in cluster {scope[2]}" if scope[2] else ""
             yield (
-                f"{scope[1]}: {seen[scope]:,} messages came out{where} but only {sent:,} were "
-                "published: someone else publishes to its destinations, or the times differ"
+                f"{seen[scope]:,} messages of {scope[1]} came out{where}, but only {sent:,} were "
+                "published: something else publishes to its destinations, or the two streams do "
+                "not cover the same time"
             )
     if not settings.publishers and published is None:
         yield (
-            "who else publishes to the destinations cannot be seen: name such subjects, or give "
-            "the source archive"
+            "a message that something else published to a destination counts as made by the "
+            "mapping: name such subjects (--publisher), or give the stream of what was published "
+            "(--source-stream)"
         )

@@ -11,7 +11,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validato
 
 from jobs.days import StreamDays
 from jobs.errors import ArchiveError
-from nats_transform.audit import ClustersAudit, Criteria, RuleAudit, Verdict
+from nats_transform.audit import ClustersAudit, Criteria, MappingAudit, Verdict
 from nats_transform.errors import printable
 from nats_transform.subject import is_valid_filter
 
@@ -58,7 +58,7 @@ class AuditSettings(StreamDays):
         confidence: of all intervals together.
         key: number of a wildcard of the source: report how many of its values saw more than one
             destination.
-        in_force: mapping files that took over from `mapping`, each held against its own time.
+        in_force: mapping files that took over from `mapping`; each is compared with its own time.
         observed: the messages were stored after the mapping.
         source_stream: observed only: the same messages as they were published; what was lost or
             is not captured is inferred from them.
@@ -91,11 +91,11 @@ class AuditSettings(StreamDays):
             self.source_stream or self.published or self.captured or self.publishers
         ):
             raise ValueError(
-                "a source stream, counters, captured subjects and publishers are of an observed "
-                "audit only"
+                "a source stream, counts of what was published, captured subjects and publishers "
+                "need an observed audit (--observed)"
             )
         if self.source_stream and self.published:
-            raise ValueError("give a source stream or counters of what was published, not both")
+            raise ValueError("give a source stream or counts of what was published, not both")
         for filter in (*self.captured, *self.publishers):
             if not is_valid_filter(filter):
                 raise ValueError(f"{printable(filter)} is not a valid subject filter")
@@ -202,7 +202,7 @@ class AuditResult(BaseModel):
     in_force: tuple[MappingInForce, ...] = ()
     messages: int
     fates: dict[str, int]
-    rules: tuple[RuleAudit, ...]
+    rules: tuple[MappingAudit, ...]
     clusters: tuple[ClustersAudit, ...] = ()
     partitions: tuple[PartitionBalance, ...] = ()
     keys: tuple[KeyStickiness, ...] = ()
@@ -212,5 +212,10 @@ class AuditResult(BaseModel):
     snapshot_id: int | None = None
 
     def fails(self, level: str) -> bool:
-        """Whether the verdict is as bad as `outside`."""
-        return self.verdict is Verdict(level)
+        """Whether the verdict is at least as bad as `outside`, `undecided` or `nothing`."""
+        verdicts = {
+            "outside": Verdict.OUTSIDE,
+            "undecided": Verdict.UNDECIDED,
+            "nothing": Verdict.NOTHING,
+        }
+        return self.verdict in list(verdicts.values())[: list(verdicts).index(level) + 1]

@@ -16,7 +16,7 @@ from pathlib import Path
 from jobs.audit.settings import AuditResult
 from jobs.pages.page import Scale, nice_scale, page, write_page
 from nats_transform import statistics
-from nats_transform.audit import DestinationAudit, RuleAudit, Split, Verdict
+from nats_transform.audit import DestinationAudit, MappingAudit, Split, Verdict
 
 _WORST_FIRST = (Verdict.OUTSIDE, Verdict.UNDECIDED, Verdict.WITHIN, Verdict.NOTHING)
 _MOST_PLOTTED = 40  # rules; the table has the others
@@ -128,7 +128,7 @@ class Panel:
     step: str
 
 
-def _panels(rule: RuleAudit, result: AuditResult) -> Iterator[Panel]:
+def _panels(rule: MappingAudit, result: AuditResult) -> Iterator[Panel]:
     """One panel for each destination."""
     assert result.from_ is not None  # noqa: S101 - the rule has messages
     assert result.to is not None  # noqa: S101
@@ -181,7 +181,9 @@ def _panels(rule: RuleAudit, result: AuditResult) -> Iterator[Panel]:
         )
 
 
-def _lines(rule: RuleAudit, result: AuditResult) -> Iterator[tuple[str, list[tuple[int, Split]]]]:
+def _lines(
+    rule: MappingAudit, result: AuditResult
+) -> Iterator[tuple[str, list[tuple[int, Split]]]]:
     """The buckets in lines: days in one, hours in one for each day with their place in it."""
     dated = [(bucket.from_, bucket) for bucket in rule.buckets if bucket.from_ is not None]
     if result.by == "day":

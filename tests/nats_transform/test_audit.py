@@ -14,8 +14,8 @@ from nats_transform.audit import (
     Assessment,
     Criteria,
     End,
+    MappingAudit,
     Period,
-    RuleAudit,
     Tally,
     Verdict,
     assess,
@@ -51,7 +51,7 @@ def audit(
     return assess([Period(AccountMappings(mappings), "v")], counts, criteria, **more)  # type: ignore[arg-type]
 
 
-def one(assessment: Assessment) -> RuleAudit:
+def one(assessment: Assessment) -> MappingAudit:
     (rule,) = assessment.rules
     return rule
 
@@ -59,9 +59,9 @@ def one(assessment: Assessment) -> RuleAudit:
 @pytest.mark.parametrize(
     ("v1", "v2", "verdict", "reason"),
     [
-        (98_000, 2_000, Verdict.WITHIN, "at most 0.00 points off"),
-        (96_000, 4_000, Verdict.OUTSIDE, "v2.$1 is +2.00 points off"),
-        (100_000, 0, Verdict.OUTSIDE, "v2.$1 is -2.00 points off"),
+        (98_000, 2_000, Verdict.WITHIN, "no share is more than 0.00 points off"),
+        (96_000, 4_000, Verdict.OUTSIDE, "v2.$1 is 2.00 points above what is expected"),
+        (100_000, 0, Verdict.OUTSIDE, "v2.$1 is 2.00 points below what is expected"),
         (98, 2, Verdict.UNDECIDED, "messages would decide it"),
         (97_000, 3_000, Verdict.UNDECIDED, "on the edge of the tolerance"),
         (0, 0, Verdict.NOTHING, "no message"),
@@ -119,7 +119,7 @@ def test_a_bucket_that_is_outside_makes_the_rule_outside() -> None:
     assert rule.verdict is Verdict.OUTSIDE
     assert [bucket.verdict for bucket in rule.buckets] == [Verdict.WITHIN] * 47 + [Verdict.OUTSIDE]
     assert rule.destinations[0].verdict is Verdict.WITHIN
-    assert "within as a whole, outside" in rule.reason
+    assert "within over the whole time, but outside the tolerance" in rule.reason
 
 
 def test_a_change_of_weights_splits_the_time_into_regimes() -> None:
@@ -167,7 +167,10 @@ def test_a_total_that_hides_clusters_that_differ_is_called_out() -> None:
     (total,) = found.clusters
     assert total.total.verdict is Verdict.WITHIN
     assert total.hides
-    assert total.message == "the total is within, but not so in east, west"
+    assert total.message == (
+        "all clusters together are within the tolerance, but each of these is outside the "
+        "tolerance: east, west"
+    )
     assert total.same_split is not None
     assert total.same_split.p_value < 1e-9
     assert [rule.verdict for rule in found.rules] == [Verdict.OUTSIDE] * 2
@@ -242,7 +245,7 @@ def test_one_visible_destination_alone_decides_nothing() -> None:
     counts = list(tallies("shop.*", [{"v2.$1": 50_000}]))
     rule = one(audit([CANARY], counts, hidden=frozenset({End("shop.*", "v1.$1")})))
     assert rule.verdict is Verdict.UNDECIDED
-    assert "one destination alone" in rule.reason
+    assert "one destination only" in rule.reason
     published = {(0, "shop.*", None): 50_000 * 50}
     hidden = frozenset({End("shop.*", "v1.$1")})
     assert one(audit([CANARY], counts, hidden=hidden, published=published)).verdict is (

@@ -88,7 +88,7 @@ def test_the_named_cluster_stands_in_where_messages_have_none(
     rows = list(messages(clusters=("west", None)))
     archive(spark, warehouse, rows)
     transform(spark, warehouse)
-    assert any("do not say their cluster" in note for note in audit(spark, warehouse).notes)
+    assert any("have no cluster name" in note for note in audit(spark, warehouse).notes)
     result = audit(spark, warehouse, cluster="east")
     wanted = [row | {"cluster": "east"} for row in rows if row["cluster"] is None]
     assert counts_of(result) == audited(replayed(wanted))

@@ -63,5 +63,5 @@ def test_a_mapping_without_weights(spark: SparkSession, warehouse: tables.Wareho
     plain = AccountMappings([Mapping("plain", [Destination("renamed")])])
     result = run(spark, settings, [Period(plain, "v")])
     assert result.verdict is Verdict.NOTHING
-    assert result.notes == ("no mapping in m.conf has weights: nothing to audit",)
+    assert result.notes == ("no mapping in m.conf has weights, so there is nothing to audit",)
     assert not warehouse.folder.exists()

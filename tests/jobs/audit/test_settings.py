@@ -24,8 +24,8 @@ from tests.support.archive import archive
     ("more", "text"),
     [
         ({"tolerance": 0}, "a tolerance of 0 can never be shown to hold"),
-        ({"confidence": 1}, "a confidence of 1: give one between 0 and 1"),
-        ({"captured": ("a",)}, "are of an observed audit only"),
+        ({"confidence": 1}, "a confidence of 1 is not between 0 and 1"),
+        ({"captured": ("a",)}, "need an observed audit"),
         ({"observed": True, "publishers": ("a..b",)}, "'a..b' is not a valid subject filter"),
         ({"key": 0}, "greater than or equal to 1"),
         ({"last_day": DAY}, "the last day needs a first day"),

@@ -1,0 +1,80 @@
+"""Verdicts in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from math import ceil
+
+from nats_transform.audit.verdicts import Criteria, Split, Verdict
+
+
+def reason_of(
+    whole: Split,
+    buckets: Sequence[Split],
+    regimes: Sequence[Split],
+    criteria: Criteria,
+    is_blind: bool,
+) -> str:
+    """Why a mapping has its verdict, in a clause."""
+    if whole.verdict is Verdict.NOTHING:
+        return "no message was counted"
+    if is_blind:
+        return (
+            "the archive can hold the messages of one destination only, so it shows no share; "
+            "say how many messages were published (--source-stream or --published)"
+        )
+    if whole.verdict is not Verdict.OUTSIDE:
+        for name, parts in (("", regimes), (criteria.by, buckets)):
+            out = [part for part in parts if part.verdict is Verdict.OUTSIDE]
+            if not out:
+                continue
+            worst = max(out, key=_distance)
+            times = f"from {_moment(worst.from_)} to {_moment(worst.to)}"
+            if name:
+                times = f"in {len(out)} of {len(parts)} {name}s, the worst {times}"
+            return f"{whole.verdict} over the whole time, but outside the tolerance {times}"
+    if whole.verdict is Verdict.UNDECIDED:
+        needed = [d for d in whole.destinations if d.verdict is Verdict.UNDECIDED]
+        if whole.ambiguous and any(d.ambiguous for d in needed):
+            return f"{whole.ambiguous:,} messages may have come from more than one destination"
+        sizes = [size for d in needed if (size := d.messages_to_decide) is not None]
+        if len(sizes) < len(needed):
+            return "a share lies on the edge of the tolerance, so more messages would not decide it"
+        return f"about {_rounded(max(sizes)):,} messages would decide it"
+    # Of two that are as far off, the lighter one: the canary.
+    worst_end = max(whole.destinations, key=lambda d: round(abs((d.share or 0.0) - d.expected), 6))
+    off = (worst_end.share or 0.0) - worst_end.expected
+    if whole.verdict is Verdict.WITHIN:
+        return f"no share is more than {ceil(round(100 * abs(off), 6)) / 100:.2f} points off"
+    changes = ", ".join(_moment(regime.from_) for regime in regimes[1:])
+    return (
+        f"{worst_end.destination or worst_end.end} is {abs(off):.2f} points "
+        f"{'above' if off > 0 else 'below'} what is expected"
+        + (f"; the split changed at {changes}" if changes else "")
+    )
+
+
+def _distance(part: Split) -> float:
+    return max(abs((d.share or 0.0) - d.expected) for d in part.destinations)
+
+
+def _moment(moment: datetime | None) -> str:
+    return f"{moment:%Y-%m-%d %H:%M}" if moment else "?"
+
+
+def _rounded(count: int) -> int:
+    """A count as people say it: three digits, rounded up."""
+    step: int = 10 ** max(0, len(str(count)) - 3)
+    return -(-count // step) * step
+
+
+def clusters_in_words(total: Verdict, clusters: int, outside: Sequence[str | None]) -> str:
+    """What the verdict on all clusters together hides, or does not."""
+    names = ", ".join("messages without a cluster name" if c is None else c for c in outside)
+    if not outside:
+        return f"none of the {clusters} clusters is outside the tolerance"
+    if total is Verdict.OUTSIDE:
+        return f"all clusters together are outside the tolerance, and so is each of these: {names}"
+    how = "within the tolerance" if total is Verdict.WITHIN else "undecided"
+    return f"all clusters together are {how}, but each of these is outside the tolerance: {names}"

@@ -1,0 +1,201 @@
+"""What an audit says: verdicts on shares, mappings, clusters and everything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Verdict(StrEnum):
+    """What an audit says of a share, a mapping or everything."""
+
+    WITHIN = "within"
+    OUTSIDE = "outside"
+    UNDECIDED = "undecided"
+    NOTHING = "nothing to audit"
+    """No weights, or no message."""
+
+
+def worst_of(verdicts: Iterable[Verdict]) -> Verdict:
+    """The verdict on several things together; those without messages have no say."""
+    told = set(verdicts)
+    for verdict in (Verdict.OUTSIDE, Verdict.UNDECIDED, Verdict.WITHIN):
+        if verdict in told:
+            return verdict
+    return Verdict.NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Criteria:
+    """What a split is compared with.
+
+    Attributes:
+        tolerance: percentage points that a share may be off.
+        confidence: that none of the intervals misses, and no change is seen where none was.
+        by: the buckets that get a verdict of their own.
+    """
+
+    tolerance: float = 1.0
+    confidence: float = 0.99
+    by: Literal["hour", "day"] = "day"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.tolerance <= 100:
+            raise ValueError(
+                f"a tolerance of {self.tolerance:g} can never be shown to hold: "
+                "give percentage points above 0 and up to 100"
+            )
+        if not 0 < self.confidence < 1:
+            raise ValueError(
+                f"a confidence of {self.confidence:g} is not between 0 and 1: give 0.99, say"
+            )
+
+
+Kind: TypeAlias = Literal["destination", "remainder", "lost", "unlisted", "uncaptured"]
+
+
+class _Result(BaseModel):
+    model_config = ConfigDict(frozen=True, serialize_by_alias=True, validate_by_name=True)
+
+
+class DestinationAudit(_Result):
+    """The share of one destination, compared with its weight.
+
+    Attributes:
+        destination: as configured; null for messages that are lost or not captured.
+        end: `destination`; `remainder`, the part that keeps its subject; `lost`; `unlisted`, a
+            destination of another cluster; `uncaptured`, several ends that the archive cannot hold.
+        weight: percent configured.
+        expected: percent of the messages counted; differs from the weight where the archive cannot
+            hold every end.
+        count: messages that can only have ended here.
+        ambiguous: further messages that may have.
+        inferred: the count is what the source archive has more than the observed one.
+        share, low, high: percent; the interval holds whatever the ambiguous messages are.
+        verdict: on the interval.
+        messages_to_decide: how many messages would decide it; null if no number would.
+    """
+
+    destination: str | None
+    end: Kind = "destination"
+    weight: float
+    expected: float
+    count: int
+    ambiguous: int = 0
+    inferred: bool = False
+    share: float | None
+    low: float
+    high: float
+    verdict: Verdict
+    messages_to_decide: int | None
+
+
+class Goodness(_Result):
+    """A test of exactly these weights, without tolerance.
+
+    Attributes:
+        method: which one.
+        p_value: by itself.
+        p_adjusted: corrected for the number of such tests in the audit (Bonferroni).
+    """
+
+    method: str
+    p_value: float
+    p_adjusted: float
+
+
+class Split(_Result):
+    """How the messages of one mapping and cluster were split over some time.
+
+    Attributes:
+        from_, to: the time, the end excluded; null where there is no message.
+        verdict: of its destinations: outside if one is, within if all are.
+        messages: that came to a known end of the mapping.
+        ambiguous: further messages that may have.
+        destinations: in ascending order of weight, as nats-server tries them.
+        test: of the exact weights; null where the counts are not certain.
+    """
+
+    from_: Annotated[datetime | None, Field(alias="from")]
+    to: datetime | None
+    verdict: Verdict
+    messages: int
+    ambiguous: int = 0
+    destinations: tuple[DestinationAudit, ...]
+    test: Goodness | None = None
+
+
+class Timeline(_Result):
+    """Counts by hour.
+
+    Attributes:
+        starts: of the hours that have messages.
+        counts: for each hour, one for each destination of the mapping.
+    """
+
+    starts: tuple[datetime, ...]
+    counts: tuple[tuple[int, ...], ...]
+
+
+class MappingAudit(Split):
+    """The verdict on one mapping in one cluster under one mapping version.
+
+    Its verdict is outside also if the whole looks right but a bucket or a regime does not.
+
+    Attributes:
+        source: of the mapping.
+        cluster: where the messages were published; null if the archive does not say.
+        mapping_version: in force.
+        reason: the verdict in a few words.
+        buckets: the same by hour or day; empty if there is only one.
+        regimes: the same for each stretch of time with one split; empty if it never changed.
+        timeline: the counts behind it.
+    """
+
+    source: str
+    cluster: str | None
+    mapping_version: str
+    reason: str
+    buckets: tuple[Split, ...] = ()
+    regimes: tuple[Split, ...] = ()
+    timeline: Timeline
+
+
+class ClustersAudit(_Result):
+    """One mapping over all clusters: whether a total that looks right hides clusters that differ.
+
+    Attributes:
+        source: of the mapping.
+        mapping_version: in force.
+        total: the split of all clusters together, expected as their messages weigh.
+        same_split: p-value that clusters with the same weights share one split; null where the
+            clusters have weights of their own.
+        hides: the total is within the tolerance and a cluster is outside.
+        message: that, in a sentence.
+    """
+
+    source: str
+    mapping_version: str
+    total: Split
+    same_split: Goodness | None
+    hides: bool
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """The verdicts of an audit.
+
+    Attributes:
+        comparisons: how many intervals and changes share the error that `confidence` allows.
+    """
+
+    verdict: Verdict
+    rules: tuple[MappingAudit, ...]
+    clusters: tuple[ClustersAudit, ...]
+    comparisons: int
