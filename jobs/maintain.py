@@ -16,20 +16,14 @@ import random
 import time
 from datetime import UTC, datetime, timedelta
 
-import pyarrow.fs as pafs
 from pydantic import BaseModel, ConfigDict, Field
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
-from jobs.errors import ConcurrentWrite, NoTable
-from jobs.warehouse.tables import (
-    NAMESPACE,
-    Warehouse,
-    filesystem_of,
-    open_catalog,
-    warehouse_errors,
-)
+from jobs.errors import ConcurrentWrite
+from jobs.warehouse.folder import NAMESPACE, delete, files_of, filesystem_of
+from jobs.warehouse.tables import Warehouse, open_catalog, warehouse_errors
 
 RETENTION = timedelta(days=7)
 _YOUNG = timedelta(days=1)  # longer than any job takes from its last file to its commit
@@ -69,8 +63,6 @@ def maintain(settings: MaintenanceSettings) -> dict[str, Removed]:
         ConcurrentWrite: other jobs kept getting in first.
     """
     warehouse = settings.warehouse
-    if warehouse.catalog is None and not (warehouse.folder / "catalog.db").exists():
-        raise NoTable(f"no tables in {warehouse}; run `nats-transform ingest` first")
     catalog = open_catalog(warehouse)
     limit = (settings.now or datetime.now(UTC)) - settings.retention
     with warehouse_errors(warehouse):
@@ -85,19 +77,18 @@ def _maintain(
     young = (settings.now or datetime.now(UTC)) - _YOUNG
     # Listed before the table is read: what is published in between was young, or is in the table.
     table = catalog.load_table((NAMESPACE, name))
-    filesystem, root = filesystem_of(table.location(), table)
-    entries = filesystem.get_file_info(pafs.FileSelector(root, recursive=True))
+    entries = list(files_of(table))
     live = _referenced(table.refresh())
     files = size = 0
     for entry in entries:
-        if entry.type != pafs.FileType.File or entry.mtime.astimezone(UTC) > min(limit, young):
+        if entry.mtime.astimezone(UTC) > min(limit, young):
             continue
         # Hadoop's local file system keeps a checksum beside each file.
         base = entry.base_name
         owner = base[1:-4] if base.startswith(".") and base.endswith(".crc") else base
         if entry.path[: -len(base)] + owner not in live:
             with contextlib.suppress(FileNotFoundError):  # another maintenance was faster
-                filesystem.delete_file(entry.path)
+                delete(entry.path, table)
                 files, size = files + 1, size + entry.size
     return Removed(
         snapshots=expired, files=files, bytes=size, snapshots_left=len(table.metadata.snapshots)

@@ -131,8 +131,8 @@ def _of_version(
     bounds = [(f.lower_bounds or {}).get(column) for f in files]
     if None not in bounds and bounds == [(f.upper_bounds or {}).get(column) for f in files]:
         chosen = [f for f, bound in zip(files, bounds, strict=True) if bound == version.encode()]
-        return tables.read_files(spark, [f.file_path for f in chosen], tables.TRANSFORMED)
-    rows = tables.read_files(spark, [f.file_path for f in files], tables.TRANSFORMED)
+        return tables.read_files(spark, tables.paths_of(table, chosen), tables.TRANSFORMED)
+    rows = tables.read_files(spark, tables.paths_of(table, files), tables.TRANSFORMED)
     return rows.where(F.col("mapping_version") == version)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -96,7 +95,7 @@ def publish(settings: AuditSettings, result: AuditResult) -> int | None:
 
 def _stage(rows: pa.Table, table: Table) -> tables.Staged:
     """Files with these rows, one for each day: they are too few to be worth a Spark job."""
-    folder = f"{table.location()}/data/{uuid.uuid4()}"
+    folder = tables.new_folder(table)
     paths = []
     for day in pc.unique(rows["day"]).to_pylist():
         paths.append(f"{folder}/{day}.parquet")

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, cast
-from urllib.parse import urlparse
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -35,7 +34,7 @@ from pyiceberg.exceptions import (
     ValidationException,
 )
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, In
-from pyiceberg.io.pyarrow import PyArrowFileIO, parquet_files_to_data_files
+from pyiceberg.io.pyarrow import parquet_files_to_data_files
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -57,8 +56,7 @@ from pyiceberg.types import (
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from sqlalchemy import URL
-from sqlalchemy.exc import IntegrityError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from jobs.errors import (
     SPARK_ERRORS,
@@ -69,11 +67,18 @@ from jobs.errors import (
     job_error,
     one_line,
 )
+from jobs.warehouse.folder import (
+    CATALOG_FILE,
+    NAMESPACE,
+    filesystem_of,
+    folder_catalog,
+    literal_path,
+    place,
+)
 from jobs.warehouse.raw import RAW, restored, restored_batch, stored, stored_schema
 from jobs.warehouse.schema import MESSAGE_COLUMNS
 from nats_transform.spark import OUTPUT
 
-NAMESPACE = "nats"
 PROPERTY = "nats-transform."
 _COMMIT_ATTEMPTS = 20
 
@@ -214,39 +219,27 @@ def warehouse_errors(where: object) -> Iterator[None]:
         ) from error
 
 
-def open_catalog(warehouse: Warehouse) -> Catalog:
+def open_catalog(warehouse: Warehouse, create: bool = False) -> Catalog:
     """The catalog of a warehouse, with the namespace in it.
 
+    Args:
+        warehouse: where it is.
+        create: make the folder and its catalog if they are not there; else that is an error.
+
     Raises:
-        WarehouseError: a catalog that is not configured or a folder that cannot be written.
+        NoTable: there is no warehouse in the folder.
+        WarehouseError: a catalog that is not configured or a folder that cannot be used.
     """
     with warehouse_errors(warehouse):
-        if warehouse.catalog is not None:
-            catalog = load_catalog(warehouse.catalog)
-        else:
+        if warehouse.catalog is None:
             folder = warehouse.folder
-            folder.mkdir(parents=True, exist_ok=True)
-            database = URL.create(
-                "sqlite",
-                database=str(folder / "catalog.db"),
-                query={"timeout": "60"},  # seconds to wait for another writer's lock
-            )
-            catalog = _sqlite_catalog(database.render_as_string(), folder)
-        # SQLite's answer where another job makes it at the same moment is an IntegrityError.
+            if not create and not (folder / CATALOG_FILE).exists():
+                raise NoTable(f"no tables in {warehouse}; run `nats-transform ingest` first")
+            return folder_catalog(folder)
+        catalog = load_catalog(warehouse.catalog)
         with contextlib.suppress(NamespaceAlreadyExistsError, IntegrityError):
             catalog.create_namespace(NAMESPACE)
         return catalog
-
-
-def _sqlite_catalog(uri: str, folder: Path) -> Catalog:
-    settings = {"type": "sql", "uri": uri, "warehouse": f"file://{folder}"}
-    try:
-        return load_catalog("nats-transform", **settings)
-    except OperationalError as error:
-        # PyIceberg looks for its tables and then makes them: another job may do so in between.
-        if "already exists" not in str(error):
-            raise
-        return load_catalog("nats-transform", **settings)
 
 
 def open_table(warehouse: Warehouse, spec: TableSpec, create: bool = False) -> Table:
@@ -262,9 +255,10 @@ def open_table(warehouse: Warehouse, spec: TableSpec, create: bool = False) -> T
         NoTable: it is not there.
         WarehouseError: the warehouse cannot be used.
     """
-    if not create and warehouse.catalog is None and not (warehouse.folder / "catalog.db").exists():
-        raise _missing(warehouse, spec)
-    catalog = open_catalog(warehouse)
+    try:
+        catalog = open_catalog(warehouse, create)
+    except NoTable:
+        raise _missing(warehouse, spec) from None
     identifier = (NAMESPACE, spec.name)
     with warehouse_errors(warehouse):
         try:
@@ -370,7 +364,12 @@ def read(
     days: Sequence[date] | None = None,
 ) -> DataFrame:
     """The rows of a stream on some days, as of when the table was loaded; perhaps no row."""
-    return read_files(spark, [f.file_path for f in data_files(table, stream, days)], spec)
+    return read_files(spark, paths_of(table, data_files(table, stream, days)), spec)
+
+
+def paths_of(table: Table, files: Iterable[DataFile]) -> list[str]:
+    """Where files of a table are, for `read_files`."""
+    return [place(file.file_path, table) for file in files]
 
 
 def read_files(spark: SparkSession, paths: Sequence[str], spec: TableSpec) -> DataFrame:
@@ -380,7 +379,8 @@ def read_files(spark: SparkSession, paths: Sequence[str], spec: TableSpec) -> Da
     # Spark writes a checksum with every page and by itself looks at none.
     reader = spark.read.option("parquet.page.verify-checksum.enabled", "true")
     # A file of an older release lacks columns of the schema: Spark reads them as null.
-    return restored(reader.schema(spec.stored_schema).parquet(*paths), spec.spark_schema, spec.raw)
+    rows = reader.schema(spec.stored_schema).parquet(*map(literal_path, paths))
+    return restored(rows, spec.spark_schema, spec.raw)
 
 
 def batches(
@@ -432,7 +432,7 @@ def stage(rows: DataFrame, table: Table, spec: TableSpec) -> Staged:
     Raises:
         JobError: what a source of the rows raised, or why writing failed.
     """
-    folder = f"{table.location()}/data/{uuid.uuid4()}"
+    folder = new_folder(table)
     columns = stored(rows, spec.spark_schema, spec.raw)
     # partitionBy takes its columns out of the files, so it gets a copy.
     writer = rows.select(*columns, F.col("day").alias("_day")).write.partitionBy("_day")
@@ -448,6 +448,11 @@ def stage(rows: DataFrame, table: Table, spec: TableSpec) -> Staged:
     except BaseException:
         drop(folder, table)
         raise
+
+
+def new_folder(table: Table) -> str:
+    """A folder for files that are to become part of a table."""
+    return place(f"{table.location()}/data/{uuid.uuid4()}", table)
 
 
 def drop(staged: Staged | str, table: Table) -> None:
@@ -559,12 +564,3 @@ def _parquet_files(folder: str, table: Table) -> Iterator[str]:
     for entry in sorted(filesystem.get_file_info(selector), key=lambda e: cast(str, e.path)):
         if entry.type == pafs.FileType.File and entry.extension == "parquet":
             yield prefix + entry.path.removeprefix(path.removesuffix("/"))
-
-
-def filesystem_of(uri: str, table: Table) -> tuple[Any, str]:
-    """The pyarrow file system of a file of a table, set up by its catalog, and the path in it."""
-    if uri.startswith(("file:", "/")):
-        return pafs.LocalFileSystem(), urlparse(uri).path if uri.startswith("file:") else uri
-    settings = table.io.properties
-    scheme, place, path = PyArrowFileIO.parse_location(uri, settings)
-    return PyArrowFileIO(settings).fs_by_scheme(scheme, place), path

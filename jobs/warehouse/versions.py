@@ -19,6 +19,7 @@ from pyspark.sql import types as T
 
 from jobs.errors import ConcurrentWrite, JobError
 from jobs.warehouse import tables
+from jobs.warehouse.folder import NAMESPACE
 from jobs.warehouse.raw import readable
 from jobs.warehouse.tables import Warehouse
 from nats_transform import AccountMappings
@@ -219,7 +220,7 @@ def record(
             continue
         return new
     raise ConcurrentWrite(
-        f"other jobs kept changing {tables.NAMESPACE}.{MAPPING_VERSIONS.name}; run again"
+        f"other jobs kept changing {NAMESPACE}.{MAPPING_VERSIONS.name}; run again"
     )
 
 

@@ -21,6 +21,7 @@ from jobs.files.plan import plan
 from jobs.session import SessionOnDemand, Spark, SparkSettings
 from jobs.transform import TransformResult, TransformSettings, publish, stage
 from jobs.warehouse import tables
+from jobs.warehouse.folder import NAMESPACE
 from nats_transform import AccountMappings, Destination, Fate, Mapping
 from nats_transform.spark import digest
 from nats_transform.subject import encode
@@ -207,13 +208,13 @@ def test_a_sequence_that_two_days_have(
 
 def foreign(warehouse: tables.Warehouse, schema: pa.Schema, *partitions: str) -> Table:
     """A table `messages` that another tool made."""
-    catalog = tables.open_catalog(warehouse)
-    table = catalog.create_table((tables.NAMESPACE, "messages"), schema)
+    catalog = tables.open_catalog(warehouse, create=True)
+    table = catalog.create_table((NAMESPACE, "messages"), schema)
     with table.update_spec() as update:
         for name in partitions:
             transform = MonthTransform() if name == "month" else IdentityTransform()
             update.add_field("day" if name == "month" else name, transform, f"{name}_part")
-    return catalog.load_table((tables.NAMESPACE, "messages"))
+    return catalog.load_table((NAMESPACE, "messages"))
 
 
 THEIRS = pa.schema(

@@ -1,0 +1,182 @@
+"""A warehouse in a folder: its catalog, and the one way to its files.
+
+Iceberg keeps absolute paths. So that a folder can be moved and copied, a file is found by the part
+of its path that is inside the folder, `nats/<table>/data/...` or `nats/<table>/metadata/...`,
+whatever folder the path was written for. No path can name anything else: what does not have this
+form, and what a symbolic link leads out of the folder, is refused before it is read, written or
+deleted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.fs as pafs
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import NamespaceAlreadyExistsError
+from pyiceberg.io import InputFile, OutputFile
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
+from pyiceberg.table import Table
+from pyiceberg.typedef import Identifier
+from sqlalchemy import URL
+from sqlalchemy.exc import IntegrityError, OperationalError
+
+from jobs.errors import WarehouseError
+
+NAMESPACE = "nats"
+CATALOG_FILE = "catalog.db"
+_FOLDER = "nats-transform.folder"
+_PATTERN = re.compile(r"[\\*?\[\]{}]")
+_BUSY_SECONDS = 60  # how long to wait for another writer's lock on the catalog
+# The last place that looks so: the folder itself may be within such a path of another warehouse.
+_INSIDE = re.compile(rf".*/({NAMESPACE}/[^/]+/(?:data|metadata)(?:/.*)?)", re.DOTALL)
+
+
+class FolderCatalog(SqlCatalog):
+    """The catalog of a folder, whose tables are in this folder wherever they were made."""
+
+    def __init__(self, folder: Path) -> None:
+        database = URL.create(
+            "sqlite", database=str(folder / CATALOG_FILE), query={"timeout": str(_BUSY_SECONDS)}
+        )
+        settings = {
+            "uri": database.render_as_string(),
+            "warehouse": f"file://{folder}",
+            "py-io-impl": f"{FolderIO.__module__}.{FolderIO.__name__}",
+            _FOLDER: str(folder),
+        }
+        self.folder = folder
+        try:
+            super().__init__("nats-transform", **settings)
+        except OperationalError as error:
+            # PyIceberg looks for its tables and then makes them: another job may do so in between.
+            if "already exists" not in str(error):
+                raise
+            super().__init__("nats-transform", **settings)
+
+    def load_table(self, identifier: str | Identifier) -> Table:
+        """The table, with its location in this folder."""
+        table = super().load_table(identifier)
+        location = f"file://{self.folder}/{'/'.join(table.name())}"
+        table.metadata = table.metadata.model_copy(update={"location": location})
+        return table
+
+
+class FolderIO(PyArrowFileIO):
+    """Opens, makes and deletes the files of one folder, and no others."""
+
+    def path_of(self, location: str) -> str:
+        """The path of a file, of whatever folder the location was written for.
+
+        Raises:
+            WarehouseError: it is not a file of a warehouse, or not inside of the folder.
+        """
+        folder = self.properties[_FOLDER]
+        inside = _INSIDE.fullmatch(location)
+        if inside is None:
+            raise WarehouseError(f"{location} is no file of a table of the warehouse {folder}")
+        path = os.path.join(folder, inside[1])
+        real, root = os.path.realpath(path), os.path.realpath(folder)
+        if os.path.commonpath([real, root]) != root or ".." in inside[1].split("/"):
+            raise WarehouseError(
+                f"{path} is outside of the warehouse: it leads to {real}; nothing there is read, "
+                "written or deleted, so put a folder of files in the place of the link"
+            )
+        return path
+
+    def new_input(self, location: str) -> PyArrowFile:
+        """A file to read."""
+        return PyArrowFile(location, self.path_of(location), self.fs_by_scheme("file", ""))
+
+    def new_output(self, location: str) -> PyArrowFile:
+        """A file to write."""
+        return self.new_input(location)
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        """Deletes a file."""
+        os.remove(self.path_of(location if isinstance(location, str) else location.location))
+
+
+def folder_catalog(folder: Path) -> FolderCatalog:
+    """The catalog of a folder, which is made if it is not there.
+
+    Raises:
+        WarehouseError: the folder has files of tables that its catalog does not know. With a new
+            catalog in the place of theirs, maintenance would delete them.
+    """
+    # Looked for first: a job puts a table into the catalog before it writes a file of it.
+    with_data = sorted(data.parent.name for data in folder.glob(f"{NAMESPACE}/*/data"))
+    database = folder / CATALOG_FILE
+    if with_data and not (database.exists() and database.stat().st_size):
+        raise _unknown(folder, with_data)
+    folder.mkdir(parents=True, exist_ok=True)
+    catalog = FolderCatalog(folder)
+    # SQLite's answer where another job makes it at the same moment is an IntegrityError.
+    with contextlib.suppress(NamespaceAlreadyExistsError, IntegrityError):
+        catalog.create_namespace(NAMESPACE)
+    known = {name for _, name in catalog.list_tables(NAMESPACE)}
+    if missing := [name for name in with_data if name not in known]:
+        raise _unknown(folder, missing)
+    return catalog
+
+
+def _unknown(folder: Path, names: list[str]) -> WarehouseError:
+    return WarehouseError(
+        f"{folder} has files of {', '.join(names)} that its {CATALOG_FILE} does not know: the "
+        "catalog is missing, empty or of another warehouse; restore it from a copy"
+    )
+
+
+def place(location: str, table: Table) -> str:
+    """The location of a file of a table as Spark takes it: where the file really is."""
+    if isinstance(table.io, FolderIO):
+        return f"file://{table.io.path_of(location)}"
+    return location
+
+
+def literal_path(path: str) -> str:
+    """A path that Spark, which takes patterns, reads as this path and no other."""
+    return _PATTERN.sub(r"\\\g<0>", path)
+
+
+def filesystem_of(location: str, table: Table) -> tuple[Any, str]:
+    """The pyarrow file system of a file of a table, set up by its catalog, and the path in it."""
+    if isinstance(table.io, FolderIO):
+        return pafs.LocalFileSystem(), table.io.path_of(location)
+    settings = table.io.properties
+    scheme, netloc, path = PyArrowFileIO.parse_location(location, settings)
+    return PyArrowFileIO(settings).fs_by_scheme(scheme, netloc), path
+
+
+def files_of(table: Table) -> Iterator[pafs.FileInfo]:
+    """Every file in the folders of a table, whether the table needs it or not.
+
+    Symbolic links are not followed, and a whole warehouse that was copied into the folder is left
+    alone.
+    """
+    for part in ("data", "metadata"):
+        filesystem, top = filesystem_of(f"{table.location()}/{part}", table)
+        if not isinstance(table.io, FolderIO):
+            selector = pafs.FileSelector(top, recursive=True, allow_not_found=True)
+            yield from (e for e in filesystem.get_file_info(selector) if e.is_file)
+            continue
+        for folder, folders, names in os.walk(top):
+            if CATALOG_FILE in names:
+                folders.clear()
+                continue
+            paths = [os.path.join(folder, name) for name in names]
+            own = [p for p in paths if not os.path.islink(p) and table.io.path_of(p) == p]
+            yield from (e for e in filesystem.get_file_info(own) if e.is_file)
+
+
+def delete(path: str, table: Table) -> None:
+    """Deletes a file of a table, by a path that `files_of` gave."""
+    if isinstance(table.io, FolderIO):
+        table.io.delete(path)
+    else:
+        filesystem_of(table.location(), table)[0].delete_file(path)
