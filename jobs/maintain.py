@@ -22,7 +22,8 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
 from jobs.errors import ConcurrentWrite
-from jobs.warehouse.folder import NAMESPACE, delete, files_of, filesystem_of
+from jobs.warehouse.folder import delete, files_of, filesystem_of
+from jobs.warehouse.paths import NAMESPACE
 from jobs.warehouse.tables import Warehouse, open_catalog, warehouse_errors
 
 RETENTION = timedelta(days=7)

@@ -217,7 +217,7 @@ def stage(
     files = tables.data_files(source, settings.stream, settings.days)
     tasks = plan(source, files)
     archived = Archived.of(source, settings.stream)
-    folder = f"{target.location()}/data/{uuid.uuid4()}"
+    folder = tables.new_folder(target)
     storage = Storage.of(target)
     work = TransformTask(
         storage=storage,

@@ -14,6 +14,8 @@ from urllib.parse import urlparse
 
 import pyarrow.fs as pafs
 
+from jobs.warehouse.paths import FOLDER, path_in
+
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
@@ -34,7 +36,13 @@ class Storage:
         return cls(dict(table.io.properties))
 
     def find(self, uri: str) -> tuple[Any, str]:
-        """The pyarrow file system of a file, and the path in it."""
+        """The pyarrow file system of a file, and the path in it.
+
+        Raises:
+            WarehouseError: the file is not in the folder of the warehouse.
+        """
+        if folder := self.settings.get(FOLDER):
+            return pafs.LocalFileSystem(), path_in(folder, uri)
         if uri.startswith(("file:", "/")):
             path = urlparse(uri).path if uri.startswith("file:") else uri
             return pafs.LocalFileSystem(), path

@@ -1,10 +1,6 @@
 """A warehouse in a folder: its catalog, and the one way to its files.
 
-Iceberg keeps absolute paths. So that a folder can be moved and copied, a file is found by the part
-of its path that is inside the folder, `nats/<table>/data/...` or `nats/<table>/metadata/...`,
-whatever folder the path was written for. No path can name anything else: what does not have this
-form, and what a symbolic link leads out of the folder, is refused before it is read, written or
-deleted.
+Iceberg keeps absolute paths; `paths` finds the files in this folder, wherever it was before.
 """
 
 from __future__ import annotations
@@ -19,22 +15,19 @@ from typing import Any
 import pyarrow.fs as pafs
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError
-from pyiceberg.io import InputFile, OutputFile
+from pyiceberg.io import FileIO, InputFile, OutputFile
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.table import Table
-from pyiceberg.typedef import Identifier
+from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from sqlalchemy import URL
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from jobs.errors import WarehouseError
+from jobs.warehouse.paths import FOLDER, NAMESPACE, path_in
 
-NAMESPACE = "nats"
 CATALOG_FILE = "catalog.db"
-_FOLDER = "nats-transform.folder"
 _PATTERN = re.compile(r"[\\*?\[\]{}]")
 _BUSY_SECONDS = 60  # how long to wait for another writer's lock on the catalog
-# The last place that looks so: the folder itself may be within such a path of another warehouse.
-_INSIDE = re.compile(rf".*/({NAMESPACE}/[^/]+/(?:data|metadata)(?:/.*)?)", re.DOTALL)
 
 
 class FolderCatalog(SqlCatalog):
@@ -48,7 +41,7 @@ class FolderCatalog(SqlCatalog):
             "uri": database.render_as_string(),
             "warehouse": f"file://{folder}",
             "py-io-impl": f"{FolderIO.__module__}.{FolderIO.__name__}",
-            _FOLDER: str(folder),
+            FOLDER: str(folder),
         }
         self.folder = folder
         try:
@@ -66,28 +59,19 @@ class FolderCatalog(SqlCatalog):
         table.metadata = table.metadata.model_copy(update={"location": location})
         return table
 
+    def _load_file_io(
+        self, properties: Properties = EMPTY_DICT, location: str | None = None
+    ) -> FileIO:
+        # PyIceberg lets the properties of a table choose another: whoever made the table did.
+        return FolderIO(self.properties)
+
 
 class FolderIO(PyArrowFileIO):
     """Opens, makes and deletes the files of one folder, and no others."""
 
     def path_of(self, location: str) -> str:
-        """The path of a file, of whatever folder the location was written for.
-
-        Raises:
-            WarehouseError: it is not a file of a warehouse, or not inside of the folder.
-        """
-        folder = self.properties[_FOLDER]
-        inside = _INSIDE.fullmatch(location)
-        if inside is None:
-            raise WarehouseError(f"{location} is no file of a table of the warehouse {folder}")
-        path = os.path.join(folder, inside[1])
-        real, root = os.path.realpath(path), os.path.realpath(folder)
-        if os.path.commonpath([real, root]) != root or ".." in inside[1].split("/"):
-            raise WarehouseError(
-                f"{path} is outside of the warehouse: it leads to {real}; nothing there is read, "
-                "written or deleted, so put a folder of files in the place of the link"
-            )
-        return path
+        """The path of a file, as `path_in` finds it."""
+        return path_in(self.properties[FOLDER], location)
 
     def new_input(self, location: str) -> PyArrowFile:
         """A file to read."""

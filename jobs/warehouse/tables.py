@@ -69,12 +69,12 @@ from jobs.errors import (
 )
 from jobs.warehouse.folder import (
     CATALOG_FILE,
-    NAMESPACE,
     filesystem_of,
     folder_catalog,
     literal_path,
     place,
 )
+from jobs.warehouse.paths import NAMESPACE
 from jobs.warehouse.raw import RAW, restored, restored_batch, stored, stored_schema
 from jobs.warehouse.schema import MESSAGE_COLUMNS
 from nats_transform.spark import OUTPUT

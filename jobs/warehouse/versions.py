@@ -19,7 +19,7 @@ from pyspark.sql import types as T
 
 from jobs.errors import ConcurrentWrite, JobError
 from jobs.warehouse import tables
-from jobs.warehouse.folder import NAMESPACE
+from jobs.warehouse.paths import NAMESPACE
 from jobs.warehouse.raw import readable
 from jobs.warehouse.tables import Warehouse
 from nats_transform import AccountMappings

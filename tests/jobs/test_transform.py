@@ -21,7 +21,7 @@ from jobs.files.plan import plan
 from jobs.session import SessionOnDemand, Spark, SparkSettings
 from jobs.transform import TransformResult, TransformSettings, publish, stage
 from jobs.warehouse import tables
-from jobs.warehouse.folder import NAMESPACE
+from jobs.warehouse.paths import NAMESPACE
 from nats_transform import AccountMappings, Destination, Fate, Mapping
 from nats_transform.spark import digest
 from nats_transform.subject import encode

@@ -211,6 +211,23 @@ def test_files_that_are_not_of_the_warehouse_are_refused(tmp_path: Path, locatio
                 use_it(location)
 
 
+def test_a_table_cannot_choose_how_its_files_are_found(tmp_path: Path) -> None:
+    """Its properties come with the folder, from whoever made it."""
+    warehouse, other = Warehouse(dir=tmp_path / "warehouse"), Warehouse(dir=tmp_path / "other")
+    add(other, 9)
+    table = add(warehouse, 1)
+    chosen = {
+        "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO",
+        "nats-transform.folder": str(other.folder),
+        "write.data.path": f"file://{other.folder}/nats/messages/data",
+        "write.metadata.path": f"file://{other.folder}/nats/messages/metadata",
+    }
+    table.transaction().set_properties(chosen).commit_transaction()
+    add(warehouse, 2)
+    with untouched(other.folder):
+        use(warehouse)
+
+
 @pytest.mark.parametrize("emptied", ["zero bytes", "missing", "new"])
 def test_a_catalog_that_does_not_know_the_files_beside_it(tmp_path: Path, emptied: str) -> None:
     warehouse = Warehouse(dir=tmp_path / "warehouse")

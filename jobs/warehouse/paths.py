@@ -1,0 +1,43 @@
+"""Where the files of a warehouse folder are, and that they are in it.
+
+Iceberg keeps absolute paths. So that a folder can be moved and copied, a file is found by the part
+of its path that is inside the folder, `nats/<table>/data/...` or `nats/<table>/metadata/...`,
+whatever folder the path was written for. No path can name anything else: what does not have this
+form, and what a symbolic link leads out of the folder, is refused before it is read, written or
+deleted.
+
+Apart from `folder`, because Spark's Python workers need this much of it only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from jobs.errors import WarehouseError
+
+NAMESPACE = "nats"
+FOLDER = "nats-transform.folder"
+"""The setting of a table's files that names the folder."""
+
+# The last place that looks so: the folder itself may be within such a path of another warehouse.
+_INSIDE = re.compile(rf".*/({NAMESPACE}/[^/]+/(?:data|metadata)(?:/.*)?)", re.DOTALL)
+
+
+def path_in(folder: str, location: str) -> str:
+    """The path of a file in a folder, of whatever folder its location was written for.
+
+    Raises:
+        WarehouseError: it is not a file of a warehouse, or not inside of the folder.
+    """
+    inside = _INSIDE.fullmatch(location)
+    if inside is None:
+        raise WarehouseError(f"{location} is no file of a table of the warehouse {folder}")
+    path = os.path.join(folder, inside[1])
+    real, root = os.path.realpath(path), os.path.realpath(folder)
+    if os.path.commonpath([real, root]) != root or ".." in inside[1].split("/"):
+        raise WarehouseError(
+            f"{path} is outside of the warehouse: it leads to {real}; nothing there is read, "
+            "written or deleted, so put a folder of files in the place of the link"
+        )
+    return path
