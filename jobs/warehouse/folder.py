@@ -90,9 +90,14 @@ def folder_catalog(folder: Path) -> FolderCatalog:
     """The catalog of a folder, which is made if it is not there.
 
     Raises:
-        WarehouseError: the folder has files of tables that its catalog does not know. With a new
-            catalog in the place of theirs, maintenance would delete them.
+        WarehouseError: its path has characters that Spark cannot read; or it has files of tables
+            that its catalog does not know. With a new catalog, maintenance would delete them.
     """
+    if ":" in str(folder) and _PATTERN.search(str(folder)):
+        raise WarehouseError(
+            f"the path of warehouse {folder} has a `:` and one of `* ? [ ] {{ }} \\`, which Spark "
+            "cannot read together; rename the folder"
+        )
     # Looked for first: a job puts a table into the catalog before it writes a file of it.
     with_data = sorted(data.parent.name for data in folder.glob(f"{NAMESPACE}/*/data"))
     database = folder / CATALOG_FILE

@@ -281,6 +281,12 @@ def test_any_name_of_a_folder(tmp_path: Path, name: str) -> None:
     assert sorted(os.listdir(warehouse.folder)) == ["catalog.db", "nats"]
 
 
+def test_a_name_that_spark_cannot_read_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(WarehouseError, match="rename the folder"):
+        add(Warehouse(dir=tmp_path / "a:b" / "[1]"), 1)
+    assert list(tmp_path.iterdir()) == []
+
+
 DUMP = '{"subject": "orders.new", "ts": "2026-01-01T10:00:00Z", "data": "x"}\n'
 
 
@@ -292,7 +298,7 @@ def test_jobs_in_a_moved_folder_with_any_name(spark: SparkSession, tmp_path: Pat
     first = Warehouse(dir=tmp_path / "first")
     ingest(spark, IngestSettings(stream="S", jsonl=str(dump), warehouse=first))
     transform(spark, TransformSettings(stream="S", mapping=mapping, warehouse=first))
-    there = tmp_path / "".join(NAMES)
+    there = tmp_path / "".join(NAMES).replace(":", "")
     there.mkdir()
     second = Warehouse(dir=copied(first.folder, there / "second"))
     dump.write_text(2 * DUMP)
