@@ -109,7 +109,7 @@ version_of() { "$1" -ISc 'import sys; print(sys.version.split()[0])' 2>/dev/null
 # .venv/bin hold it: a checkout that moved is set up again.
 made_from() {
     printf '%s\n' "$1" "$PWD"
-    cat requirements.lock pyproject.toml setup.py nats_transform/kernel/*.[ch]
+    cat requirements.lock pyproject.toml
 }
 
 # Prints the version of .venv's Python; fails if it does not run, or if PYTHON names another one.
@@ -122,6 +122,13 @@ version_of_venv() {
 is_complete() {
     version=$(version_of_venv) || return 1
     made_from "$version" | cmp -s - $stamp
+}
+
+# What the kernel was compiled from: apart, because a mistake in it must not cost a new .venv.
+kernel_made_from() { cat setup.py nats_transform/kernel/build.py nats_transform/kernel/*.[ch]; }
+
+has_kernel() {
+    [ -f nats_transform/kernel/kernel.so ] && kernel_made_from | cmp -s - $venv/kernel-made-from
 }
 
 # True if .venv was complete once, for this interpreter and place: packages can be changed in it.
@@ -142,11 +149,17 @@ pip_install() {
     fi
 }
 
+install_project() {
+    say "installing nats-transform itself, and compiling its kernel"
+    pip_install --no-build-isolation -e .
+    kernel_made_from >$venv/kernel-made-from
+}
+
 install_packages() {
     # pip asks rustc for its version, and rustup's rustc makes ~/.rustup to answer.
     [ -d "${HOME:-}/.rustup" ] || export RUSTUP_HOME="$PWD/$venv/rustup"
     if is_usable; then
-        say "requirements.lock, pyproject.toml or the kernel changed; updating .venv"
+        say "requirements.lock or pyproject.toml changed; updating .venv"
         rm -f $stamp
     else
         python=$(find_python)
@@ -166,8 +179,7 @@ install_packages() {
     say "installing $(grep -c '^[a-z0-9].*==' requirements.lock) locked packages"
     pip_install --require-hashes -r $venv/first.lock
     pip_install --no-build-isolation --require-hashes -r requirements.lock
-    say "installing nats-transform itself"
-    pip_install --no-build-isolation -e .
+    install_project
     made_from "$(version_of_venv)" >$stamp.new
     mv $stamp.new $stamp
 }
@@ -229,7 +241,7 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 
 provide_java
-if ! is_complete; then
+if ! is_complete || ! has_kernel; then
     [ -w . ] || die "$PWD is not writable: the set-up makes .venv in it"
     python=$(find_python)
     # Two set-ups at once wait for each other. The lock is on the open file, so it ends with us.
@@ -239,6 +251,7 @@ if ! is_complete; then
         "$python" -ISc 'import fcntl; fcntl.flock(9, fcntl.LOCK_EX)'
     }
     is_complete || install_packages
+    has_kernel || install_project
     exec 9<&-
 fi
 [ $# -gt 0 ] || exit 0

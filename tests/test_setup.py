@@ -178,4 +178,12 @@ def test_sets_up_from_nothing_and_after_a_kill(checkout: Path, tmp_path: Path) -
     changed = run("make", "setup", cwd=checkout, **environment)
     assert changed.returncode == 0, changed.stderr
     assert "updating .venv" in changed.stderr
+
+    with (checkout / "nats_transform/kernel/digest.c").open("a") as file:
+        file.write("/* changed */\n")
+    compiled = run("make", "setup", cwd=checkout, **environment)
+    assert compiled.returncode == 0, compiled.stderr
+    assert "compiling its kernel" in compiled.stderr
+    assert "updating .venv" not in compiled.stderr
+    assert run(python, "-c", kernel, cwd=tmp_path, **environment).returncode == 0
     assert list(home.iterdir()) == []
