@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from zoneinfo import available_timezones
 
 import dagster as dg
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
 from jobs.ingest import IngestSettings
 from jobs.jetstream.connection import NatsSettings
@@ -31,33 +31,47 @@ OptionalPath = Annotated[Path | None, dg.Resolver(_resolve_path, model_field_typ
 
 
 class ArchiveSource(dg.Model, dg.Resolvable):
-    """Where messages of the archive come from: one of `server`, `backup`, `parquet`, `jsonl`."""
+    """Where messages of the archive come from: a `server`, a `backup`, a `parquet` or a `jsonl`."""
 
-    server: str | None = Field(None, description="NATS URL, or several with commas.")
-    backup: OptionalPath = Field(None, description="Folder that `nats stream backup` wrote.")
-    parquet: OptionalPath = Field(None, description="Parquet file or folder.")
-    jsonl: OptionalPath = Field(None, description="File or folder of JSON lines.")
-    from_stream: str | None = Field(None, description="The stream there, if named differently.")
-    subject: str | None = Field(None, description="Take only subjects of this filter.")
-    cluster: str | None = Field(None, description="Cluster label for every message.")
-    cluster_header: str | None = Field(None, description="Header that names the cluster.")
-    creds: OptionalPath = Field(None, description="Credentials file.")
-    nkey: OptionalPath = Field(None, description="File with an NKey seed.")
-    user: str | None = None
-    password: str | None = Field(None, description="Better from the environment: env('NAME').")
-    token: str | None = Field(None, description="Better from the environment: env('NAME').")
-    tls_ca: OptionalPath = None
-    tls_cert: OptionalPath = None
-    tls_key: OptionalPath = None
-    domain: str | None = Field(None, description="JetStream domain.")
-    subject_column: str | None = Field(None, description="Of a dump, if not `subject`.")
-    seq_column: str | None = None
-    time_column: str | None = None
-    cluster_column: str | None = None
-    headers_column: str | None = None
-    data_column: str | None = None
-    data_encoding: Literal["text", "base64"] = "text"
-    first_seq: int = Field(1, description="Of a dump without sequences.")
+    server: str | None = Field(
+        None, description="The URL of a NATS server, or several with commas between them."
+    )
+    backup: OptionalPath = Field(None, description="A folder that `nats stream backup` wrote.")
+    parquet: OptionalPath = Field(None, description="A Parquet file or a folder of such files.")
+    jsonl: OptionalPath = Field(None, description="A file of JSON lines or a folder of such files.")
+    from_stream: str | None = Field(
+        None, description="The name of the stream there, if it is not that of the archive."
+    )
+    subject: str | None = Field(
+        None, description="Only messages whose subject matches this filter are taken."
+    )
+    cluster: str | None = Field(
+        None, description="The cluster that every message was published in."
+    )
+    cluster_header: str | None = Field(
+        None, description="The header that names the cluster of a message."
+    )
+    creds: OptionalPath = Field(
+        None, description="A file with credentials: a user JWT and its seed."
+    )
+    nkey: OptionalPath = Field(None, description="A file with an NKey seed.")
+    user: str | None = Field(None, description="The name of a user.")
+    password: str | None = Field(None, description="Safer from the environment: env('NAME').")
+    token: str | None = Field(None, description="Safer from the environment: env('NAME').")
+    tls_ca: OptionalPath = Field(None, description="The certificate authority to trust (PEM).")
+    tls_cert: OptionalPath = Field(None, description="The certificate of the client (PEM).")
+    tls_key: OptionalPath = Field(None, description="The key of that certificate (PEM).")
+    domain: str | None = Field(None, description="The JetStream domain.")
+    subject_column: str | None = Field(None, description="The column of a dump with the subject.")
+    seq_column: str | None = Field(None, description="The column with the sequence.")
+    time_column: str | None = Field(None, description="The column with the time.")
+    cluster_column: str | None = Field(None, description="The column with the cluster.")
+    headers_column: str | None = Field(None, description="The column with the headers.")
+    data_column: str | None = Field(None, description="The column with the payload.")
+    data_encoding: Literal["text", "base64"] = Field(
+        "text", description="How a dump of JSON lines writes payloads."
+    )
+    first_seq: int = Field(1, description="The first sequence of a dump that has no sequences.")
 
     @model_validator(mode="after")
     def _one_source(self) -> ArchiveSource:
@@ -113,69 +127,98 @@ class ArchiveSource(dg.Model, dg.Resolvable):
 
 
 class Schedule(dg.Model, dg.Resolvable):
-    """When something is done by itself, and for how many days."""
+    """When a job is run by itself, and for how many days."""
 
-    cron: str = Field(description="Minute, hour, day, month and weekday, as cron has them.")
-    timezone: str = Field("UTC", description="Of the cron expression: a name as Europe/Berlin.")
-    days: int = Field(1, ge=1, description="How many days: the last ones that are over (in UTC).")
-    running: bool = Field(True, description="False: it waits until it is switched on in the UI.")
+    cron: str = Field(description="Minute, hour, day, month and weekday, as in cron.")
+    timezone: str = Field("UTC", description="The time zone of `cron`, such as Europe/Berlin.")
+    days: int = Field(1, ge=1, description="How many of the last days that are over (in UTC).")
+    running: bool = Field(True, description="If false, it waits until it is switched on in the UI.")
 
     @model_validator(mode="after")
     def _known_zone(self) -> Schedule:
         if self.timezone not in available_timezones():
-            raise ValueError(f"there is no time zone {self.timezone!r}; write one as Europe/Berlin")
+            raise ValueError(
+                f"there is no time zone {self.timezone!r}; write one such as Europe/Berlin"
+            )
         return self
 
 
 class MappingSensor(dg.Model, dg.Resolvable):
-    """What happens when the mapping file comes to mean something else."""
+    """What happens when the mapping file means something else than before."""
 
-    interval_seconds: int = Field(60, ge=1, description="How often the file is read.")
+    interval_seconds: int = Field(
+        60, ge=1, description="The seconds between two looks at the file."
+    )
     reprocess: Literal["nothing", "stale_days"] = Field(
         "nothing",
-        description="stale_days: every day that has been transformed under another version.",
+        description="stale_days: transform every day again that has another mapping version.",
     )
-    running: bool = Field(True, description="False: it waits until it is switched on in the UI.")
+    running: bool = Field(True, description="If false, it waits until it is switched on in the UI.")
 
 
 class Archive(dg.Model, dg.Resolvable):
     """One archive of messages, its mapping, and when it is worked on."""
 
-    name: str = Field(pattern="^[A-Za-z0-9_]+$", description="Prefix of the asset keys.")
-    stream: str = Field(description="Name of the stream in the tables.")
-    start_date: Day = Field(description="First day of the archive, YYYY-MM-DD.")
-    include_today: bool = Field(False, description="Have a partition for the day that goes on.")
-    sources: list[ArchiveSource] = Field(min_length=1, description="Read in this order.")
-    mapping: FilePath = Field(description="File with the mappings, as `nats-transform` loads it.")
-    account: str = Field("$G", description="Whose mappings in the file.")
-    seed: int = Field(0, description="Decides every draw.")
-    warehouse: OptionalPath = Field(None, description="Folder of the tables.")
-    catalog: str | None = Field(None, description="PyIceberg catalog, instead of a folder.")
+    name: str = Field(pattern="^[A-Za-z0-9_]+$", description="The prefix of the asset keys.")
+    stream: str = Field(description="The name of the stream in the tables.")
+    start_date: Day = Field(description="The first day of the archive, YYYY-MM-DD.")
+    include_today: bool = Field(
+        False, description="Whether today, which is not over, has a partition too."
+    )
+    sources: list[ArchiveSource] = Field(
+        min_length=1, description="Where the messages come from, read in this order."
+    )
+    mapping: FilePath = Field(
+        description="The file with the mappings, as `nats-transform` reads it."
+    )
+    account: str = Field("$G", description="The account whose mappings count.")
+    seed: int = Field(0, description="A number that decides every draw.")
+    warehouse: OptionalPath = Field(None, description="The folder of the tables.")
+    catalog: str | None = Field(None, description="A catalog of PyIceberg, instead of a folder.")
     reports: OptionalPath = Field(
-        None, description="Folder of check results and pages; `reports` beside the tables' folder."
+        None, description="The folder of pages; by default `reports` beside that of the tables."
     )
     reports_url: str | None = Field(
-        None, description="Where a web server shows that folder: assets link there."
+        None, description="The URL where a web server shows that folder: assets link to it."
     )
-    tolerance: float = Field(1.0, description="Percentage points a share may be off its weight.")
-    confidence: float = Field(0.99, description="Of the audit's intervals, together.")
+    tolerance: float = Field(
+        1.0, description="How many percentage points a share may miss its weight by."
+    )
+    confidence: float = Field(
+        0.99, description="How sure all intervals of an audit are together, such as 0.99."
+    )
     backfill: Literal["one_run", "day_by_day"] = Field(
         "one_run",
-        description="one_run: one Spark application for a range of days; day_by_day: one for each.",
+        description="one_run: one run for a range of days; day_by_day: one run for each day.",
     )
     nightly: Schedule | None = Field(
-        None, description="Ingest and transform the last days, under the mapping as it is then."
+        None, description="When to ingest and transform the last days."
     )
     weekly_audit: Schedule | None = Field(
-        None, description="Hold the split of the last days against the weights, in one report."
+        None, description="When to audit the weights of the last days, in one report."
     )
     mapping_sensor: MappingSensor | None = Field(
-        None, description="Record a new mapping version by itself, and reprocess if asked to."
+        None, description="Look at the mapping file, and record each new version."
     )
     automation: Literal["off", "stale_days"] = Field(
         "off",
-        description="stale_days: Dagster's automation sensor reprocesses days that became stale.",
+        description="stale_days: Dagster's automation sensor transforms stale days again.",
     )
+
+    # As `nats_transform.audit.Criteria`, which takes long to import.
+    @field_validator("tolerance")
+    @classmethod
+    def _tolerable(cls, value: float) -> float:
+        if not 0 < value <= 100:
+            raise ValueError(f"{value:g} is out of range; give points above 0, and at most 100")
+        return value
+
+    @field_validator("confidence")
+    @classmethod
+    def _certain(cls, value: float) -> float:
+        if not 0 < value < 1:
+            raise ValueError(f"{value:g} is out of range; give a number between 0 and 1")
+        return value
 
     @property
     def tables(self) -> Warehouse:

@@ -33,25 +33,31 @@ class FailOn(Enum):
 class DryRunConfig(dg.Config):
     """What to try. Relative paths are relative to the folder of the archive's mapping file."""
 
-    candidate: str = Field(description="File with the mappings to try.")
+    candidate: str = Field(description="The file with the mappings to try.")
     current: str | None = Field(
-        None, description="File with the mappings there are; the archive's own if not given."
+        None, description="The file with the current mappings; by default that of the archive."
     )
     streams: str | None = Field(
-        None, description="Folder with a `nats stream info NAME --json` for each stream."
+        None,
+        description="A folder with the output of `nats stream info NAME --json` of each stream.",
     )
     consumers: str | None = Field(
-        None, description="Folder with a `nats consumer info STREAM NAME --json` for each."
+        None,
+        description="A folder with the output of `nats consumer info STREAM NAME --json` of each.",
     )
     permissions: str | None = Field(
-        None, description="Server configuration whose users' permissions are looked at."
+        None, description="A server configuration; the permissions of its users are checked."
     )
-    day: str | None = Field(None, description="YYYY-MM-DD or A..B; all days if not given.")
-    exact: bool = Field(False, description="Replay every message with its own draw.")
-    simulate: bool = Field(False, description="Write what the streams would hold.")
-    fail_on: FailOn = Field(
-        FailOn.error, description="The mildest severity of a finding that fails the run."
+    day: str | None = Field(
+        None, description="A day as YYYY-MM-DD, or a range as A..B; every day by default."
     )
+    exact: bool = Field(
+        False, description="Map every message with its own draw, instead of counting shares."
+    )
+    simulate: bool = Field(
+        False, description="Write what each stream would hold into table `simulated_streams`."
+    )
+    fail_on: FailOn = Field(FailOn.error, description="The mildest finding that fails the run.")
 
 
 def dry_run_job(archive: Archive) -> dg.JobDefinition:
@@ -63,7 +69,7 @@ def dry_run_job(archive: Archive) -> dg.JobDefinition:
         name=f"{archive.name}_try_candidate",
         pool=archive.pool,
         out=dg.Out(dg.Nothing),
-        description="What a candidate mapping would do to the subjects of the archive.",
+        description="Compare what the candidate and the current mapping make of the subjects.",
     )
     def try_candidate(
         context: dg.OpExecutionContext, config: DryRunConfig, spark: SparkResource

@@ -12,9 +12,11 @@ from jobs.session import SparkSettings, spark_session
 class SparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     """The Spark session: local, on a cluster's master, or through Spark Connect."""
 
-    master: str | None = Field(None, description="Spark master URL; local[*] if not given.")
-    remote: str | None = Field(None, description="Spark Connect URL, instead of a master.")
-    driver_memory: str = Field(default="2g", description="Heap of a local Spark.")
+    master: str | None = Field(None, description="The URL of a Spark master; local[*] by default.")
+    remote: str | None = Field(
+        None, description="The URL of a Spark Connect server, instead of a master."
+    )
+    driver_memory: str = Field(default="2g", description="The heap of a local Spark.")
     config: dict[str, str] = Field(default_factory=dict, description="Further Spark settings.")
 
     def session(self) -> SparkSession:

@@ -30,8 +30,8 @@ class SubjectArchiveScaffolder(dg.Scaffolder[Any]):
 class SubjectArchive(Archive, dg.Component):
     """One archive of NATS messages, transformed under a versioned mapping and audited, day by day.
 
-    Gives the assets `mapping_version`, `messages`, `subject_census`, `transformed_messages` and
-    `weight_audit` with their checks, three jobs, and the schedules and the sensor that it is told.
+    It makes the assets `mapping_version`, `messages`, `subject_census`, `transformed_messages` and
+    `weight_audit` with their checks, three jobs, and the schedules and sensor of its YAML.
     """
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:

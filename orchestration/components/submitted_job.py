@@ -18,14 +18,18 @@ class SubmittedJob(dg.Component, dg.Model, dg.Resolvable):
     The job's log and result come back through Dagster Pipes.
     """
 
-    name: str = Field(pattern="^[A-Za-z0-9_]+$", description="Key of the asset.")
+    name: str = Field(pattern="^[A-Za-z0-9_]+$", description="The key of the asset.")
     job: str = Field(description=f"One of {', '.join(JOBS)}.")
     arguments: list[str] = Field(
         description="What follows the job on the command line: the file with its settings, options."
     )
-    main: FilePath = Field(description="Where deploy/spark_job.py is.")
-    options: list[str] = Field([], description="Of spark-submit, as --master and --py-files.")
-    pool: str | None = Field(None, description="archive_NAME waits for what writes this archive.")
+    main: FilePath = Field(description="The path of deploy/spark_job.py.")
+    options: list[str] = Field(
+        [], description="Options of spark-submit, such as --master and --py-files."
+    )
+    pool: str | None = Field(
+        None, description="A concurrency pool; archive_NAME waits for the runs of that archive."
+    )
 
     @field_validator("job")
     @classmethod
@@ -44,7 +48,7 @@ class SubmittedJob(dg.Component, dg.Model, dg.Resolvable):
             name=self.name,
             pool=self.pool,
             kinds={"spark"},
-            description=f"What the job {self.job} says, run by spark-submit.",
+            description=f"The result of the job {self.job}, run by spark-submit.",
         )
         def submitted(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
             client = dg.PipesSubprocessClient()

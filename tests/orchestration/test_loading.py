@@ -18,6 +18,8 @@ BAD = {
     "no_yaml": ("  nightly: [\n", r"/defs\.yaml:14:1: expected the node content"),
     "unknown": ("  colour: red\n", r"colour at \S+/defs\.yaml:13: Extra inputs"),
     "kind": ("  tolerance: wide\n", r"/defs\.yaml: tolerance: Input should be a valid number"),
+    "tolerance": ("  tolerance: -5\n", r"/defs\.yaml: tolerance: -5 is out of range"),
+    "confidence": ("  confidence: 99\n", r"/defs\.yaml: confidence: 99 is out of range"),
     "zone": (
         "  nightly: { cron: '30 1 * * *', timezone: Mars/Base }\n",
         r"/defs\.yaml:13 - attributes\.nightly: there is no time zone 'Mars/Base'; write one",
@@ -30,7 +32,7 @@ BAD = {
 
 
 def test_broken_archives_leave_the_others_alone(
-    bare_project: Project, monkeypatch: pytest.MonkeyPatch
+    bare_project: Project, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     bare_project.add("good", "  nightly: { cron: '30 1 * * *' }\n", count=4)
     for name, (text, _) in BAD.items():
@@ -48,6 +50,10 @@ def test_broken_archives_leave_the_others_alone(
         assert description is not None
         assert re.search(told, description), description
         assert "\n" not in description
+
+    log = caplog.text
+    for name, (_, told) in BAD.items():
+        assert re.search(rf"{name} is left out: .*{told}", log), log
 
     # Who tries to make the asset is told the same; the others can be made.
     result = defs.resolve_implicit_global_asset_job_def().execute_in_process(
