@@ -1,4 +1,4 @@
-"""`nats-transform dry-run`: what a new mapping would do to the subjects there were."""
+"""`nats-transform dry-run`: what a new mapping would do to the subjects of an archive."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ _FINDINGS = 50
     "dry-run",
     short_help="Try a new mapping on archived subjects.",
     epilog=(
-        "Exit codes: 0 nothing as bad as --fail-on; 1 something is; "
-        "2 it could not be tried, the line on stderr says why."
+        "Exit codes: 0 no finding is as bad as --fail-on; 1 some finding is; "
+        "2 the mapping could not be tried, and the line on stderr says why."
     ),
 )
 @stream_option("The stream whose subjects are tried.")
@@ -49,44 +49,55 @@ _FINDINGS = 50
     required=True,
     metavar="FILE",
     type=FILE,
-    help="Mappings to try: a server configuration, an account JWT, JSON or YAML.",
+    help="The mappings to try: a server configuration, an account JWT, JSON or YAML.",
 )
 @click.option(
     "--current",
     metavar="FILE",
     type=FILE,
-    help="Mappings there are.  [default: none, subjects stay as they are]",
+    help="The mappings that are in force today.  [default: there are none]",
 )
 @account_option
 @click.option(
     "--streams",
     metavar="DIR",
     type=FILE,
-    help="Folder with the account's streams, a `nats stream info NAME --json` each.",
+    help="A folder with the output of `nats stream info NAME --json` of each stream.",
 )
 @click.option(
     "--consumers",
     metavar="DIR",
     type=FILE,
-    help="Folder with their consumers, a `nats consumer info STREAM NAME --json` each.",
+    help="A folder with the output of `nats consumer info STREAM NAME --json` of each consumer.",
 )
 @click.option(
     "--permissions",
     metavar="FILE",
     type=FILE,
-    help="Server configuration; its users' permissions are held against the new subjects.",
+    help="A server configuration: may its users still publish and subscribe?",
+)
+@click.option(
+    "--permissions-account",
+    metavar="NAME",
+    help="The account of these users.  [default: the one of --account]",
+)
+@click.option(
+    "--cluster",
+    "clusters",
+    metavar="NAME",
+    multiple=True,
+    help="A cluster that you run; name each of them.  [default: those that the archive names]",
 )
 @day_option
 @click.option(
     "--exact",
     is_flag=True,
-    help="Replay every message with its own draw, as `transform` does, instead of shares.",
+    help="Give every message its own draw, as `transform` does, instead of shares.",
 )
 @click.option(
     "--simulate",
     is_flag=True,
-    help="Write what each of the --streams would hold, message by message, "
-    "into table `simulated_streams`.",
+    help="Write every message that the --streams would hold into the table `simulated_streams`.",
 )
 @seed_option("Decides every draw of --exact and --simulate.")
 @report_option("Write an HTML page for the review of the change.")
@@ -105,13 +116,13 @@ _FINDINGS = 50
 def command(
     spark: Spark, report: Path | None, fail_on: str, as_json: bool, **given: object
 ) -> None:
-    """Say what new mappings would do to the subjects that a stream had in table `messages`.
+    """Say what new mappings would do to the archived subjects of a stream.
 
-    What changes, collides, is lost or cannot be undone; which streams, consumers and users would
-    not get or may not have the new subjects; which partition keys move. Nothing is rewritten:
-    the subjects are counted once for each day, and weights count as exact shares unless --exact.
+    The dry run shows which messages change, collide, are lost or cannot be changed back; which
+    streams, consumers, users and other accounts no longer get them; and which partition keys move.
+    It changes nothing. Weights count as exact shares, unless --exact is given.
 
-    The codes and cures are listed in docs/dry-run.md.
+    Every finding has a code; docs/dry-run.md lists the codes and what to do.
 
     \b
     Examples:
@@ -144,13 +155,19 @@ def _print(result: DryRunResult) -> None:
         f"{_plural(found.subjects, 'subject')}, {_plural(len(result.days), 'day')}"
     )
     print_line(
-        f"{found.changed_messages:,} messages of {_plural(found.changed_subjects, 'subject')} "
-        f"change; {found.subjects_before:,} distinct subjects become {found.subjects_after:,}"
+        f"compared with {_plural(result.streams, 'stream')}, "
+        f"{_plural(result.consumers, 'consumer')}, {_plural(result.users, 'user')} with permissions"
+    )
+    verb = "changes" if found.changed_messages == 1 else "change"
+    print_line(
+        f"{_messages(found.changed_messages)} of {_plural(found.changed_subjects, 'subject')} "
+        f"{verb}; {_plural(found.subjects_before, 'distinct subject')} "
+        f"{'becomes' if found.subjects_before == 1 else 'become'} {found.subjects_after:,}"
     )
     for finding in found.findings[:_FINDINGS]:
         about = f"{finding.about}: " if finding.about else ""
         count = (
-            f" ({finding.messages:,} messages, {finding.share:.3g} %, "
+            f" ({_messages(finding.messages)}, {finding.share:.3g} %, "
             f"{_plural(finding.subjects, 'subject')})"
             if finding.messages
             else ""
@@ -160,7 +177,7 @@ def _print(result: DryRunResult) -> None:
             print_line(f"    {_line(example)}")
         print_line(f"    {finding.cure}")
     if more := len(found.findings[_FINDINGS:]):
-        print_line(f"and {more:,} more; --json prints all")
+        print_line(f"and {_plural(more, 'finding')} more; --json prints all of them")
     counts = [f"{_plural(n, s.value)}" for s, n in result.counts.items() if n]
     print_line(", ".join(counts) if counts else "nothing found")
     for stream in result.simulated:
@@ -173,20 +190,30 @@ def _print(result: DryRunResult) -> None:
         print_line(
             f"stream {_shown(stream.stream)} would hold {_plural(stream.messages, 'message')}{left}"
         )
-    print_line("it can be undone" if found.is_reversible else "it cannot be undone in full")
-    print_line(f"candidate version {result.candidate_version}")
+    print_line(
+        "mappings can change every subject back"
+        if found.is_reversible
+        else "mappings cannot change every subject back"
+    )
+    print_line(f"version of the candidate: {result.candidate_version}")
 
 
 def _line(example: Example) -> str:
     before = example.before if example.before != example.subject else None
     names = [example.subject, *([before] if before else []), example.after]
-    return f"{' -> '.join(map(_shown, names))}  {example.messages:,}"
+    return f"{' -> '.join(map(_shown, names))}  {_messages(example.messages)}"
 
 
 def _shown(subject: str | None) -> str:
     if subject is None:
         return "(none)"
     return subject if subject.isprintable() and subject else printable(subject)
+
+
+def _messages(count: float) -> str:
+    from nats_transform.migration.count import PARTS, messages
+
+    return messages(round(count * PARTS))
 
 
 def _plural(count: float, noun: str) -> str:

@@ -48,6 +48,9 @@ class DryRunConfig(dg.Config):
     permissions: str | None = Field(
         None, description="A server configuration; the permissions of its users are checked."
     )
+    permissions_account: str | None = Field(
+        None, description="The account of these users; by default that of the archive."
+    )
     day: str | None = Field(
         None, description="A day as YYYY-MM-DD, or a range as A..B; every day by default."
     )
@@ -118,6 +121,7 @@ def _settings(archive: Archive, config: DryRunConfig, run_id: str) -> DryRunSett
         streams=path(config.streams),
         consumers=path(config.consumers),
         permissions=path(config.permissions),
+        permissions_account=config.permissions_account,
         exact=config.exact,
         simulate=config.simulate,
         seed=archive.seed,

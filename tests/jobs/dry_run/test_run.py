@@ -231,6 +231,22 @@ def test_what_the_files_hold(tmp_path: Path, candidate: Path) -> None:
         tmp_path / "server.conf",
         "authorization { users: [{user: u, password: p, permissions: {publish: 'a'}}] }",
     )
+    write(
+        tmp_path / "accounts.conf",
+        """accounts {
+          ACME {
+            mappings { a: b }
+            exports: [{stream: "a.>"}, {service: "s"}, {stream: x, accounts: [B]}]
+          }
+          B { imports: [{stream: {account: ACME, subject: a.b}, to: c}, {service: {account: ACME,
+              subject: s}}] }
+          C { imports: [{stream: {account: B, subject: q}}] }
+        }""",
+    )
+    shared = read_question(
+        DryRunSettings(stream="S", candidate=tmp_path / "accounts.conf", account="ACME")
+    ).shared
+    assert sorted(map(str, shared)) == ["export a.>", "export x", "import of a.b by account B"]
     inputs = read_question(
         DryRunSettings(
             stream="S",
@@ -324,7 +340,8 @@ def test_the_command(
     page = tmp_path / "page.html"
     code, out, err = cli(*where, "--report", page)
     assert (code, err) == (1, "")
-    assert "error collision: 2 subjects become 1" in out
+    assert "\ncompared with 0 streams, 0 consumers, 0 users with permissions\n" in out
+    assert "error collision: mapping orders.*.*: 2 subjects become 1; the result does not" in out
     assert "(20 messages, 33.3 %, 2 subjects)" in out
     assert "1 error, 1 warning, 1 info" in out
     assert page.read_text().startswith("<!doctype html>")
@@ -360,6 +377,22 @@ def test_the_command(
         (("--candidate", "ok.conf", "--day", "2026-02-02..2026-01-01"), "needs a first day"),
         (("--candidate", "ok.conf", "--streams", "nowhere"), "nowhere"),
         (("--candidate", "ok.conf", "--consumers", "."), "consumers need the streams"),
+        (("--candidate", "acme.conf"), "has no mappings, but 'ACME' has"),
+        (("--candidate", "ok.conf", "--permissions", "acme.conf"), "but users of 'ACME' have"),
+        (("--candidate", "ok.conf", "--permissions-account", "A"), "needs the file"),
+        (
+            (
+                "--candidate",
+                "acme.conf",
+                "--account",
+                "ACME",
+                "--permissions",
+                "acme.conf",
+                "--permissions-account",
+                "NONE",
+            ),
+            "there is no account 'NONE'",
+        ),
     ],
 )
 def test_bad_usage_is_one_line(
@@ -368,6 +401,10 @@ def test_bad_usage_is_one_line(
     monkeypatch.chdir(tmp_path)
     Path("ok.conf").write_text("mappings { a: b }")
     Path("bad.conf").write_text('mappings { "a.*": "b.$9" }')
+    Path("acme.conf").write_text(
+        "accounts { ACME { mappings { a: b }\n"
+        "users: [{user: u, password: p, permissions: {publish: a}}] } }"
+    )
     code, out, err = cli("--stream", "S", *args)
     assert (code, out) == (2, "")
     assert error in err
