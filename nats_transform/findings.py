@@ -43,22 +43,22 @@ CODES: dict[str, Code] = {
     "refused": Code(
         _E,
         "nats-server refuses this configuration",
-        "mend what the reason names; the server would not load it",
+        "correct what the reason names; the server does not load it as it is",
     ),
     "expired": Code(
         _E,
-        "the JWT of the account has expired: nats-server lets none of its users in",
-        "have the operator sign the account again, with a later end or none",
+        "the JWT of the account has expired, so nats-server lets none of its users in",
+        "ask the operator to sign the account again, with a later end or with none",
     ),
     "empty-destination": Code(
         _E,
-        "a destination is empty: nats-server loads it and crashes on the first message",
+        "a destination is empty: nats-server loads it, and crashes on the first message",
         "name a destination, or remove the entry",
     ),
     "streams-overlap": Code(
         _E,
-        "two streams capture some of the same subjects: nats-server refuses the second (10065)",
-        "make the subjects of the streams disjoint",
+        "two streams capture some of the same subjects, so nats-server refuses the second (10065)",
+        "give the two streams subjects that do not overlap",
     ),
     "republish-loop": Code(
         _E,
@@ -67,33 +67,40 @@ CODES: dict[str, Code] = {
     ),
     "remainder-kept": Code(
         _W,
-        "weights below 100: the rest keeps the published subject (the documentation says lost)",
-        "bring the weights to 100; a source without `*` loses the rest if it is listed itself",
+        "the weights add up to less than 100; the rest of the messages keep their subject "
+        "(the documentation says that they are lost)",
+        "make the weights add up to 100; to lose the rest on purpose, list the source itself "
+        "(only possible without `*`)",
     ),
     "lost-elsewhere": Code(
         _W,
-        "the source is listed for one cluster, so what other clusters leave over is lost there",
-        "bring the weights of every other cluster, and of the entries without one, to 100",
+        "the source is listed for one cluster, so other clusters lose the messages that "
+        "their weights leave over",
+        "make the weights add up to 100 in every other cluster, and in the entries without a "
+        "cluster",
     ),
     "loss": Code(
         _I,
-        "the source is listed and the weights stay below 100: the rest is lost",
-        "bring the weights to 100 if no loss is meant",
+        "the source is listed and the weights add up to less than 100, so the rest of the "
+        "messages are lost",
+        "make the weights add up to 100, unless you want to lose messages",
     ),
     "zero-weight": Code(
         _I,
-        "a destination has weight 0 and is never chosen",
+        "a destination has weight 0, so no message goes there",
         "give it a weight, or remove it",
     ),
     "overlap": Code(
         _W,
-        "two sources cover some of the same subjects; nats-server tries mappings in random order",
-        "make the sources disjoint",
+        "two sources cover some of the same subjects, and nats-server tries mappings in "
+        "random order",
+        "write sources that do not overlap",
     ),
     "shadowed": Code(
         _W,
-        "another mapping covers all of this source; where it is tried first, this one is dead",
-        "make the sources disjoint, or fold the one into the other",
+        "another mapping covers all of this source; if nats-server tries that one first, "
+        "this one never applies",
+        "write sources that do not overlap, or make one mapping of the two",
     ),
     "unreachable": Code(
         _W,
@@ -102,82 +109,87 @@ CODES: dict[str, Code] = {
     ),
     "unknown-cluster": Code(
         _E,
-        "a cluster name that no known cluster has: its entries never apply",
+        "a mapping names a cluster that you do not run, so the entry never applies",
         "correct the name; nats-server compares it letter by letter",
     ),
     "cluster-without-entry": Code(
         _W,
-        "a known cluster has no entry here and there is none for all clusters",
+        "one of your clusters has no entry here, and there is no entry for all clusters",
         "add an entry for the cluster, or one without a cluster",
     ),
     "not-chained": Code(
         _W,
-        "a result is covered by another mapping, which is not applied to it: one mapping a message",
+        "another mapping covers the result, but nats-server applies only one mapping to a message",
         "write the final subject as the destination",
     ),
     "changes-nothing": Code(
         _W,
         "every destination gives the subject back as it is",
-        "remove it, or correct the destination",
+        "remove the mapping, or correct the destination",
     ),
     "maps-into-itself": Code(
         _I,
-        "a result is covered by its own source: published again, it is mapped again",
-        "use a destination outside the source if messages can come back (leaf nodes, replays)",
+        "the source covers its own result: if such a message is published again, it is "
+        "mapped again",
+        "use a destination that the source does not cover, if messages can come back (leaf "
+        "nodes, replays)",
     ),
     "system-subjects": Code(
         _W,
-        "the source also covers replies (_INBOX.>) or the JetStream API ($JS.>), which breaks them",
+        "the source also covers replies (_INBOX.>) or the JetStream API ($JS.>), which then "
+        "stop working",
         "start the source with a literal token",
     ),
     "weighted-partition": Code(
         _W,
-        "weights are drawn for each message, so partition() cannot keep the order of a key",
-        "take the partition out, or the weights: use one destination at 100",
+        "each message draws its destination, so partition() cannot keep the messages of a "
+        "key in order",
+        "remove the partition, or the weights: use one destination at 100",
     ),
     "random-order": Code(
         _W,
-        "random() is drawn for each message, so messages of one subject lose their order",
-        "use partition(), which gives a key the same number each time",
+        "each message draws its own random(), so the messages of one subject lose their order",
+        "use partition(), which always gives a key the same number",
     ),
     "few-keys": Code(
         _W,
-        "partition() over fewer distinct keys than partitions: some stay empty",
+        "partition() has fewer keys than partitions, so some partitions stay empty",
         "partition on a token with more values, or on several tokens",
     ),
     "one-key": Code(
         _W,
-        "partition() over a source without a wildcard: one subject, so one partition",
-        "put the token that tells messages apart into the source as `*`",
+        "partition() on a source without a wildcard sees one subject, so it always gives the "
+        "same number",
+        "put the token that differs between messages into the source as `*`",
     ),
     "always-zero": Code(
         _W,
-        "partition() or random() of 0 or 1 always gives 0",
+        "partition() or random() with a count of 0 or 1 always gives 0",
         "give the number of partitions",
     ),
     "negative-partition": Code(
         _W,
-        "partition() of a negative count is read as more than 2 billion partitions",
+        "nats-server reads the negative count of a partition() as more than 2 billion partitions",
         "give a count of 1 or more",
     ),
     "wildcards-dropped": Code(
         _W,
-        "a wildcard of the source is not in the result: distinct subjects merge",
+        "a wildcard of the source is not in the result, so different subjects become one",
         "put {{wildcard(n)}} into the destination for each `*`",
     ),
     "literal-function": Code(
         _W,
-        "a token looks like a function and is taken literally",
+        "a token looks like a function, but nats-server takes it as literal text",
         "make the function the whole token: a function starts and ends at a dot",
     ),
     "text-dropped": Code(
         _W,
-        "text beside a function in the same token is dropped",
+        "nats-server drops the text beside a function in the same token",
         "make the function the whole token",
     ),
     "index-not-positive": Code(
         _W,
-        "a wildcard index of 0 or below stands for the subject's first token",
+        "a wildcard index of 0 or below stands for the first token of the subject",
         "count wildcards from 1",
     ),
     "size-without-effect": Code(
@@ -187,37 +199,39 @@ CODES: dict[str, Code] = {
     ),
     "split-empty": Code(
         _I,
-        "split() of a token of delimiters only leaves an empty token: the subject is illegal",
+        "split() leaves an empty token if a token has nothing but delimiters; such a subject "
+        "is illegal",
         "make sure that publishers never send such a token",
     ),
     "any-token": Code(
         _W,
-        "a source token that starts with `*` but is longer matches any token",
-        "write `*` alone, or the literal without it",
+        "a source token that starts with `*` and is longer matches any token",
+        "write `*` alone, or the literal text without it",
     ),
     "blank": Code(
         _W,
-        "a republish subject has a blank, with which nobody can subscribe to it",
-        "take the blank out",
+        "a republish subject has a blank, so nobody can subscribe to it",
+        "remove the blank",
     ),
     "sourced-twice": Code(
         _W,
-        "two sources of one stream cover some of the same subjects: those are stored twice",
-        "make the filters disjoint, or use one source with several transforms",
+        "two sources of one stream cover some of the same subjects, so it stores these "
+        "messages twice",
+        "write filters that do not overlap, or use one source with several transforms",
     ),
     "republish-caught": Code(
         _W,
-        "what a stream republishes is captured by another stream",
-        "republish under subjects of their own if the copy is not meant",
+        "another stream captures what this stream republishes",
+        "republish under subjects of their own, unless you want the copy",
     ),
     "caught-by-stream": Code(
         _I,
         "a mapping brings new subjects into a stream",
-        "check that the stream is meant to store them",
+        "check that the stream should store them",
     ),
     "escapes-export": Code(
         _W,
-        "a mapping takes subjects away from an export of the account, or an import from it",
+        "a mapping takes subjects away from an export of the account, or from an import of it",
         "export and import the destination too",
     ),
     "escapes-stream": Code(

@@ -150,9 +150,9 @@ class Changes(Analysis):
 _MESSAGES = {
     "lost": "the weights of the candidate lose these messages",
     "illegal-result": "the candidate makes these subjects illegal",
-    "illegal-subject": "these subjects are not legal as they are",
+    "illegal-subject": "these archived subjects are not legal",
     "unmatched": "no mapping of the candidate covers these subjects",
-    "no-longer-mapped": "the current mapping covers these subjects, the candidate does not",
+    "no-longer-mapped": "the current mapping covers these subjects, and the candidate does not",
 }
 
 

@@ -178,13 +178,13 @@ class Delivery(Analysis):
         left, gone, more = self._left[consumer], self._gone[consumer], self._more[consumer]
         if gone.subjects:
             code = "consumer-fewer" if left else "consumer-none"
-            told = f"it does not get these messages any more; {messages(left)} are left for it"
+            told = f"it will not get these; it will still get {messages(left)}"
             yield code, about, told, gone
         if more.subjects:
-            yield "consumer-more", about, "it gets these messages in addition", more
+            yield "consumer-more", about, "it will get these in addition", more
         if not (left or gone.subjects) and consumer.stream in self._reached:
             filters = " and ".join(map(shown, consumer.filters))
-            told = f"its filter {filters} matches no message of the stream, before or after"
+            told = f"its filter {filters} matches no message of the stream, today or later"
             yield "consumer-never", about, told, Count()
 
     @cached_property
@@ -305,18 +305,18 @@ def _message(code: str, names: list[str]) -> str:
     all_of_them = " and ".join(names)
     match code:
         case "not-captured":
-            return f"no stream stores these any more; they were in {all_of_them}"
+            return f"no stream will store these; today they are stored in {all_of_them}"
         case "captured-elsewhere":
-            return f"these are stored in {all_of_them} now"
+            return f"these will be stored in {all_of_them}"
         case "captured-twice":
-            return f"these are stored in {all_of_them}, all at once"
+            return f"{all_of_them} all capture these, so nats-server refuses one of the streams"
         case "newly-captured":
-            return f"these were in no stream, and will be in {all_of_them}"
+            return f"no stream stores these today, and {all_of_them} will"
         case "ingress-stops":
-            return f"the ingress transform of stream {all_of_them} does not match these any more"
+            return f"the subject transform of stream {all_of_them} will not match these"
         case "source-stops":
-            return f"stream {names[0]} does not take these from {names[1]} any more"
+            return f"stream {names[0]} will not take these from {names[1]}"
         case "republish-stops":
-            return f"stream {all_of_them} does not republish these any more"
+            return f"stream {all_of_them} will not republish these"
         case _:
-            return f"what {all_of_them} republishes of these comes back to it without end"
+            return f"{all_of_them} republishes these, and they come back to it without end"

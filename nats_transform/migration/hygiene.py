@@ -114,6 +114,6 @@ def _too_long(outcome: Outcome) -> bool | None:
 _KINDS = {"too-many-tokens": _too_many, "too-long": _too_long}
 
 _MESSAGES = {
-    "too-many-tokens": f"these subjects get more than {MOST_TOKENS} tokens",
-    "too-long": f"these subjects get longer than {MOST_BYTES} bytes",
+    "too-many-tokens": f"these new subjects have more than {MOST_TOKENS} tokens",
+    "too-long": f"these new subjects are longer than {MOST_BYTES} bytes",
 }

@@ -194,6 +194,6 @@ class Access(Analysis):
         for (code, name), count in self._counts.items():
             verb, result = code.split("-")
             may = "may" if result == "opened" else "may not"
-            to = "" if verb == "publish" else " to"
-            told = f"{may} {verb}{to} these new subjects"
+            to = "under" if verb == "publish" else "to"
+            told = f"the user {may} {verb} {to} these new subjects"
             yield code, f"user {shown(name)}", told, count

@@ -56,10 +56,15 @@ class RuleHits(Analysis):
         for number, source in enumerate(self._sources):
             about = f"mapping {shown(source)}"
             if number not in self._hit and number not in self._covered:
-                yield "rule-never-hit", about, "no subject of the archive reaches it", Count()
+                yield (
+                    "rule-never-hit",
+                    about,
+                    "no subject of the archive reaches this mapping",
+                    Count(),
+                )
             elif number not in self._hit:
                 takers = [self._sources[one] for one, other in self._pairs if other == number]
-                told = f"all its subjects go to {' and '.join(map(shown, takers[:3]))}"
+                told = f"{' and '.join(map(shown, takers[:3]))} takes all of its subjects"
                 yield "rule-shadowed", about, told, self._covered[number]
             elif len(self._clusters[number]) == 1 and len(self.clusters) > 1:
                 (cluster,) = self._clusters[number]
@@ -71,5 +76,5 @@ class RuleHits(Analysis):
                 yield "rule-one-cluster", about, told, self._hit[number]
         for (first, other), count in self._pairs.items():
             if other in self._hit:
-                told = f"these are covered by {shown(self._sources[other])} too, which comes later"
+                told = f"the later mapping {shown(self._sources[other])} covers these too"
                 yield "rule-overlap", f"mapping {shown(self._sources[first])}", told, count

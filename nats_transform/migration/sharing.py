@@ -53,5 +53,5 @@ class Sharing(Analysis):
             kind = "export" if shared.importer is None else "import"
             left = self._left[shared]
             code = f"{kind}-fewer" if left else f"{kind}-none"
-            told = f"these messages do not leave the account any more; {messages(left)} are left"
+            told = f"these will not leave the account; {messages(left)} still will"
             yield code, shown(str(shared)), told, count

@@ -210,18 +210,31 @@ def test_a_warehouse_that_cannot_be_written(folder: Path) -> None:
         (["--mapping", "none.conf"], "none.conf"),
         (["--mapping", "bad.conf"], "bad.conf:1:"),
         (["--mapping", "mapping.conf", "--account", "NONE"], "there is no account 'NONE'"),
+        (["--mapping", "accounts.conf"], "the account '$G' has no mappings, but 'A' has"),
         (["--mapping", "mapping.conf", "--day", "today"], "'today' is not a day"),
         (["--mapping", "mapping.conf", "--day", "2026-11-30..2026-11-01"], "day"),
         (["--mapping", "mapping.conf"], "messages"),
         ([], "Missing option '--mapping'"),
     ],
-    ids=["no-file", "refused", "no-account", "no-day", "backwards", "no-table", "no-mapping"],
+    ids=[
+        "no-file",
+        "refused",
+        "no-account",
+        "other-account",
+        "no-day",
+        "backwards",
+        "no-table",
+        "no-mapping",
+    ],
 )
 def test_what_cannot_be_transformed_is_one_line_and_leaves_nothing(
     folder: Path, args: list[str], told: str
 ) -> None:
     (folder / "bad.conf").write_text("mappings { foo: 'b.*' }")
+    (folder / "accounts.conf").write_text("accounts { A { mappings { foo: bar } } }")
     assert told in refused("transform", "--stream", "ORDERS", *args)
+    if args[:1] == ["--mapping"] and args[1] == "accounts.conf":
+        assert told in refused("audit", "--stream", "ORDERS", *args)
     assert not (folder / "warehouse").exists()
 
 
