@@ -3,15 +3,17 @@
     python benchmarks/transform.py [--messages N] [--payload BYTES...] [--only GROUP...]
 
 Every line is the median of `--rounds` that are taken in turn, so that a busy moment hits all.
-Seconds of the wall clock and, since a busy machine changes them less, of the processor (of the JVM
-and this process; those of Spark's Python workers are not in it). Groups: `noop`, `parquet`,
-`rules`, `keys`, `growth`, `server`.
+Seconds of the wall clock and, since a busy machine changes them less, of the processor: of this
+process, the JVM and Spark's Python workers. Groups: `noop`, `parquet`, `rules`, `keys`, `growth`,
+`server`.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import re
 import shutil
 import socket
 import statistics
@@ -22,6 +24,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlparse
 
@@ -32,9 +35,10 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from jobs.files.run import PROCESS_BYTES
 from jobs.jetstream.process import nats_server
 from jobs.maintain import MaintenanceSettings, maintain
-from jobs.session import SparkSettings, spark_session
+from jobs.session import SessionOnDemand, Spark, SparkSettings, spark_session
 from jobs.transform import TransformSettings, publish, stage, transformed
 from jobs.warehouse import tables
 from jobs.warehouse.schema import HEADERS
@@ -199,7 +203,11 @@ _FNV_IN_SQL = (
 )
 
 
-def in_duckdb(source: str, target: str) -> None:
+DUCKDB_AS_IT_COMES = "COMPRESSION zstd"
+DUCKDB_AS_OURS = "COMPRESSION zstd, COMPRESSION_LEVEL 1, PARQUET_VERSION v2"  # DELTA encodings
+
+
+def in_duckdb(source: str, target: str, options: str = DUCKDB_AS_IT_COMES) -> None:
     """The mixed mapping by hand in DuckDB; its own hash draws."""
     with duckdb.connect() as db:
         db.execute(f"SET threads = {CORES}")
@@ -226,11 +234,11 @@ def in_duckdb(source: str, target: str) -> None:
                 CASE WHEN cluster = 'east' THEN NULL ELSE drawn::INTEGER END AS draw,
                 'version' AS mapping_version
               FROM cut WHERE subject LIKE 'orders.%'
-            ) TO '{target}' (FORMAT parquet, COMPRESSION zstd)"""  # noqa: S608 - our own paths
+            ) TO '{target}' (FORMAT parquet, {options})"""  # noqa: S608 - our own paths
         )
 
 
-def in_polars(source: str, target: str) -> None:
+def in_polars(source: str, target: str, level: int | None = None) -> None:
     """The mixed mapping by hand in Polars; its own hash draws, keys have 12 bytes."""
     value = pl.lit(2166136261, pl.UInt64)
     for place in range(12):
@@ -287,7 +295,7 @@ def in_polars(source: str, target: str) -> None:
         )
         .drop("parts", "region", "key", "drawn")
     )
-    frame.sink_parquet(target, compression="zstd")
+    frame.sink_parquet(target, compression="zstd", compression_level=level)
 
 
 def through_server(payload: int) -> float:
@@ -320,20 +328,36 @@ def through_server(payload: int) -> float:
             return time.perf_counter() - start
 
 
-def processor_seconds(spark: SparkSession) -> float:
-    """What the JVM and this process have used so far."""
-    pid = spark.sparkContext._gateway.proc.pid
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    jvm = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    own = os.times()
-    return jvm + own.user + own.system
+def processes() -> dict[int, list[str]]:
+    """Of this process and all that it started: the fields of `/proc/PID/stat` after the name."""
+    found: dict[int, list[str]] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError):
+                stat = (folder / "stat").read_text().rpartition(")")[2].split()
+                found[int(folder.name)] = stat
+    ours = {os.getpid()}
+    while more := {pid for pid, stat in found.items() if int(stat[1]) in ours} - ours:
+        ours |= more
+    return {pid: found[pid] for pid in ours}
 
 
-def peak_memory(spark: SparkSession) -> int:
-    """MiB of resident memory that the JVM had at most."""
-    pid = spark.sparkContext._gateway.proc.pid
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.split("VmHWM:")[1].split()[0]) // 1024
+def processor_seconds() -> float:
+    """What this process and all that it started have used so far, those that ended included."""
+    ticks = sum(int(ticks) for stat in processes().values() for ticks in stat[11:15])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def peak_memory() -> dict[str, int]:
+    """MiB of resident memory that a process of each program had at most."""
+    found: dict[str, int] = {}
+    for pid in processes():
+        with contextlib.suppress(OSError, IndexError):
+            status = Path(f"/proc/{pid}/status").read_text()
+            name = status.split()[1] + (" (this process)" if pid == os.getpid() else "")
+            peak = int(status.split("VmHWM:")[1].split()[0]) // 1024
+            found[name] = max(found.get(name, 0), peak)
+    return found
 
 
 def lines(
@@ -373,23 +397,31 @@ def lines(
         work(source, other)
         Path(other).unlink()
 
+    def job(where: Spark) -> None:
+        result = publish(stage(where, settings, MIXED, "version"))
+        assert (result.messages, result.engine) == (
+            count,
+            "spark" if where is spark else "process",
+        )
+
     yield Line("noop", "scan", lambda: noop(plain), count)
     yield Line("noop", "transform", lambda: noop(apply(MIXED, plain)), count)
     yield Line("noop", "Arrow UDF", lambda: noop(by_arrow), count)
     yield Line("noop", "Python UDF", lambda: noop(by_python), count)
     yield Line("parquet", "copy of the output", copy, count)
-    yield Line(
-        "parquet", "transform", lambda: write(transformed(plain, MIXED, "version", 0)), count
-    )
-    yield Line(
-        "parquet",
-        "whole job",
-        lambda: publish(stage(spark, settings, MIXED, "version")),
-        count,
-        tidy=forget,
-    )
-    yield Line("parquet", "DuckDB", lambda: fresh(in_duckdb), count)
-    yield Line("parquet", "Polars", lambda: fresh(in_polars), count)
+    expressions = transformed(plain, MIXED, "version", 0)
+    here = SessionOnDemand(SparkSettings())
+    yield Line("parquet", "built-in expressions", lambda: write(expressions), count)
+    yield Line("parquet", "whole job in Spark", lambda: job(spark), count, tidy=forget)
+    if sum(file.file_size_in_bytes for file in tables.data_files(table)) <= PROCESS_BYTES:
+        yield Line("parquet", "whole job in this process", lambda: job(here), count, tidy=forget)
+    for name, work in (
+        ("DuckDB", in_duckdb),
+        ("DuckDB, zstd 1 and DELTA", partial(in_duckdb, options=DUCKDB_AS_OURS)),
+        ("Polars", in_polars),
+        ("Polars, zstd 1", partial(in_polars, level=1)),
+    ):
+        yield Line("parquet", name, lambda work=work: fresh(work), count)  # type: ignore[misc]
     yield Line("parquet", "Arrow UDF", lambda: write(by_arrow), count)
     yield Line("parquet", "Python UDF", lambda: write(by_python), count)
     for many in (1, 100, 1000, 5000) if "rules" in groups else ():
@@ -412,21 +444,26 @@ def lines(
 
 
 def measure(
-    spark: SparkSession, count: int, payload: int, rounds: int, groups: Sequence[str]
+    spark: SparkSession,
+    count: int,
+    payload: int,
+    rounds: int,
+    groups: Sequence[str],
+    names: re.Pattern[str],
 ) -> None:
     """Prints the table of so many messages with payloads of so many bytes."""
     with tempfile.TemporaryDirectory() as temporary:
         everything = lines(spark, Path(temporary), count, payload, groups)
-        chosen = [line for line in everything if line.group in groups]
+        chosen = [line for line in everything if line.group in groups and names.search(line.name)]
         walls: list[list[float]] = [[] for _ in chosen]
         processors: list[list[float]] = [[] for _ in chosen]
         for turn in range(1, rounds + 1):  # the first warms up: a median shows it least
             for line, wall, processor in zip(chosen, walls, processors, strict=True):
                 print(f"round {turn}: {line.group} {line.name}", file=sys.stderr)
-                start, used = time.perf_counter(), processor_seconds(spark)
+                start, used = time.perf_counter(), processor_seconds()
                 line.work()
                 wall.append(time.perf_counter() - start)
-                processor.append(processor_seconds(spark) - used)
+                processor.append(processor_seconds() - used)
                 line.tidy()
     print(f"{count:,} messages with payloads of {payload:,} bytes\n")
     print("| group | what | seconds | to first | CPU seconds | to first | messages/s |")
@@ -446,7 +483,7 @@ def measure(
             f"| {SERVER_MESSAGES / took:,.0f} |"
         )
     print(flush=True)
-    print(f"peak memory of the JVM, 2 GiB heap: {peak_memory(spark)} MiB", file=sys.stderr)
+    print(f"peak memory in MiB, the JVM's heap has 2 GiB: {peak_memory()}", file=sys.stderr)
 
 
 def main() -> int:
@@ -455,11 +492,14 @@ def main() -> int:
     parser.add_argument("--payload", type=int, nargs="+", default=[64, 1024], help="bytes")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="*", choices=GROUPS, default=GROUPS, help="groups")
+    parser.add_argument(
+        "--names", type=re.compile, default=re.compile(""), help="pattern of the lines' names"
+    )
     options = parser.parse_args()
     spark = spark_session(SparkSettings(master=f"local[{CORES}]", driver_memory="2g"))
     groups = options.only
     for payload in options.payload:
-        measure(spark, options.messages, payload, options.rounds, groups)
+        measure(spark, options.messages, payload, options.rounds, groups, options.names)
         groups = [group for group in groups if group in BY_PAYLOAD]
     spark.stop()
     return 0

@@ -1,6 +1,7 @@
 """Tables in an object store, on a local server that speaks S3's protocol.
 
-Spark is not in it: its files in S3 take jars that no package index has. They are put there here.
+Spark's own files in S3 take jars that no package index has: the messages are put there here. The
+transform reads and writes files by itself, so it needs none.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from pyiceberg.utils.config import Config
 
 from jobs.errors import ConcurrentWrite, WarehouseError
 from jobs.maintain import MaintenanceSettings, maintain
+from jobs.session import SessionOnDemand, Spark, SparkSettings
+from jobs.transform import TransformSettings, stage
+from jobs.transform import publish as publish_transform
 from jobs.warehouse import tables, versions
 from nats_transform import AccountMappings, Destination, Mapping
 
@@ -58,6 +62,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
             allow_bucket_creation=True,
         )
         files.create_dir(BUCKET)
+        files.delete_dir_contents(BUCKET)  # moto keeps what earlier tests put there
         for name, value in {
             "TYPE": "sql",
             "URI": f"sqlite:///{tmp_path}/catalog.db",
@@ -124,6 +129,34 @@ def test_commits_and_maintenance(store: Store) -> None:
     assert removed.snapshots == 2
     assert not {path.removeprefix("s3://") for path in (*first.paths, *left.paths)} & store.names()
     assert sequences(store) == list(range(1, 6))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("engine", ["process", "spark"])
+def test_a_transform_needs_no_jar(store: Store, engine: str, request: Any) -> None:
+    """Its tasks go through PyIceberg's settings, in this process and in Spark's workers."""
+    table = tables.open_table(store.warehouse, tables.MESSAGES, create=True)
+    publish(table, staged(table, range(1, 11)))
+    publish(table, staged(table, range(11, 21)))
+    where: Spark = SessionOnDemand(SparkSettings())
+    if engine == "spark":
+        where = request.getfixturevalue("spark")
+    settings = TransformSettings(stream="S", mapping=Path("-"), warehouse=store.warehouse)
+    mappings = AccountMappings([Mapping("a", [Destination("b.{{partition(3)}}")])])
+    made = stage(where, settings, mappings, "v")
+    result = publish_transform(made)
+    assert (result.messages, result.fates["mapped"], result.engine) == (20, 20, engine)
+    there = tables.open_table(store.warehouse, tables.TRANSFORMED).scan().to_arrow()
+    outcomes = {n: mappings.replay("a", stream="S", seq=n).subject for n in range(1, 21)}
+    pairs = zip(there["seq"].to_pylist(), there["mapped_subject"].to_pylist(), strict=True)
+    assert dict(pairs) == outcomes
+    late = stage(where, settings, mappings, "v")
+    publish_transform(stage(where, settings, mappings, "w"))
+    with pytest.raises(ConcurrentWrite):
+        publish_transform(late)
+    gone = {path.removeprefix("s3://") for path in late.files.paths}
+    assert gone
+    assert not gone & store.names()
 
 
 def test_mapping_versions(store: Store) -> None:
