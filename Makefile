@@ -1,11 +1,11 @@
-# Every target that runs something goes through scripts/setup.sh, which first makes .venv ready.
-# Paths are relative: make cannot handle a space in a path, the checkout's own may have one.
+# scripts/setup.sh installs what is missing into .venv and then runs the command of a target.
+# Paths are relative, because make cannot handle a space in a path, and the checkout may have one.
 
 IN_VENV := sh scripts/setup.sh
 
-# More arguments for the command a target runs: make test ARGS='tests/jobs -k census'
+# More arguments for the command that a target runs: make test ARGS='tests/jobs -k census'
 ARGS ?=
-# Which of benchmarks/ `make bench` runs.
+# Which file of benchmarks/ `make bench` runs.
 WHAT ?= transform
 
 .DEFAULT_GOAL := help
@@ -14,49 +14,49 @@ WHAT ?= transform
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
-setup: ## install the locked packages into .venv (the other targets do so by themselves)
+setup: ## install the locked packages into .venv (all other targets do this first)
 	@$(IN_VENV)
 
 demo: ## run the main job on messages from a real nats-server
 	@$(IN_VENV) nats-transform demo $(ARGS)
 
-ui: ## open the Dagster UI on what the demo made
+ui: ## open the Dagster UI and show what the demo made
 	@test -f demo/environment || { echo "nothing to show yet: run make demo first" >&2; exit 2; }
 	@$(IN_VENV) sh -c 'set -a && . ./demo/environment && exec dg dev $(ARGS)'
 
 test: lint ## run lint and all tests but the slow ones
 	@$(IN_VENV) python -m pytest -n 2 --dist worksteal -m "not slow" $(ARGS)
 
-test-slow: ## run the tests that take minutes, but not those of containers
+test-slow: ## run the slow tests, but not those of containers
 	@$(IN_VENV) python -m pytest -m "slow and not containers" $(ARGS)
 
-cluster: ## run the tests on Spark clusters and the production set-up
+cluster: ## run the tests of Spark clusters and of the production set-up
 	@$(IN_VENV) python -m pytest -m cluster $(ARGS)
 
-containers: ## build the image, start compose and see a schedule run in it; needs docker
+containers: ## build the image, start compose and wait for a run in it; needs docker
 	@$(IN_VENV) python -m pytest -m containers $(ARGS)
 
-faults: ## inject every fault of the table in tests/faults and say which promises held
+faults: ## cause every fault of the table in tests/faults and say which promises held
 	@$(IN_VENV) python -m tests.faults $(ARGS)
 
-bench: ## measure beside what people could use instead: WHAT=transform, ingest, audit, ...
+bench: ## compare the speed with other tools: WHAT=transform, ingest, audit, ...
 	@$(IN_VENV) python benchmarks/$(WHAT).py $(ARGS)
 
-fuzz: ## feed the readers and parsers with any bytes at all for a while
+fuzz: ## feed random bytes to the readers and parsers for a while
 	@$(IN_VENV) python -m tests.fuzz $(ARGS)
 
-lint: ## check style, format and types; with AUDIT=1 also the packages for known weaknesses
+lint: ## check style, format and types; AUDIT=1 also looks for packages with known weaknesses
 	@$(IN_VENV) sh -c 'ruff check && ruff format --check && mypy'
 	@$(if $(AUDIT),sh scripts/sbom.sh)
 
-sbom: ## write build/sbom.json, the packages of the production image
+sbom: ## write build/sbom.json, a list of the packages in the production image
 	@sh scripts/sbom.sh
 
-format: ## format the code and fix what can be fixed
+format: ## format the code and fix what ruff can fix
 	@$(IN_VENV) sh -c 'ruff check --fix; ruff format'
 
-lock: ## resolve pyproject.toml again into requirements.lock
+lock: ## compute requirements.lock again from pyproject.toml
 	@sh scripts/lock.sh
 
-clean: ## remove .venv and everything else that targets made
+clean: ## remove .venv and everything else that the targets made
 	rm -rf .venv build demo warehouse *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

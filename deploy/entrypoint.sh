@@ -1,6 +1,6 @@
 #!/bin/sh
-# Starts what a container is for. `spark-master` and `spark-worker URL` are a standalone cluster,
-# `executor` is what Spark on Kubernetes asks for; anything else is a command.
+# Starts the program of a container. `spark-master` and `spark-worker URL` start parts of a standalone
+# cluster, `executor` starts an executor for Spark on Kubernetes. Anything else is run as a command.
 set -eu
 
 case ${1:-} in
@@ -13,7 +13,7 @@ spark-worker)
         --webui-port 8081 "$2"
     ;;
 executor)
-    # Options come as SPARK_JAVA_OPT_0, SPARK_JAVA_OPT_1, ...; one to an argument.
+    # Spark passes Java options as SPARK_JAVA_OPT_0, SPARK_JAVA_OPT_1, ..., one argument each.
     set --
     number=0
     while option=$(printenv "SPARK_JAVA_OPT_$number"); do

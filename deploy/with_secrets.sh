@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs a command with the secrets that it reads from its environment, taken from files. Each file's
-# path can be set; the default is where compose mounts it.
+# Reads secrets from files, puts them into the environment, and runs a command. A variable may set the
+# path of each file; the default is where compose mounts it.
 set -eu
 
 file=${POSTGRES_PASSWORD_FILE:-/run/secrets/postgres-password}
@@ -10,7 +10,7 @@ file=${POSTGRES_PASSWORD_FILE:-/run/secrets/postgres-password}
 }
 DAGSTER_POSTGRES_PASSWORD=$(cat "$file")
 export DAGSTER_POSTGRES_PASSWORD
-# As a part of a URI; Python is there anyway and knows what to escape.
+# Escaped as a part of a URI. Python knows how, and it is there anyway.
 escaped=$(python -c 'import sys, urllib.parse as u; print(u.quote(sys.stdin.read(), safe=""), end="")' \
     <<END
 $DAGSTER_POSTGRES_PASSWORD
