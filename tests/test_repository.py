@@ -115,6 +115,19 @@ def test_links_resolve(document: Path) -> None:
     assert broken == []
 
 
+def test_security_names_tests_that_exist() -> None:
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    tests = "".join(
+        path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")
+    )
+    named = re.findall(r"`(test_\w+)`", text)
+    assert len(named) > 15
+    assert [name for name in named if f"def {name}(" not in tests] == []
+    assert [
+        path for path in re.findall(r"`(tests/[\w/.]+)`", text) if not (ROOT / path).exists()
+    ] == []
+
+
 def test_make_lists_every_target() -> None:
     listing = subprocess.run(
         ["make", "--no-print-directory"], cwd=ROOT, capture_output=True, text=True, check=True

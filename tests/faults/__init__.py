@@ -160,4 +160,22 @@ FAULTS = (
         "one line; nothing published",
         ("tests/jobs/sources/test_backup.py::test_damaged_backups",),
     ),
+    Fault(
+        "two jobs on the same stream at once, one of them killed; kills at random moments",
+        "every warehouse holds what it must; the other job ends well or says to run it again",
+        ("tests/test_archive.py::test_long_histories_with_kills",),
+    ),
+    Fault(
+        "warehouses copied, moved, put back and maintained between jobs",
+        "nothing lost, doubled, mixed or written outside",
+        (
+            "tests/test_archive.py::test_a_short_history",
+            "tests/test_archive.py::test_long_histories",
+        ),
+    ),
+    Fault(
+        "a million messages on 100,000 subjects of 200 tokens, in a heap of 1 GiB",
+        "every job ends well",
+        (f"{HERE}::test_many_long_subjects_in_a_heap_of_1_gib",),
+    ),
 )

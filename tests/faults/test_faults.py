@@ -25,11 +25,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlparse
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.utils.config import Config
 from pyspark.sql import SparkSession
 
 import jobs.transform
+from jobs.audit.run import audit
+from jobs.audit.settings import AuditSettings
 from jobs.dry_run.run import dry_run
 from jobs.dry_run.settings import DryRunSettings
 from jobs.errors import JobError, WarehouseError
@@ -445,3 +449,37 @@ def test_a_mapping_that_changes_in_mid_run(
     rows = read(spark, open_table(warehouse, TRANSFORMED), TRANSFORMED).collect()
     assert {row.mapping_version for row in rows} == {version}
     assert {row.mapped_subject[:5] for row in rows} == {"b.v1."}
+
+
+# --- Size -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_many_long_subjects_in_a_heap_of_1_gib(spark: SparkSession, tmp_path: Path) -> None:
+    """A million messages on 100,000 subjects of 200 tokens, through every job."""
+    assert spark.conf.get("spark.driver.memory") == "1g"
+    middle = ".".join(map(str, range(198)))
+    subjects = pa.array([f"{n % 317}.{middle}.{n}" for n in range(100_000)])
+    path = tmp_path / "messages.parquet"
+    schema = pa.schema(
+        [("seq", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("subject", pa.string())]
+    )
+    with pq.ParquetWriter(path, schema) as writer:
+        for part in range(10):
+            sequences = range(part * 100_000 + 1, (part + 1) * 100_000 + 1)
+            times = [START + timedelta(seconds=seq / 10) for seq in sequences]
+            writer.write_table(pa.table([sequences, times, subjects], schema=schema))
+    warehouse = Warehouse(dir=tmp_path / "warehouse")
+    given = IngestSettings(stream="S", parquet=str(path), warehouse=warehouse)
+    assert ingest(spark, given).messages == 1_000_000
+    mapping = tmp_path / "mapping.conf"
+    mapping.write_text('mappings { "*.>": [{destination: "v.{{partition(8,1)}}.>", weight: 60}] }')
+    settings = {"stream": "S", "warehouse": warehouse, "mapping": mapping}
+    made = transform(spark, TransformSettings(**settings))
+    assert sum(made.fates.values()) == 1_000_000
+    assert made.fates["mapped"] == pytest.approx(600_000, rel=0.01)
+    assert audit(spark, AuditSettings(**settings)).messages == 1_000_000
+    found = dry_run(spark, DryRunSettings(stream="S", warehouse=warehouse, candidate=mapping)).found
+    assert (found.messages, found.subjects) == (1_000_000, 100_000)
+    assert "too-many-tokens" in {finding.code for finding in found.findings}
