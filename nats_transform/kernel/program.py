@@ -251,7 +251,12 @@ class Program:
             )
             if row == rows:
                 break
-            data.resize(max(2 * data.size, output.used + output.wanted))
+            try:
+                data.resize(max(2 * data.size, output.used + output.wanted))
+            except MemoryError:
+                raise NatsTransformError(
+                    f"no memory for {rows:,} new subjects; pass fewer rows at a time"
+                ) from None
         return Mapped(
             pa.Array.from_buffers(
                 pa.binary(), rows, [has_subject, offsets, data.slice(0, output.used)]

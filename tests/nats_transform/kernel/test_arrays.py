@@ -231,6 +231,27 @@ def test_results_of_two_gigabytes_are_refused() -> None:
         GROWS.apply_arrow(texts(["x" * 2**20] * 60))
 
 
+def test_results_without_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A subject that may grow forty-fold, where nothing more can be had."""
+
+    class Full:
+        def __init__(self, size: int) -> None:
+            self._buffer = pa.py_buffer(bytearray(size))
+            self.address, self.size = self._buffer.address, size
+
+        def resize(self, size: int) -> None:
+            raise pa.ArrowMemoryError("realloc failed")
+
+    allocate = pa.allocate_buffer
+    monkeypatch.setattr(
+        pa,
+        "allocate_buffer",
+        lambda size, resizable=False: Full(size) if resizable else allocate(size),
+    )
+    with pytest.raises(NatsTransformError, match="no memory for 1 new subjects; pass fewer rows"):
+        GROWS.apply_arrow(texts(["x" * 2**16]))
+
+
 GROWS = AccountMappings([Mapping("*", [Destination(".".join(["{{slicefromleft(1,1)}}"] * 20))])])
 
 
