@@ -85,10 +85,9 @@ def job_error(error: Exception) -> JobError:
     if isinstance(error, ConnectionError) or (is_mute and "\n" not in text.strip()):
         return _gone()
     for line in text.splitlines():
-        found = re.match(r"jobs\.\w+\.(\w+): (.+)", line)
-        kind = _kinds().get(found[1]) if found else None
-        if found and kind is not None:
-            return kind(found[2].strip())
+        if found := re.match(r"(?:jobs|nats_transform)\.[a-z_.]*\.([A-Z]\w*): (.+)", line):
+            # An error of the library has no kind of its own here.
+            return _kinds().get(found[1], JobError)(found[2].strip())
     causes = [line for line in text.splitlines() if line.startswith("Caused by: ")]
     cause = causes[-1].removeprefix("Caused by: ").strip() if causes else one_line(error)
     if file := re.search(r"error while reading file (.+?)\.\s+SQLSTATE", text):

@@ -61,13 +61,7 @@ def load(
         UnknownAccount: the account is not in it, or has no mappings where others have some:
             a mistyped or forgotten account would otherwise look like a change of nothing.
     """
-    name = os.fspath(path)
-    everything = _everything(name)
-    chosen = _of_account(everything, account, name)[0].config
-    others = [one.accounts[0] for one in everything if one.accounts and not _is_empty(one.config)]
-    if others and _is_empty(chosen):
-        raise no_mappings(account, others, name)
-    return chosen
+    return _chosen(path, account).config
 
 
 def load_mappings(path: str | os.PathLike[str], account: str = GLOBAL_ACCOUNT) -> AccountMappings:
@@ -76,10 +70,27 @@ def load_mappings(path: str | os.PathLike[str], account: str = GLOBAL_ACCOUNT) -
     Raises:
         InvalidConfig: as `load`, or the file is a stream configuration.
     """
-    config = load(path, account)
-    if not isinstance(config, AccountMappings):
+    return load_with_places(path, account)[0]
+
+
+def load_with_places(
+    path: str | os.PathLike[str], account: str = GLOBAL_ACCOUNT
+) -> tuple[AccountMappings, MappingABC[str, Place]]:
+    """As `load_mappings`, with the place of each mapping in the file, by source."""
+    chosen = _chosen(path, account)
+    if not isinstance(chosen.config, AccountMappings):
         raise InvalidConfig("a stream configuration; account mappings are needed", str(path))
-    return config
+    return chosen.config, chosen.places
+
+
+def _chosen(path: str | os.PathLike[str], account: str) -> Located:
+    name = os.fspath(path)
+    everything = _everything(name)
+    chosen = _of_account(everything, account, name)[0]
+    others = [one.accounts[0] for one in everything if one.accounts and not _is_empty(one.config)]
+    if others and _is_empty(chosen.config):
+        raise no_mappings(account, others, name)
+    return chosen
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from jobs.warehouse import versions
 from jobs.warehouse.versions import Rule, Version
 from nats_transform import NatsTransformError
 from nats_transform.check import Origin, check
-from nats_transform.config import load_all, load_mappings
+from nats_transform.config.load import load_with_places
 from nats_transform.findings import Finding, Severity
 from nats_transform.untrusted import visible
 from orchestration.archive import Archive
@@ -32,9 +32,8 @@ def mapping_version_asset(archive: Archive) -> dg.AssetsDefinition:
     )
     def mapping_version(context: AssetExecutionContext) -> dg.MaterializeResult[None]:
         with failing_with_one_line():
-            located = load_all(archive.mapping, archive.account)[0]
-            mappings = load_mappings(archive.mapping, archive.account)
-            origin = Origin(str(archive.mapping), archive.account, located.places)
+            mappings, places = load_with_places(archive.mapping, archive.account)
+            origin = Origin(str(archive.mapping), archive.account, places)
             findings = check(mappings, origins=[origin])
             for finding in findings:
                 if finding.severity is Severity.ERROR:

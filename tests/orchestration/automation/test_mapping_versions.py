@@ -130,6 +130,14 @@ def test_days_are_transformed_under_the_version_that_was_materialized(project: P
     assert result.success, failures(result)
 
 
+def test_mappings_of_another_account_are_refused_in_one_line(bare_project: Project) -> None:
+    text = "accounts { SHOP { mappings { a: b } } }"
+    bare_project.add("east", mapping=text, count=1)
+    told = failures(bare_project.materialize("east", ["mapping_version"]))["east/mapping_version"]
+    assert "SHOP" in told
+    assert "\n" not in told
+
+
 def test_a_refused_file_fails_the_tick(bare_project: Project) -> None:
     folder = bare_project.add("east", AUTOMATED)
     (folder / "mapping.conf").write_text('mappings { "a": [{ destination: b, weight: 101% }] }')

@@ -1,0 +1,52 @@
+"""Errors that come back from Spark are ours again, on one line."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.errors import PythonException
+
+from jobs.errors import ArchiveError, JobError, WarehouseError, job_error
+from jobs.jetstream.connection import ApiError
+from nats_transform.errors import KernelUnavailable, NatsTransformError
+
+
+def from_a_worker(error: Exception) -> Exception:
+    """What the driver raises when a Python worker has raised an error."""
+    kind = type(error)
+    trace = "\n".join(
+        [
+            "An exception was thrown from the Python worker. Please see the stack trace below.",
+            "Traceback (most recent call last):",
+            '  File "/opt/project/jobs/jetstream/reader.py", line 1, in read',
+            f"{kind.__module__}.{kind.__qualname__}: {error}",
+            "",
+            "\tat org.apache.spark.api.python.BasePythonRunner.handle(PythonRunner.scala:1)",
+        ]
+    )
+    return PythonException(trace)
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind"),
+    [
+        pytest.param(ArchiveError("dump.jsonl:3: no subject"), ArchiveError, id="of the jobs"),
+        pytest.param(ApiError("no stream S on hub"), ApiError, id="of a wing of the jobs"),
+        pytest.param(KernelUnavailable("it was not compiled"), JobError, id="of the library"),
+    ],
+)
+def test_an_error_of_a_worker(raised: NatsTransformError, kind: type[JobError]) -> None:
+    found = job_error(from_a_worker(raised))
+    assert (type(found), str(found)) == (kind, str(raised))
+
+
+def test_what_is_not_ours_is_its_cause_on_one_line() -> None:
+    found = job_error(from_a_worker(ValueError("planted")))
+    assert type(found) is JobError
+    assert str(found).startswith("Spark: ")
+    assert "\n" not in str(found)
+
+
+def test_a_file_that_spark_cannot_read_is_named() -> None:
+    text = "Encountered error while reading file file:///w/a.parquet. SQLSTATE: KD001\nCaused by: x"
+    found = job_error(PythonException(text))
+    assert (type(found), str(found)) == (WarehouseError, "file:///w/a.parquet cannot be read: x")
