@@ -1,4 +1,4 @@
-"""`nats-transform check`: what nats-server refuses in a configuration, and what people regret."""
+"""`nats-transform check`: what nats-server refuses in a configuration, and what is doubtful."""
 
 from __future__ import annotations
 
@@ -27,26 +27,27 @@ NEVER = "never"
 
 @click.command(
     "check",
-    short_help="Validate and lint mappings and stream configurations.",
-    epilog="Exit codes: 0 nothing as bad as --fail-on; 1 something is; 2 a file cannot be read.",
+    short_help="Check mappings and stream configurations for mistakes.",
+    epilog="Exit codes: 0 no finding is as bad as --fail-on; 1 some finding is; "
+    "2 a file cannot be read.",
 )
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option(
     "--account",
     metavar="NAME",
-    help="Only the mappings of this account.  [default: of every account in the file]",
+    help="Check only the mappings of this account.  [default: every account in the file]",
 )
 @click.option(
     "--cluster",
     "clusters",
     metavar="NAME",
     multiple=True,
-    help="A cluster you run; give every one, and mappings are held against them.",
+    help="A cluster that you run; name each of them to find mistyped names in mappings.",
 )
 @click.option(
     "--subjects",
     metavar="FILE",
-    help="Subjects seen in traffic, one a line: do they give a partition() enough keys?",
+    help="A file with subjects of real messages, one a line, to count the keys of a partition().",
 )
 @click.option(
     "--fail-on",
@@ -65,13 +66,13 @@ def command(
     fail_on: str,
     as_json: bool,
 ) -> None:
-    """Say what nats-server refuses in FILE, and what it accepts and people regret.
+    """Say what nats-server refuses in FILE, and what it accepts although it is doubtful.
 
     FILE is a server configuration, an account JWT, a stream configuration (`nats stream info
-    --json`), or mappings as `nats auth account mappings` takes them. Several files are also held
-    against each other: give the mappings together with the streams of the account.
+    --json`), or mappings as `nats auth account mappings` takes them. Several files are also
+    compared with each other: give the mappings together with the streams of the account.
 
-    The codes and cures are listed in docs/check.md.
+    Every finding has a code; docs/check.md lists the codes and what to do.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`nats-transform map`: one transform on subjects, as `nats server mapping` shows it."""
+"""`nats-transform map`: what one transform makes of subjects, as `nats server mapping` shows."""
 
 from __future__ import annotations
 
@@ -36,13 +36,19 @@ class MapCommand(click.Command):
     cls=MapCommand,
     context_settings={"ignore_unknown_options": True},
     short_help="Try one transform on subjects, as `nats server mapping` does.",
-    epilog="Exit codes: 0 every subject matches; 1 one does not, or becomes an illegal subject; "
-    "2 no such transform.",
+    epilog="Exit codes: 0 every subject matches; 1 some subject does not match, or its result is "
+    "not a legal subject; 2 nats-server refuses the transform.",
 )
 @click.argument("source")
 @click.argument("destination")
 @click.argument("subjects", metavar="[SUBJECT]...", nargs=-1)
-@click.option("--seed", type=int, default=0, show_default=True, help="Decides random().")
+@click.option(
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Any number; it decides the results of random().",
+)
 @json_option("Print one JSON object a line: subject, mapped_subject, fate, reason.")
 @debug_option
 def command(
@@ -50,9 +56,10 @@ def command(
 ) -> None:
     """Print what each SUBJECT becomes under the transform SOURCE to DESTINATION.
 
-    SUBJECT `-` reads subjects from standard input, one a line. Without a subject the transform is
-    only checked, or on a terminal subjects are asked for. A subject that starts with `--` needs
-    a `--` before it. A subject that does not match leaves an empty line: lines stay in step.
+    With `-` as SUBJECT the command reads subjects from standard input, one a line. Without a
+    subject it only checks the transform; on a terminal it asks for subjects. Write `--` before a
+    subject that starts with `--`. For a subject that does not match it prints an empty line, so
+    that line N of the output belongs to line N of the input.
 
     \b
     Examples:
@@ -85,7 +92,7 @@ def command(
 def map_subject(
     transform: Transform, subject: str, entropy: int
 ) -> tuple[str | None, Fate, str | None]:
-    """The new subject or None, the fate, and why it is not `mapped`."""
+    """The new subject or None, the fate, and the reason if the fate is not `mapped`."""
     mapped = transform.apply(subject, entropy)
     if mapped is None:
         if fault := literal_fault(subject):

@@ -8,29 +8,29 @@ import click
 
 from cli.options import account_option, debug_option, json_option
 from cli.output import print_json, print_lines
-from nats_transform.subject import is_valid_literal
+from nats_transform.subject import is_valid_publish_subject
 
 
 @click.command(
     "trace",
-    short_help="Show where a subject goes: mappings, streams, republish.",
-    epilog="Exit codes: 0 traced; 1 the subject is not a legal one; 2 a file cannot be read.",
+    short_help="Show where a message goes: mappings, streams, republish.",
+    epilog="Exit codes: 0 the subject is legal; 1 it is not; 2 a file cannot be read.",
 )
 @click.argument("subject")
 @click.option(
     "--config",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Mappings: a server configuration, an account JWT, JSON or YAML.",
+    help="The mappings: a server configuration, an account JWT, JSON or YAML.",
 )
 @account_option
 @click.option(
     "--streams",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="Folder with the account's streams, a `nats stream info NAME --json` each.",
+    help="A folder with the output of `nats stream info NAME --json` of each stream.",
 )
-@click.option("--cluster", metavar="NAME", help="Where it is published.  [default: no cluster]")
+@click.option("--cluster", metavar="NAME", help="The cluster it is published in.  [default: none]")
 @json_option("Print one JSON document: subject, cluster, paths (each with percent, fate, streams).")
 @debug_option
 def command(
@@ -41,11 +41,11 @@ def command(
     cluster: str | None,
     as_json: bool,
 ) -> None:
-    """Show what becomes of a message published on SUBJECT: an offline `nats trace`.
+    """Show what happens to a message that is published on SUBJECT, without a server.
 
-    Every destination that the mappings can choose with its probability, each stream that stores
-    the message and under which subject, what it republishes, and the streams that mirror or
-    source it.
+    The trace shows every destination that the mappings can choose and how likely it is, each
+    stream that stores the message and under which subject, what that stream republishes, and the
+    streams that mirror or source it.
 
     \b
     Examples:
@@ -67,5 +67,5 @@ def command(
         print_json(traced.model_dump(mode="json"))
     else:
         print_lines(traced.text())
-    if not is_valid_literal(subject):
+    if not is_valid_publish_subject(subject):
         raise click.exceptions.Exit(1)

@@ -1,8 +1,8 @@
-"""Lints: what nats-server accepts and people regret.
+"""Lints: configurations that nats-server accepts and that probably do not do what people want.
 
-What the server refuses never gets here: `load` and the types raise it. Lints speak only of what
-the configuration shows, so a clean answer is no promise. The codes are in
-`nats_transform.findings`, and in docs/check.md for readers.
+What the server refuses never gets here: `load` and the types raise it. Lints only see the
+configuration, so no finding is no promise. The codes are in `nats_transform.findings`, and in
+docs/check.md for readers.
 """
 
 from __future__ import annotations
@@ -82,11 +82,11 @@ def check(
     origins: Sequence[Origin] = (),
     now: float | None = None,
 ) -> list[Finding]:
-    """The findings about one configuration or several that stand together, worst first.
+    """The findings about one configuration, or about several that belong together, worst first.
 
     Args:
-        config: mappings of accounts and streams; several are also held against each other.
-        clusters: the names of all clusters, if known; a mapping's labels are compared to them.
+        config: mappings of accounts and streams; several are also compared with each other.
+        clusters: the names of all clusters, if known; those in mappings are compared with them.
         subjects: literal subjects seen in traffic, if any; they show how many keys a partition has.
         origins: where each configuration came from, in the same order.
         now: seconds since 1970, to tell JWTs that have expired; None: none has.
@@ -162,25 +162,31 @@ def _weights(mapping: Mapping) -> Iterator[tuple[str, str]]:
         if not rest or not mapping.destinations:
             continue
         if any(d.subject == mapping.source for d in listed):
-            yield "loss", f"{rest} % of the messages in {scope} are lost"
+            yield "loss", f"{scope} lose{_s(cluster)} {rest} % of the messages"
         elif mapping.lists_source:
-            yield "lost-elsewhere", f"{rest} % of the messages in {scope} are lost"
+            yield "lost-elsewhere", f"{scope} lose{_s(cluster)} {rest} % of the messages"
         elif cluster or has_general:
             yield (
                 "remainder-kept",
-                f"{rest} % of the messages in {scope} keep the subject they are published on",
+                f"{rest} % of the messages in {scope} keep their subject",
             )
     for destination in mapping.destinations:
         # The source at weight 0 is how a remainder is made to be lost.
         if not destination.weight and destination.subject != mapping.source:
-            yield "zero-weight", f"{printable(destination.subject)} is never chosen"
+            yield "zero-weight", f"no message goes to {printable(destination.subject)}"
     for cluster in mapping.scopes:
         chosen = [share for share in mapping.shares(cluster) if share.weight]
         if len(chosen) > 1 and any(one.transform and one.transform.partition for one in chosen):
             yield (
                 "weighted-partition",
-                f"in {_scope(cluster, mapping)} messages of one key go {len(chosen)} ways",
+                f"in {_scope(cluster, mapping)} the messages of one key go to {len(chosen)} "
+                "destinations",
             )
+
+
+def _s(cluster: str | None) -> str:
+    """The ending of a verb whose subject is `_scope`."""
+    return "s" if cluster else ""
 
 
 def _scope(cluster: str | None, mapping: Mapping) -> str:
@@ -195,13 +201,13 @@ def _clusters(mapping: Mapping, known: Collection[str]) -> Iterator[tuple[str, s
     names = ", ".join(sorted(known))
     for cluster in mapping.clusters:
         if cluster not in known:
-            yield "unknown-cluster", f"no cluster is named {printable(cluster)}; known: {names}"
+            yield "unknown-cluster", f"no cluster has the name {printable(cluster)}; known: {names}"
     if mapping.clusters and not any(not d.cluster for d in mapping.destinations):
         left_out = sorted(set(known) - set(mapping.clusters))
         if left_out:
             yield (
                 "cluster-without-entry",
-                f"nothing says what happens in {', '.join(map(printable, left_out))}",
+                f"there is no entry for {', '.join(map(printable, left_out))}",
             )
 
 
@@ -210,21 +216,23 @@ def _destinations(mapping: Mapping) -> Iterator[Finding]:
         if not destination.subject:
             yield Finding(
                 "empty-destination",
-                "nats-server crashes when this destination is chosen",
+                "nats-server crashes on the first message that gets this empty destination",
                 mapping.source,
                 place=MAPPING,
             )
     if not _renaming(mapping) and all(d.subject for d in mapping.destinations):
         loses = any(share.destination is None for _, share in mapping.ends())
         if not loses:
-            yield Finding("changes-nothing", "no subject is changed", mapping.source, place=MAPPING)
+            yield Finding(
+                "changes-nothing", "this mapping changes no subject", mapping.source, place=MAPPING
+            )
         return
     if not mapping.source.startswith(("$", "_")):
         for subject in _SYSTEM_SUBJECTS:
             if matches(subject, mapping.source):
                 yield Finding(
                     "system-subjects",
-                    f"it also maps subjects like {subject}",
+                    f"this mapping also maps subjects such as {subject}",
                     mapping.source,
                     place=MAPPING,
                 )
@@ -233,7 +241,7 @@ def _destinations(mapping: Mapping) -> Iterator[Finding]:
         if can_land_in(transform, mapping.source):
             yield Finding(
                 "maps-into-itself",
-                "the result is covered by the source again",
+                "the source covers the result too",
                 mapping.source,
                 transform.destination,
                 MAPPING,
@@ -249,8 +257,8 @@ def _chained(mapping: Mapping, index: SubjectIndex, account: AccountMappings) ->
             if can_land_in(transform, other.source):
                 yield Finding(
                     "not-chained",
-                    f"the mapping of {printable(other.source)} covers the result and is not "
-                    "applied to it",
+                    f"the mapping of {printable(other.source)} covers the result, but "
+                    "nats-server does not apply it",
                     mapping.source,
                     transform.destination,
                     MAPPING,
@@ -269,8 +277,8 @@ def _overlap(one: Mapping, other: Mapping) -> Finding:
     is_covered = is_subset(narrow.source, wide.source)
     return Finding(
         "shadowed" if is_covered else "overlap",
-        f"the mapping of {printable(wide.source)} covers {'all' if is_covered else 'some'} of it; "
-        "nats-server tries either first, at random after each reading of the configuration",
+        f"the mapping of {printable(wide.source)} covers {'all' if is_covered else 'some'} of its "
+        "subjects; which of the two nats-server tries first is random after each reload",
         narrow.source,
         place=MAPPING,
     )
@@ -288,7 +296,7 @@ def _sharing(account: AccountMappings, shared: Sequence[SharedStream]) -> Iterat
                 ):
                     yield Finding(
                         "escapes-export",
-                        f"the {one} covers the source, and not the result",
+                        f"the {one} covers the source, and does not cover the result",
                         mapping.source,
                         transform.destination,
                         MAPPING,
@@ -318,7 +326,7 @@ def _streams_around(mapping: Mapping, streams: Sequence[StreamConfig]) -> Iterat
             if before and not takes:
                 yield Finding(
                     "escapes-stream",
-                    f"stream {stream.name} captures the source, and no stream the result",
+                    f"stream {stream.name} captures the source, and no stream captures the result",
                     mapping.source,
                     transform.destination,
                     MAPPING,
@@ -326,7 +334,7 @@ def _streams_around(mapping: Mapping, streams: Sequence[StreamConfig]) -> Iterat
             if not before and stream in takes:
                 yield Finding(
                     "caught-by-stream",
-                    f"stream {stream.name} captures the result, and not the source",
+                    f"stream {stream.name} captures the result, and does not capture the source",
                     mapping.source,
                     transform.destination,
                     MAPPING,
@@ -341,7 +349,7 @@ def _few_keys(transform: Transform, seen: Sequence[Sequence[str]]) -> Iterator[t
         if 0 < len(keys) < token.count:
             yield (
                 "few-keys",
-                f"{len(keys)} distinct keys for {token.count} partitions in the subjects given",
+                f"the given subjects have {len(keys)} different keys for {token.count} partitions",
             )
 
 
@@ -355,7 +363,7 @@ def _check_stream(
         if transform:
             faults += [*transform_faults(transform), *_few_keys(transform, seen)]
         if not any(collide(source, filter) for filter in reaching):
-            faults.append(("unreachable", f"of {_list(reaching)} nothing matches"))
+            faults.append(("unreachable", f"no subject under {_list(reaching)} matches"))
         for code, message in faults:
             yield Finding(code, message, source, destination, where)
     yield from _sources(stream)
@@ -402,7 +410,8 @@ def _sources(stream: StreamConfig) -> Iterator[Finding]:
         if both:
             yield Finding(
                 "sourced-twice",
-                f"{printable(both[0][0])} and {printable(both[0][1])} cover the same subjects",
+                f"the filters {printable(both[0][0])} and {printable(both[0][1])} cover the same "
+                "subjects",
                 both[0][1],
                 place=f"stream {stream.name}, source {one.name}",
             )
@@ -419,14 +428,18 @@ def _republish(stream: StreamConfig, network: Network) -> Iterator[Finding]:
 
     texts = [token.text for token in transform.tokens if isinstance(token, Literal)]
     if any(blank in text for text in [transform.source, *texts] for blank in "\t\n\f\r "):
-        yield found("blank", "the server does not look for blanks here")
+        yield found(
+            "blank", "nats-server does not refuse a blank here, but nobody can subscribe to it"
+        )
     circle = network.circle(stream)
     if circle:
-        yield found("republish-loop", f"the messages go {' -> '.join(circle)} without end")
+        yield found("republish-loop", f"the messages go round without end: {' -> '.join(circle)}")
     for other in network.republish_takers(stream):
         if other.name not in circle:
-            yield found("republish-caught", f"stream {other.name} captures the result")
+            yield found(
+                "republish-caught", f"stream {other.name} captures the republished messages"
+            )
 
 
 def _list(filters: Sequence[str]) -> str:
-    return ", ".join(map(printable, filters)) or "what arrives"
+    return ", ".join(map(printable, filters)) or "the filters that fill the stream"

@@ -1,4 +1,4 @@
-"""Lints of one transform, whatever place it stands in, and where its results can land."""
+"""Lints of one transform, wherever it is used, and the filters that its results can match."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ _ONE_FUNCTION = re.compile(r"\{\{\s*\w+\s*\(.*\)\s*\}\}", re.DOTALL)
 
 
 def transform_faults(transform: Transform) -> Iterator[tuple[str, str]]:
-    """The code and message of everything to regret in a transform."""
+    """The code and the message of each doubtful thing in a transform."""
     yield from _tokens_that_mislead(transform)
     yield from _functions_that_mislead(transform)
     yield from _dropped_wildcards(transform)
 
 
 def source_faults(source: str) -> Iterator[tuple[str, str]]:
-    """The code and message of everything to regret in a source filter."""
+    """The code and the message of each doubtful thing in a source filter."""
     for token in source.split(SEPARATOR):
         if token.startswith(ANY_TOKEN) and token != ANY_TOKEN:
-            yield "any-token", f"the token {printable(token)} matches any one token"
+            yield "any-token", f"the token {printable(token)} matches any single token"
 
 
 def _tokens_that_mislead(transform: Transform) -> Iterator[tuple[str, str]]:
@@ -50,11 +50,14 @@ def _tokens_that_mislead(transform: Transform) -> Iterator[tuple[str, str]]:
         shown = printable(text)
         if isinstance(token, Literal):
             if _MEANT_AS_FUNCTION.search(text) and not _SYSTEM_NAME.fullmatch(text):
-                yield "literal-function", f"{shown} stands in the result as it is written"
+                yield "literal-function", f"{shown} is in the result exactly as it is written"
         elif looks_like_function(text) and (
             text.count("{{") > 1 or not _ONE_FUNCTION.fullmatch(text)
         ):
-            yield "text-dropped", f"of {shown} only one function is read, the rest is dropped"
+            yield (
+                "text-dropped",
+                f"nats-server reads only one function of {shown} and drops the rest",
+            )
 
 
 def _functions_that_mislead(transform: Transform) -> Iterator[tuple[str, str]]:
@@ -63,16 +66,16 @@ def _functions_that_mislead(transform: Transform) -> Iterator[tuple[str, str]]:
         if any(place not in transform.filter.wildcards for place in token.reads):
             yield "index-not-positive", f"{shown} stands for the first token of the subject"
         if isinstance(token, OfTokenAndSize) and token.leaves_whole:
-            yield "size-without-effect", f"{shown} gives the token back as it is"
+            yield "size-without-effect", f"{shown} gives the token back unchanged"
         if isinstance(token, Split) and token.delimiter:
             yield (
                 "split-empty",
-                f"{shown} leaves nothing of a token that is all {printable(token.delimiter)}",
+                f"{shown} leaves nothing of a token that has only {printable(token.delimiter)}",
             )
         if isinstance(token, Partition | Random) and abs(token.count) <= 1:
             yield "always-zero", f"{shown} is always 0"
         elif isinstance(token, Random):
-            yield "random-order", f"{shown} scatters each subject over {abs(token.count)} subjects"
+            yield "random-order", f"{shown} spreads each subject over {abs(token.count)} subjects"
         elif isinstance(token, Partition) and token.count >= 2**31:
             yield "negative-partition", f"{shown} has {token.count} partitions"
         elif isinstance(token, Partition) and transform.filter.is_literal:

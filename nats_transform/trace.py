@@ -16,8 +16,9 @@ from nats_transform.errors import printable
 from nats_transform.mapping import AccountMappings, Fate, Outcome
 from nats_transform.network import Network, Via
 from nats_transform.stream import StreamConfig
-from nats_transform.subject import literal_fault
+from nats_transform.subject import is_valid_publish_subject, literal_fault
 
+BLANK = "a blank; nobody can publish such a subject"
 REPUBLISH_HEADERS = (
     "Nats-Stream",
     "Nats-Subject",
@@ -131,7 +132,7 @@ def trace(
     >>> shop = StreamConfig(name="SHOP", subjects=["shop.*"])
     >>> print(trace("shop.eu", streams=[shop]).text())
     shop.eu published
-    └─ 100 % as it is
+    └─ 100 % keeps its subject
        └─ stream SHOP stores shop.eu
 
     Args:
@@ -143,6 +144,9 @@ def trace(
     """
     network = Network(streams)
     outcomes = (mappings or AccountMappings(())).outcomes(subject, cluster)
+    if literal_fault(subject) is None and not is_valid_publish_subject(subject):
+        # The server's mappings would take it, but its protocol ends a subject at a blank.
+        outcomes = [(Outcome(None, Fate.INVALID, reason=BLANK), 100)]
     return Trace(
         subject=subject,
         cluster=cluster,
@@ -220,7 +224,7 @@ def _path_line(path: Path) -> str:
         by += f" -> {_shown(path.mapping_destination)}"
     match path.fate:
         case Fate.UNMATCHED:
-            return f"{path.percent} % as it is"
+            return f"{path.percent} % keeps its subject"
         case Fate.LOST:
             return f"{path.percent} % lost {by}"
         case Fate.INVALID:
@@ -242,7 +246,7 @@ def _step_line(step: StreamStep) -> str:
     line = f"{head}{verb} {_shown(step.stored)}"
     if step.reason:
         line += f" ({step.reason})"
-    return f"{line}, and round again without end" if step.repeats else line
+    return f"{line}, which goes round without end" if step.repeats else line
 
 
 def _inside(step: StreamStep) -> Iterator[_Branch]:

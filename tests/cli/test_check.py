@@ -42,7 +42,7 @@ def test_findings_have_file_line_severity_code_and_cure(folder: Path) -> None:
     assert run("a.conf") == (
         0,
         "a.conf:2: warning remainder-kept: mapping 'shop': 2 % of the messages in all clusters "
-        "keep the subject they are published on\n"
+        "keep their subject\n"
         f"    {CODES['remainder-kept'].cure}\n"
         "1 file checked: 1 warning\n",
         "",
@@ -82,8 +82,7 @@ def test_json_is_one_document(folder: Path) -> None:
             {
                 "code": "remainder-kept",
                 "severity": "warning",
-                "message": "2 % of the messages in all clusters keep the subject they are "
-                "published on",
+                "message": "2 % of the messages in all clusters keep their subject",
                 "cure": CODES["remainder-kept"].cure,
                 "source": "shop",
                 "destination": "",
@@ -196,7 +195,9 @@ def test_clusters_and_subjects_of_the_caller(folder: Path) -> None:
         ("unknown-cluster", 1),
         ("few-keys", 2),
     ]
-    assert found["findings"][1]["message"].startswith("3 distinct keys for 4 partitions")
+    assert found["findings"][1]["message"].startswith(
+        "the given subjects have 3 different keys for 4"
+    )
 
 
 def test_a_jwt_that_is_not_to_be_trusted(folder: Path) -> None:

@@ -115,3 +115,10 @@ def test_a_mistake_is_one_line_and_exit_2(args: list[str], told: str) -> None:
     assert (code, out) == (2, "")
     assert told in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("subject", ["a b", "a\tb", "orders.x\r\nPUB y 0"])
+def test_a_blank_cannot_be_published(subject: str) -> None:
+    code, out, err = run(subject, *SHOP)
+    assert (code, err) == (1, "")
+    assert "100 % invalid: a blank; nobody can publish such a subject" in out

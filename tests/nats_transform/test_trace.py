@@ -64,7 +64,7 @@ shop.eu.42 published
       ├─ republished as live.42 (headers only)
       │  └─ stream LIVE stores live.42
       │     └─ republished as v1.42
-      │        └─ stream V1 stores v1.42, and round again without end
+      │        └─ stream V1 stores v1.42, which goes round without end
       ├─ stream COPY mirrors it as orders.42
       │  └─ stream SUMS sources it [2] as orders.42
       └─ stream SUMS sources it [0] as sums.42"""
@@ -119,7 +119,7 @@ def test_what_nobody_gets() -> None:
 
 
 def test_without_mappings_and_streams() -> None:
-    assert trace("a.b").text() == "a.b published\n└─ 100 % as it is"
+    assert trace("a.b").text() == "a.b published\n└─ 100 % keeps its subject"
 
 
 def test_an_illegal_subject_is_stored_and_not_followed() -> None:

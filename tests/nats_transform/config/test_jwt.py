@@ -10,7 +10,7 @@ import nkeys
 import pytest
 
 from nats_transform import AccountMappings, Destination, InvalidConfig, Mapping
-from nats_transform.config import accounts, decode_account, load
+from nats_transform.config import accounts, decode_account, load, load_all, shared_by
 from tests.support import jwt_signing
 from tests.support.jwt_signing import part, public
 
@@ -200,3 +200,26 @@ def test_jwts_in_a_server_configuration_that_are_refused(
     with pytest.raises(InvalidConfig, match=message) as raised:
         load(path)
     assert (raised.value.line, raised.value.column) == (1, column)
+
+
+def test_what_an_account_exports_and_who_imports_it(tmp_path: Path) -> None:
+    importer = key(nkeys.PREFIX_BYTE_ACCOUNT, 4)
+    said = claims()
+    said["nats"]["exports"] = [
+        {"subject": "orders.>", "type": "stream"},
+        {"subject": "ask", "type": "service"},
+    ]
+    other = claims({}) | {"name": "SHOP", "sub": public(importer)}
+    other["nats"]["imports"] = [
+        {"subject": "orders.eu", "account": public(ACCOUNT), "type": "stream"},
+        {"subject": "ask", "account": public(ACCOUNT), "type": "service"},
+        {"subject": "else", "account": public(OTHER), "type": "stream"},
+    ]
+    for name, payload in (("a.jwt", said), ("b.jwt", other)):
+        (tmp_path / name).write_text(token(payload))
+    everything = [one for name in ("a.jwt", "b.jwt") for one in load_all(tmp_path / name)]
+    assert set(map(str, shared_by("ORDERS", everything))) == {
+        "export orders.>",
+        "import of orders.eu by account SHOP",
+    }
+    assert shared_by("SHOP", everything) == ()
