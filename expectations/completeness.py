@@ -1,4 +1,4 @@
-"""No sequence is missing that nobody can explain."""
+"""Whether sequences are missing that nobody can explain."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import date
 from great_expectations.compatibility.pydantic import Field
 
 from expectations.measured import MESSAGES, Judgement, MeasuredExpectation, count
-from expectations.measures import MessagesMeasures, Range
+from expectations.measures.messages import MessagesMeasures, Range
 
 
 class ExpectNoUnexplainedGap(MeasuredExpectation):
@@ -23,8 +23,8 @@ class ExpectNoUnexplainedGap(MeasuredExpectation):
 
     metric_dependencies = (MESSAGES,)
     success_keys = ("explained",)
-    statement = "The sequences of each day have no gap that the ingest does not explain."
-    reason = "A gap is a message that was never archived, or a file that went missing."
+    statement = "The sequences of each day have no gap except those that the ingest explains."
+    reason = "A gap means that a message was never archived, or that a file is missing."
 
     def judge(self, measures: MessagesMeasures) -> Judgement:
         gaps = [

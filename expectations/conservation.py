@@ -1,4 +1,4 @@
-"""Messages in = messages out: none lost, none twice, none touched."""
+"""Whether messages are lost, doubled or changed on the way."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from expectations.measured import (
     count,
     judge_flag,
 )
-from expectations.measures import MessagesMeasures, TransformedMeasures
+from expectations.measures.messages import MessagesMeasures
+from expectations.measures.transformed import TransformedMeasures
 from nats_transform import Fate
 
 
 class ExpectMessagesToBeConserved(MeasuredExpectation):
-    """As many rows come out as messages went in, each under one fate.
+    """As many rows come out as messages went in, each with one fate.
 
     Args:
         messages: how many went in.
@@ -26,8 +27,8 @@ class ExpectMessagesToBeConserved(MeasuredExpectation):
     metric_dependencies = (TRANSFORMED,)
     success_keys = ("messages",)
     shown = ("messages",)
-    statement = "All $messages messages that went in come out, each under one fate."
-    reason = "A message that is dropped on the way, or written twice, is missed by nobody else."
+    statement = "All $messages messages that went in come out, each with one fate."
+    reason = "Nobody else would notice a message that is dropped on the way or written twice."
 
     def judge(self, measures: TransformedMeasures) -> Judgement:
         fates = measures.fates
@@ -67,18 +68,16 @@ class _ExpectDigest(MeasuredExpectation):
 
     def judge(self, measures: MessagesMeasures | TransformedMeasures) -> Judgement:
         found = measures.archive
-        if found.digest is None and found.rows:
-            return Judgement(False, "the rows were not hashed")
-        success = (found.rows, found.digest) == (self.messages, self.digest)
+        success = (found.rows, str(found)) == (self.messages, self.digest)
         days = [
-            {"stream": stream, "day": day, "messages": bag.rows, "digest": bag.digest}
+            {"stream": stream, "day": day, "messages": bag.rows, "digest": str(bag)}
             for (stream, day), bag in measures.days.items()
         ]
         return Judgement(
             success,
-            f"{count(found.rows, 'message')} with digest {found.digest}",
+            f"{count(found.rows, 'message')} with digest {found}",
             () if success else days,
-            details={"messages": found.rows, "digest": found.digest},
+            details={"messages": found.rows, "digest": str(found)},
         )
 
 
@@ -87,26 +86,26 @@ class ExpectArchiveToBeUntouched(_ExpectDigest):
 
     metric_dependencies = (TRANSFORMED,)
     statement = (
-        "Sequence, time, subject, headers and payload of the $messages messages are those of the "
-        "archive, by digest $digest."
+        "The digest $digest shows that sequence, time, subject, headers and payload of the "
+        "$messages messages are those of the archive."
     )
-    reason = "A transform writes a new subject beside the message and touches nothing of it."
+    reason = "A transform only adds a new subject to a message and changes nothing else of it."
 
 
 class ExpectArchiveToBeAsIngested(_ExpectDigest):
     """The messages are those that were ingested; args as above."""
 
     metric_dependencies = (MESSAGES,)
-    statement = "The $messages messages are those that were ingested, by digest $digest."
-    reason = "Files that are lost, repeated or changed after the ingest show here."
+    statement = "The digest $digest shows that the $messages messages are those that were ingested."
+    reason = "It shows whether files were lost, repeated or changed after the ingest."
 
 
 class ExpectNoSequenceTwice(MeasuredExpectation):
-    """No sequence of a stream is there twice."""
+    """No sequence of a stream occurs twice."""
 
     metric_dependencies = (MESSAGES,)
-    statement = "No sequence of a stream is there twice."
-    reason = "An ingest that ran twice over the same messages would count them twice everywhere."
+    statement = "No sequence of a stream occurs twice."
+    reason = "If an ingest stored the same messages twice, every job would count them twice."
 
     def judge(self, measures: MessagesMeasures) -> Judgement:
         repeated = {day: found.repeated for day, found in measures.sequences.items()}
@@ -129,40 +128,46 @@ class ExpectRowsToBeDated(MeasuredExpectation):
     """Every row has its sequence, and its day and time agree with its exact time."""
 
     metric_dependencies = (MESSAGES,)
-    statement = "Every message has a stream, a sequence and times that agree with one another."
-    reason = "A message in the wrong day is missed by every job that reads that day."
+    statement = "Every message has a stream and a sequence, and its times agree with one another."
+    reason = "A job that reads one day misses a message that lies in the wrong day."
 
     def judge(self, measures: MessagesMeasures) -> Judgement:
         missing, misdated = measures.flags["missing"], measures.flags["misdated"]
         if missing.rows:
             return judge_flag(missing, "without stream, sequence or time", "")
-        return judge_flag(misdated, "with times that disagree", "all agree")
+        return judge_flag(misdated, "with times that disagree", "the times of all messages agree")
 
 
 class ExpectTransformedRowsToBeDated(MeasuredExpectation):
     """The day and time of every row agree with its exact time."""
 
     metric_dependencies = (TRANSFORMED,)
-    statement = "Day and time of every message agree with its exact time."
+    statement = "The day and the time of every message agree with its exact time."
     reason = ExpectRowsToBeDated.reason
 
     def judge(self, measures: TransformedMeasures) -> Judgement:
-        return judge_flag(measures.flags["misdated"], "with times that disagree", "all agree")
+        return judge_flag(
+            measures.flags["misdated"],
+            "with times that disagree",
+            "the times of all messages agree",
+        )
 
 
 class ExpectFatesToBeCoherent(MeasuredExpectation):
-    """The columns that tell what became of a message do not contradict one another."""
+    """The columns that say what became of a message do not contradict one another."""
 
     metric_dependencies = (TRANSFORMED,)
-    statement = "Fate, mapped subject, mapping, draw and reason of every message fit together."
+    statement = "The fate, mapped subject, mapping, draw and reason of every message fit together."
     reason = (
-        "What passes through unchanged keeps its subject, what is lost or invalid has none, and "
-        "what is invalid says why."
+        "An unmatched message keeps its subject, a lost or invalid one has none, and an invalid "
+        "one says why."
     )
 
     def judge(self, measures: TransformedMeasures) -> Judgement:
         return judge_flag(
-            measures.flags["incoherent"], "whose columns contradict one another", "all do"
+            measures.flags["incoherent"],
+            "whose columns contradict one another",
+            "the columns of all messages fit together",
         )
 
 
@@ -179,7 +184,9 @@ class ExpectOneMappingVersion(MeasuredExpectation):
     success_keys = ("mapping_version",)
     shown = ("mapping_version",)
     statement = "Every row names the mapping version $mapping_version."
-    reason = "Days of two versions in one result cannot be explained by either."
+    reason = "Rows of two mapping versions cannot be explained by either of them."
 
     def judge(self, measures: TransformedMeasures) -> Judgement:
-        return judge_flag(measures.flags["misversioned"], "of another version", "all do")
+        return judge_flag(
+            measures.flags["misversioned"], "of another version", "all messages name this version"
+        )

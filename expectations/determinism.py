@@ -1,4 +1,4 @@
-"""The same messages, mappings and seed give the same rows, whoever computes them."""
+"""Whether the same messages, mappings and seed give the same rows, whoever computes them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from expectations.mappings import as_mappings
 from expectations.measured import TRANSFORMED, Judgement, MeasuredExpectation, count
-from expectations.measures import TransformedMeasures
+from expectations.measures.transformed import TransformedMeasures
 
 
 class ExpectTheSameDigest(MeasuredExpectation):
@@ -23,18 +23,19 @@ class ExpectTheSameDigest(MeasuredExpectation):
     metric_dependencies = (TRANSFORMED,)
     success_keys = ("digest", "origin")
     shown = ("digest", "origin")
-    statement = "The rows as they are read have the digest $digest of $origin."
-    reason = "The same messages, mappings and seed must give the same rows, however they are cut."
+    statement = "The rows that are read back have the digest $digest, as computed by $origin."
+    reason = (
+        "The same messages, mappings and seed must give the same rows, however work is divided."
+    )
 
     def judge(self, measures: TransformedMeasures) -> Judgement:
         found = measures.table
-        details = {"rows": found.rows, "digest": found.digest}
-        if found.digest is None and found.rows:
-            return Judgement(False, "the rows were not hashed", details=details)
-        observed = f"digest {found.digest}"
-        if found.digest != self.digest:
-            observed += f", not the {self.digest} of {self.origin}"
-        return Judgement(found.digest == self.digest, observed, details=details)
+        digest = str(found)
+        observed = f"digest {digest}"
+        if digest != self.digest:
+            observed += f", but {self.origin} computed {self.digest}"
+        details = {"rows": found.rows, "digest": digest}
+        return Judgement(digest == self.digest, observed, details=details)
 
 
 class ExpectScalarReplayToAgree(MeasuredExpectation):
@@ -52,10 +53,10 @@ class ExpectScalarReplayToAgree(MeasuredExpectation):
     success_keys = ("mappings", "seed")
     shown = ("seed",)
     statement = (
-        "A sample of the messages, replayed one by one by the scalar path with seed $seed, has the "
-        "outcomes that Spark wrote."
+        "A sample of the messages, mapped again one by one by the library with seed $seed, gets "
+        "the outcomes that were written."
     )
-    reason = "Two implementations of nats-server's rules that agree are not wrong by accident."
+    reason = "Two implementations of nats-server's rules are unlikely to be wrong in the same way."
 
     def judge(self, measures: TransformedMeasures) -> Judgement:
         mappings = as_mappings(self.mappings)

@@ -35,14 +35,9 @@ from great_expectations.render.renderer_configuration import (
     RendererValueType,
 )
 
-from expectations.measures import (
-    EXAMPLES,
-    Flag,
-    MessagesMeasures,
-    TransformedMeasures,
-    measure_messages,
-    measure_transformed,
-)
+from expectations.measures.messages import MessagesMeasures, measure_messages
+from expectations.measures.rows import EXAMPLES, Flag
+from expectations.measures.transformed import TransformedMeasures, measure_transformed
 from nats_transform.untrusted import visible
 
 MESSAGES = "nats.messages"

@@ -9,10 +9,15 @@ from typing import Any, ClassVar
 from scipy import stats
 
 from expectations.measured import TRANSFORMED, Judgement, MeasuredExpectation, count
-from expectations.measures import TransformedMeasures
+from expectations.measures.transformed import TransformedMeasures
+from nats_transform.audit import End
 
 SHOWN_NUMBERS = 64
 """Up to so many partitions, the details have the messages of each."""
+
+
+def _end(entry: Mapping[str, Any]) -> End:
+    return End(entry["source"], entry["destination"])
 
 
 class _PartitionExpectation(MeasuredExpectation):
@@ -31,14 +36,14 @@ class _PartitionExpectation(MeasuredExpectation):
 class ExpectPartitionNumbersInRange(_PartitionExpectation):
     """The number that `partition(n)` gave is one of 0 to n - 1, in every subject; args as above."""
 
-    statement = "Every partition number is one of 0 to n - 1, as its mapping function says."
-    reason = "Nobody consumes a partition that is not there."
+    statement = "Every number that partition(n) gave lies between 0 and n - 1."
+    reason = "No consumer reads a partition that does not exist."
 
     def judge(self, measures: TransformedMeasures) -> Judgement:
         examples = []
         for entry in self.partitions:
             legal = {str(number) for number in range(entry["count"])}
-            found = measures.numbers.get((entry["source"], entry["destination"]), {})
+            found = measures.numbers.get(_end(entry), {})
             examples += [
                 {
                     "mapping": entry["source"],
@@ -62,18 +67,18 @@ class ExpectKeysToKeepTheirPartition(MeasuredExpectation):
     """All messages of a key are in one partition: exactly, for a sample of the keys."""
 
     metric_dependencies = (TRANSFORMED,)
-    statement = "All messages of a key are in one partition."
+    statement = "All messages with the same key are in the same partition."
     reason = "A consumer of one partition relies on seeing every message of its keys, in order."
 
     def judge(self, measures: TransformedMeasures) -> Judgement:
         split = [
             {
-                "mapping": source,
-                "destination": destination,
+                "mapping": end.source,
+                "destination": end.destination,
                 "key (hash)": f"{key & (2**64 - 1):016x}",
                 "partitions": ", ".join(f"{n} ({rows:,}x)" for n, rows in sorted(numbers.items())),
             }
-            for (source, destination), keys in measures.keys.items()
+            for end, keys in measures.keys.items()
             for key, numbers in keys.items()
             if len(numbers) > 1
         ]
@@ -100,21 +105,21 @@ class ExpectPartitionsToBeBalanced(_PartitionExpectation):
     success_keys = ("partitions", "confidence")
     shown = ("confidence",)
     statement = (
-        "Each of n partitions has 1/n of the keys, as nearly as chance allows for so many keys at "
+        "Each of n partitions has 1/n of the keys, apart from differences that chance explains at "
         "confidence $confidence."
     )
     reason = (
-        "The bounds are binomial, corrected for the number of partitions. A partition with too "
-        "many keys is a hot one; with few, busy keys it can be hot all the same."
+        "The limits are binomial and corrected for the number of partitions. A partition with too "
+        "many keys gets too many messages. One with few but busy keys does too, which this "
+        "expectation does not see."
     )
 
     def judge(self, measures: TransformedMeasures) -> Judgement:
         rows = []
         for entry in self.partitions:
-            rule = (entry["source"], entry["destination"])
-            keys = measures.keys.get(rule)
+            keys = measures.keys.get(_end(entry))
             if keys:
-                rows.append(self._row(entry, keys, measures.numbers[rule]))
+                rows.append(self._row(entry, keys, measures.numbers[_end(entry)]))
         uneven = [row for row in rows if row["fewest keys"] < row["at least"]]
         uneven += [row for row in rows if row["most keys"] > row["at most"] and row not in uneven]
         observed = f"{len(rows) - len(uneven)} of {count(len(rows), 'partition function')} even"
@@ -135,8 +140,7 @@ class ExpectPartitionsToBeBalanced(_PartitionExpectation):
                 "counts": [rows.get(str(number), 0) for number in range(entry["count"])],
             }
             for entry in self.partitions
-            if entry["count"] <= SHOWN_NUMBERS
-            and (rows := measures.numbers.get((entry["source"], entry["destination"])))
+            if entry["count"] <= SHOWN_NUMBERS and (rows := measures.numbers.get(_end(entry)))
         ]
 
     def _row(

@@ -1,4 +1,4 @@
-"""Subjects that a server would take."""
+"""Whether subjects are legal and short enough for a server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from expectations.measured import (
     MeasuredExpectation,
     judge_flag,
 )
-from expectations.measures import MAX_SUBJECT, Flag, MessagesMeasures, TransformedMeasures
+from expectations.measures.messages import MessagesMeasures
+from expectations.measures.rows import MAX_SUBJECT, Flag
+from expectations.measures.transformed import TransformedMeasures
 
 
 class ExpectMappedSubjectsToBeLegal(MeasuredExpectation):
@@ -34,7 +36,9 @@ class ExpectArchivedSubjectsToBeLegal(MeasuredExpectation):
 
     metric_dependencies = (MESSAGES,)
     statement = "Every archived subject is a legal literal subject."
-    reason = "Others cannot be mapped: the transform quarantines them under the fate invalid."
+    reason = (
+        "A message with another subject cannot be mapped; the transform gives it the fate invalid."
+    )
 
     def judge(self, measures: MessagesMeasures) -> Judgement:
         return _judge(measures.flags["illegal"], measures.flags["too_long"], "under")
@@ -43,4 +47,4 @@ class ExpectArchivedSubjectsToBeLegal(MeasuredExpectation):
 def _judge(illegal: Flag, too_long: Flag, how: str) -> Judgement:
     if too_long.rows and not illegal.rows:
         return judge_flag(too_long, f"{how} a subject above {MAX_SUBJECT:,} bytes", "")
-    return judge_flag(illegal, f"{how} an illegal subject", "all are")
+    return judge_flag(illegal, f"{how} an illegal subject", "all subjects are legal")

@@ -28,7 +28,8 @@ from expectations.determinism import (
 )
 from expectations.mappings import as_plain
 from expectations.measured import BLOCKS, WARNS, MeasuredExpectation
-from expectations.measures import MAX_NUMBERS, Range, partition_rules
+from expectations.measures.messages import Range
+from expectations.measures.partitions import partitioned_ends
 from expectations.partitions import (
     ExpectKeysToKeepTheirPartition,
     ExpectPartitionNumbersInRange,
@@ -48,7 +49,7 @@ TRANSFORMED_SUITE = "transformed_messages"
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What another party counted, to hold a table against.
+    """What another party counted, to compare a table with.
 
     Attributes:
         messages: how many there are.
@@ -90,7 +91,6 @@ def transformed_messages_suite(
     version: str | None = None,
     written: str | None = None,
     before: str | None = None,
-    recomputed: str | None = None,
     tolerance: float = 1.0,
     confidence: float = 0.99,
 ) -> ExpectationSuite:
@@ -103,7 +103,6 @@ def transformed_messages_suite(
         version: the mapping version they should name.
         written: the digest of all columns that the job saw while it wrote.
         before: the digest that an earlier run over the same messages, mappings and seed published.
-        recomputed: the digest of the rows with their outcomes computed again.
         tolerance: percentage points that a share may be off its weight.
         confidence: of the verdicts on shares.
     """
@@ -124,7 +123,6 @@ def transformed_messages_suite(
     origins = {
         "the job that wrote them": written,
         "an earlier run over the same input": before,
-        "all outcomes computed again": recomputed,
     }
     suite += [
         ExpectTheSameDigest(digest=digest, origin=origin, severity=BLOCKS)
@@ -142,9 +140,9 @@ def transformed_messages_suite(
         )
         suite.append(weights)
     counted = [
-        {"source": rule.rule[0], "destination": rule.rule[1], "count": rule.count}
-        for rule in partition_rules(mappings)
-        if rule.count <= MAX_NUMBERS and rule.place is not None
+        {"source": found.end.source, "destination": found.end.destination, "count": found.count}
+        for found in partitioned_ends(mappings)
+        if found.is_counted
     ]
     if counted:
         suite += [

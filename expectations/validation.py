@@ -38,7 +38,8 @@ from pyspark.sql import Column, DataFrame
 
 from expectations.docs import write_index, write_page
 from expectations.measured import MeasuredExpectation
-from expectations.measures import Range, prepare_messages, prepare_transformed, recomputed
+from expectations.measures.messages import Range, prepare_messages
+from expectations.measures.transformed import prepare_transformed
 from expectations.suites import Reference, messages_suite, transformed_messages_suite
 from nats_transform import AccountMappings, NatsTransformError
 
@@ -128,7 +129,7 @@ def validate_messages(
     name: str,
     ingested: Reference | None = None,
     explained: Sequence[Range] = (),
-    row_hash: Column | None = None,
+    row_hash: Column,
 ) -> Report:
     """The report of the suite of `messages` on some of its rows; one pass over them.
 
@@ -155,11 +156,10 @@ def validate_transformed_messages(
     version: str | None = None,
     written: str | None = None,
     before: str | None = None,
-    archive_hash: Column | None = None,
-    table_hash: Column | None = None,
+    archive_hash: Column,
+    table_hash: Column,
     tolerance: float = 1.0,
     confidence: float = 0.99,
-    recompute: bool = False,
 ) -> Report:
     """The report of the suite of `transformed_messages` on some of its rows; one pass over them.
 
@@ -177,14 +177,7 @@ def validate_transformed_messages(
         table_hash: a 64-bit hash of all columns.
         tolerance: percentage points that a share may be off its weight.
         confidence: of the verdicts on shares.
-        recompute: also compute all outcomes again and compare digests; needs `table_hash`. That
-            is a pass of its own, about as costly as the transform.
     """
-    again: str | None = None
-    if recompute:
-        if table_hash is None:
-            raise ValueError("to recompute, give the hash of a row")
-        again = recomputed(rows, mappings, table_hash, seed=seed).digest
     suite = transformed_messages_suite(
         mappings,
         archive=archive,
@@ -192,7 +185,6 @@ def validate_transformed_messages(
         version=version,
         written=written,
         before=before,
-        recomputed=again,
         tolerance=tolerance,
         confidence=confidence,
     )

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from expectations.mappings import as_mappings
 from expectations.measured import TRANSFORMED, Judgement, MeasuredExpectation, count
-from expectations.measures import TransformedMeasures
+from expectations.measures.transformed import TransformedMeasures
 from nats_transform import Fate
 from nats_transform.audit import (
     Criteria,
@@ -45,13 +45,13 @@ class ExpectWeightsToHold(MeasuredExpectation):
     success_keys = ("mappings", "tolerance", "confidence")
     shown = ("tolerance", "confidence")
     statement = (
-        "Each destination gets its weight of the messages, within $tolerance percentage points, in "
-        "every cluster and on every day, at confidence $confidence."
+        "Each destination gets its weight of the messages, give or take $tolerance percentage "
+        "points, in every cluster and on every day, at confidence $confidence."
     )
     reason = (
-        "Exact (Clopper-Pearson) intervals, corrected for the number of comparisons: an interval "
-        "inside the tolerance is within, one outside of it is outside; between the two there are "
-        "too few messages to decide, which does not fail."
+        "A share passes if its exact (Clopper-Pearson) interval, corrected for the number of "
+        "comparisons, lies inside the tolerance, and fails if it lies outside. Where there are too "
+        "few messages to decide, it does not fail."
     )
 
     def judge(self, measures: TransformedMeasures) -> Judgement:

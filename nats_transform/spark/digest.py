@@ -52,21 +52,25 @@ def aggregates(schema: T.StructType, columns: Sequence[str] | None = None) -> li
         schema: of the rows.
         columns: which of them count, in this order; all by default.
     """
-    hash64 = row_hash(schema, columns)
+    return aggregates_of(row_hash(schema, columns))
+
+
+def aggregates_of(hash64: Column, prefix: str = _PREFIX) -> list[Column]:
+    """The same for rows whose hash is known; the names of the results start with `prefix`."""
     sums = [
         F.coalesce(
             F.sum(F.shiftrightunsigned(hash64, first).bitwiseAND(F.lit((1 << bits) - 1))),
             F.lit(0),
-        ).alias(f"{_PREFIX}{first}")
+        ).alias(f"{prefix}{first}")
         for first, bits in _PIECES
     ]
-    return [F.count(F.lit(1)).alias(f"{_PREFIX}rows"), *sums]
+    return [F.count(F.lit(1)).alias(f"{prefix}rows"), *sums]
 
 
-def from_row(values: Mapping[str, Any]) -> Digest:
+def from_row(values: Mapping[str, Any], prefix: str = _PREFIX) -> Digest:
     """The digest from the results of `aggregates`, by name."""
-    total = sum(int(values[f"{_PREFIX}{first}"]) << first for first, _ in _PIECES)
-    return Digest(int(values[f"{_PREFIX}rows"]), total & _MASK)
+    total = sum(int(values[f"{prefix}{first}"]) << first for first, _ in _PIECES)
+    return Digest(int(values[f"{prefix}rows"]), total & _MASK)
 
 
 def observed(observation: Observation) -> Digest:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, SparkSession
 
-from expectations.measures import (
-    MessagesMeasures,
+from expectations.measures.messages import MessagesMeasures, measure_messages, prepare_messages
+from expectations.measures.transformed import (
     TransformedMeasures,
-    measure_messages,
     measure_transformed,
-    prepare_messages,
     prepare_transformed,
 )
 from jobs.warehouse.tables import MESSAGES, TRANSFORMED
@@ -105,6 +103,14 @@ def table_digest(rows: Sequence[Row]) -> str:
     return str(digest_of(rows, TRANSFORMED.spark_schema))
 
 
+def hashes() -> dict[str, Column]:
+    """The hashes of a row of `transformed_messages` that its measures add up."""
+    return {
+        "archive_hash": row_hash(MESSAGES.spark_schema),
+        "table_hash": row_hash(TRANSFORMED.spark_schema),
+    }
+
+
 def measured_messages(spark: SparkSession, rows: Sequence[Row]) -> MessagesMeasures:
     hashed = row_hash(MESSAGES.spark_schema)
     return measure_messages(prepare_messages(frame(spark, rows), row_hash=hashed))
@@ -116,8 +122,7 @@ def measured_transformed(spark: SparkSession, rows: Sequence[Row]) -> Transforme
         MAPPINGS,
         messages=1,  # every row is in every sample
         version=VERSION,
-        archive_hash=row_hash(MESSAGES.spark_schema),
-        table_hash=row_hash(TRANSFORMED.spark_schema),
+        **hashes(),
     )
     return measure_transformed(prepared)
 

@@ -11,20 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from expectations.measures import (
-    MAX_NUMBERS,
-    PartitionRule,
-    Sequences,
-    measure_transformed,
-    partition_rules,
-    prepare_transformed,
-    runs_of_ones,
-)
+from expectations.measures.messages import Sequences, runs_of_ones
+from expectations.measures.partitions import MAX_NUMBERS, PartitionedEnd, partitioned_ends
+from expectations.measures.transformed import measure_transformed, prepare_transformed
 from nats_transform import AccountMappings, Destination, Mapping
+from nats_transform.audit import End
 from tests.expectations.tables import (
     MAPPINGS,
     PER_DAY,
     archive_digest,
+    hashes,
     measured_messages,
     measured_transformed,
     messages,
@@ -79,7 +75,7 @@ def test_measures_of_messages(spark: SparkSession) -> None:
     rows = messages()
     measures = measured_messages(spark, rows)
     assert measures.archive.rows == len(rows)
-    assert measures.archive.digest == archive_digest(rows)
+    assert str(measures.archive) == archive_digest(rows)
     assert {day: bag.rows for (_, day), bag in measures.days.items()} == Counter(
         row["day"] for row in rows
     )
@@ -93,8 +89,8 @@ def test_measures_of_messages(spark: SparkSession) -> None:
 def test_measures_of_transformed_messages(spark: SparkSession) -> None:
     rows = transformed(messages())
     measures = measured_transformed(spark, rows)
-    assert measures.archive.digest == archive_digest(rows)
-    assert measures.table.digest == table_digest(rows)
+    assert str(measures.archive) == archive_digest(rows)
+    assert str(measures.table) == table_digest(rows)
     assert measures.fates == Counter(row["fate"] for row in rows)
     assert len(measures.sample) == len(rows)
     names = ("day", "cluster", "fate", "mapping_source", "mapping_destination")
@@ -104,7 +100,7 @@ def test_measures_of_transformed_messages(spark: SparkSession) -> None:
     }
     orders = [row for row in rows if row["mapping_source"] == "orders.*.*"]
     ((rule, numbers),) = measures.numbers.items()
-    assert rule == ("orders.*.*", "orders.{{partition(8,2)}}.$1.$2")
+    assert rule == End("orders.*.*", "orders.{{partition(8,2)}}.$1.$2")
     assert numbers == Counter(row["mapped_subject"].split(".")[1] for row in orders)
     assert len(measures.keys[rule]) == len({row["subject"].split(".")[2] for row in orders})
     assert measures.key_share == 1
@@ -113,13 +109,13 @@ def test_measures_of_transformed_messages(spark: SparkSession) -> None:
 @pytest.mark.spark
 def test_samples_of_a_large_table_are_small_and_keep_all_of_a_key(spark: SparkSession) -> None:
     rows = transformed(messages())
-    prepared = prepare_transformed(frame(spark, rows), MAPPINGS, messages=100_000)
+    prepared = prepare_transformed(frame(spark, rows), MAPPINGS, messages=100_000, **hashes())
     measures = measure_transformed(prepared)
     assert measures.key_share == 10
     assert 0 < len(measures.sample) < len(rows) // 10
     ((rule, keys),) = measures.keys.items()
     every = Counter(
-        row["subject"].split(".")[2] for row in rows if row["mapping_source"] == rule[0]
+        row["subject"].split(".")[2] for row in rows if row["mapping_source"] == rule.source
     )
     assert 0 < len(keys) < len(every) // 4
     assert {sum(numbers.values()) for numbers in keys.values()} <= set(every.values())
@@ -150,7 +146,7 @@ def test_where_the_partition_number_is(
     source: str, destination: str, expected: tuple[int, int | None, tuple[int, ...]]
 ) -> None:
     mappings = AccountMappings([Mapping(source, [Destination(destination)])])
-    assert partition_rules(mappings) == [PartitionRule((source, destination), *expected)]
+    assert partitioned_ends(mappings) == [PartitionedEnd(End(source, destination), *expected)]
 
 
 PARTITIONED = AccountMappings(
@@ -175,16 +171,16 @@ def test_numbers_are_found_under_every_rule(spark: SparkSession) -> None:
         first | {"seq": seq, "subject": subject} for seq, subject in enumerate(subjects, 1)
     ]
     rows = transformed(archived, PARTITIONED)
-    prepared = prepare_transformed(frame(spark, rows), PARTITIONED, messages=1)
+    prepared = prepare_transformed(frame(spark, rows), PARTITIONED, messages=1, **hashes())
     measures = measure_transformed(prepared)
-    expected: dict[tuple[str, str], Counter[str]] = {}
+    expected: dict[End, Counter[str]] = {}
     for row in rows:
         source, destination = row["mapping_source"], row["mapping_destination"]
         if source not in ("e.*", "f.*"):  # one is not counted, one cannot be found
             number = row["mapped_subject"].split(".")[-1]
-            expected.setdefault((source, destination), Counter())[number] += 1
+            expected.setdefault(End(source, destination), Counter())[number] += 1
     assert measures.numbers == expected
-    assert {rule[0]: len(keys) for rule, keys in measures.keys.items()} == {
+    assert {rule.source: len(keys) for rule, keys in measures.keys.items()} == {
         "a.*": 40,
         "b.x.*": 40,
         "c.*.*": 50,

@@ -15,7 +15,7 @@ from great_expectations import ExpectationSuite
 from pyspark.sql import SparkSession
 
 from expectations.measured import Judgement, MeasuredExpectation
-from expectations.measures import MAX_SUBJECT
+from expectations.measures.rows import MAX_SUBJECT
 from expectations.suites import Reference, messages_suite, transformed_messages_suite
 from tests.expectations.tables import (
     MAPPINGS,
