@@ -27,20 +27,40 @@ if TYPE_CHECKING:
     metavar="DAYS",
     help="How long a state of a table can still be read after it was replaced.",
 )
+@click.option(
+    "--remove-stream",
+    metavar="NAME",
+    help="Remove this stream from all tables, and do nothing else.",
+)
 @warehouse_options
 @json_option("Print one JSON document: of each table snapshots, files, bytes, snapshots_left.")
 @debug_option
-def command(retention: float, warehouse: Warehouse, as_json: bool) -> None:
+def command(
+    retention: float, remove_stream: str | None, warehouse: Warehouse, as_json: bool
+) -> None:
     """Remove snapshots that were replaced long enough ago, and what stopped jobs left behind.
 
-    The tables as they are now are not changed. It may run beside every other command: files of less
-    than a day stay, whatever the retention, because a running job may be about to publish them.
+    The tables as they are now are not changed, except by --remove-stream. It may run beside every
+    other command: files of less than a day stay, whatever the retention, because a running job may
+    be about to publish them.
 
     \b
     Examples:
       nats-transform maintain
       nats-transform maintain --retention 30 --warehouse /srv/archive
+      nats-transform maintain --remove-stream ORDERS
     """
+    if remove_stream is not None:
+        with quiet_work():
+            from jobs.maintain import remove_stream as remove
+
+            rows = remove(warehouse, remove_stream)
+        if as_json:
+            print_json(rows)
+            return
+        for name, count in rows.items():
+            print_line(f"{name}: {count:,} rows of stream {remove_stream} removed")
+        return
     with quiet_work():
         from jobs.maintain import MaintenanceSettings, maintain
 

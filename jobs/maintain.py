@@ -21,10 +21,20 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
-from jobs.errors import ConcurrentWrite
+from jobs.errors import ArchiveError, ConcurrentWrite
+from jobs.warehouse.accounting import Archived
 from jobs.warehouse.folder import delete, files_of, filesystem_of
 from jobs.warehouse.paths import NAMESPACE
-from jobs.warehouse.tables import Warehouse, open_catalog, warehouse_errors
+from jobs.warehouse.tables import (
+    MESSAGES,
+    Staged,
+    Warehouse,
+    data_files,
+    open_catalog,
+    partitions_of,
+    publish,
+    warehouse_errors,
+)
 
 RETENTION = timedelta(days=7)
 _YOUNG = timedelta(days=1)  # longer than any job takes from its last file to its commit
@@ -69,6 +79,43 @@ def maintain(settings: MaintenanceSettings) -> dict[str, Removed]:
     with warehouse_errors(warehouse):
         names = [name for _, name in sorted(catalog.list_tables(NAMESPACE))]
         return {name: _maintain(catalog, name, limit, settings) for name in names}
+
+
+def remove_stream(warehouse: Warehouse, stream: str) -> dict[str, int]:
+    """How many rows of a stream were removed of each table, by its name.
+
+    The files stay until maintenance removes them, for readers that opened the table before.
+
+    Raises:
+        ArchiveError: no table has this stream.
+        ConcurrentWrite: another job wrote messages of the stream meanwhile.
+        WarehouseError: the tables cannot be opened or written.
+    """
+    catalog = open_catalog(warehouse)
+    found = {}
+    with warehouse_errors(warehouse):
+        names = sorted(name for _, name in catalog.list_tables(NAMESPACE))
+    # The messages last: what is made of them can be made again.
+    for name in sorted(names, key=lambda name: name == MESSAGES.name):
+        table = catalog.load_table((NAMESPACE, name))
+        if not partitions_of(table):
+            continue
+        rows = sum(file.record_count for file in data_files(table, stream))
+        if not rows:
+            continue
+        is_archive = name == MESSAGES.name
+        publish(
+            table,
+            Staged("", ()),
+            stream,
+            replace=True,
+            properties={"job": "remove", "stream": stream, "messages": str(rows)},
+            table_properties={Archived.key(stream): ""} if is_archive else None,
+        )
+        found[name] = rows
+    if not found:
+        raise ArchiveError(f"no table of {warehouse} has rows of stream {stream!r}; check the name")
+    return found
 
 
 def _maintain(

@@ -12,7 +12,10 @@ would at once delete what is too old, or start to mirror. Source: nats-server `R
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,6 +31,7 @@ from jobs.jetstream.reader import stream_state
 
 _INFO, _BLOCKS = "backup.json", "stream.tar.s2"
 _CHUNK_BYTES = 512 * 1024  # below the server's default for the largest message
+_SPARE_BYTES = 64 * 2**20  # what a small backup may unpack to
 _ANSWER_SECONDS = 120  # the server answers the last chunk once it has read the whole stream
 
 # What survives of the original configuration; the rest could change or remove messages.
@@ -75,7 +79,7 @@ def open_backup(folder: Path) -> Backup:
         numbers = [state[key] for key in ("messages", "bytes", "first_seq", "last_seq")]
         if not config["name"] or not all(isinstance(number, int) for number in numbers):
             raise ValueError("no name or state of a stream in it")
-    except (OSError, ValueError, LookupError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise ArchiveError(f"backup {folder}: {_INFO} cannot be read: {one_line(error)}") from error
     return Backup(folder, config, state)
 
@@ -87,12 +91,56 @@ def restored(backup: Backup) -> Iterator[NatsSettings]:
     Raises:
         ArchiveError: the backup is damaged, or not what its description says.
     """
+    most = _most_bytes(backup)
     with nats_server(login=True) as server:
         nats_settings = NatsSettings.model_validate(
             {"servers": server.url, "user": USER, "password": server.password}
         )
-        asyncio.run(_restore(backup, nats_settings))
+        asyncio.run(_restore_within(backup, nats_settings, server.store, most))
         yield nats_settings
+
+
+def _most_bytes(backup: Backup) -> int:
+    """What the server may write: blocks keep deleted messages for a while, and have an index.
+
+    Raises:
+        ArchiveError: there is no room for what the backup says it has.
+    """
+    blocks = (backup.folder / _BLOCKS).stat().st_size
+    free = shutil.disk_usage(tempfile.gettempdir()).free
+    if backup.state["bytes"] + blocks > free:
+        raise ArchiveError(
+            f"backup {backup.folder} has {backup.state['bytes']:,} bytes of messages, but "
+            f"{tempfile.gettempdir()} has room for {free:,}; point TMPDIR at a larger disk"
+        )
+    return min(4 * int(backup.state["bytes"]) + blocks + _SPARE_BYTES, free)
+
+
+async def _restore_within(
+    backup: Backup, settings: NatsSettings, store: Path, most_bytes: int
+) -> None:
+    """Restores, unless the blocks unpack to far more than their description says."""
+    restore = asyncio.create_task(_restore(backup, settings))
+    try:
+        while not restore.done():
+            await asyncio.wait([restore], timeout=0.1)
+            size = await asyncio.to_thread(_size, store)
+            if size > most_bytes:
+                raise ArchiveError(
+                    f"backup {backup.folder} is damaged: {_INFO} says {backup.state['bytes']:,} "
+                    f"bytes, but {_BLOCKS} unpacks to more than {size:,}"
+                )
+        await restore
+    finally:
+        restore.cancel()
+
+
+def _size(folder: Path) -> int:
+    total = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            total += path.stat().st_size
+    return total
 
 
 async def _restore(backup: Backup, settings: NatsSettings) -> None:
@@ -108,13 +156,15 @@ async def _restore(backup: Backup, settings: NatsSettings) -> None:
         except (ApiError, nats.errors.Error, OSError) as error:
             raise ArchiveError(f"{where} cannot be restored: {one_line(error)}") from error
         state = await stream_state(client, settings, backup.stream)
-    for name, found in (
-        ("messages", state.messages),
-        ("bytes", state.bytes),
-        ("first_seq", state.first),
-        ("last_seq", state.last),
+    # Messages with a time to live of their own may have reached its end since.
+    expires = bool(backup.config.get("allow_msg_ttl"))
+    for name, found, is_expired in (
+        ("messages", state.messages, state.messages < backup.state["messages"]),
+        ("bytes", state.bytes, state.bytes < backup.state["bytes"]),
+        ("first_seq", state.first, state.first > backup.state["first_seq"]),
+        ("last_seq", state.last, False),
     ):
-        if found != backup.state[name]:
+        if found != backup.state[name] and not (expires and is_expired):
             raise ArchiveError(
                 f"{where} is damaged: {_INFO} says {name} {backup.state[name]}, "
                 f"{_BLOCKS} has {found}"

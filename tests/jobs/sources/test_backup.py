@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ from pyspark.sql import SparkSession
 
 from jobs.errors import ArchiveError
 from jobs.ingest import IngestSettings, ingest
+from jobs.jetstream.connection import connection
 from jobs.jetstream.headers import format_headers
 from jobs.jetstream.process import nats_server as run_nats_server
+from jobs.jetstream.reader import StreamState, stream_state
 from jobs.sources.backup import open_backup, restored
 from jobs.warehouse.tables import MESSAGES, Warehouse, open_table, read
 
@@ -122,17 +125,49 @@ def test_every_kind_of_store_is_restored_whole(
     backup = open_backup(folder)
     with restored(backup) as nats:
 
-        async def state() -> Any:
-            client = await connect(nats.servers)
-            try:
-                info = await client.jetstream().stream_info(backup.stream)
-            finally:
-                await client.close()
-            return info.state
+        async def state() -> StreamState:
+            async with connection(nats) as client:
+                return await stream_state(client, nats, backup.stream)
 
         found = asyncio.run(state())
-    for name in ("messages", "bytes", "first_seq", "last_seq"):
-        assert getattr(found, name) == expected[name], name
+    assert (found.messages, found.bytes) == (expected["messages"], expected["bytes"])
+    assert (found.first, found.last) == (expected["first_seq"], expected["last_seq"])
+
+
+def test_messages_whose_time_to_live_is_over(
+    make_stream: Callable[..., Any], tmp_path: Path
+) -> None:
+    stream = make_stream(allow_msg_ttl=True)
+    stream.publish([(b"t", b"NATS/1.0\r\nNats-TTL: 1s\r\n\r\n", b"x")] * 10)
+    stream.count(90)
+    folder = back_up(stream, tmp_path / "backup")
+    assert json.loads((folder / "backup.json").read_text())["state"]["messages"] == 100
+    time.sleep(1.5)
+    with restored(open_backup(folder)) as nats:
+        assert nats.servers
+
+
+def test_blocks_that_unpack_to_far_more_than_they_say(
+    make_stream: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = make_stream(compression="s2")
+    stream.publish((b"z", b"", bytes(900_000)) for _ in range(60))
+    folder = back_up(stream, tmp_path / "backup")
+    assert (folder / "stream.tar.s2").stat().st_size < 10 * 2**20
+    described = json.loads((folder / "backup.json").read_text())
+    described["state"]["bytes"] = 1000
+    (folder / "backup.json").write_text(json.dumps(described))
+    monkeypatch.setattr("jobs.sources.backup._SPARE_BYTES", 2**20)
+    with pytest.raises(ArchiveError, match="is damaged"), restored(open_backup(folder)):
+        pass
+
+
+def test_a_backup_for_which_there_is_no_room(backup: Path) -> None:
+    described = json.loads((backup / "backup.json").read_text())
+    described["state"]["bytes"] = 2**60
+    (backup / "backup.json").write_text(json.dumps(described))
+    with pytest.raises(ArchiveError, match="point TMPDIR at"), restored(open_backup(backup)):
+        pass
 
 
 def spoil(folder: Path, how: str) -> None:
@@ -155,6 +190,8 @@ def spoil(folder: Path, how: str) -> None:
             blocks.unlink()
         case "not-json":
             info.write_text("{")
+        case "nested":
+            info.write_text("[" * 200_000 + "]" * 200_000)
         case "no-state":
             info.write_text(json.dumps({"config": {"name": "S"}}))
         case "other-state":
@@ -173,6 +210,7 @@ def spoil(folder: Path, how: str) -> None:
         ("random", "cannot be restored"),
         ("no-blocks", r"is no stream backup: it has no stream\.tar\.s2"),
         ("not-json", r"backup\.json cannot be read"),
+        ("nested", r"backup\.json cannot be read"),
         ("no-state", r"backup\.json cannot be read"),
         ("other-state", "is damaged: .* says messages 498, .* has 497"),
     ],
