@@ -22,7 +22,8 @@ def run_under_dagster() -> int:
 
     output, errors = io.StringIO(), io.StringIO()
     with open_dagster_pipes() as pipes:
-        pipes.log.info(f"job {' '.join(sys.argv[1:])}")
+        job, *arguments = sys.argv[1:] or ["(none)"]
+        pipes.log.info(f"job {job}: {' '.join(arguments)}")
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
             code = exit_code()
         sys.stdout.write(output.getvalue())
