@@ -19,51 +19,97 @@ from cli.options import (
 from cli.output import print_counts, print_json, print_line, progress, quiet_work
 
 if TYPE_CHECKING:
+    from jobs.replay import ReplayResult
     from jobs.session import Spark
+
+ALLOW = ("skips", "limits", "versions", "ingress", "rollup", "ttl")
 
 
 @click.command(
     "replay",
     short_help="Send transformed messages into a stream.",
-    epilog="Exit codes: 0 all of them are there; 2 not, the line on stderr says why: run it again "
-    "to go on.",
+    epilog="Exit codes: 0 all messages are in the target; 1 the replay is refused (with --dry-run: "
+    "would be), and each reason is printed; 2 it could not be done or was interrupted: run it "
+    "again to go on.",
 )
 @stream_option("The stream whose transformed messages are sent.")
 @click.option(
-    "--to", required=True, metavar="NAME", help="The stream that gets them; it must exist."
+    "--to", required=True, metavar="NAME", help="The stream that gets the messages. It must exist."
 )
 @server_options
 @day_option
-@click.option("--rate", type=float, metavar="N", help="Messages a second at most.")
-@click.option("--dry-run", is_flag=True, help="Count what would be sent, and send nothing.")
+@click.option(
+    "--fates",
+    metavar="FATES",
+    default="mapped,unmatched",
+    show_default=True,
+    help="Which messages to send; `mapped` leaves out those that no mapping matches.",
+)
+@click.option(
+    "--allow",
+    multiple=True,
+    type=click.Choice(ALLOW),
+    help="Go on although messages cannot be sent and are left out (skips), the target removes "
+    "messages (limits), has them under another mapping version (versions) or stores them under "
+    "another subject (ingress); let archived headers act again: Nats-Rollup on its subject "
+    "(rollup), Nats-TTL (ttl). May be given several times.",
+)
+@click.option("--rate", type=float, metavar="N", help="Send at most N messages a second.")
+@click.option(
+    "--dry-run", is_flag=True, help="Look at everything that a replay looks at, and send nothing."
+)
 @warehouse_options
 @spark_options
-@json_option("Print one JSON document: stream, to, sent, already, duplicates, not_sent.")
+@json_option(
+    "Print one JSON document: stream, to, sent, already, not_sent, refusals, target_messages, "
+    "removed, breaks."
+)
 @debug_option
 def command(
     spark: Spark,
+    fates: str,
     as_json: bool,
     **given: object,
 ) -> None:
     """Send the messages of table `transformed_messages` into a stream, each of them once.
 
-    Mapped and unmatched messages are sent, in stream order for each subject, with their headers
-    and payloads. A replay that was stopped goes on where it stopped when it is run again.
+    Mapped and unmatched messages are sent in stream order, with their payloads and headers. First
+    all of them are compared with what the server and the target stream take; if anything speaks
+    against the replay, nothing is sent. A replay that was stopped goes on where it stopped when it
+    is run again.
 
     \b
     Examples:
       nats-transform replay --stream ORDERS --to ORDERS_V2 --server nats://127.0.0.1:4222 --dry-run
       nats-transform replay --stream ORDERS --to ORDERS_V2 --server nats://hub --rate 5000
+      nats-transform replay --stream KV_A --to KV_B --server nats://hub --allow limits
     """
     if given["server"] is None:
         raise click.UsageError("--server is missing: say where the stream is")
     with quiet_work():
         from jobs.replay import ReplaySettings, replay
 
-        result = replay(spark, settings(ReplaySettings, given), progress)
+        wanted = {**given, "fates": [fate.strip() for fate in fates.split(",")]}
+        chosen = settings(ReplaySettings, wanted)
+        result = replay(spark, chosen, progress)
     if as_json:
         print_json(result.model_dump(mode="json"))
-        return
-    would = "would be " if result.dry_run else ""
-    print_line(f"{result.stream} into {result.to}: {result.sent:,} messages {would}sent")
+    else:
+        _print(result)
+    click.get_current_context().exit(
+        1 if result.refusals or (result.removed and "limits" not in chosen.allow) else 0
+    )
+
+
+def _print(result: ReplayResult) -> None:
+    for refusal in result.refusals:
+        print_line(f"refused: {refusal.message}")
+    would = "would be " if result.dry_run or result.refusals else ""
+    if result.refusals:
+        print_line(f"{result.stream} into {result.to}: nothing {would}sent")
+    else:
+        print_line(f"{result.stream} into {result.to}: {result.sent:,} messages {would}sent")
     print_counts({"there already": result.already, **result.not_sent})
+    print_line(f"{result.to} holds {result.target_messages:,} messages")
+    if result.removed:
+        print_line(f"{result.to} removed {result.removed:,} messages while they were sent")

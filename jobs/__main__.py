@@ -62,7 +62,7 @@ JOBS = {
         page="jobs.pages.dry_run",
         fail_on=("error", "warning", "info", NEVER),
     ),
-    "replay": Job("jobs.replay", "ReplaySettings", "replay"),
+    "replay": Job("jobs.replay", "ReplaySettings", "replay", fail_on=("refused", NEVER)),
     "maintain": Job("jobs.maintain", "MaintenanceSettings", "maintain", needs_spark=False),
 }
 

@@ -1,92 +1,131 @@
 """The job `replay`: transformed messages back into a JetStream stream, each of them once.
 
-Messages are sent in the order of their sequences over one connection, so each mapped subject has
-them in stream order. A message keeps its payload and its headers, byte for byte; added are
+Before the first message is sent, all of them are looked at: whether the protocol can carry them
+(`jobs.jetstream.wire`), whether the target captures their subjects and keeps them as they are, and
+what the target already has (`jobs.jetstream.target`). What speaks against the replay is a
+`Refusal`; some can be allowed. A dry run ends there.
 
-- `Nats-Msg-Id`, made of the mapping version, the stream and the sequence;
-- `Nats-Transform-Time`, when the message was stored first (nanoseconds, ISO 8601).
+Messages are sent in the order of their sequences, each stored once however often and wherever the
+replay is started and killed (`jobs.jetstream.chain`). A message keeps its payload and its headers,
+but for those that would act again (`jobs.jetstream.control`). Added are
 
-A header of the original that only made sense when it was published (`Nats-Msg-Id`,
-`Nats-Expected-*`) gets the prefix `Nats-Transform-Original-`.
-
-The server forgets message ids after the stream's duplicate window (two minutes by default), so a
-replay first reads the ids that the target already has and leaves those messages out. That is also
-how a replay that was stopped is resumed: run it again.
+- `Nats-Transform-Source`: mapping version, archived sequence and stream; progress is read from it;
+- `Nats-Transform-Time`: when the message was stored first (nanoseconds, ISO 8601);
+- `Nats-Msg-Id`, `Nats-Expected-Stream` and `Nats-Expected-Last-Msg-Id` or
+  `Nats-Expected-Last-Sequence`: what makes the server store it once.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
 
 import pyarrow as pa
-from nats import errors as nats_errors
 from pydantic import BaseModel, Field
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from jobs.days import StreamDays
-from jobs.errors import SPARK_ERRORS, JobError, job_error, one_line
+from jobs.errors import SPARK_ERRORS, JobError, job_error
+from jobs.jetstream import wire
+from jobs.jetstream.chain import Chain, Outgoing, StreamLost
 from jobs.jetstream.connection import NatsSettings, RawClient, connection
-from jobs.jetstream.headers import format_headers
-from jobs.jetstream.reader import JetStreamSettings, read_range, stream_state
+from jobs.jetstream.outgoing import EXAMPLES, LOOKED, PACKED, Making, look, pack
+from jobs.jetstream.reader import stream_state
+from jobs.jetstream.target import Target, source_stream
 from jobs.session import Spark, started
 from jobs.warehouse.coverage import Coverage
 from jobs.warehouse.tables import TRANSFORMED, open_table, read
+from nats_transform.subject import decode
 
-SENT_FATES = ("mapped", "unmatched")
-MSG_ID = b"Nats-Msg-Id"
-TIME = b"Nats-Transform-Time"
-_ORIGINAL = b"Nats-Transform-Original-"
-_AT_PUBLISH = (b"nats-msg-id", b"nats-expected-")
-_ANSWER_SECONDS = 30.0
+_ATTEMPTS = 5  # when the stream lost what it had stored, as after a crash of its server
 
 Progress = Callable[[str], None]
+SentFate = Literal["mapped", "unmatched"]
+Consent = Literal["skips", "limits", "versions", "ingress", "rollup", "ttl"]
+
+CONSENTS: dict[Consent, str] = {
+    "skips": "leave out messages that cannot be sent or that the target does not capture",
+    "limits": "the target removes messages, so what was sent is not known for certain",
+    "versions": "the target has these messages under another mapping version",
+    "ingress": "the target's subject transform stores messages under another subject",
+    "rollup": "`Nats-Rollup: sub` acts again, as a KV bucket needs it",
+    "ttl": "`Nats-TTL` acts again, counted from the replay",
+}
 
 
 class ReplaySettings(StreamDays):
     """What to replay, and into which stream.
 
     Attributes:
-        to: the stream on the server that is to get them; it must capture their subjects.
+        to: the stream on the server that gets the messages; it must capture their subjects.
+        fates: which messages: mapped ones, unmatched ones, or both.
+        allow: what would stop the replay, or would not act, and is wanted; see `CONSENTS`.
         rate: messages a second at most; as fast as the server stores them by default.
-        dry_run: count only, and send nothing.
+        dry_run: look at everything, and send nothing.
         window: how many messages may wait for the server's answer.
     """
 
     to: str = Field(min_length=1)
     server: NatsSettings
+    fates: frozenset[SentFate] = Field(default=frozenset(("mapped", "unmatched")), min_length=1)
+    allow: frozenset[Consent] = frozenset()
     rate: float | None = Field(default=None, gt=0)
     dry_run: bool = False
     window: int = Field(default=500, ge=1)
 
 
+class Refusal(BaseModel):
+    """Why a replay does not start.
+
+    Attributes:
+        reason: a word for programs.
+        message: a sentence for people, with the first few of what it is about.
+        allow: what would allow it, or None if nothing does.
+    """
+
+    reason: str
+    message: str
+    allow: Consent | None = None
+
+
 class ReplayResult(BaseModel):
-    """What a replay did.
+    """What a replay did; nothing if there are refusals.
 
     Attributes:
         sent: messages stored by this run; with `dry_run`, those that would be.
-        already: messages that the target had.
-        duplicates: messages that the server recognized by their id while they were sent.
-        not_sent: messages by fate that are not sent.
+        already: messages that the target had, or that another replay sent meanwhile.
+        not_sent: messages that are not sent, by fate or by what keeps them from it.
+        refusals: why nothing was sent, or would be.
+        target_messages: what the target holds afterwards, of everybody.
+        removed: messages that it should hold besides those: it removed them meanwhile.
+        breaks: how often other clients or lost connections made the replay look again.
     """
 
     stream: str
     to: str
-    sent: int
-    already: int
-    duplicates: int
-    not_sent: dict[str, int]
+    sent: int = 0
+    already: int = 0
+    not_sent: dict[str, int] = {}
     dry_run: bool
+    refusals: list[Refusal] = []
+    target_messages: int = 0
+    removed: int = 0
+    breaks: int = 0
+
+    def fails(self, level: str) -> bool:
+        """Whether the replay was refused, or the target lost what it should keep."""
+        return bool(self.refusals)
 
 
 def replay(
     spark: Spark, settings: ReplaySettings, progress: Progress | None = None
 ) -> ReplayResult:
-    """What was sent, once all that is to be sent is in the target.
+    """What was sent, once all that is to be sent is in the target; or why nothing was.
 
     Raises:
         JobError: the target refuses a message or stays away; run again to resume.
@@ -105,194 +144,256 @@ def replay(
             )
         if not fates:
             raise JobError(f"no transformed messages of stream {settings.stream}: nothing to send")
-        return asyncio.run(_replay(rows, fates, versions[0], settings, progress))
+        run = _Run(settings, rows, fates, versions[0].encode(), progress)
+        return asyncio.run(run.replay())
     except SPARK_ERRORS as error:
         raise job_error(error) from error
 
 
-async def _replay(
-    rows: DataFrame,
-    fates: dict[str, int],
-    version: str,
-    settings: ReplaySettings,
-    progress: Progress | None,
-) -> ReplayResult:
-    id_prefix = f"{version}:{settings.stream}:".encode()
-    total = sum(fates.get(fate, 0) for fate in SENT_FATES)
-    counts: Counter[str] = Counter()
-    async with connection(settings.server) as client:
-        there = await _sequences_there(client, settings, id_prefix)
-        async with _Sender(client, settings) as sender:
-            for row in _ordered(rows):
-                if row["seq"] in there:
-                    counts["already"] += 1
+class _Run:
+    """One replay, from the look at everything to the last answer."""
+
+    def __init__(
+        self,
+        settings: ReplaySettings,
+        rows: DataFrame,
+        fates: dict[str, int],
+        version: bytes,
+        progress: Progress | None,
+    ) -> None:
+        self.settings, self.rows, self.fates = settings, rows, fates
+        self.version, self.stream = version, source_stream(settings.stream)
+        self.progress = progress
+        self.skipped: set[bytes] = set()  # subjects that the target does not capture
+        self.result = ReplayResult(
+            stream=settings.stream,
+            to=settings.to,
+            dry_run=settings.dry_run,
+            not_sent={fate: n for fate, n in sorted(fates.items()) if fate not in settings.fates},
+        )
+
+    async def replay(self) -> ReplayResult:
+        async with connection(self.settings.server) as client:
+            for attempt in range(_ATTEMPTS):
+                state = await stream_state(client, self.settings.server, self.settings.to)
+                target = Target(self.settings.to, state)
+                making = self._making(client, target)
+                there = await self._there(target)
+                if attempt == 0:
+                    self._refuse(target)
+                    await asyncio.to_thread(self._look_at_messages, target, making)
+                if self.result.refusals or self.settings.dry_run:
+                    self._count(there)
+                    self.result.target_messages = state.messages
+                    return self.result
+                try:
+                    await self._send(client, target, making, there)
+                except StreamLost as error:
+                    if attempt == _ATTEMPTS - 1 or "made anew" in str(error):
+                        raise
                     continue
-                counts["sent"] += 1
-                if not settings.dry_run:
-                    await sender.send(bytes(row["to"]), *_message(row, id_prefix))
-                done = counts["sent"] + counts["already"]
-                if progress and done % 10_000 == 0:
-                    progress(f"{settings.stream} to {settings.to}: {done:,} of {total:,}")
-    return ReplayResult(
-        stream=settings.stream,
-        to=settings.to,
-        sent=counts["sent"] - sender.duplicates,
-        already=counts["already"],
-        duplicates=sender.duplicates,
-        not_sent={fate: n for fate, n in sorted(fates.items()) if fate not in SENT_FATES},
-        dry_run=settings.dry_run,
-    )
+                await self._look_back(client, target)
+                break
+        return self.result
 
+    def _making(self, client: RawClient, target: Target) -> Making:
+        most = client.max_payload
+        if (limit := target.state.config.get("max_msg_size", -1)) >= 0:
+            most = min(most, limit)
+        return Making(self.version, self.stream, self.settings.allow & {"rollup", "ttl"}, most)
 
-def _ordered(rows: DataFrame) -> Iterator[Row]:
-    """The messages to send, by sequence; one Spark partition at a time is in memory."""
-    chosen = rows.where(F.col("fate").isin(*SENT_FATES)).select(
-        "seq",
-        "ts_ns",
-        F.coalesce("mapped_subject", "subject").cast("binary").alias("to"),
-        F.transform(
-            "headers",
-            lambda h: F.struct(
-                h["name"].cast("binary").alias("name"), h["value"].cast("binary").alias("value")
+    # --- Before ---------------------------------------------------------------------------------
+
+    def _refusal(self, reason: str, message: str, allow: Consent | None = None) -> None:
+        if allow is None or allow not in self.settings.allow:
+            cure = f"; --allow {allow} if you want it: {CONSENTS[allow]}" if allow else ""
+            self.result.refusals.append(Refusal(reason=reason, message=message + cure, allow=allow))
+
+    def _refuse(self, target: Target) -> None:
+        """What the target's own settings say against it."""
+        for why in target.impossible():
+            self._refusal("target", why)
+        if forgets := list(target.forgets()):
+            text = f"stream {target.name} removes messages ({', '.join(forgets)})"
+            self._refusal("limits", text, "limits")
+        config = target.state.config
+        if "rollup" in self.settings.allow and (
+            not config.get("allow_rollup_hdrs") or config.get("deny_purge")
+        ):
+            self._refusal("rollup", f"stream {target.name} takes no rollups (allow_rollup_hdrs)")
+        if "ttl" in self.settings.allow and not config.get("allow_msg_ttl"):
+            self._refusal("ttl", f"stream {target.name} takes no TTL of messages (allow_msg_ttl)")
+
+    def _look_at_messages(self, target: Target, making: Making) -> None:
+        """What the messages and their subjects say against it; on a thread of its own."""
+        kept_out: dict[str, _Examples] = {}
+        renamed = _Examples()
+        looked = self._columns(F.lit(None).cast("binary")).mapInArrow(partial(look, making), LOOKED)
+        grouped = looked.groupBy("to", "reason").agg(
+            F.sum("messages").alias("messages"),
+            F.slice(F.sort_array(F.collect_list(F.struct("first", "example"))), 1, EXAMPLES).alias(
+                "examples"
             ),
-        ).alias("headers"),
-        "headers_raw",
-        "data",
-    )
-    return chosen.orderBy("seq").toLocalIterator()
+        )
+        for row in grouped.toLocalIterator():
+            subject = decode(bytes(row["to"]))
+            fault = target.fault(subject) if row["reason"] is None else None
+            if row["reason"] is not None:
+                texts = [f"sequence {e['first']}: {e['example']}" for e in row["examples"]]
+                kept_out.setdefault(row["reason"], _Examples()).add(row["messages"], *texts)
+            elif fault is not None:
+                self.skipped.add(bytes(row["to"]))
+                text = f"{wire.shown(bytes(row['to']))}: {fault}"
+                kept_out.setdefault("captured", _Examples()).add(row["messages"], text)
+            elif (stored := target.stored_as(subject)) != subject:
+                renamed.add(row["messages"], f"{wire.shown(bytes(row['to']))} as {stored}")
+        whats = {
+            "subject": "have a subject that the protocol cannot carry",
+            "headers": "have headers that the protocol cannot carry",
+            "size": "are too large for the server or the stream",
+            "captured": f"have a subject that stream {target.name} does not take",
+        }
+        for reason, found in sorted(kept_out.items()):
+            self.result.not_sent[reason] = found.messages
+            self._refusal(reason, f"{found.messages:,} messages {whats[reason]} ({found})", "skips")
+        if renamed.messages:
+            text = f"{renamed.messages:,} messages would be stored under another subject"
+            self._refusal("ingress", f"{text} ({renamed})", "ingress")
 
+    async def _there(self, target: Target) -> Coverage:
+        """The archived sequences that need not be sent, by what the target has."""
+        if not target.state.messages or not target.is_readable:
+            return Coverage()
+        versions: dict[bytes, list[int]] = {}
+        state = target.state
+        messages = target.messages(self.settings.server, state.first, state.last)
+        async with aclosing(messages):  # type: ignore[type-var]
+            async for _, found in messages:
+                if found is not None and found.stream == self.stream:
+                    versions.setdefault(found.version, []).append(found.seq)
+        ours = versions.pop(self.version, [])
+        if versions and not self.result.refusals:
+            others = ", ".join(sorted(v.decode(errors="replace")[:12] for v in versions))
+            count = sum(map(len, versions.values()))
+            text = f"stream {target.name} has {count:,} messages of {self.settings.stream} under"
+            self._refusal("versions", f"{text} another mapping version ({others})", "versions")
+        held = Coverage.of((n, n) for n in ours)
+        if ours and any(target.forgets()):
+            # Messages are sent in order: what is before the last one was sent, and may be gone.
+            return Coverage.of([(1, max(ours))])
+        return held
 
-def _message(row: Row, id_prefix: bytes) -> tuple[bytes, bytes]:
-    """Header block and payload of a message to send."""
-    if row["headers_raw"] is not None:
-        block = bytes(row["headers_raw"])
-    else:
-        block = format_headers((bytes(h["name"]), bytes(h["value"])) for h in row["headers"] or ())
-    added = [(MSG_ID, id_prefix + b"%d" % row["seq"]), (TIME, iso_time(row["ts_ns"]).encode())]
-    return with_headers(block, added), bytes(row["data"] or b"")
+    def _count(self, there: Coverage) -> None:
+        """Without sending: how many would be, and how many are there."""
+        chosen = self.rows.where(F.col("fate").isin(*self.settings.fates))
+        conditions = [F.col("seq").between(first, last) for first, last in there.ranges[:1000]]
+        total = sum(self.fates.get(fate, 0) for fate in self.settings.fates)
+        found = 0
+        if conditions:
+            met = conditions[0]
+            for condition in conditions[1:]:
+                met = met | condition
+            found = chosen.where(met).count()
+        kept_out = sum(self.result.not_sent.get(r, 0) for r in _KEPT_OUT)
+        self.result.already = found
+        if not self.result.refusals or self.settings.dry_run:
+            self.result.sent = max(total - found - kept_out, 0)
 
+    # --- Sending --------------------------------------------------------------------------------
 
-def with_headers(block: bytes, added: Sequence[tuple[bytes, bytes]]) -> bytes:
-    """A header block with headers in front, and those that matter at publish time set aside."""
-    lines = []
-    for line in block.removesuffix(b"\r\n\r\n").split(b"\r\n")[1:]:
-        name = line.partition(b":")[0].strip().lower()
-        lines.append(_ORIGINAL + line if name.startswith(_AT_PUBLISH) else line)
-    return b"\r\n".join([format_headers(added)[:-4], *lines, b"", b""])
-
-
-def iso_time(ts_ns: int) -> str:
-    """A time in nanoseconds since 1970 as ISO 8601 with nine decimals, UTC."""
-    seconds, nanoseconds = divmod(ts_ns, 1_000_000_000)
-    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
-    return f"{whole}.{nanoseconds:09}Z"
-
-
-async def _sequences_there(
-    client: RawClient, settings: ReplaySettings, id_prefix: bytes
-) -> Coverage:
-    """The sequences that the target already has of this stream and mapping version."""
-    state = await stream_state(client, settings.server, settings.to)
-    if not state.messages:
-        return Coverage()
-    found = Coverage()
-    to_read = JetStreamSettings(stream=settings.to)
-    async for batch in read_range(settings.server, to_read, state.first, state.last, state):
-        pairs = batch.column("headers").values
-        # As bytes: names and values need not be UTF-8.
-        names = pairs.field("name").view(pa.binary()).to_pylist()
-        values = pairs.field("value").view(pa.binary()).to_pylist()
-        numbers = [
-            int(value[len(id_prefix) :])
-            for name, value in zip(names, values, strict=True)
-            if name == MSG_ID and value.startswith(id_prefix)
-        ]
-        found |= Coverage.of((n, n) for n in numbers)
-    return found
-
-
-class _Sender:
-    """Publishes messages as bytes and counts the server's answers; a `Sink` of those answers."""
-
-    def __init__(self, client: RawClient, settings: ReplaySettings) -> None:
-        self.client = client
-        self.settings = settings
-        self.sid = 0
-        self.duplicates = 0
-        self._inbox = client.new_inbox()
-        self._waiting: dict[bytes, bytes] = {}  # number in the inbox -> subject of the message
-        self._answered = asyncio.Event()
-        self._failure: str | None = None
-        self._sent = 0
-        self._started = time.monotonic()
-
-    async def __aenter__(self) -> _Sender:
-        subscription = await self.client.subscribe(f"{self._inbox}.*")
-        self.sid = subscription._id
-        self.client.sink = self
-        return self
-
-    async def __aexit__(self, kind: object, *_: object) -> None:
+    async def _send(
+        self, client: RawClient, target: Target, making: Making, there: Coverage
+    ) -> None:
+        settings, result = self.settings, self.result
+        total = sum(self.fates.get(fate, 0) for fate in settings.fates)
+        has = _Member(there)
+        chain = Chain(
+            client, settings.server, target, version=self.version, stream=self.stream,
+            window=settings.window, rate=settings.rate,
+        )  # fmt: skip
+        already = done = 0
         try:
-            if kind is None:
-                await self._room_for(0)
+            async with chain:
+                async for message in self._messages(making):
+                    done += 1
+                    if message.seq in has:
+                        already += 1
+                    elif message.subject not in self.skipped:
+                        await chain.send(message)
+                    if self.progress and done % 10_000 == 0:
+                        self.progress(f"{settings.stream} to {settings.to}: {done:,} of {total:,}")
         finally:
-            self.client.sink = None
+            result.sent += chain.progress.sent
+            result.breaks += chain.progress.breaks
+            result.already = already + chain.progress.already
 
-    async def send(self, subject: bytes, block: bytes, data: bytes) -> None:
-        """Sends one message once there is room in the window and it is time.
+    async def _messages(self, making: Making) -> AsyncIterator[Outgoing]:
+        """The messages by sequence; a few blobs of them are in memory."""
+        packed = (
+            self._columns(F.col("data"))
+            .orderBy("seq")
+            .mapInArrow(partial(pack, making), "blob binary")
+        )
+        blobs = await asyncio.to_thread(packed.toLocalIterator, True)
+        while (row := await asyncio.to_thread(next, blobs, None)) is not None:
+            batch = pa.ipc.read_record_batch(bytes(row["blob"]), PACKED)
+            for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                seq, subject, head, data = values
+                yield Outgoing(seq, subject, head, data or b"")
 
-        Raises:
-            JobError: the server refused a message before, or does not answer.
-        """
-        await self._room_for(self.settings.window - 1)
-        if self.settings.rate:
-            due = self._started + self._sent / self.settings.rate
-            await asyncio.sleep(max(0.0, due - time.monotonic()))
-        number = b"%d" % self._sent
-        self._sent += 1
-        self._waiting[number] = subject
-        sizes = b"%d %d" % (len(block), len(block) + len(data))
-        reply = self._inbox.encode() + b"." + number
-        line = b" ".join([b"HPUB", subject, reply, sizes])
-        # nats-py's own publish takes text and a dict, which cannot say all of these bytes.
-        await self.client._send_command(line + b"\r\n" + block + data + b"\r\n")
-        if self._sent % 64 == 0:
-            await self.client._flush_pending()
+    def _columns(self, data: Any) -> DataFrame:
+        """What messages are made of; the payload only where it is wanted."""
+        return self.rows.where(F.col("fate").isin(*self.settings.fates)).select(
+            "seq",
+            "ts_ns",
+            F.coalesce("mapped_subject", "subject").cast("binary").alias("to"),
+            F.transform(
+                "headers",
+                lambda h: F.struct(
+                    h["name"].cast("binary").alias("name"), h["value"].cast("binary").alias("value")
+                ),
+            ).alias("headers"),
+            "headers_raw",
+            F.coalesce(F.octet_length("data"), F.lit(0)).alias("size"),
+            data.alias("data"),
+        )
 
-    async def _room_for(self, waiting: int) -> None:
-        while self._failure is None and len(self._waiting) > waiting:
-            self._answered.clear()
-            await self.client._flush_pending()
-            try:
-                await asyncio.wait_for(self._answered.wait(), _ANSWER_SECONDS)
-            except TimeoutError:
-                self._failure = f"no answer for {_ANSWER_SECONDS:.0f} s"
-            except nats_errors.Error as error:
-                self._failure = one_line(error)
-        if self._failure is not None:
-            raise JobError(
-                f"stream {self.settings.to} on {self.settings.server.where}: {self._failure}; "
-                "run again to resume"
-            )
+    # --- After ----------------------------------------------------------------------------------
 
-    def take(self, buffer: bytes) -> int:
-        """Nothing in bulk: answers are few and small."""
-        return 0
+    async def _look_back(self, client: RawClient, target: Target) -> None:
+        """What the target holds now, and what it should."""
+        state = await stream_state(client, self.settings.server, target.name)
+        self.result.target_messages = state.messages
+        stored = state.last - target.state.last
+        self.result.removed = max(target.state.messages + stored - state.messages, 0)
 
-    def add(self, subject: bytes, reply: bytes, block: bytes | None, data: bytes) -> None:
-        """Takes the server's answer to one message."""
-        sent_to = self._waiting.pop(subject.rpartition(b".")[2], b"")
-        name = sent_to.decode(errors="backslashreplace")
-        if not data:
-            self._failure = f"no stream captures subject {name}"
-        else:
-            answer = json.loads(data)
-            if "error" in answer:
-                reason = answer["error"].get("description", answer["error"])
-                self._failure = f"subject {name} is refused: {reason}"
-            elif answer.get("stream") != self.settings.to:
-                self._failure = f"subject {name} is captured by stream {answer.get('stream')}"
-            elif answer.get("duplicate"):
-                self.duplicates += 1
-        self._answered.set()
+
+_KEPT_OUT = ("subject", "headers", "size", "captured")
+
+
+class _Member:
+    """Whether sequences that come in ascending order are in a coverage."""
+
+    def __init__(self, coverage: Coverage) -> None:
+        self._left = iter(coverage.ranges)
+        self._range = next(self._left, None)
+
+    def __contains__(self, seq: int) -> bool:
+        while self._range is not None and self._range[1] < seq:
+            self._range = next(self._left, None)
+        return self._range is not None and self._range[0] <= seq
+
+
+@dataclass
+class _Examples:
+    """How many messages, and the first few texts about them."""
+
+    messages: int = 0
+    texts: list[str] = field(default_factory=list)
+
+    def add(self, messages: int, *texts: str) -> None:
+        self.messages += messages
+        self.texts += texts[: EXAMPLES - len(self.texts)]
+
+    def __str__(self) -> str:
+        return "; ".join(self.texts)

@@ -44,7 +44,7 @@ from jobs.jetstream.connection import ApiError, NatsSettings, RawClient, api, co
 from jobs.jetstream.headers import ARROW_TYPE, header_columns
 from jobs.warehouse.schema import MESSAGE_COLUMNS
 
-_STREAM_NOT_FOUND = 10059
+STREAM_NOT_FOUND = 10059
 _SILENCE_SECONDS = 5.0  # without an answer to a request: ask again through a new consumer
 _INACTIVE_SECONDS = 120
 # What one range should hold, in bytes as the stream counts them: large enough for good Parquet
@@ -69,6 +69,7 @@ class JetStreamSettings(BaseModel):
         batch: most messages in one request to the server and one Arrow batch.
         batch_bytes: most bytes in one; a larger message still comes, alone.
         readers: how many ranges to read side by side at least.
+        headers_only: leave the payloads out; the server adds the header `Nats-Msg-Size`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -85,6 +86,7 @@ class JetStreamSettings(BaseModel):
     batch: int = Field(default=20_000, ge=1)
     batch_bytes: int = Field(default=8 * 1024 * 1024, ge=1)
     readers: int = Field(default=4, ge=1)
+    headers_only: bool = False
 
     def to_options(self) -> dict[str, str]:
         """These settings as the options of the data source."""
@@ -116,14 +118,14 @@ async def stream_state(client: RawClient, nats: NatsSettings, stream: str) -> St
     """The state of a stream.
 
     Raises:
-        ArchiveError: there is no such stream.
+        ApiError: there is no such stream, or nobody answers.
     """
     try:
         info = await api(client, nats, f"STREAM.INFO.{stream}")
     except ApiError as error:
-        if error.code == _STREAM_NOT_FOUND:
-            raise ArchiveError(f"no stream {stream} on {nats.where}") from error
-        raise ArchiveError(f"stream {stream} on {nats.where}: {error}") from error
+        if error.code == STREAM_NOT_FOUND:
+            raise ApiError(f"no stream {stream} on {nats.where}", error.code) from error
+        raise ApiError(f"stream {stream} on {nats.where}: {error}", error.code) from error
     state = info["state"]
     return StreamState(
         info["created"],
@@ -387,7 +389,7 @@ async def _check_same_stream(
     try:
         now = await api(client, nats, f"STREAM.INFO.{stream}")
     except ApiError as error:
-        if error.code == _STREAM_NOT_FOUND:
+        if error.code == STREAM_NOT_FOUND:
             raise ArchiveError(
                 f"stream {stream} on {nats.where} vanished while it was read"
             ) from error
@@ -443,6 +445,8 @@ async def _pulls(
     """What each request to one consumer brought, and how many messages of it are in the range."""
     stream, batch_bytes = settings.stream, settings.batch_bytes
     start = {"deliver_policy": "by_start_sequence", "opt_start_seq": first}
+    if settings.headers_only:
+        start["headers_only"] = True
     consumer_sequence = 0
     try:
         async with (
@@ -480,7 +484,7 @@ async def _pulls(
                 left = int(delivered.pending[-1])
                 pull.clear()
     except ApiError as error:
-        if error.code in (0, _STREAM_NOT_FOUND):
+        if error.code in (0, STREAM_NOT_FOUND):
             raise _Stale(str(error)) from error
         raise ArchiveError(f"stream {stream} on {nats.where}: {error}") from error
     except (nats_errors.Error, OSError) as error:

@@ -100,6 +100,18 @@ def is_header(line: bytes) -> bool:
     return _HEADER.fullmatch(line) is not None
 
 
+def header(name: bytes, value: bytes) -> bytes:
+    """The line of a header, without its end.
+
+    Raises:
+        Unsendable: the name or the value would make another header of it, or none.
+    """
+    line = b"%b: %b" % (name, value)
+    if b":" in name or not is_header(line):
+        raise Unsendable("headers", f"header '{shown(line)}' is not well formed")
+    return line
+
+
 def headers(block: bytes) -> bytes:
     """The header block, in which every client sees the same headers.
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 HERE = "tests/faults/test_faults.py"
 DAGSTER = "tests/faults/test_dagster.py"
+CHAIN = "tests/jobs/jetstream/test_chain.py"
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,48 @@ FAULTS = (
         "a stream deleted or made anew in mid-read",
         "one line; nothing published",
         ("tests/jobs/jetstream/test_reader.py::test_a_stream_that_vanishes_in_mid_read",),
+    ),
+    Fault(
+        "kill -9 of a replay at random moments",
+        "what is stored has no holes; the next run completes it, each message once",
+        (
+            f"{CHAIN}::test_killed_at_three_moments",
+            f"{CHAIN}::test_killed_at_forty_moments",
+            "tests/jobs/test_replay.py::test_the_job_is_killed_and_run_again",
+        ),
+    ),
+    Fault(
+        "several replays into one stream at once, and other clients beside one",
+        "each message stored once, in order",
+        (f"{CHAIN}::test_several_replays_at_once", f"{CHAIN}::test_beside_another_client"),
+    ),
+    Fault(
+        "nats-server stopped and killed in mid-replay, back after a while or never",
+        "the replay goes on and stores each message once; or one line after the patience",
+        (f"{CHAIN}::test_a_server_that_restarts", f"{CHAIN}::test_a_server_that_stays_away"),
+    ),
+    Fault(
+        "the target purged, limited, deleted or made anew in mid-replay",
+        "no message twice; what the target holds is said, or one line",
+        (
+            f"{CHAIN}::test_a_stream_that_is_purged",
+            f"{CHAIN}::test_limits_that_change",
+            f"{CHAIN}::test_a_subject_that_is_taken_away",
+            f"{CHAIN}::test_a_stream_that_vanishes",
+        ),
+    ),
+    Fault(
+        "answers lost in mid-replay, and then what they spoke of",
+        "one line: nothing is guessed",
+        (f"{CHAIN}::test_without_evidence_nothing_is_guessed",),
+    ),
+    Fault(
+        "an archive whose subjects and headers are operations of the protocol",
+        "nothing is sent; each kind is counted and named",
+        (
+            "tests/jobs/test_replay.py::test_hostile_archives_send_nothing",
+            "tests/jobs/jetstream/test_wire.py::test_what_arrives_is_what_was_meant_or_nothing",
+        ),
     ),
     Fault(
         "a full disk while Parquet is written",

@@ -3,46 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from nats import connect
+from nats.js.api import StreamSource, SubjectTransform
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from jobs.errors import ArchiveError, JobError
+from jobs.ingest import IngestSettings, ingest
 from jobs.jetstream.connection import NatsSettings, connection
 from jobs.jetstream.headers import parse_headers
+from jobs.jetstream.outgoing import iso_time
 from jobs.jetstream.reader import JetStreamSettings, read_range, stream_state
-from jobs.replay import ReplayResult, ReplaySettings, iso_time, replay, with_headers
+from jobs.replay import ReplayResult, ReplaySettings, replay
+from jobs.transform import TransformSettings, transform
 from jobs.warehouse.tables import TRANSFORMED, Warehouse, open_table, publish, stage
 
 pytestmark = pytest.mark.server
-
-BLOCK = b"NATS/1.0\r\n"
-
-
-@pytest.mark.parametrize(
-    ("block", "expected"),
-    [
-        pytest.param(b"", BLOCK + b"N: 1\r\n\r\n", id="none"),
-        pytest.param(
-            BLOCK + b"b:1\r\nA:  2\r\nA: 3\r\n\r\n",
-            BLOCK + b"N: 1\r\nb:1\r\nA:  2\r\nA: 3\r\n\r\n",
-            id="as-they-were",
-        ),
-        pytest.param(
-            BLOCK + b"Nats-Msg-Id: x\r\nnats-expected-stream: S\r\n\r\n",
-            BLOCK + b"N: 1\r\nNats-Transform-Original-Nats-Msg-Id: x\r\n"
-            b"Nats-Transform-Original-nats-expected-stream: S\r\n\r\n",
-            id="of-their-publishing",
-        ),
-    ],
-)
-def test_headers(block: bytes, expected: bytes) -> None:
-    assert with_headers(block, [(b"N", b"1")]) == expected
 
 
 def test_time() -> None:
@@ -52,44 +42,88 @@ def test_time() -> None:
 COUNT = 200
 
 
-@pytest.fixture
-def warehouse(spark: SparkSession, tmp_path: Path) -> Callable[[Any], Warehouse]:
-    """A warehouse with transformed messages for a target stream."""
+NOON_NS = 1767355200_000000000
+Message = dict[str, Any]
 
-    def make(target: Any) -> Warehouse:
+
+def message(seq: int, subject: str = "x", **more: Any) -> Message:
+    """A transformed message; its subject is unmatched unless `mapped_subject` is given."""
+    row: Message = dict.fromkeys(TRANSFORMED.spark_schema.names)
+    fate = "mapped" if more.get("mapped_subject") else "unmatched"
+    return row | {
+        "stream": "OLD", "seq": seq, "ts": datetime(2026, 1, 2, 12, tzinfo=UTC),
+        "ts_ns": NOON_NS + seq, "day": date(2026, 1, 2), "subject": subject, "fate": fate,
+        "headers": [], "data": b"%d" % seq, "mapping_version": VERSION, **more,
+    }  # fmt: skip
+
+
+VERSION = "a" * 64
+Tables = Callable[..., Warehouse]
+
+
+@pytest.fixture
+def tables(spark: SparkSession, tmp_path: Path) -> Tables:
+    """Makes a warehouse whose stream OLD has these transformed messages, and no others."""
+
+    def make(rows: Sequence[Message], stream: str = "OLD") -> Warehouse:
         warehouse = Warehouse(dir=tmp_path / "warehouse")
         table = open_table(warehouse, TRANSFORMED, create=True)
-        fates = ["mapped", "mapped", "unmatched", "lost", "invalid"]
-        noon = datetime(2026, 1, 2, 12, tzinfo=UTC)
-        rows = [
-            {
-                "stream": "OLD", "seq": n, "ts": noon, "ts_ns": 1767355200_000000000 + n,
-                "day": date(2026, 1, 2), "subject": f"{target.name}.unmatched", "cluster": None,
-                "headers": [("B", str(n)), ("A", "x")], "headers_raw": None, "data": b"\x00%d" % n,
-                "mapped_subject": f"{target.name}.m.{n % 3}" if fates[n % 5] == "mapped" else None,
-                "fate": fates[n % 5], "reason": None, "mapping_source": None,
-                "mapping_destination": None, "draw": None, "mapping_version": "v1",
-            }
-            for n in range(1, COUNT + 1)
-        ]  # fmt: skip
-        frame = spark.createDataFrame(rows, TRANSFORMED.spark_schema).repartition(3)
-        odd = F.when(F.col("seq") == 1, F.lit(b"NATS/1.0\r\nB:1\r\n\r\n"))
-        mapped = F.when(F.col("seq") == 1, F.lit(target.name.encode() + b".\xff").cast("string"))
-        frame = frame.withColumns(
-            {"headers_raw": odd, "mapped_subject": F.coalesce(mapped, "mapped_subject")}
+        named = [row | {"stream": stream} for row in rows]
+        as_binary = T.StructType(
+            [
+                T.StructField(f.name, T.BinaryType() if f.name in ANY_BYTES else f.dataType)
+                for f in TRANSFORMED.spark_schema.fields
+            ]
         )
+        for row in named:
+            for name in ANY_BYTES:
+                value = row[name]
+                row[name] = value.encode() if isinstance(value, str) else value
+        frame = spark.createDataFrame(named, as_binary).repartition(2)
+        frame = frame.withColumns({n: F.col(n).cast("string") for n in ANY_BYTES})
         staged = stage(frame, table, TRANSFORMED)
-        publish(table, staged, "OLD", replace=True, properties={})
+        publish(table, staged, stream, replace=True, properties={})
         return warehouse
 
     return make
 
 
+ANY_BYTES = ("subject", "mapped_subject")
+COUNT = 200
 SENT = [n for n in range(1, COUNT + 1) if n % 5 in (0, 1, 2)]
 
 
-def stored(nats: NatsSettings, stream: str) -> list[tuple[bytes, dict[bytes, bytes], bytes]]:
-    """Subject, headers and payload of each message of a stream, in order."""
+@pytest.fixture
+def warehouse(tables: Tables) -> Callable[[Any], Warehouse]:
+    """A warehouse with transformed messages of every fate for a target stream."""
+
+    def make(target: Any) -> Warehouse:
+        fates = ["mapped", "mapped", "unmatched", "lost", "invalid"]
+        name = target.name.encode()
+        rows = []
+        for n in range(1, COUNT + 1):
+            mapped = name + b".m.%d" % (n % 3) if fates[n % 5] == "mapped" else None
+            rows.append(
+                message(n, name + b".unmatched", mapped_subject=mapped)
+                | {
+                    "fate": fates[n % 5],
+                    "headers": [("B", str(n)), ("A", "x")],
+                    "data": b"\x00%d" % n,
+                }
+            )
+        rows[0] |= {"headers_raw": b"NATS/1.0\r\nB:1\r\n\r\n", "mapped_subject": name + b".\xff"}
+        return tables(rows)
+
+    return make
+
+
+def stored(
+    nats: NatsSettings, stream: str, own: bool = False
+) -> list[tuple[bytes, list[tuple[bytes, bytes]], bytes]]:
+    """Subject, headers and payload of each message of a stream, in order.
+
+    Without `own`, only the headers that came from the archive.
+    """
 
     async def read() -> list[Any]:
         async with connection(nats) as client:
@@ -102,17 +136,33 @@ def stored(nats: NatsSettings, stream: str) -> list[tuple[bytes, dict[bytes, byt
             headers = batch.column("headers").to_pylist()
             data = batch.column("data").to_pylist()
             for subject, block, pairs, payload in zip(subjects, raw, headers, data, strict=True):
-                plain = {p["name"].encode(): p["value"].encode() for p in pairs}
-                found.append((subject, dict(parse_headers(block)) if block else plain, payload))
+                plain = [(p["name"].encode(), p["value"].encode()) for p in pairs]
+                read = parse_headers(block) if block else plain
+                kept = [p for p in read if own or p[0] not in ADDED]
+                found.append((subject, kept, payload))
         return found
 
     return asyncio.run(read())
+
+
+ADDED = {
+    b"Nats-Transform-Source", b"Nats-Transform-Time", b"Nats-Msg-Id", b"Nats-Expected-Stream",
+    b"Nats-Expected-Last-Sequence", b"Nats-Expected-Last-Msg-Id",
+}  # fmt: skip
+
+
+def payloads(nats: NatsSettings, stream: str) -> list[int]:
+    return [int(data.strip(b"\x00")) for _, _, data in stored(nats, stream)]
 
 
 def run(spark: SparkSession, warehouse: Warehouse, target: Any, **given: Any) -> ReplayResult:
     server = NatsSettings(servers=target.server.url)
     settings = {"stream": "OLD", "to": target.name, "server": server, "warehouse": warehouse}
     return replay(spark, ReplaySettings(**settings | given))
+
+
+def reasons(result: ReplayResult) -> dict[str, str]:
+    return {refusal.reason: refusal.message for refusal in result.refusals}
 
 
 @pytest.mark.spark
@@ -123,27 +173,35 @@ def test_twice_stores_once(
     target = make_stream(duplicate_window=0.1)
     tables = warehouse(target)
     planned = run(spark, tables, target, dry_run=True)
-    assert (planned.sent, planned.dry_run) == (len(SENT), True)
+    assert (planned.sent, planned.dry_run, planned.refusals) == (len(SENT), True, [])
     assert stored(nats, target.name) == []
 
     first = run(spark, tables, target, window=7)
-    assert (first.sent, first.already, first.duplicates) == (len(SENT), 0, 0)
+    assert (first.sent, first.already, first.breaks, first.removed) == (len(SENT), 0, 0, 0)
+    assert first.target_messages == len(SENT)
     assert first.not_sent == {"invalid": COUNT // 5, "lost": COUNT // 5}
-    messages = stored(nats, target.name)
+    messages = stored(nats, target.name, own=True)
     assert [data for _, _, data in messages] == [b"\x00%d" % n for n in SENT]
     subject, headers, _ = messages[0]
     assert subject == target.name.encode() + b".\xff"
-    assert headers == {
-        b"Nats-Msg-Id": b"v1:OLD:1",
-        b"Nats-Transform-Time": b"2026-01-02T12:00:00.000000001Z",
-        b"B": b"1",
-    }
+    msg_id = dict(headers)[b"Nats-Msg-Id"]
+    assert headers == [
+        (b"Nats-Transform-Source", VERSION.encode() + b" 1 OLD"),
+        (b"Nats-Transform-Time", b"2026-01-02T12:00:00.000000001Z"),
+        (b"B", b"1"),
+        (b"Nats-Expected-Stream", target.name.encode()),
+        (b"Nats-Msg-Id", msg_id),
+        (b"Nats-Expected-Last-Sequence", b"0"),
+    ]
     assert messages[1][0] == f"{target.name}.unmatched".encode()
-    assert list(messages[1][1]) == [b"Nats-Msg-Id", b"Nats-Transform-Time", b"B", b"A"]
+    assert messages[1][1][2:4] == [(b"B", b"2"), (b"A", b"x")]
+    assert messages[1][1][-1] == (b"Nats-Expected-Last-Msg-Id", msg_id)
 
     second = run(spark, tables, target)
     assert (second.sent, second.already) == (0, len(SENT))
-    assert stored(nats, target.name) == messages
+    planned = run(spark, tables, target, dry_run=True)
+    assert (planned.sent, planned.already) == (0, len(SENT))
+    assert stored(nats, target.name, own=True) == messages
 
 
 @pytest.mark.spark
@@ -158,7 +216,7 @@ def test_a_stopped_replay_is_resumed(
     target.run(lambda js: js.update_stream(name=target.name, subjects=[f"{target.name}.>"]))
     result = run(spark, tables, target)
     assert (result.sent, result.already) == (len(SENT) - 50, 50)
-    assert [data for _, _, data in stored(nats, target.name)] == [b"\x00%d" % n for n in SENT]
+    assert payloads(nats, target.name) == SENT
 
 
 @pytest.mark.spark
@@ -170,13 +228,304 @@ def test_a_rate_is_kept(spark: SparkSession, warehouse: Any, stream: Any) -> Non
 
 
 @pytest.mark.spark
-def test_what_cannot_be_replayed(
-    spark: SparkSession, warehouse: Any, stream: Any, make_stream: Any
-) -> None:
+def test_what_cannot_be_replayed(spark: SparkSession, warehouse: Any, stream: Any) -> None:
     tables = warehouse(stream)
     with pytest.raises(ArchiveError, match="no stream NONE"):
         run(spark, tables, stream, to="NONE")
-    with pytest.raises(JobError, match=f"is captured by stream {stream.name}"):
-        run(spark, tables, make_stream(), window=1)
+    with pytest.raises(JobError, match="A B"):
+        run(spark, tables, stream, to="A B")
     with pytest.raises(JobError, match="no transformed messages of stream OTHER"):
         run(spark, tables, stream, stream="OTHER")
+
+
+@pytest.mark.spark
+def test_mapped_messages_only(
+    spark: SparkSession, warehouse: Any, stream: Any, nats: NatsSettings
+) -> None:
+    tables = warehouse(stream)
+    mapped = [n for n in range(1, COUNT + 1) if n % 5 in (0, 1)]
+    result = run(spark, tables, stream, fates={"mapped"})
+    assert result.sent == len(mapped)
+    assert result.not_sent["unmatched"] == COUNT // 5
+    assert payloads(nats, stream.name) == mapped
+    # The others later, behind them; and none of them twice.
+    assert run(spark, tables, stream).sent == COUNT // 5
+    assert sorted(payloads(nats, stream.name)) == SENT
+
+
+# --- What is refused before the first message is sent ---------------------------------------------
+
+PWN = "ok.a 12 12\r\nNATS/1.0\r\n\r\n\r\nPUB $JS.API.STREAM.DELETE.PRECIOUS 0\r\n\r\n"
+HOSTILE = {
+    "subject": [PWN, "a b", "a\tb", "a\r\nb", "a\x00", "a..b", "a.*", ">", "", "a" * 5000],
+    "captured": ["$JS.API.STREAM.PURGE.PRECIOUS", "$SYS.REQ.SERVER.PING", "$KV.B.x", "other.a"],
+    "headers": [
+        [("A", "x\r\nNats-Rollup: all")], [("A", "x\ny")], [("", "x")], [("A:B C", "x")],
+        [("a\r\n\r\nPUB x 0\r\n", "x")],
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.spark
+def test_hostile_archives_send_nothing(
+    spark: SparkSession, tables: Tables, make_stream: Any, nats: NatsSettings
+) -> None:
+    """Nothing is sent and nothing on the server changes; each kind is counted and named."""
+    precious, target = make_stream(), make_stream(subjects=["ok.>"])
+    precious.count(3)
+    rows = [message(n, f"ok.{n}") for n in range(1, 4)]
+    for subject in HOSTILE["subject"] + HOSTILE["captured"]:
+        rows.append(message(len(rows) + 1, subject))
+    for headers in HOSTILE["headers"]:
+        rows.append(message(len(rows) + 1, "ok.x", headers=headers))
+    rows.append(message(len(rows) + 1, "ok.x", data=b"x" * 1_048_576))
+    archive = tables(rows)
+    for dry_run in (True, False):
+        result = run(spark, archive, target, dry_run=dry_run)
+        wanted = {reason: len(cases) for reason, cases in HOSTILE.items()} | {"size": 1}
+        assert {r: n for r, n in result.not_sent.items() if r in wanted} == wanted
+        assert reasons(result).keys() == wanted.keys()
+        assert all(text.isprintable() for text in reasons(result).values())
+        assert "sequence 4: subject 'ok.a 12 12" in reasons(result)["subject"]
+        assert result.fails("refused")
+    assert stored(nats, target.name) == []
+    # Left out, where they are allowed to be; the rest is sent, once.
+    for sent in (3, 0):
+        result = run(spark, archive, target, allow={"skips"})
+        assert (result.refusals, result.sent) == ([], sent)
+    assert [s for s, _, _ in stored(nats, target.name)] == [b"ok.1", b"ok.2", b"ok.3"]
+    assert precious.info().state.messages == 3
+
+
+@pytest.mark.spark
+def test_subjects_with_a_dollar_into_a_stream_for_them(
+    spark: SparkSession, tables: Tables, make_stream: Any, nats: NatsSettings
+) -> None:
+    archive = tables([message(1, "$KV.B9.x")])
+    exact = make_stream(subjects=["$KV.B9.>"])
+    assert run(spark, archive, exact).sent == 1
+
+
+@pytest.mark.spark
+def test_nothing_is_stored_in_another_stream(
+    spark: SparkSession, tables: Tables, make_stream: Any, nats: NatsSettings
+) -> None:
+    """PROD captures what unmatched messages have as subject; the dry run says so, too."""
+    prod, target = make_stream(), make_stream()
+    archive = tables([message(n, f"{prod.name}.x") for n in range(1, 6)])
+    for dry_run in (True, False):
+        result = run(spark, archive, target, dry_run=dry_run)
+        assert (
+            f"5 messages have a subject that stream {target.name} does not take"
+            in (reasons(result)["captured"])
+        )
+    assert stored(nats, prod.name) == stored(nats, target.name) == []
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        pytest.param({"max_msgs_per_subject": 1}, "max_msgs_per_subject", id="per-subject"),
+        pytest.param({"max_msgs": 10}, "max_msgs", id="messages"),
+        pytest.param({"max_bytes": 10_000}, "max_bytes", id="bytes"),
+        pytest.param({"max_age": 3600}, "max_age", id="age"),
+        pytest.param({"max_age": 3600, "discard": "new"}, "max_age", id="age-discard-new"),
+        pytest.param({"retention": "workqueue"}, "retention workqueue", id="work-queue"),
+        pytest.param({"retention": "interest"}, "retention interest", id="interest"),
+    ],
+)
+def test_targets_that_remove_messages(
+    spark: SparkSession, tables: Tables, make_stream: Any, config: dict[str, Any], named: str
+) -> None:
+    target = make_stream(**config)
+    archive = tables([message(n, f"{target.name}.x") for n in range(1, 4)])
+    text = reasons(run(spark, archive, target))["limits"]
+    assert f"removes messages ({named})" in text
+    assert "--allow limits" in text
+    assert target.info().state.last_seq == 0
+    assert run(spark, archive, target, allow={"limits"}).sent == 3
+
+
+@pytest.mark.spark
+def test_an_old_value_never_becomes_the_latest(
+    spark: SparkSession, tables: Tables, make_stream: Any, nats: NatsSettings
+) -> None:
+    target = make_stream(max_msgs_per_subject=1, duplicate_window=0.1)
+    archive = tables([message(n, f"{target.name}.k{n % 2}") for n in range(1, 6)])
+    first = run(spark, archive, target, allow={"limits"})
+    assert (first.sent, first.target_messages, first.removed) == (5, 2, 3)
+    again = run(spark, archive, target, allow={"limits"})
+    assert (again.sent, again.already, again.target_messages) == (0, 5, 2)
+    assert payloads(nats, target.name) == [4, 5]
+
+
+@pytest.mark.spark
+def test_a_stream_that_keeps_ten(spark: SparkSession, tables: Tables, make_stream: Any) -> None:
+    target = make_stream(max_msgs=10)
+    archive = tables([message(n, f"{target.name}.x") for n in range(1, 51)])
+    result = run(spark, archive, target, allow={"limits"})
+    assert (result.sent, result.target_messages, result.removed) == (50, 10, 40)
+
+
+@pytest.mark.spark
+def test_another_mapping_version_beside_the_first(
+    spark: SparkSession, tables: Tables, stream: Any, nats: NatsSettings
+) -> None:
+    rows = [message(n, f"{stream.name}.x") for n in range(1, 11)]
+    assert run(spark, tables(rows), stream).sent == 10
+    later = tables([row | {"mapping_version": "b" * 64} for row in rows])
+    text = reasons(run(spark, later, stream))["versions"]
+    assert "10 messages of OLD under another mapping version (aaaaaaaaaaaa)" in text
+    assert len(stored(nats, stream.name)) == 10
+    assert run(spark, later, stream, allow={"versions"}).sent == 10
+    assert run(spark, later, stream, allow={"versions"}).sent == 0
+
+
+@pytest.mark.spark
+def test_targets_that_take_nothing_or_change_subjects(
+    spark: SparkSession, tables: Tables, make_stream: Any, stream: Any, nats: NatsSettings
+) -> None:
+    mirror = make_stream(mirror=StreamSource(name=stream.name))
+    archive = tables([message(1, f"{stream.name}.x")])
+    assert "is a mirror" in reasons(run(spark, archive, mirror))["target"]
+    transform = SubjectTransform(src="in.*", dest="out.$1")
+    changing = make_stream(subjects=["in.*"], subject_transform=transform)
+    archive = tables([message(1, "in.x"), message(2, "in.y")])
+    text = reasons(run(spark, archive, changing))["ingress"]
+    assert "2 messages would be stored under another subject (in.x as out.x; in.y as out.y)" in text
+    assert run(spark, archive, changing, allow={"ingress"}).sent == 2
+    assert [s for s, _, _ in stored(nats, changing.name)] == [b"out.x", b"out.y"]
+
+
+# --- Headers --------------------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+def test_control_headers_do_not_act_again(
+    spark: SparkSession, tables: Tables, make_stream: Any, nats: NatsSettings
+) -> None:
+    target = make_stream(allow_rollup_hdrs=True, allow_msg_ttl=True)
+    x = f"{target.name}.x"
+    acting = [
+        ("Nats-Rollup", "all"), ("Nats-TTL", "1"), ("Nats-Schedule", "@at 2020-01-01T00:00:00Z"),
+        ("Nats-Expected-Last-Sequence", "77"), ("Nats-Expected-Stream", "OLD"), ("Nats-Incr", "1"),
+        ("nats-rollup", "sub"), ("Nats-Batch-Id", "b"), ("Nats-Stream-Source", "S 1"),
+        ("Nats-Trace-Dest", "t"), ("Nats-Trace-Only", "true"), ("Nats-Msg-Id", "same"),
+        ("Nats-Transform-Source", VERSION + " 3 OLD"), ("Nats-Of-The-Future", "1"),
+    ]  # fmt: skip
+    rows = [message(n, x, headers=[*acting, ("Own", "1")]) for n in range(1, 4)]
+    rows[2] |= {"headers": [("A", None)]}
+    assert run(spark, tables(rows), target).sent == 3
+    found = stored(nats, target.name)
+    assert len(found) == 3
+    aside = [(b"Nats-Transform-Original-" + n.encode(), v.encode()) for n, v in acting]
+    assert found[0][1] == [*aside, (b"Own", b"1")]
+    assert found[2][1] == [(b"A", b"")]
+
+
+@pytest.mark.spark
+def test_two_archives_into_one_target(
+    spark: SparkSession, tables: Tables, stream: Any, nats: NatsSettings
+) -> None:
+    names = ["A", "A:5", "A 5", "A%3A5"]
+    archive = None
+    for name in names:
+        archive = tables([message(n, f"{stream.name}.x") for n in range(1, 4)], name)
+    assert archive is not None
+    for sent in (3, 0):
+        for name in names:
+            assert run(spark, archive, stream, stream=name).sent == sent
+    assert len(stored(nats, stream.name)) == 12
+
+
+def history(server: Any, bucket: str, keys: Sequence[str]) -> list[tuple[Any, ...]]:
+    async def read() -> list[tuple[Any, ...]]:
+        client = await connect(server.url)
+        kv = await client.jetstream().key_value(bucket)
+        found = []
+        for key in keys:
+            for entry in await kv.history(key):
+                found.append((key, entry.value, entry.operation))
+        await client.close()
+        return found
+
+    return asyncio.run(read())
+
+
+@pytest.mark.spark
+def test_a_bucket_with_its_history(spark: SparkSession, nats_server: Any, tmp_path: Path) -> None:
+    """Puts, deletes and a purge; the copy of the bucket has the same history."""
+
+    async def fill() -> None:
+        client = await connect(nats_server.url)
+        js = client.jetstream()
+        kv = await js.create_key_value(bucket="FROM", history=5)
+        await js.create_key_value(bucket="COPY", history=5)
+        for n in range(8):
+            await kv.put("many", b"%d" % n)
+        await kv.put("gone", b"1")
+        await kv.delete("gone")
+        await kv.put("back", b"1")
+        await kv.purge("back")
+        await kv.put("back", b"2")
+        await client.close()
+
+    asyncio.run(fill())
+    keys = ["many", "gone", "back"]
+    before = history(nats_server, "FROM", keys)
+    warehouse = Warehouse(dir=tmp_path / "warehouse")
+    server = NatsSettings(servers=nats_server.url)
+    ingest(spark, IngestSettings(stream="KV_FROM", server=server, warehouse=warehouse))
+    mapping = tmp_path / "mapping.conf"
+    mapping.write_text('mappings { "$KV.FROM.>": "$KV.COPY.>" }')
+    transform(spark, TransformSettings(stream="KV_FROM", mapping=mapping, warehouse=warehouse))
+    settings = ReplaySettings(
+        stream="KV_FROM", to="KV_COPY", server=server, warehouse=warehouse,
+        allow=frozenset({"limits", "rollup"}),
+    )  # fmt: skip
+    assert replay(spark, settings).sent == 9
+    assert history(nats_server, "COPY", keys) == before
+    assert replay(spark, settings).sent == 0
+    assert history(nats_server, "COPY", keys) == before
+
+
+# --- Faults ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_job_is_killed_and_run_again(
+    tables: Tables, stream: Any, nats: NatsSettings, tmp_path: Path, seed: int
+) -> None:
+    """kill -9 of the whole process; `test_chain` does it at many more moments, without Spark."""
+    chance = random.Random(seed)
+    count = 900
+    archive = tables([message(n, f"{stream.name}.{n % 5}") for n in range(1, count + 1)])
+    settings = {
+        "stream": "OLD", "to": stream.name, "server": {"servers": stream.server.url},
+        "warehouse": {"dir": str(archive.dir)}, "rate": 100,
+    }  # fmt: skip
+    path = tmp_path / "settings.json"
+    for kill in range(4):
+        path.write_text(json.dumps(settings if kill < 3 else settings | {"rate": None}))
+        process = subprocess.Popen(
+            [sys.executable, "-m", "jobs", "replay", str(path)],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        if kill == 3:
+            output, _ = process.communicate()
+            result = json.loads(output)
+            assert result["sent"] + result["already"] == count
+            assert process.returncode == 0
+            break
+        wanted = len(payloads(nats, stream.name)) + chance.randrange(1, 200)
+        while stream.info().state.last_seq < wanted:
+            assert process.poll() is None
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        held = payloads(nats, stream.name)
+        assert held == list(range(1, len(held) + 1))
+    assert payloads(nats, stream.name) == list(range(1, count + 1))

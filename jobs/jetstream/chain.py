@@ -1,0 +1,360 @@
+"""Publishes messages into a stream so that each is stored once, in order, without holes.
+
+The messages form a chain. The first says which sequence must be the stream's last
+(`Nats-Expected-Last-Sequence`), each other one says that the one before it must be the last message
+(`Nats-Expected-Last-Msg-Id`, with ids that nobody used before). So the stream holds what was read
+of it, then exactly our messages, in our order: the server refuses everything else, however many
+replays write at once and whatever was sent late. Hundreds of messages are on the way at a time.
+
+When another client writes in between, or the connection or the server was away, the chain breaks:
+all that is on the way is refused or lost. Then what the stream has since its last known sequence is
+read, what is not there is sent again, and a new chain begins. Nothing is guessed: where the stream
+has removed the messages that would tell what was stored, the replay stops.
+
+Source: nats-server `processJetStreamMsg` and `checkMsgHeadersPreClusteredProposal`, which check
+both headers in the order in which messages are stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from nats import errors as nats_errors
+
+from jobs.errors import ArchiveError, JobError, one_line
+from jobs.jetstream import wire
+from jobs.jetstream.connection import ApiError, NatsSettings, RawClient, refusal
+from jobs.jetstream.reader import STREAM_NOT_FOUND, StreamState, stream_state
+from jobs.jetstream.target import MSG_ID, Replayed, Target
+
+CHAIN_BYTES = 160
+"""What the headers of the chain add to a header block, at most."""
+_ANSWER_SECONDS = 30.0
+_LOOK_SECONDS = 1.0  # how often a lost connection is looked for while answers are awaited
+_FLUSH_EVERY = 64  # messages
+# Wrong last message id; wrong last sequence, with and without it: somebody else was quicker.
+_CONFLICTS = {10070, 10071, 10164}
+# JetStream is temporarily unavailable; insufficient resources; the leader is another server.
+_BROKEN = _CONFLICTS | {10008, 10023, 10013}
+
+
+class Outgoing(NamedTuple):
+    """A message to send.
+
+    Attributes:
+        seq: its sequence in the archive.
+        subject: its subject.
+        head: its header block without the empty line that ends it.
+        data: its payload.
+    """
+
+    seq: int
+    subject: bytes
+    head: bytes
+    data: bytes
+
+
+class StreamLost(ArchiveError):
+    """The stream no longer has messages that it had acknowledged."""
+
+
+@dataclass
+class Progress:
+    """What became of the messages.
+
+    Attributes:
+        sent: stored by this chain.
+        already: found in the stream meanwhile, stored by another replay.
+        breaks: how often the chain broke.
+    """
+
+    sent: int = 0
+    already: int = 0
+    breaks: int = 0
+
+
+class Chain:
+    """Sends messages of one archived stream and mapping version; a `Sink` of the answers."""
+
+    def __init__(
+        self,
+        client: RawClient,
+        nats: NatsSettings,
+        target: Target,
+        *,
+        version: bytes,
+        stream: bytes,
+        window: int,
+        rate: float | None,
+    ) -> None:
+        self.sid = 0
+        self.progress = Progress()
+        self._client, self._nats, self._target = client, nats, target
+        self._version, self._stream = version, stream
+        self._window, self._rate = window, rate
+        self._forgets = any(target.forgets())
+        self._inbox = client.new_inbox()
+        self._nonce = secrets.token_hex(8).encode()
+        self._last = self._read_to = target.state.last
+        self._previous: bytes | None = None
+        self._numbers = 0
+        self._waiting: deque[tuple[int, Outgoing]] = deque()
+        self._unanswered: set[int] = set()
+        self._answered = asyncio.Event()
+        self._is_broken = False
+        self._is_deaf = False  # the server is there, but does not take messages
+        self._elsewhere: set[int] = set()  # what other replays stored meanwhile
+        self._failure: str | None = None
+        self._reconnects = 0
+        self._started = time.monotonic()
+        self._stuck: float | None = None  # since when nothing was stored, while the chain breaks
+        self._tries = 0
+
+    async def __aenter__(self) -> Chain:
+        subscription = await self._client.subscribe(f"{self._inbox}.*")
+        self.sid = subscription._id
+        self._client.sink = self
+        self._reconnects = self._client.stats["reconnects"]
+        return self
+
+    async def __aexit__(self, kind: object, *_: object) -> None:
+        try:
+            if kind is None:
+                await self._room_for(0)
+        finally:
+            self._client.sink = None
+
+    async def send(self, message: Outgoing) -> None:
+        """Sends one message once there is room in the window and it is time.
+
+        Raises:
+            StreamLost: the stream lost what it had stored.
+            JobError: it refuses a message, cannot be reached, or cannot tell what it has stored.
+        """
+        if self._is_broken or len(self._waiting) >= self._window:
+            await self._room_for(self._window - 1)
+        # Only now: while there was no room, another replay may have stored it.
+        if self._elsewhere and self._is_elsewhere(message.seq):
+            self.progress.already += 1
+            return
+        if self._rate:
+            due = self._started + self._numbers / self._rate
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+        await self._write(message)
+        if self._numbers % _FLUSH_EVERY == 0:
+            await self._client._flush_pending()
+
+    def _is_elsewhere(self, seq: int) -> bool:
+        # Of a stream that removes messages the last one speaks for those before it.
+        return seq in self._elsewhere or (self._forgets and seq < max(self._elsewhere))
+
+    async def _write(self, message: Outgoing) -> None:
+        number = self._numbers
+        self._numbers += 1
+        msg_id = b"%b.%d" % (self._nonce, number)
+        block = b"%bNats-Expected-Stream: %b\r\n%b: %b\r\n%b\r\n\r\n" % (
+            message.head,
+            self._target.name.encode(),
+            MSG_ID,
+            msg_id,
+            b"Nats-Expected-Last-Sequence: %d" % self._last
+            if self._previous is None
+            else b"Nats-Expected-Last-Msg-Id: " + self._previous,
+        )
+        reply = b"%b.%d" % (self._inbox.encode(), number)
+        frame = wire.publish(message.subject, reply, block, message.data)
+        self._previous = msg_id
+        self._waiting.append((number, message))
+        self._unanswered.add(number)
+        await self._client._send_command(frame)
+
+    async def _room_for(self, waiting: int) -> None:
+        while self._failure is None:
+            if self._is_broken:
+                await self._mend()
+            if len(self._waiting) <= waiting:
+                return
+            await self._some_answer()
+        raise JobError(
+            f"stream {self._target.name} on {self._nats.where}: {self._failure}; "
+            "run again to resume"
+        )
+
+    async def _some_answer(self) -> None:
+        """Waits for an answer; a connection that was lost meanwhile breaks the chain."""
+        self._answered.clear()
+        until = time.monotonic() + _ANSWER_SECONDS
+        try:
+            await self._client._flush_pending()
+            while not self._answered.is_set():
+                try:
+                    await asyncio.wait_for(self._answered.wait(), _LOOK_SECONDS)
+                except TimeoutError:
+                    if self._was_away() or time.monotonic() > until:
+                        self._is_broken = True
+                        return
+        except (nats_errors.Error, OSError):
+            self._is_broken = True
+
+    def _was_away(self) -> bool:
+        reconnects = self._client.stats["reconnects"]
+        return not self._client.is_connected or reconnects != self._reconnects
+
+    # --- Answers ------------------------------------------------------------------------------
+
+    def take(self, buffer: bytes) -> int:
+        """Nothing in bulk: answers are few and small."""
+        return 0
+
+    def add(self, subject: bytes, reply: bytes, block: bytes | None, data: bytes) -> None:
+        """Takes the server's answer to one message."""
+        number = int(subject.rpartition(b".")[2])
+        if number not in self._unanswered:
+            return  # of a chain that broke
+        self._unanswered.discard(number)
+        self._answered.set()
+        answer: dict[str, Any] = json.loads(data) if data else {"error": {}}
+        if "error" not in answer:
+            if answer.get("stream") != self._target.name or answer.get("duplicate"):
+                self._failure = f"the server says {wire.shown(data)}"
+                return
+            self._stored_up_to(number, int(answer["seq"]))
+            return
+        code = answer["error"].get("err_code", 0)
+        if not data or code in _BROKEN:  # no data: nobody listens, as while a server starts
+            self._is_broken = True
+            self._is_deaf |= code not in _CONFLICTS
+        elif not self._is_broken and self._failure is None:
+            name = next((m.subject for n, m in self._waiting if n == number), b"")
+            reason = answer["error"].get("description", answer["error"])
+            self._failure = f"subject {wire.shown(name)} is refused: {reason}"
+
+    def _stored_up_to(self, number: int, seq: int) -> None:
+        # One that is stored has all before it in front of it.
+        while self._waiting and self._waiting[0][0] <= number:
+            stored, _ = self._waiting.popleft()
+            self._unanswered.discard(stored)
+            self.progress.sent += 1
+        self._last = max(self._last, seq)
+        self._stuck, self._tries = None, 0
+
+    # --- A broken chain -----------------------------------------------------------------------
+
+    async def _mend(self) -> None:
+        """Finds out what was stored, and sends the rest in a new chain."""
+        self.progress.breaks += 1
+        await self._last_answers()
+        there = await self._news()
+        last = self._read_to
+        self._reconnects = self._client.stats["reconnects"]
+        self._settle(there, last)
+        await self._patience("other clients write into it, or nobody takes the messages")
+        self._last, self._previous = last, None
+        self._is_broken = self._is_deaf = False
+        again = [message for _, message in self._waiting]
+        self._waiting.clear()
+        self._unanswered.clear()
+        for message in again:
+            await self._write(message)
+        await self._client._flush_pending()
+
+    async def _news(self) -> dict[int, Replayed | None]:
+        """What the stream has behind our last known message, up to its very end."""
+        there: dict[int, Replayed | None] = {}
+        self._read_to = self._last
+        while True:
+            try:
+                state = await self._state()
+                # Once more, because others may write while this is read.
+                if state.last == self._read_to:
+                    return there
+                first, self._read_to = self._read_to + 1, state.last
+                there |= await self._target.tail(self._client, self._nats, first, state.last)
+                continue
+            except (ArchiveError, nats_errors.Error, OSError) as error:
+                is_gone = isinstance(error, ApiError) and error.code == STREAM_NOT_FOUND
+                if isinstance(error, StreamLost) or is_gone:
+                    raise
+                reason = one_line(error)
+            there.clear()
+            self._read_to = self._last
+            self._is_deaf = True
+            await self._patience(reason)
+
+    async def _last_answers(self) -> None:
+        """Waits for what the server still has to say; nothing comes over a new connection."""
+        until = time.monotonic() + _ANSWER_SECONDS
+        while self._unanswered and not self._was_away() and time.monotonic() < until:
+            self._answered.clear()
+            await self._client._flush_pending()
+            try:
+                await asyncio.wait_for(self._answered.wait(), _LOOK_SECONDS)
+            except TimeoutError:
+                continue
+
+    async def _state(self) -> StreamState:
+        state = await stream_state(self._client, self._nats, self._target.name)
+        if state.created != self._target.state.created:
+            raise StreamLost(
+                f"stream {self._target.name} on {self._nats.where} was made anew while messages "
+                "were sent into it"
+            )
+        if state.last < self._last:
+            raise StreamLost(
+                f"stream {self._target.name} on {self._nats.where} lost messages that it had "
+                f"stored: its last sequence was {self._last} and is {state.last}"
+            )
+        return state
+
+    def _settle(self, there: dict[int, Replayed | None], last: int) -> None:
+        """Takes from the waiting messages those that the stream has."""
+        ours, others = 0, set[int]()
+        mine_at = self._last
+        for at, found in there.items():
+            if found and (found.version, found.stream) == (self._version, self._stream):
+                if found.msg_id.startswith(self._nonce + b"."):
+                    ours, mine_at = max(ours, found.seq), at
+                else:
+                    others.add(found.seq)
+        self._elsewhere |= others
+        # What has no answer may be stored: right behind the last of ours that is known.
+        in_doubt = [m for n, m in self._waiting if n in self._unanswered and m.seq > ours]
+        if in_doubt and mine_at < last and mine_at + 1 not in there:
+            raise JobError(
+                f"stream {self._target.name} on {self._nats.where} removed messages before it "
+                f"could tell whether archived sequence {in_doubt[0].seq} is among them; look at "
+                "it, then choose the days that are missing"
+            )
+        kept = deque[tuple[int, Outgoing]]()
+        for number, message in self._waiting:
+            if message.seq in others:
+                self.progress.already += 1
+                self._stuck = None
+            elif message.seq <= ours:
+                self.progress.sent += 1
+                self._stuck = None
+            else:
+                kept.append((number, message))
+        self._waiting = kept
+
+    async def _patience(self, reason: str) -> None:
+        if self._client.is_closed:  # by the server, and for good: credentials that expired
+            error = self._client.last_error or ConnectionError(reason)
+            raise ArchiveError(refusal(self._nats, error))
+        now = time.monotonic()
+        self._stuck = self._stuck or now
+        if now - self._stuck > self._nats.patience:
+            raise JobError(
+                f"stream {self._target.name} on {self._nats.where}: nothing was stored for "
+                f"{self._nats.patience:.0f} s ({reason}); run again to resume"
+            )
+        # At once where another client was quicker; else less and less often.
+        if self._is_deaf:
+            self._tries += 1
+            await asyncio.sleep(min(0.01 * 2**self._tries, 0.5))

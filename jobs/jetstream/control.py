@@ -1,0 +1,130 @@
+"""Headers that make nats-server or a client act, and what a replay does with each of them.
+
+An archived header must not act a second time by accident: a rollup would erase the target, an
+expected sequence of the old stream would stop the replay. So a replayed message carries such a
+header under another name, `Nats-Transform-Original-<name>`, where it is data and nothing else.
+`ACTS` names those that act again if the operator asks for it.
+
+Source: the header constants of nats-server 2.15.1 (`server/stream.go`, `server/consumer.go`,
+`server/msgtrace.go`, `server/accounts.go`, `server/jetstream_api.go`); ADR-8 for `KV-Operation`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from enum import StrEnum
+
+from jobs.jetstream import wire
+
+OWN = b"Nats-Transform-"
+ASIDE = OWN + b"Original-"
+"""What the name of a header is prefixed with that was set aside."""
+
+
+class Fate(StrEnum):
+    """What becomes of an archived header."""
+
+    KEPT = "kept"  # sent as it is
+    ASIDE = "set aside"  # sent under another name
+    ROLLUP = "acts with --allow rollup"  # else set aside
+    TTL = "acts with --allow ttl"  # else set aside
+
+
+# Name -> what it does -> what becomes of it. A name that starts with `Nats-` and is not here is
+# set aside too: a later server may give it a meaning. Names are compared without regard to case,
+# because some clients read them so; all other headers are kept.
+TABLE: dict[str, tuple[str, Fate]] = {
+    # What KV buckets are made of: a marker is a deletion to every reader of the bucket.
+    "KV-Operation": ("a deleted or purged key", Fate.KEPT),
+    "Nats-Marker-Reason": ("a deletion that the server noted", Fate.KEPT),
+    "Nats-Rollup": ("removes earlier messages", Fate.ROLLUP),
+    "Nats-TTL": ("removes the message after a time", Fate.TTL),
+    # Conditions and duties of a publish.
+    "Nats-Msg-Id": ("duplicates are dropped by it", Fate.ASIDE),
+    "Nats-Expected-Stream": ("a condition", Fate.ASIDE),
+    "Nats-Expected-Last-Sequence": ("a condition", Fate.ASIDE),
+    "Nats-Expected-Last-Subject-Sequence": ("a condition", Fate.ASIDE),
+    "Nats-Expected-Last-Subject-Sequence-Subject": ("a condition", Fate.ASIDE),
+    "Nats-Expected-Last-Msg-Id": ("a condition", Fate.ASIDE),
+    "Nats-Batch-Id": ("an atomic batch", Fate.ASIDE),
+    "Nats-Batch-Sequence": ("an atomic batch", Fate.ASIDE),
+    "Nats-Batch-Commit": ("an atomic batch", Fate.ASIDE),
+    "Nats-Incr": ("adds to a counter", Fate.ASIDE),
+    "Nats-Counter-Sources": ("sums of a counter", Fate.ASIDE),
+    "Nats-Schedule": ("publishes again at a time", Fate.ASIDE),
+    "Nats-Schedule-Time-Zone": ("publishes again at a time", Fate.ASIDE),
+    "Nats-Schedule-TTL": ("publishes again at a time", Fate.ASIDE),
+    "Nats-Schedule-Rollup": ("publishes again at a time", Fate.ASIDE),
+    "Nats-Schedule-Target": ("publishes again at a time", Fate.ASIDE),
+    "Nats-Schedule-Source": ("publishes again at a time", Fate.ASIDE),
+    "Nats-Schedule-Next": ("removes a schedule", Fate.ASIDE),
+    "Nats-Scheduler": ("removes a schedule", Fate.ASIDE),
+    "Nats-Required-Api-Level": ("a condition", Fate.ASIDE),
+    # What the server writes: a reader would take it for what the target's server says.
+    "Nats-Stream-Source": ("where a sourced message is from; refused by the server", Fate.ASIDE),
+    "Nats-Stream": ("of a republished message or a direct get", Fate.ASIDE),
+    "Nats-Subject": ("of a republished message or a direct get", Fate.ASIDE),
+    "Nats-Sequence": ("of a republished message or a direct get", Fate.ASIDE),
+    "Nats-Time-Stamp": ("of a republished message or a direct get", Fate.ASIDE),
+    "Nats-Last-Sequence": ("of a republished message or a direct get", Fate.ASIDE),
+    "Nats-Num-Pending": ("of a direct get", Fate.ASIDE),
+    "Nats-UpTo-Sequence": ("of a direct get", Fate.ASIDE),
+    "Nats-Msg-Size": ("of a message without its payload", Fate.ASIDE),
+    "Nats-Response-Type": ("of an answer", Fate.ASIDE),
+    "Nats-Stream-Identity": ("of an answer", Fate.ASIDE),
+    "Nats-Last-Consumer": ("of a consumer's heartbeat", Fate.ASIDE),
+    "Nats-Last-Stream": ("of a consumer's heartbeat", Fate.ASIDE),
+    "Nats-Consumer-Stalled": ("of a consumer's heartbeat", Fate.ASIDE),
+    "Nats-Pending-Messages": ("of a pull request", Fate.ASIDE),
+    "Nats-Pending-Bytes": ("of a pull request", Fate.ASIDE),
+    "Nats-Pin-Id": ("of a pull request", Fate.ASIDE),
+    "Nats-Request-Info": ("who asked, over accounts; dropped by the server", Fate.ASIDE),
+    "Nats-Trace-Dest": ("the server reports the message's way there", Fate.ASIDE),
+    "Nats-Trace-Hop": ("of a traced message", Fate.ASIDE),
+    "Nats-Trace-Origin-Account": ("of a traced message", Fate.ASIDE),
+    "Nats-Trace-Only": ("the message is traced and not delivered", Fate.ASIDE),
+    # Clients take it for the status of the message.
+    "Status": ("of an answer", Fate.ASIDE),
+}
+_FATES = {name.lower().encode(): fate for name, (_, fate) in TABLE.items()}
+
+ACTS = {"rollup": Fate.ROLLUP, "ttl": Fate.TTL}
+"""What the operator may allow to act, and the fate of the headers that then do."""
+
+# `never`, or at least one second: other values the server refuses.
+_TTL = re.compile(rb"never|0*[1-9][0-9]{0,8}|(?:[0-9]{1,6}h)?(?:[0-9]{1,6}m)?0*[1-9][0-9]{0,5}s")
+
+
+def outgoing(lines: Sequence[bytes], acts: frozenset[str]) -> list[bytes]:
+    """The lines of a message's header block as they are sent.
+
+    Args:
+        lines: `Name: value` of each archived header.
+        acts: of `ACTS`, what may act again.
+
+    Raises:
+        Unsendable: a line is no header.
+    """
+    return [_outgoing(line, acts) for line in lines]
+
+
+def _outgoing(line: bytes, acts: frozenset[str]) -> bytes:
+    if not wire.is_header(line):
+        raise wire.Unsendable("headers", f"header '{wire.shown(line)}' is not well formed")
+    name, _, value = line.partition(b":")
+    lower = name.lower()
+    if not lower.startswith(b"nats-"):
+        return ASIDE + line if _FATES.get(lower) is Fate.ASIDE else line
+    if lower.startswith(ASIDE.lower()):
+        return line  # set aside by an earlier replay
+    match _FATES.get(lower, Fate.ASIDE):
+        case Fate.KEPT:
+            return line
+        # Only within one subject: `all` would erase messages that are none of ours.
+        case Fate.ROLLUP if "rollup" in acts and value.strip(b" ") == b"sub":
+            return b"Nats-Rollup: sub"
+        case Fate.TTL if "ttl" in acts and _TTL.fullmatch(value.strip(b" ")):
+            return b"Nats-TTL: " + value.strip(b" ")
+        case _:
+            return ASIDE + line

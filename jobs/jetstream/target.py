@@ -1,0 +1,195 @@
+"""The stream that a replay writes into: what it takes, and what it already has.
+
+Every replayed message says which archived message it is (`SOURCE`). What was sent is read from
+there and nowhere else, so any number of replays from any number of hosts agree on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from jobs.jetstream.connection import ApiError, NatsSettings, RawClient, api
+from jobs.jetstream.control import OWN
+from jobs.jetstream.headers import Pair, parse_headers
+from jobs.jetstream.reader import JetStreamSettings, StreamState, read_range
+from nats_transform import Transform
+from nats_transform.errors import NatsTransformError
+from nats_transform.subject import SEPARATOR, encode, subscribes
+
+SOURCE = OWN + b"Source"
+"""`<mapping version> <sequence> <stream>` of the archived message; the stream percent-encoded."""
+MSG_ID = b"Nats-Msg-Id"
+_NO_MESSAGE = 10037
+_ONE_BY_ONE = 500  # messages; more are read through a consumer
+_AT_ONCE = 50  # requests on the way
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """Which archived message a message of the target is.
+
+    Attributes:
+        version: the mapping version that it was transformed with.
+        seq: its sequence in the archive.
+        stream: the archived stream, percent-encoded.
+        msg_id: the message id of the target's message.
+    """
+
+    version: bytes
+    seq: int
+    stream: bytes
+    msg_id: bytes
+
+
+def source_stream(stream: str) -> bytes:
+    """A stream's name as `SOURCE` has it: one word of ASCII, whatever the archive calls it."""
+    return quote(encode(stream), safe="").encode()
+
+
+def replayed(pairs: Iterable[Pair]) -> Replayed | None:
+    """Which archived message this is, by its headers; None for a message of somebody else."""
+    found: dict[bytes, bytes] = {}
+    for name, value in pairs:
+        if name in (SOURCE, MSG_ID):
+            found.setdefault(name, value)
+    msg_id = found.get(MSG_ID, b"")
+    if SOURCE in found:
+        words = found[SOURCE].split(b" ")
+        if len(words) == 3 and _is_sequence(words[1]):
+            return Replayed(words[0], int(words[1]), words[2], msg_id)
+        return None
+    # As release 0.1.0 wrote it: <mapping version>:<stream>:<sequence>.
+    version, _, rest = msg_id.partition(b":")
+    stream, _, number = rest.rpartition(b":")
+    if len(version) == 64 and stream and _is_sequence(number):
+        return Replayed(version, int(number), quote(stream, safe="").encode(), msg_id)
+    return None
+
+
+def _is_sequence(text: bytes) -> bool:
+    return text.isdigit() and len(text) < 19
+
+
+@dataclass(frozen=True)
+class Target:
+    """A stream as its server describes it."""
+
+    name: str
+    state: StreamState
+
+    def __post_init__(self) -> None:
+        transform = self.state.config.get("subject_transform")
+        made = None
+        if transform:
+            try:
+                made = Transform(transform.get("src") or ">", transform["dest"])
+            except NatsTransformError:  # the server takes it, so it is one that we do not know
+                made = None
+        object.__setattr__(self, "_ingress", made)
+
+    def impossible(self) -> Iterator[str]:
+        """Why nothing can be replayed into it at all."""
+        config = self.state.config
+        for field, why in (
+            ("mirror", "is a mirror, which takes messages of its origin only"),
+            ("sealed", "is sealed"),
+            ("no_ack", "does not acknowledge messages (no_ack)"),
+            ("allow_msg_counter", "is made of counters, which take increments only"),
+        ):
+            if config.get(field):
+                yield f"stream {self.name} {why}"
+
+    def forgets(self) -> Iterator[str]:
+        """Its settings by which it removes messages, so that it cannot tell what was sent."""
+        config = self.state.config
+        if (retention := config.get("retention", "limits")) != "limits":
+            yield f"retention {retention}"
+        for field in ("max_age", "max_msgs_per_subject"):
+            if config.get(field, 0) > 0 and not self._refuses_instead(field):
+                yield field
+        for field in ("max_msgs", "max_bytes"):
+            if config.get(field, -1) > 0 and config.get("discard", "old") == "old":
+                yield field
+
+    def _refuses_instead(self, field: str) -> bool:
+        is_per_subject = field == "max_msgs_per_subject"
+        return is_per_subject and bool(self.state.config.get("discard_new_per_subject"))
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether others than its own consumers may read it without a change to it."""
+        return bool(self.state.config.get("retention", "limits") == "limits")
+
+    def fault(self, subject: str) -> str | None:
+        """Why a message with this subject would not be stored here; None if it would be."""
+        filters = [f for f in self.state.config.get("subjects") or () if subscribes(f, subject)]
+        if not filters:
+            return f"stream {self.name} does not capture it"
+        if subject.startswith("$"):
+            first = subject.partition(SEPARATOR)[0]
+            if all(f.partition(SEPARATOR)[0] != first for f in filters):
+                return f"stream {self.name} captures it by a wildcard only, not as {first}"
+        return None
+
+    def stored_as(self, subject: str) -> str:
+        """The subject that the message gets here by the stream's ingress transform."""
+        ingress: Transform | None = self._ingress  # type: ignore[attr-defined]
+        return (ingress.apply(subject) if ingress else None) or subject
+
+    async def messages(
+        self, nats: NatsSettings, first: int, last: int
+    ) -> AsyncIterator[tuple[int, Replayed | None]]:
+        """Sequence here of each message first..last, and which archived one it is."""
+        settings = JetStreamSettings(stream=self.name, headers_only=True)
+        async for batch in read_range(nats, settings, first, last, self.state):
+            pairs = batch.column("headers")
+            # As bytes: names and values need not be UTF-8.
+            flat = pairs.flatten()
+            names = flat.field("name").view(pa.binary()).to_pylist()
+            values = flat.field("value").view(pa.binary()).to_pylist()
+            at = 0
+            offsets = pairs.offsets.to_pylist()
+            for row, seq in enumerate(batch.column("seq").to_pylist()):
+                end = at + offsets[row + 1] - offsets[row]
+                yield seq, replayed(zip(names[at:end], values[at:end], strict=True))
+                at = end
+
+    async def tail(
+        self, client: RawClient, nats: NatsSettings, first: int, last: int
+    ) -> dict[int, Replayed | None]:
+        """What `messages` gives of a short range, over the connection that there is."""
+        if last - first >= _ONE_BY_ONE and self.is_readable:
+            return {seq: found async for seq, found in self.messages(nats, first, last)}
+        found: dict[int, Replayed | None] = {}
+        for at in range(first, last + 1, _AT_ONCE):
+            sequences = range(at, min(at + _AT_ONCE, last + 1))
+            reads = (self._stored(client, nats, seq) for seq in sequences)
+            for seq, message in zip(sequences, await asyncio.gather(*reads), strict=True):
+                if message is not None:
+                    found[seq] = _of_stored(message)
+        return found
+
+    async def _stored(
+        self, client: RawClient, nats: NatsSettings, seq: int
+    ) -> dict[str, Any] | None:
+        """A message as the API has it; None if the stream does not hold it any more."""
+        try:
+            answer = await api(client, nats, f"STREAM.MSG.GET.{self.name}", {"seq": seq})
+        except ApiError as error:
+            if error.code == _NO_MESSAGE:
+                return None
+            raise
+        message: dict[str, Any] = answer["message"]
+        return message
+
+
+def _of_stored(message: dict[str, Any]) -> Replayed | None:
+    block = base64.b64decode(message.get("hdrs") or "")
+    return replayed(parse_headers(block)) if block else None

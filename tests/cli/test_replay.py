@@ -1,0 +1,61 @@
+"""`nats-transform replay`: what it prints, and its exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from nats import connect
+from pyspark.sql import SparkSession
+
+from jobs.jetstream.process import NatsServer
+from tests.support.command import nats_transform
+
+pytestmark = [pytest.mark.spark, pytest.mark.server]
+
+
+def make_stream(server: NatsServer, name: str, subject: str) -> None:
+    async def work() -> None:
+        client = await connect(server.url)
+        await client.jetstream().add_stream(name=name, subjects=[subject])
+        await client.close()
+
+    asyncio.run(work())
+
+
+def test_refused_then_sent(
+    nats_server: NatsServer, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        {"seq": 1, "ts": "2026-01-01T00:00:00Z", "subject": "old.a", "data": "1"},
+        {"seq": 2, "ts": "2026-01-01T00:00:01Z", "subject": "other \u001b[31m", "data": "2"},
+        {"seq": 3, "ts": "2026-01-01T00:00:02Z", "subject": "other", "data": "3"},
+    ]
+    Path("dump.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    Path("mapping.conf").write_text('mappings { "old.*": "new.$1" }')
+    make_stream(nats_server, "TARGET", "new.>")
+    for command in (
+        ("ingest", "--stream", "S", "--jsonl", str(tmp_path / "dump.jsonl")),
+        ("transform", "--stream", "S", "--mapping", "mapping.conf"),
+    ):
+        assert nats_transform(*command)[2] == ""
+    replay = ("replay", "--stream", "S", "--to", "TARGET", "--server", nats_server.url)
+    for more in (("--dry-run",), ()):
+        code, out, _ = nats_transform(*replay, *more)
+        assert code == 1
+        assert "refused: 1 messages have a subject that the protocol cannot carry" in out
+        assert "(other: stream TARGET does not capture it)" in out
+        assert "--allow skips" in out
+        assert "S into TARGET: nothing would be sent" in out
+        assert "\x1b" not in out
+    code, out, _ = nats_transform(*replay, "--fates", "mapped")
+    assert (code, "S into TARGET: 1 messages sent" in out) == (0, True)
+    assert "TARGET holds 1 messages" in out
+    code, out, _ = nats_transform(*replay, "--allow", "skips", "--json")
+    document = json.loads(out)
+    assert (code, document["sent"], document["already"]) == (0, 0, 1)
+    assert document["not_sent"] == {"captured": 1, "subject": 1}
+    assert nats_transform(*replay, "--fates", "lost")[0] == 2

@@ -1,0 +1,234 @@
+"""Each message stored once, in order, whatever happens to the server, the stream and ourselves."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import pytest
+from nats import connect
+
+import jobs.jetstream.chain
+from jobs.errors import JobError
+from jobs.jetstream.chain import Progress, StreamLost
+from jobs.jetstream.connection import NatsSettings, connection
+from jobs.jetstream.process import NatsServer
+from jobs.jetstream.process import nats_server as run_nats_server
+from jobs.jetstream.reader import JetStreamSettings, read_range, stream_state
+from tests.faults.test_faults import network
+from tests.support.replayer import replay
+from tests.support.streams import Stream, new_stream
+
+pytestmark = pytest.mark.server
+
+
+def stored(stream: Stream) -> list[int]:
+    """The messages of the replay that the stream holds, in order; those of others are left out."""
+
+    async def read() -> list[int]:
+        nats = NatsSettings(servers=stream.server.url)
+        async with connection(nats) as client:
+            state = await stream_state(client, nats, stream.name)
+        batches = read_range(nats, JetStreamSettings(stream=stream.name), 1, state.last, state)
+        return [int(data) async for b in batches for data in b.column("data").to_pylist()]
+
+    return [number for number in asyncio.run(read()) if number > 0]
+
+
+def sent(stream: Stream, count: int, **more: Any) -> Progress:
+    return asyncio.run(replay(stream.server.url, stream.name, count, **more))
+
+
+def test_in_order_and_only_once(stream: Stream) -> None:
+    assert sent(stream, 1000).sent == 1000
+    assert sent(stream, 1000).sent == 0
+    assert sent(stream, 1500).sent == 500
+    assert stored(stream) == list(range(1, 1501))
+
+
+def test_several_replays_at_once(stream: Stream) -> None:
+    with ThreadPoolExecutor() as pool:
+        runs = list(pool.map(lambda _: sent(stream, 2000), range(3)))
+    assert sum(one.sent for one in runs) == 2000
+    assert stored(stream) == list(range(1, 2001))
+
+
+def test_beside_another_client(stream: Stream) -> None:
+    """It writes into the stream all the time; its messages are the negative numbers."""
+
+    async def work() -> Progress:
+        client = await connect(stream.server.url)
+        js = client.jetstream()
+
+        async def disturb() -> None:
+            for n in range(1, 10_000):
+                await js.publish(f"{stream.name}.other", b"-%d" % n)
+                await asyncio.sleep(0.01)
+
+        task = asyncio.create_task(disturb())
+        result = await replay(stream.server.url, stream.name, 2000)
+        task.cancel()
+        await client.close()
+        return result
+
+    result = asyncio.run(work())
+    assert result.sent == 2000
+    assert result.breaks > 0
+    assert stored(stream) == list(range(1, 2001))
+
+
+# --- Faults ---------------------------------------------------------------------------------------
+
+
+def survive_kills(stream: Stream, chance: random.Random, kills: int) -> None:
+    count = 150 * (kills + 1)
+    for killed in range(kills):
+        child = os.fork()
+        if not child:
+            try:
+                sent(stream, count, rate=3000)
+            finally:
+                os._exit(1)  # it was to be killed
+        wanted = 150 * killed + chance.randrange(1, 150)
+        while last_of(stream) < wanted:
+            time.sleep(0.005)
+        os.kill(child, signal.SIGKILL)
+        assert os.waitpid(child, 0)[1] == signal.SIGKILL
+        held = stored(stream)
+        assert held == list(range(1, len(held) + 1))
+    sent(stream, count)
+    assert stored(stream) == list(range(1, count + 1))
+
+
+def last_of(stream: Stream) -> int:
+    last: int = stream.info().state.last_seq
+    return last
+
+
+def test_killed_at_three_moments(stream: Stream, seed: int) -> None:
+    survive_kills(stream, random.Random(seed), 3)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_killed_at_forty_moments(stream: Stream, seed: int) -> None:
+    survive_kills(stream, random.Random(seed), 40)
+
+
+@pytest.fixture
+def own() -> Iterator[NatsServer]:
+    """A server that a test may stop."""
+    with run_nats_server() as server:
+        yield server
+
+
+def meanwhile(
+    stream: Stream, count: int, moment: int, act: Callable[[], object], **more: Any
+) -> Progress:
+    """A replay, and something that is done once so many messages are stored."""
+    with ThreadPoolExecutor() as pool:
+        running = pool.submit(sent, stream, count, rate=2000, **more)
+        while last_of(stream) < moment and not running.done():
+            time.sleep(0.01)
+        act()
+        return running.result()
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
+def test_a_server_that_restarts(own: NatsServer, how: signal.Signals) -> None:
+    stream = new_stream(own)
+    for count in (1000, 2000, 3000):
+        try:
+            meanwhile(stream, count, count - 800, partial(own.restart, how, down_seconds=0.3))
+        except StreamLost:  # what a killed server had not written yet; the job starts over
+            assert how is signal.SIGKILL
+    sent(stream, 3000)
+    assert stored(stream) == list(range(1, 3001))
+
+
+def test_a_server_that_stays_away(own: NatsServer) -> None:
+    stream = new_stream(own)
+    with pytest.raises(JobError, match="run again to resume") as caught:
+        meanwhile(stream, 5000, 200, own.stop, patience=1.0)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_stream_that_is_purged(stream: Stream) -> None:
+    def purge() -> None:
+        stream.run(lambda js: js.purge_stream(stream.name))
+
+    assert meanwhile(stream, 2000, 300, purge).sent == 2000
+    # What was purged is sent again when it is asked for again; the rest is not.
+    held = set(stored(stream))
+    assert max(held) == 2000
+    assert sent(stream, 2000).sent == 2000 - len(held)
+    assert sorted(stored(stream)) == list(range(1, 2001))
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["deleted", "made-anew"])
+def test_a_stream_that_vanishes(stream: Stream, anew: bool) -> None:
+    def remove() -> None:
+        stream.run(lambda js: js.delete_stream(stream.name))
+        if anew:
+            subjects = [f"{stream.name}.>"]
+            stream.run(lambda js: js.add_stream(name=stream.name, subjects=subjects))
+
+    with pytest.raises(JobError, match=r"was made anew|no stream") as caught:
+        meanwhile(stream, 5000, 300, remove)
+    assert "\n" not in str(caught.value)
+    if anew:
+        assert stored(stream) == []
+
+
+def test_limits_that_change(stream: Stream) -> None:
+    """The stream removes messages from then on; none is stored twice, and the newest stay."""
+
+    def limit() -> None:
+        config = stream.info().config.evolve(max_msgs=50)
+        stream.run(lambda js: js.update_stream(config=config))
+
+    assert meanwhile(stream, 2000, 300, limit).sent == 2000
+    assert stored(stream) == list(range(1951, 2001))
+
+
+def test_a_subject_that_is_taken_away(stream: Stream) -> None:
+    def take() -> None:
+        config = stream.info().config.evolve(subjects=["elsewhere.>"])
+        stream.run(lambda js: js.update_stream(config=config))
+
+    with pytest.raises(JobError, match="run again to resume"):
+        meanwhile(stream, 5000, 300, take, patience=1.0)
+
+
+def test_without_evidence_nothing_is_guessed(
+    make_stream: Callable[..., Stream], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Answers are lost, and what they spoke of is removed: better an error than a second copy."""
+    monkeypatch.setattr(jobs.jetstream.chain, "_ANSWER_SECONDS", 1.0)
+    stream = make_stream(max_msgs=1)
+    is_mute = False
+
+    def treat(number: int, data: bytes) -> tuple[bytes, float, bool]:
+        swallowed = is_mute and number == 0
+        # What the server says of the state of the stream is the end of the connection.
+        return b"" if swallowed else data, 0.0, swallowed and b"stream_info" in data
+
+    with network(stream.server.url, treat) as url, ThreadPoolExecutor() as pool:
+        running = pool.submit(asyncio.run, replay(url, stream.name, 3000, rate=1000))
+        while last_of(stream) < 200:
+            time.sleep(0.01)
+        is_mute = True
+        before = -1
+        while before != (before := last_of(stream)):
+            time.sleep(0.3)
+        stream.publish([(b"other", b"", b"-1")] * 3)
+        with pytest.raises(JobError, match="removed messages before it could tell"):
+            running.result()
+    assert last_of(stream) == before + 3

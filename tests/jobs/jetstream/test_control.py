@@ -1,0 +1,64 @@
+"""What becomes of archived headers when their message is replayed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jobs.jetstream.control import ACTS, TABLE, outgoing
+from jobs.jetstream.wire import Unsendable
+
+NOTHING: frozenset[str] = frozenset()
+ALL = frozenset(ACTS)
+PREFIX = "Nats-Transform-Original-"
+
+
+@pytest.mark.parametrize(
+    ("line", "acts", "expected"),
+    [
+        pytest.param("Own: 1", NOTHING, "Own: 1", id="own"),
+        pytest.param("b:1", NOTHING, "b:1", id="spacing"),
+        pytest.param("A:", NOTHING, "A:", id="empty"),
+        pytest.param("KV-Operation: PURGE", NOTHING, "KV-Operation: PURGE", id="kv"),
+        pytest.param("Nats-Marker-Reason: MaxAge", ALL, "Nats-Marker-Reason: MaxAge", id="marker"),
+        pytest.param("Nats-Rollup: sub", NOTHING, PREFIX + "Nats-Rollup: sub", id="rollup"),
+        pytest.param("Nats-Rollup:  sub", ALL, "Nats-Rollup: sub", id="rollup-that-acts"),
+        pytest.param("Nats-Rollup: all", ALL, PREFIX + "Nats-Rollup: all", id="rollup-of-all"),
+        pytest.param("nats-rollup: sub", NOTHING, PREFIX + "nats-rollup: sub", id="small-letters"),
+        pytest.param("Nats-TTL: 10", NOTHING, PREFIX + "Nats-TTL: 10", id="ttl"),
+        pytest.param("Nats-TTL: 10", ALL, "Nats-TTL: 10", id="ttl-that-acts"),
+        pytest.param("Nats-TTL: 1h30m5s", ALL, "Nats-TTL: 1h30m5s", id="ttl-as-a-duration"),
+        pytest.param("Nats-TTL: never", ALL, "Nats-TTL: never", id="ttl-never"),
+        pytest.param("Nats-TTL: 0", ALL, PREFIX + "Nats-TTL: 0", id="ttl-of-nothing"),
+        pytest.param("Nats-TTL: soon", ALL, PREFIX + "Nats-TTL: soon", id="ttl-that-is-none"),
+        pytest.param("Nats-Future: 1", ALL, PREFIX + "Nats-Future: 1", id="of-a-later-server"),
+        pytest.param("Status: 503", ALL, PREFIX + "Status: 503", id="status"),
+        pytest.param(
+            "Nats-Transform-Source: v 1 S", ALL, PREFIX + "Nats-Transform-Source: v 1 S",
+            id="our-own-of-an-earlier-replay",
+        ),
+        pytest.param(PREFIX + "Nats-TTL: 1", ALL, PREFIX + "Nats-TTL: 1", id="set-aside-before"),
+    ],
+)  # fmt: skip
+def test_lines(line: str, acts: frozenset[str], expected: str) -> None:
+    assert outgoing([line.encode()], acts) == [expected.encode()]
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_nothing_of_the_table_acts_unless_allowed(name: str) -> None:
+    (line,) = outgoing([f"{name}: sub".encode()], NOTHING)
+    is_kept = "kept" in TABLE[name][1]
+    assert line.decode() == ("" if is_kept else PREFIX) + f"{name}: sub"
+
+
+@pytest.mark.parametrize("line", [b"A", b": 1", b"A: x\ny", b"A B: 1", b" A: 1", b"A: \r"])
+def test_lines_that_are_no_headers(line: bytes) -> None:
+    with pytest.raises(Unsendable):
+        outgoing([line], NOTHING)
+
+
+def test_the_page_has_the_table() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "replay.md").read_text()
+    for name, (what, fate) in TABLE.items():
+        assert f"| `{name}` | {what} | {fate} |" in page

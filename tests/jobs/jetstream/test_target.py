@@ -1,0 +1,100 @@
+"""What the target of a replay takes, and which archived message its messages are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jobs.jetstream.reader import StreamState
+from jobs.jetstream.target import Replayed, Target, replayed, source_stream
+
+V = b"a" * 64
+
+
+def target(**config: Any) -> Target:
+    return Target("T", StreamState("", 0, 0, 1, 0, None, config))
+
+
+@pytest.mark.parametrize(
+    ("subjects", "subject", "fault"),
+    [
+        pytest.param(["a.>"], "a.b", None, id="captured"),
+        pytest.param(["a.>"], "a", "does not capture it", id="too-short"),
+        pytest.param(["a.*", "b"], "b", None, id="one-of-two"),
+        pytest.param([], "a", "does not capture it", id="no-subjects"),
+        pytest.param(["$KV.B.>"], "$KV.B.k", None, id="dollar-as-it-is"),
+        pytest.param([">"], "$KV.B.k", "by a wildcard only, not as $KV", id="dollar-by-tail"),
+        pytest.param(["*.API.>"], "$JS.API.x", "by a wildcard only", id="dollar-by-star"),
+        pytest.param(["$KV.>"], "$JS.API.x", "does not capture it", id="another-dollar"),
+        pytest.param(["*a"], "ba", "does not capture it", id="star-within-a-token"),
+    ],
+)
+def test_subjects(subjects: list[str], subject: str, fault: str | None) -> None:
+    found = target(subjects=subjects).fault(subject)
+    assert (found is None) == (fault is None)
+    assert fault is None or fault in str(found)
+
+
+@pytest.mark.parametrize(
+    ("config", "forgets"),
+    [
+        pytest.param({}, [], id="nothing-said"),
+        pytest.param({"max_msgs": -1, "max_bytes": -1, "max_age": 0}, [], id="no-limits"),
+        pytest.param({"max_msgs": 5}, ["max_msgs"], id="messages"),
+        pytest.param({"max_msgs": 5, "discard": "new"}, [], id="messages-refused"),
+        pytest.param({"max_age": 5, "discard": "new"}, ["max_age"], id="age"),
+        pytest.param(
+            {"max_msgs_per_subject": 1, "discard": "new"}, ["max_msgs_per_subject"], id="subject"
+        ),
+        pytest.param(
+            {"max_msgs_per_subject": 1, "discard": "new", "discard_new_per_subject": True},
+            [],
+            id="subject-refused",
+        ),
+        pytest.param({"retention": "workqueue"}, ["retention workqueue"], id="work-queue"),
+    ],
+)
+def test_what_it_forgets(config: dict[str, Any], forgets: list[str]) -> None:
+    assert list(target(**config).forgets()) == forgets
+
+
+@pytest.mark.parametrize("field", ["mirror", "sealed", "no_ack", "allow_msg_counter"])
+def test_what_takes_nothing(field: str) -> None:
+    assert len(list(target(**{field: {"name": "S"}}).impossible())) == 1
+
+
+@pytest.mark.parametrize(
+    ("pairs", "expected"),
+    [
+        pytest.param([(b"Nats-Transform-Source", V + b" 7 A")], (V, 7, b"A"), id="ours"),
+        pytest.param(
+            [(b"Nats-Transform-Source", V + b" 7 A%3A5"), (b"Nats-Msg-Id", b"x.1")],
+            (V, 7, b"A%3A5"),
+            id="with-a-colon",
+        ),
+        pytest.param([(b"Nats-Msg-Id", V + b":A:7")], (V, 7, b"A"), id="of-0.1.0"),
+        pytest.param([(b"Nats-Msg-Id", V + b":A:5:7")], (V, 7, b"A%3A5"), id="of-0.1.0-colon"),
+        pytest.param([(b"Nats-Msg-Id", b"v1:A:7")], None, id="of-somebody"),
+        pytest.param([(b"Nats-Msg-Id", V + b":A:x")], None, id="no-number"),
+        pytest.param([(b"Nats-Transform-Source", V + b" -7 A")], None, id="negative"),
+        pytest.param([(b"Nats-Transform-Source", V + b" 7 A B")], None, id="another-word"),
+        pytest.param(
+            [(b"Nats-Transform-Original-Nats-Transform-Source", V + b" 7 A")], None, id="set-aside"
+        ),
+        pytest.param([], None, id="none"),
+    ],
+)
+def test_which_message_it_is(
+    pairs: list[tuple[bytes, bytes]], expected: tuple[bytes, int, bytes] | None
+) -> None:
+    found = replayed(pairs)
+    assert (found and (found.version, found.seq, found.stream)) == expected
+    assert found is None or isinstance(found, Replayed)
+
+
+def test_streams_are_one_word_each() -> None:
+    names = ["A", "A:5", "A 5", "A%3A5", "A\r\nB: 1", "é", "a\udcff", "A.B"]
+    words = [source_stream(name) for name in names]
+    assert len(set(words)) == len(names)
+    assert all(word.isascii() and not set(word) & set(b" \r\n:") for word in words)

@@ -1,0 +1,36 @@
+"""A replay without Spark and warehouse: made-up messages through the real target and chain."""
+
+from __future__ import annotations
+
+from jobs.jetstream.chain import Chain, Outgoing, Progress
+from jobs.jetstream.connection import NatsSettings, connection
+from jobs.jetstream.reader import stream_state
+from jobs.jetstream.target import SOURCE, Target
+
+VERSION, ARCHIVE = b"a" * 64, b"OLD"
+
+
+def outgoing(stream: str, seq: int) -> Outgoing:
+    """A message of the made-up archive."""
+    head = b"NATS/1.0\r\n%b: %b %d %b\r\n" % (SOURCE, VERSION, seq, ARCHIVE)
+    return Outgoing(seq, f"{stream}.{seq % 7}".encode(), head, b"%d" % seq)
+
+
+async def replay(
+    url: str, stream: str, count: int, rate: float | None = None, patience: float = 30.0
+) -> Progress:
+    """Sends the messages 1..count that the stream does not have."""
+    nats = NatsSettings(servers=url, patience=patience)
+    async with connection(nats) as client:
+        state = await stream_state(client, nats, stream)
+        target = Target(stream, state)
+        messages = target.messages(nats, max(state.first, 1), state.last)
+        there = {found.seq async for _, found in messages if found}
+        chain = Chain(
+            client, nats, target, version=VERSION, stream=ARCHIVE, window=100, rate=rate
+        )  # fmt: skip
+        async with chain:
+            for seq in range(1, count + 1):
+                if seq not in there:
+                    await chain.send(outgoing(stream, seq))
+        return chain.progress
