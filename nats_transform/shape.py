@@ -15,6 +15,7 @@ from itertools import takewhile
 from nats_transform.functions import (
     Left,
     Literal,
+    OfTokenAndSize,
     Partition,
     Random,
     Right,
@@ -142,7 +143,10 @@ class _Shaper:
                 return f"{_up_to(size)}(?:{_DOT}{_BYTE}{{{size}}})*"
             case Left(_, size) | Right(_, size) if size > 0:
                 return _up_to(size)
-        return _TOKEN  # a size of 0 or below leaves the token whole
+        if isinstance(token, OfTokenAndSize) and token.leaves_whole:
+            return _TOKEN
+        # Of a function without a line above only its trait is known, which is enough.
+        return _TOKEN if token.makes_one_token else _tokens()
 
     def _wildcard(self, position: int) -> str:
         source = self._source.tokens[position]
