@@ -342,10 +342,18 @@ def processes() -> dict[int, list[str]]:
     return {pid: found[pid] for pid in ours}
 
 
+_used: dict[tuple[int, str], int] = {}  # ticks, by number and start of a process
+
+
 def processor_seconds() -> float:
-    """What this process and all that it started have used so far, those that ended included."""
-    ticks = sum(int(ticks) for stat in processes().values() for ticks in stat[11:15])
-    return ticks / os.sysconf("SC_CLK_TCK")
+    """What this process and all that it started have used so far.
+
+    Of a process that ended it counts what was seen last: Spark ends idle workers, and nobody waits
+    for them.
+    """
+    for pid, stat in processes().items():
+        _used[pid, stat[19]] = int(stat[11]) + int(stat[12])
+    return sum(_used.values()) / os.sysconf("SC_CLK_TCK")
 
 
 def peak_memory() -> dict[str, int]:
