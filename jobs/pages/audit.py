@@ -1,7 +1,7 @@
 """The page that shows an audit: one HTML file that needs nothing else.
 
-Colors tell verdicts apart also for the color-blind (Okabe and Ito), and every verdict
-has a shape of its own besides.
+The color-blind can distinguish the colors of the verdicts (Okabe and Ito), and every verdict has a
+shape of its own besides.
 """
 
 from __future__ import annotations
