@@ -1,9 +1,9 @@
 """Dumps of messages as DataFrames with the columns of the table: Parquet and JSON lines.
 
 A dump's columns are named as the table's unless `DumpColumns` says otherwise. `subject` must be
-there; `seq` (else messages are numbered in file order), `ts` (a timestamp, ISO 8601, or epoch in
-s, ms, us or ns), `ts_ns`, `cluster`, `headers` and `data` may be. Without a time a message is of
-1970-01-01.
+there, and in JSON lines a time: `ts` or `time` (a timestamp, ISO 8601, or an epoch in s, ms, us or
+ns), or `ts_ns` (nanoseconds). `seq` (else messages are numbered in file order), `cluster`,
+`headers` and `data` may be.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import base64
 import binascii
 import json
 import math
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -28,6 +29,12 @@ from jobs.warehouse.schema import HEADERS
 from jobs.warehouse.tables import MESSAGES
 
 _SECOND_NS = 1_000_000_000
+_ISO_TIME = re.compile(
+    r"(?P<whole>\d{4}-\d\d-\d\d(?:[Tt ]\d\d:\d\d)?)"
+    r"(?:(?<=:\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?)?"
+    r"(?P<zone>[Zz]|[+-]\d\d:?\d\d)?",
+    re.ASCII,
+)
 # Epochs below these are in s, ms and us: each holds for the years 1973 to 5138 of its unit.
 _EPOCH_UNITS = ((10**11, _SECOND_NS), (10**14, 1_000_000), (10**17, 1_000))
 
@@ -72,6 +79,8 @@ class DumpColumns(BaseModel):
             )
         if "ts_ns" in have and self.time is None:
             found["ts_ns"] = "ts_ns"
+        if not found.keys() & {"ts", "ts_ns"} and "time" in have:
+            found["ts"] = "time"  # as JetStream calls it
         if "headers_raw" in have and self.headers is None:
             found["headers_raw"] = "headers_raw"
         return found
@@ -222,6 +231,8 @@ def parse_line(line: str, seq: int, file: str, columns: DumpColumns) -> tuple[An
     where = f"{file}: line {line[:60]!r}"
     try:
         pairs = json.loads(line, object_pairs_hook=_Object)
+    except RecursionError as error:
+        raise ArchiveError(f"{where} is nested too deeply") from error
     except ValueError as error:
         raise ArchiveError(f"{where} is not JSON: {error}") from error
     if not isinstance(pairs, _Object):
@@ -236,11 +247,19 @@ def parse_line(line: str, seq: int, file: str, columns: DumpColumns) -> tuple[An
         if not isinstance(number, int) or isinstance(number, bool):
             raise ValueError(f"column {found['seq']} is not an integer: {number!r}")
         cluster = row[found["cluster"]] if "cluster" in found else None
+        if not -(2**63) <= number < 2**63:
+            raise ValueError(f"sequence {number} does not fit into 64 bits")
+        if "ts_ns" in found:
+            time = _exact_ns(row[found["ts_ns"]])
+        elif "ts" in found:
+            time = epoch_ns(row[found["ts"]])
+        else:
+            raise ValueError(
+                "it has no time: no column ts, ts_ns or time; name it with --time-column"
+            )
         return (
             number,
-            epoch_ns(row[found.get("ts_ns", found.get("ts"))])  # type: ignore[index]
-            if found.keys() & {"ts", "ts_ns"}
-            else 0,
+            time,
             _bytes(subject),
             None if cluster is None else _bytes(str(cluster)),
             _json_headers(row[found["headers"]]) if "headers" in found else [],
@@ -253,26 +272,52 @@ def parse_line(line: str, seq: int, file: str, columns: DumpColumns) -> tuple[An
 def epoch_ns(value: Any) -> int:
     """Nanoseconds since 1970 of an ISO 8601 text (UTC if it names no zone) or an epoch.
 
+    A text needs a date. Its fraction may follow a point or a comma and have nine digits.
+
     Raises:
-        ValueError: it is neither.
+        ValueError: it is neither, or not a time that 64 bits of nanoseconds can hold.
     """
-    if isinstance(value, bool) or value is None:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(f"not a time: {value!r}")
-    if isinstance(value, int | float):
-        if not math.isfinite(value):
-            raise ValueError(f"not a time: {value!r}")
+    if isinstance(value, str):
+        found = _iso_ns(value)
+    elif not math.isfinite(value):
+        raise ValueError(f"not a time: {value!r}")
+    else:
         unit = next((unit for below, unit in _EPOCH_UNITS if abs(value) < below), 1)
-        return value * unit if isinstance(value, int) else round(value * unit)
-    text = str(value).strip()
-    # Python reads six decimals at most, and JetStream writes nine.
-    head, dot, tail = text.partition(".")
-    digits = tail[: len(tail) - len(tail.lstrip("0123456789"))]
-    moment = datetime.fromisoformat(head + tail[len(digits) :] if dot else text)
+        found = value * unit if isinstance(value, int) else round(value * unit)
+    return _in_range(found, value)
+
+
+def _iso_ns(text: str) -> int:
+    parts = _ISO_TIME.fullmatch(text.strip())
+    if parts is None:
+        raise ValueError(f"not a time: {text!r}; write one such as 2026-01-31T12:30:00.123456789Z")
+    if parts["second"] == "60":
+        raise ValueError(f"{text!r} is a leap second, which a count since 1970 has no place for")
+    try:
+        clock = parts["whole"] + (f":{parts['second']}" if parts["second"] else "")
+        moment = datetime.fromisoformat(clock + (parts["zone"] or "").upper())
+    except ValueError as error:
+        raise ValueError(f"not a time: {text!r}: {error}") from error
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     whole = moment - datetime(1970, 1, 1, tzinfo=UTC)
     seconds = whole.days * 86_400 + whole.seconds
-    return seconds * _SECOND_NS + (int(digits[:9].ljust(9, "0")) if digits else 0)
+    return seconds * _SECOND_NS + int((parts["fraction"] or "").ljust(9, "0"))
+
+
+def _exact_ns(value: Any) -> int:
+    """The value of a column that holds nanoseconds, whatever their size."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"column ts_ns is not a whole number of nanoseconds: {value!r}")
+    return _in_range(value, value)
+
+
+def _in_range(ns: int, value: Any) -> int:
+    if not -(2**63) <= ns < 2**63:
+        raise ValueError(f"the time {value!r} is not between the years 1678 and 2262")
+    return ns
 
 
 def _bytes(text: str) -> bytes:
@@ -289,6 +334,8 @@ def _json_headers(value: Any) -> list[dict[str, bytes]]:
         one_or_more = given if isinstance(given, list) else [given]
         if isinstance(given, _Object) or not all(isinstance(v, str) for v in one_or_more):
             raise ValueError(f"header {name} is neither text nor a list of texts")
+        if any(c in text for text in (name, *one_or_more) for c in "\r\n"):
+            raise ValueError(f"header {name!r} has a line break, which no NATS header can have")
         found += [{"name": _bytes(name), "value": _bytes(v)} for v in one_or_more]
     return found
 

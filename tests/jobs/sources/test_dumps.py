@@ -40,16 +40,43 @@ S = pa.string()
         pytest.param(1767355200123456, 1767355200_123456000, id="microseconds"),
         pytest.param(NOON_NS, NOON_NS, id="epoch-nanoseconds"),
         pytest.param(0, 0, id="zero"),
+        pytest.param("2026-01-02T12:00:00,123456789Z", NOON_NS, id="comma"),
+        pytest.param("2026-01-02T12:00Z", 1767355200_000000000, id="no-seconds"),
+        pytest.param("2262-04-11T23:47:16.854775807Z", 2**63 - 1, id="the-last"),
     ],
 )
 def test_times(written: Any, expected: int) -> None:
     assert epoch_ns(written) == expected
 
 
-@pytest.mark.parametrize("written", [None, True, "soon", "", float("nan"), float("inf")])
+@pytest.mark.parametrize(
+    "written",
+    [
+        *(None, True, [], "soon", "", float("nan"), float("inf")),
+        *("12:30:00", "T12:30:00Z", "20260102", "2026-W01-1", "2026-01-02T12"),
+        *("2026-02-30", "2026-01-02T24:00:01", "2026-01-02T12:00:00.1234567890Z"),
+        *("2026-01-02T12:00:00.", "2026-01-02T12:00.5", "2026-01-02.5", "2026-01-02T12:00:00x"),
+        *("2016-12-31T23:59:60Z", "9999-12-31", "1600-01-01", "2262-04-11T23:47:16.854775808Z"),
+        *(2**63, -(2**63) - 1, 10**30, 1e300),
+    ],
+)
 def test_what_is_no_time(written: Any) -> None:
-    with pytest.raises(ValueError, match=r"time|isoformat"):
+    with pytest.raises(ValueError, match=r"time|leap second"):
         epoch_ns(written)
+
+
+@pytest.mark.parametrize(
+    ("fields", "ts_ns"),
+    [
+        ('"time": "2026-01-02T12:00:00.123456789Z"', NOON_NS),
+        ('"ts_ns": 5', 5),
+        ('"ts_ns": 1767355200', 1767355200),
+        ('"ts": 5', 5_000_000_000),
+        ('"ts": 5, "time": 7', 5_000_000_000),
+    ],
+)
+def test_the_time_of_a_line(fields: str, ts_ns: int) -> None:
+    assert parse_line(f'{{"subject": "a", {fields}}}', 1, "a.jsonl", DumpColumns())[1] == ts_ns
 
 
 Ingest = Callable[..., IngestResult]
@@ -232,7 +259,7 @@ def test_json_lines(
         {"subject": "a", "ts": "2026-01-02T12:00:00.123456789Z", "cluster": "eu", "data": "grüße"},
         "",
         '{"subject":"b.\\udcff", "ts": 1767355200, "headers": {"z":"1", "A":["2","3"], "z":"4"}}',
-        {"subject": "c", "data": None, "headers": None},
+        {"subject": "c", "time": 0, "data": None, "headers": None},
     )
     result = run(jsonl=path)
     assert (result.messages, result.gaps) == (3, 0)
@@ -263,7 +290,10 @@ def test_cluster(
 ) -> None:
     headers = {"C": ["ap", "xx"]}
     run(
-        jsonl=jsonl({"subject": "a", "headers": headers}, {"subject": "b", "cluster": "eu"}),
+        jsonl=jsonl(
+            {"subject": "a", "ts": 0, "headers": headers},
+            {"subject": "b", "ts": 0, "cluster": "eu"},
+        ),
         **settings,
     )
     assert [r.cluster for r in rows_in(spark, warehouse)] == expected
@@ -308,9 +338,9 @@ def test_a_repeat_changes_nothing_and_a_longer_dump_adds(
 def test_other_messages_under_the_same_sequences_are_refused(
     run: Ingest, jsonl: Callable[..., Path]
 ) -> None:
-    run(jsonl=jsonl({"subject": "a"}, {"subject": "b"}))
+    run(jsonl=jsonl({"subject": "a", "ts": 0}, {"subject": "b", "ts": 0}))
     with pytest.raises(ArchiveError, match=r"different messages among sequences 1 to 1.*first-seq"):
-        run(jsonl=jsonl({"subject": "c"}))
+        run(jsonl=jsonl({"subject": "c", "ts": 0}))
 
 
 MISTAKES = [
@@ -319,12 +349,32 @@ MISTAKES = [
     pytest.param('{"data": ""}', {}, "has no column subject", id="no-subject"),
     pytest.param('{"subject": 3}', {}, "subject is not text: 3", id="subject-is-a-number"),
     pytest.param('{"subject": "a", "seq": "x"}', {}, "seq is not an integer", id="seq"),
-    pytest.param('{"subject": "a", "ts": "soon"}', {}, "Invalid isoformat", id="time"),
-    pytest.param('{"subject": "a", "headers": [1]}', {}, "not a JSON object", id="headers"),
-    pytest.param('{"subject": "a", "headers": {"b": 1}}', {}, "header b is neither", id="header"),
-    pytest.param('{"subject": "a", "data": {}}', {}, "data is not text", id="data"),
+    pytest.param('{"subject": "a", "ts": "soon"}', {}, "not a time: 'soon'", id="time"),
+    pytest.param('{"subject": "a"}', {}, "has no time: no column ts", id="no-time"),
+    pytest.param('{"subject": "a", "time": null}', {}, "not a time: None", id="null-time"),
+    pytest.param('{"subject": "a", "ts_ns": 1.5}', {}, "ts_ns is not a whole", id="ts-ns"),
     pytest.param(
-        '{"subject": "a", "data": "!"}', {"data_encoding": "base64"}, "not base64", id="base64"
+        '{"subject": "a", "ts": 0, "seq": 9223372036854775808}', {}, "64 bits", id="large-seq"
+    ),
+    pytest.param("[" * 200_000, {}, "nested too deeply", id="nested"),
+    pytest.param(
+        '{"subject": "a", "ts": 0, "headers": {"b": "1\\r\\nc: 2"}}',
+        {},
+        "header 'b' has a line break",
+        id="crlf",
+    ),
+    pytest.param(
+        '{"subject": "a", "ts": 0, "headers": [1]}', {}, "not a JSON object", id="headers"
+    ),
+    pytest.param(
+        '{"subject": "a", "ts": 0, "headers": {"b": 1}}', {}, "header b is neither", id="header"
+    ),
+    pytest.param('{"subject": "a", "ts": 0, "data": {}}', {}, "data is not text", id="data"),
+    pytest.param(
+        '{"subject": "a", "ts": 0, "data": "!"}',
+        {"data_encoding": "base64"},
+        "not base64",
+        id="base64",
     ),
     pytest.param('{"subject": "a"}', {"time": "at"}, "has no column at", id="declared-column"),
 ]
@@ -342,9 +392,11 @@ def test_mistakes_in_a_line(line: str, columns: dict[str, Any], message: str) ->
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        pytest.param(['{"subject": "a"}', "{"], r"line '\{' is not JSON", id="a-bad-line"),
-        pytest.param(['{"subject": "a", "seq": 1}'] * 2, "more than once", id="repeat"),
-        pytest.param(['{"subject": "a", "seq": 0}'], "start at 1, but there is 0", id="seq-0"),
+        pytest.param(['{"subject": "a", "ts": 0}', "{"], r"line '\{' is not JSON", id="a-bad-line"),
+        pytest.param(['{"subject": "a", "ts": 0, "seq": 1}'] * 2, "more than once", id="repeat"),
+        pytest.param(
+            ['{"subject": "a", "ts": 0, "seq": 0}'], "start at 1, but there is 0", id="seq-0"
+        ),
         pytest.param([], "has no messages", id="empty"),
     ],
 )
