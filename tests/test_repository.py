@@ -11,6 +11,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from scripts.architecture import drawing, parts
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -126,6 +128,18 @@ def test_security_names_tests_that_exist() -> None:
     assert [
         path for path in re.findall(r"`(tests/[\w/.]+)`", text) if not (ROOT / path).exists()
     ] == []
+
+
+def test_architecture_names_files_that_exist() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = [path for path in re.findall(r"`([\w.]+/[\w./]*)`", text) if "NAME" not in path]
+    assert len(named) > 30
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_the_picture_of_the_parts_is_up_to_date() -> None:
+    picture = (ROOT / "docs" / "architecture.svg").read_text(encoding="utf-8")
+    assert picture == drawing(parts()), "run `python scripts/architecture.py`"
 
 
 def test_make_lists_every_target() -> None:
