@@ -230,7 +230,7 @@ def unknown_account(name: str, names: list[str], path: str) -> UnknownAccount:
 def no_mappings(name: str, names: list[str], path: str) -> UnknownAccount:
     """The error for an account without mappings in a file that has mappings of others."""
     return UnknownAccount(
-        f"the account {quoted(name)} has no mappings, but {_listed(names)} has; "
+        f"the account {quoted(name)} has no mappings, but there are mappings of {_listed(names)}; "
         "name the account that you mean (`--account`, or `account` in settings)",
         path,
     )

@@ -373,11 +373,11 @@ def test_the_command(
     [
         (("--candidate", "none.conf"), "none.conf: the file cannot be read"),
         (("--candidate", "bad.conf"), "bad.conf:1:12: wildcard index out of range"),
-        (("--candidate", "ok.conf", "--day", "x"), "not a day or two"),
+        (("--candidate", "ok.conf", "--day", "x"), "'x' is not a day such as"),
         (("--candidate", "ok.conf", "--day", "2026-02-02..2026-01-01"), "needs a first day"),
         (("--candidate", "ok.conf", "--streams", "nowhere"), "nowhere"),
         (("--candidate", "ok.conf", "--consumers", "."), "consumers need the streams"),
-        (("--candidate", "acme.conf"), "has no mappings, but 'ACME' has"),
+        (("--candidate", "acme.conf"), "has no mappings, but there are mappings of 'ACME'"),
         (("--candidate", "ok.conf", "--permissions", "acme.conf"), "but users of 'ACME' have"),
         (("--candidate", "ok.conf", "--permissions-account", "A"), "needs the file"),
         (
