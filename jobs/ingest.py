@@ -37,7 +37,7 @@ from jobs.session import Spark, started
 from jobs.sources.backup import open_backup, restored
 from jobs.sources.dumps import DumpColumns, json_messages, parquet_messages
 from jobs.sources.source import DumpSource, Source, Span, StreamSource
-from jobs.warehouse.accounting import Account, Archived, total_of
+from jobs.warehouse.accounting import Archived, Total, total_of
 from jobs.warehouse.tables import (
     MESSAGES,
     Warehouse,
@@ -233,14 +233,14 @@ def _archived(settings: IngestSettings) -> Archived:
 
 def _add(
     spark: Spark, source: Source, span: Span, table: Table, settings: IngestSettings
-) -> tuple[Account, set[date]]:
+) -> tuple[Total, set[date]]:
     """What one commit added, and to which days."""
     archived = Archived.of(table, settings.stream)
     observation = Observation()
-    rows = source.rows(span, archived.coverage).observe(observation, *Account.aggregates())
+    rows = source.rows(span, archived.coverage).observe(observation, *Total.aggregates())
     staged = stage(rows, table, MESSAGES)
     try:
-        read = Account.of(observation.get)
+        read = Total.of(observation.get)
         by_day = _verify(started(spark), staged.paths)
         written = total_of(by_day.values())
         least = source.count(span)
@@ -279,14 +279,14 @@ def _add(
     return written, set(by_day)
 
 
-def _verify(spark: SparkSession, paths: tuple[str, ...]) -> dict[date, Account]:
+def _verify(spark: SparkSession, paths: tuple[str, ...]) -> dict[date, Total]:
     """What is in files that were written, day by day, read back from the disk."""
     rows = read_files(spark, paths, MESSAGES)
     try:
-        results = rows.groupBy("day").agg(*Account.aggregates()).collect()
+        results = rows.groupBy("day").agg(*Total.aggregates()).collect()
     except SPARK_ERRORS as error:
         raise job_error(error) from error
-    return {row["day"]: Account.of(row.asDict()) for row in results}
+    return {row["day"]: Total.of(row.asDict()) for row in results}
 
 
 @contextmanager

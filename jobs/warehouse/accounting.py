@@ -19,7 +19,7 @@ from nats_transform.spark.digest import Digest
 
 
 @dataclass(frozen=True)
-class Account:
+class Total:
     """What some messages come to.
 
     Attributes:
@@ -44,7 +44,7 @@ class Account:
         ]
 
     @classmethod
-    def of(cls, results: Mapping[str, Any]) -> Account:
+    def of(cls, results: Mapping[str, Any]) -> Total:
         """From the results of `aggregates`, by name; an empty mapping is no messages."""
         if not results:
             return NOTHING
@@ -52,8 +52,8 @@ class Account:
             results["first"], results["last"], results["bytes"] or 0, digest.from_row(results)
         )
 
-    def __add__(self, other: Account) -> Account:
-        return Account(
+    def __add__(self, other: Total) -> Total:
+        return Total(
             min((seq for seq in (self.first, other.first) if seq is not None), default=None),
             max((seq for seq in (self.last, other.last) if seq is not None), default=None),
             self.bytes + other.bytes,
@@ -67,7 +67,7 @@ class Account:
         )
 
 
-NOTHING = Account(None, None, 0, Digest())
+NOTHING = Total(None, None, 0, Digest())
 
 
 class Archived(BaseModel):
@@ -120,10 +120,10 @@ class Archived(BaseModel):
         return sum((Digest.parse(*self.days[day]) for day in wanted), Digest())
 
     def add(
-        self, first: int, last: int, accounts: Mapping[date, Account], subject: str | None
+        self, first: int, last: int, accounts: Mapping[date, Total], subject: str | None
     ) -> Archived:
         """This, and what the sequences first..last came to on each day."""
-        had = Account(
+        had = Total(
             self.first_seq, self.last_seq, self.bytes, Digest.parse(self.messages, self.digest)
         )
         total = total_of([had, *accounts.values()])
@@ -140,6 +140,6 @@ class Archived(BaseModel):
         )
 
 
-def total_of(accounts: Iterable[Account]) -> Account:
+def total_of(accounts: Iterable[Total]) -> Total:
     """What all of them come to together."""
     return sum(accounts, NOTHING)

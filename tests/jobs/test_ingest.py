@@ -22,7 +22,7 @@ from jobs.errors import AccountingError, ArchiveError
 from jobs.ingest import IngestResult, IngestSettings, ingest
 from jobs.jetstream.connection import NatsSettings
 from jobs.sources.source import StreamSource
-from jobs.warehouse.accounting import Account
+from jobs.warehouse.accounting import Total
 from jobs.warehouse.tables import MESSAGES, Warehouse, open_table, read, snapshot_properties
 from nats_transform.spark.digest import digest_of
 
@@ -210,14 +210,14 @@ def test_what_was_written_wrong_is_not_published(
     run: Run, warehouse: Warehouse, stream: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream.count(100)
-    of = Account.of
-    calls: list[Account] = []
+    of = Total.of
+    calls: list[Total] = []
 
-    def twist(results: Any) -> Account:
+    def twist(results: Any) -> Total:
         calls.append(of(results))
         return calls[0] if len(calls) == 1 else of(dict(results) | {"bytes": 1})
 
-    monkeypatch.setattr(Account, "of", twist)
+    monkeypatch.setattr(Total, "of", twist)
     with pytest.raises(AccountingError, match=r"read 100 messages.*; wrote 100 messages.*1 bytes"):
         run(stream.name)
     assert files_in(warehouse) == []
