@@ -7,6 +7,7 @@ what a model of a few dictionaries says, and no step may touch a file of another
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import copy
 import json
@@ -38,25 +39,28 @@ from hypothesis.stateful import (
 )
 from pyspark.sql import SparkSession
 
-from jobs.errors import NoTable
+from jobs.errors import JobError, NoTable
 from jobs.ingest import IngestSettings, ingest
-from jobs.jetstream.connection import NatsSettings
+from jobs.jetstream.connection import NatsSettings, connection
 from jobs.jetstream.process import NatsServer
+from jobs.jetstream.reader import JetStreamSettings, read_range, stream_state
 from jobs.maintain import MaintenanceSettings, maintain
+from jobs.replay import ReplaySettings, replay
 from jobs.transform import TransformSettings, transform
 from jobs.warehouse.tables import MESSAGES, TRANSFORMED, TableSpec, Warehouse, open_table
 from nats_transform.config import load_mappings, mapping_version
-from nats_transform.subject import decode
+from nats_transform.subject import decode, encode
 from tests.support.streams import Stream, new_stream
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 
 DAYS = [date(2026, 3, 1) + timedelta(days=n) for n in range(3)]
 KEYS = ("a", "b", "ü")
+# {to} is the stream that takes what this mapping makes of the stream {name}.
 MAPPINGS = (
-    'mappings {{ "{name}.*": [\n  {{destination: "v1.$1", weight: 60}}\n'
-    '  {{destination: "v2.$1", weight: 40}}\n] }}\n',
-    'mappings {{ "{name}.*": "{{{{left(1,1)}}}}.$1" }}\n',
+    'mappings {{ "{name}.*": [\n  {{destination: "{to}.v1.$1", weight: 60}}\n'
+    '  {{destination: "{to}.v2.$1", weight: 40}}\n] }}\n',
+    'mappings {{ "{name}.*": "{to}.{{{{left(1,1)}}}}.$1" }}\n',
 )
 SEED = 7
 MESSAGE = ("stream", "seq", "subject", "data")
@@ -95,9 +99,14 @@ class Archives(RuleBasedStateMachine):
         self.dump = self.root / "dump.jsonl"
         self.sources: dict[str, dict[int, Sent]] = {self.live.name: {}, "DUMP": {}}
         self.last = Counter[str]()
+        self.targets: dict[tuple[str, int], Stream] = {}
+        self.replayed: dict[tuple[str, int], dict[int, tuple[bytes, bytes]]] = {}
         for name in self.sources:
             for number, text in enumerate(MAPPINGS):
-                (self.root / f"{name}-{number}.conf").write_text(text.format(name=name))
+                target = new_stream(self.server)
+                self.targets[name, number], self.replayed[name, number] = target, {}
+                mapping = text.format(name=name, to=target.name)
+                (self.root / f"{name}-{number}.conf").write_text(mapping)
         self.held: dict[Path, Held] = {}
         self.places = 0
 
@@ -217,6 +226,33 @@ class Archives(RuleBasedStateMachine):
         with self.nothing_else_changes(where):
             transform(self.spark, TransformSettings(**self._transform(where, name, mapping, day)))
         self.held[where] = after
+
+    @rule(pick=st.integers(0, 9))
+    def replays(self, pick: int) -> None:
+        """The target of a mapping has each message once, whichever warehouses replay into it."""
+        there = [(place, name) for place in self.held for name in self.held[place].transformed]
+        if not there:
+            return
+        where, name = sorted(there)[pick % len(there)]
+        held = self.held[where]
+        used = set(held.transformed[name].values())
+        mapping = min(used)
+        target, sent = self.targets[name, mapping], self.replayed[name, mapping]
+        nats = NatsSettings(servers=target.server.url)
+        given = ReplaySettings(
+            stream=name, warehouse=Warehouse(dir=where), to=target.name, server=nats
+        )
+        with self.nothing_else_changes(where):
+            if len(used) > 1:
+                with pytest.raises(JobError, match="2 mapping versions"):
+                    replay(self.spark, given)
+                return
+            assert replay(self.spark, given).refusals == []
+        for seq in held.transformed[name]:
+            one = held.messages[name][seq]
+            subject, *_ = self._outcome(name, seq, one, mapping)
+            sent[seq] = encode(subject), one.data
+        assert Counter(stored(nats, target.name)) == Counter(sent.values())
 
     @rule(place=st.integers(0, 9), later=st.sampled_from([0, 2, 30]))
     def maintains(self, place: int, later: int) -> None:
@@ -401,6 +437,26 @@ class KilledArchives(Archives):
         except AssertionError:
             return after
         return before
+
+
+def stored(nats: NatsSettings, stream: str) -> list[tuple[bytes, bytes]]:
+    """Subject and payload of each message of a stream."""
+
+    async def read() -> list[tuple[bytes, bytes]]:
+        async with connection(nats) as client:
+            state = await stream_state(client, nats, stream)
+        batches = read_range(nats, JetStreamSettings(stream=stream), 1, state.last, state)
+        return [
+            pair
+            async for batch in batches
+            for pair in zip(
+                batch.column("subject").view("binary").to_pylist(),
+                batch.column("data").to_pylist(),
+                strict=True,
+            )
+        ]
+
+    return asyncio.run(read())
 
 
 def rows(place: Path, spec: TableSpec, *names: str) -> Iterator[tuple[Any, ...]]:
