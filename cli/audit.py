@@ -32,8 +32,8 @@ NEVER = "never"
 @click.command(
     "audit",
     short_help="Compare the split of weighted mappings with their weights.",
-    epilog="Exit codes: 0 nothing as bad as --fail-on; 1 something is; 2 it could not be audited, "
-    "the line on stderr says why.",
+    epilog="Exit codes: 0 no verdict is as bad as --fail-on; 1 some verdict is; 2 the split could "
+    "not be audited, and the line on stderr says why.",
 )
 @stream_option("The stream whose messages are counted.")
 @mapping_option
@@ -41,42 +41,42 @@ NEVER = "never"
 @click.option(
     "--observed",
     is_flag=True,
-    help="The stream holds messages as the mapping left them. Without it, the stream holds "
-    "messages as they were published, and the mapping is replayed on them.",
+    help="The stream holds messages that nats-server has mapped already. Without this option it "
+    "holds messages as they were published, and the audit applies the mapping to them.",
 )
 @click.option(
     "--cluster",
     metavar="NAME",
-    help="Count only messages of this cluster; those without a cluster name count as its own.",
+    help="Count only messages of this cluster. Messages that name no cluster are counted too.",
 )
 @day_option
-@seed_option("Decides every draw, where messages must be mapped for the audit.")
+@seed_option("A number that decides every draw, where the audit applies the mapping.")
 @click.option(
     "--by",
     type=click.Choice(["hour", "day"]),
     default="day",
     show_default=True,
-    help="Also give a verdict on each hour, or on each day.",
+    help="Give a verdict also on each hour, or on each day.",
 )
 @click.option(
     "--tolerance",
     type=float,
     default=1.0,
     show_default=True,
-    help="Percentage points that a share may differ from its weight.",
+    help="How many percentage points a share may differ from its weight.",
 )
 @click.option(
     "--confidence",
     type=float,
     default=0.99,
     show_default=True,
-    help="How sure it is that all intervals hold together, from 0 to 1.",
+    help="The probability, from 0 to 1, that all confidence intervals are right together.",
 )
 @click.option(
     "--key",
     type=int,
     metavar="N",
-    help="Count the values of a source's wildcard N that came to more than one destination.",
+    help="Count the values of wildcard N of a source that came to more than one destination.",
 )
 @click.option(
     "--source-stream",
@@ -89,28 +89,30 @@ NEVER = "never"
     multiple=True,
     metavar="SOURCE COUNT",
     help="With --observed: how many messages were published to the source of a mapping (in "
-    "--cluster, if that is given). Can be repeated.",
+    "--cluster, if that is given). May be given several times.",
 )
 @click.option(
     "--captured",
     multiple=True,
     metavar="FILTER",
-    help="With --observed: subjects that the stream captures. Can be repeated.",
+    help="With --observed: subjects that the stream captures. May be given several times.",
 )
 @click.option(
     "--publisher",
     "publishers",
     multiple=True,
     metavar="FILTER",
-    help="With --observed: subjects that something else publishes to as well. Can be repeated.",
+    help="With --observed: subjects that get messages also from elsewhere, not only "
+    "through this mapping. May be given several times.",
 )
-@report_option("Write the audit as an HTML page.")
+@report_option("Write the audit into this file, as an HTML page.")
 @click.option(
     "--fail-on",
     type=click.Choice(["outside", "undecided", "nothing", NEVER]),
     default="outside",
     show_default=True,
-    help="The mildest verdict that makes the exit code 1; `nothing` is that nothing was audited.",
+    help="The mildest verdict that makes the exit code 1; `nothing` means that no message was "
+    "audited.",
 )
 @warehouse_options
 @spark_options

@@ -42,12 +42,14 @@ NEVER = "never"
     "clusters",
     metavar="NAME",
     multiple=True,
-    help="A cluster that you run; name each of them to find mistyped names in mappings.",
+    help="A cluster that you run. Name all of them, and the check finds mistyped names in "
+    "mappings. May be given several times.",
 )
 @click.option(
     "--subjects",
     metavar="FILE",
-    help="A file with subjects of real messages, one a line, to count the keys of a partition().",
+    help="A file with subjects of real messages, one per line: the check counts the keys of "
+    "partition().",
 )
 @click.option(
     "--fail-on",
@@ -66,7 +68,7 @@ def command(
     fail_on: str,
     as_json: bool,
 ) -> None:
-    """Say what nats-server refuses in FILE, and what it accepts although it is doubtful.
+    """Show what nats-server refuses in FILE, and what it accepts although it is doubtful.
 
     FILE is a server configuration, an account JWT, a stream configuration (`nats stream info
     --json`), or mappings as `nats auth account mappings` takes them. Several files are also
@@ -137,7 +139,7 @@ def _load(file: str, account: str | None) -> list[Located] | Finding:
 
 
 def _open(file: str) -> BinaryIO:
-    """What cannot be opened is the caller's mistake; what cannot be loaded is the file's."""
+    """The open file. A file that cannot be opened is a usage error, not a finding."""
     try:
         # Opening a pipe would wait for its writer.
         if not stat.S_ISREG(os.stat(file).st_mode):

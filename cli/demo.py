@@ -13,8 +13,8 @@ from cli.output import print_json, print_lines, quiet_work
 @click.command(
     "demo",
     short_help="See the main job work, on messages from a real nats-server.",
-    epilog="Exit codes: 0 everything was made and every check passed; 2 something failed: the line "
-    "on stderr says what.",
+    epilog="Exit codes: 0 everything was made and every check passed; 2 something failed, and the "
+    "line on stderr says what.",
 )
 @click.option(
     "--server",
@@ -25,21 +25,22 @@ from cli.output import print_json, print_lines, quiet_work
     "--messages",
     type=int,
     metavar="N",
-    help="How many messages are published; two earlier days have half as many each.  "
+    help="How many messages to publish; each of two earlier days has half as many.  "
     "[default: 200000]",
 )
 @click.option(
     "--seed",
     type=int,
     metavar="N",
-    help="Decides the messages: the same seed gives the same digest.  [default: 7]",
+    help="A number that decides the messages and every draw: the same seed gives the same "
+    "digest.  [default: 7]",
 )
 @click.option(
     "--dir",
     "folder",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="The folder of everything that is made; an earlier demo in it is removed.  "
+    help="The folder for everything that the demo makes; it removes an earlier demo there.  "
     "[default: ./demo]",
 )
 @json_option("Print one JSON document: days, checks, digest, same_as_before, seconds.")

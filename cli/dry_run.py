@@ -62,45 +62,49 @@ _FINDINGS = 50
     "--streams",
     metavar="DIR",
     type=FILE,
-    help="A folder with the output of `nats stream info NAME --json` of each stream.",
+    help="A folder with one file per stream: the output of `nats stream info NAME --json`.",
 )
 @click.option(
     "--consumers",
     metavar="DIR",
     type=FILE,
-    help="A folder with the output of `nats consumer info STREAM NAME --json` of each consumer.",
+    help="A folder with one file per consumer: the output of `nats consumer info STREAM NAME "
+    "--json`.",
 )
 @click.option(
     "--permissions",
     metavar="FILE",
     type=FILE,
-    help="A server configuration: may its users still publish and subscribe?",
+    help="A server configuration: the dry run shows what its users may no longer publish or "
+    "subscribe to.",
 )
 @click.option(
     "--permissions-account",
     metavar="NAME",
-    help="The account of these users.  [default: the one of --account]",
+    help="The account of these users.  [default: the account that --account names]",
 )
 @click.option(
     "--cluster",
     "clusters",
     metavar="NAME",
     multiple=True,
-    help="A cluster that you run; name each of them.  [default: those that the archive names]",
+    help="A cluster that you run. May be given several times.  [default: the clusters that the "
+    "archive names]",
 )
 @day_option
 @click.option(
     "--exact",
     is_flag=True,
-    help="Give every message its own draw, as `transform` does, instead of shares.",
+    help="Draw a destination for each message, as `transform` does, instead of counting shares.",
 )
 @click.option(
     "--simulate",
     is_flag=True,
-    help="Write every message that the --streams would hold into the table `simulated_streams`.",
+    help="Compute which messages the streams of --streams would hold, and write them into the "
+    "table `simulated_streams`.",
 )
-@seed_option("Decides every draw of --exact and --simulate.")
-@report_option("Write an HTML page for the review of the change.")
+@seed_option("A number that decides every draw of --exact and --simulate.")
+@report_option("Write the result into this file, as an HTML page.")
 @click.option(
     "--fail-on",
     type=click.Choice([*(severity.value for severity in Severity), NEVER]),
@@ -116,11 +120,12 @@ _FINDINGS = 50
 def command(
     spark: Spark, report: Path | None, fail_on: str, as_json: bool, **given: object
 ) -> None:
-    """Say what new mappings would do to the archived subjects of a stream.
+    """Show what new mappings would do to the archived subjects of a stream.
 
     The dry run shows which messages change, collide, are lost or cannot be changed back; which
     streams, consumers, users and other accounts no longer get them; and which partition keys move.
-    It changes nothing. Weights count as exact shares, unless --exact is given.
+    It changes no message and no server. Each weight counts as its exact share of the messages,
+    unless --exact is given.
 
     Every finding has a code; docs/dry-run.md lists the codes and what to do.
 

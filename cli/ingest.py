@@ -31,35 +31,72 @@ _COLUMNS = (
     "data_encoding",
     "first_seq",
 )
-"""What the options say of a dump."""
+"""The options that describe a dump."""
 
 
 @click.command(
     "ingest",
     short_help="Archive the messages of a stream or a dump.",
-    epilog="Exit codes: 0 everything wanted is archived; 2 it is not, the line on stderr says why.",
+    epilog="Exit codes: 0 all the messages are archived; 2 they are not, and the line on stderr "
+    "says why.",
 )
-@stream_option("The name of the stream, here and on the server.")
-@click.option("--from-stream", metavar="NAME", help="Its name on the server, if it is another.")
+@stream_option("The name that the stream has in the table, and on the server.")
+@click.option(
+    "--from-stream",
+    metavar="NAME",
+    help="The name of the stream on the server.  [default: the name that --stream gives]",
+)
 @server_options
 @click.option("--backup", metavar="DIR", help="A folder that `nats stream backup` wrote.")
 @click.option("--parquet", metavar="PATH", help="A Parquet file, folder or pattern.")
 @click.option("--jsonl", metavar="PATH", help="A JSON lines file, folder or pattern.")
-@click.option("--since", metavar="WHEN", help="First sequence, or first moment (ISO 8601, UTC).")
-@click.option("--until", metavar="WHEN", help="Last sequence, or the moment to stop before.")
-@click.option("--subject", metavar="FILTER", help="Only these subjects of a stream.")
+@click.option(
+    "--since",
+    metavar="WHEN",
+    help="Archive messages from this sequence on, or from this time on (ISO 8601, UTC).",
+)
+@click.option(
+    "--until",
+    metavar="WHEN",
+    help="Archive messages up to this sequence, or before this time (ISO 8601, UTC).",
+)
+@click.option(
+    "--subject",
+    metavar="FILTER",
+    help="Archive only messages whose subject matches; not for a dump.",
+)
 @click.option("--cluster", metavar="NAME", help="The cluster that the messages were published in.")
 @click.option(
-    "--cluster-header", metavar="NAME", help="A header that names it, message by message."
+    "--cluster-header",
+    metavar="NAME",
+    help="The header of a message that names the cluster it was published in.",
 )
-@click.option("--subject-column", metavar="NAME", help="Column of a dump that has the subject.")
-@click.option("--seq-column", metavar="NAME", help="The sequence; else the file's order counts.")
-@click.option("--time-column", metavar="NAME", help="The time: timestamp, ISO 8601 or epoch.")
-@click.option("--cluster-column", metavar="NAME", help="The cluster.")
-@click.option("--headers-column", metavar="NAME", help="The headers.")
-@click.option("--data-column", metavar="NAME", help="The payload.")
-@click.option("--data-encoding", type=click.Choice(["text", "base64"]), help="How it is written.")
-@click.option("--first-seq", type=int, metavar="N", help="Where numbering in file order starts.")
+@click.option("--subject-column", metavar="NAME", help="The column of a dump with the subject.")
+@click.option(
+    "--seq-column",
+    metavar="NAME",
+    help="The column of a dump with the sequence. Without one, messages are numbered in the order "
+    "of the files.",
+)
+@click.option(
+    "--time-column",
+    metavar="NAME",
+    help="The column of a dump with the time: a timestamp, ISO 8601 text or an epoch.",
+)
+@click.option("--cluster-column", metavar="NAME", help="The column of a dump with the cluster.")
+@click.option("--headers-column", metavar="NAME", help="The column of a dump with the headers.")
+@click.option("--data-column", metavar="NAME", help="The column of a dump with the payload.")
+@click.option(
+    "--data-encoding",
+    type=click.Choice(["text", "base64"]),
+    help="How a dump writes the payload.  [default: text]",
+)
+@click.option(
+    "--first-seq",
+    type=int,
+    metavar="N",
+    help="The first number, where messages are numbered in the order of the files.  [default: 1]",
+)
 @run_id_option
 @warehouse_options
 @spark_options
@@ -70,11 +107,11 @@ def command(
     as_json: bool,
     **given: object,
 ) -> None:
-    """Put the messages of a stream into table `messages`, from a server or from a dump.
+    """Archive the messages of a stream in the table `messages`, from a server or from a dump.
 
-    Give one source: --server, --backup, --parquet or --jsonl. A second run adds only what is not
-    there yet, and nothing that was archived is changed or removed, whatever the stream's limits
-    delete.
+    Give one source: --server, --backup, --parquet or --jsonl. A second run adds only messages that
+    the table does not have yet. An archived message is never changed or removed, also when the
+    limits of the stream delete it on the server.
 
     \b
     Examples:
@@ -97,4 +134,4 @@ def command(
     print_line(f"sequences {result.first_seq} to {result.last_seq}")
     print_line(f"digest {result.digest}, snapshot {result.snapshot_id}")
     if result.open_day is not None:
-        print_line(f"{result.open_day} is not over: run again for what is still to come on it")
+        print_line(f"{result.open_day} is not over: run again to add the messages still to come")

@@ -103,9 +103,9 @@ def main() -> None:
     """Replay message archives through the subject transforms of nats-server.
 
     \b
-    Try a transform:    nats-transform map "orders.*" "orders.v2.$1" orders.42
-    Lint a config:      nats-transform check server.conf
-    See it all work:    nats-transform demo
+    Try a transform:         nats-transform map "orders.*" "orders.v2.$1" orders.42
+    Check a configuration:   nats-transform check server.conf
+    Watch a whole example:   nats-transform demo
 
     Exit codes: 0 all is well; 1 what was checked is not well; 2 wrong usage, or input that cannot
     be read; 130 after Ctrl-C.

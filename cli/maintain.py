@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 @click.command(
     "maintain",
-    short_help="Remove old states of the tables, and files that nothing needs.",
-    epilog="Exit codes: 0 done; 2 not, the line on stderr says why.",
+    short_help="Remove old snapshots of the tables, and files that no table needs.",
+    epilog="Exit codes: 0 everything was removed; 2 it was not, and the line on stderr says why.",
 )
 @click.option(
     "--retention",
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     default=7.0,
     show_default=True,
     metavar="DAYS",
-    help="How long a state of a table can still be read after it was replaced.",
+    help="For how many days a snapshot of a table can still be read after it was replaced.",
 )
 @click.option(
     "--remove-stream",
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     help="Remove this stream from all tables, and do nothing else.",
 )
 @warehouse_options
-@json_option("Print one JSON document: of each table snapshots, files, bytes, snapshots_left.")
+@json_option("Print one JSON document: for each table snapshots, files, bytes, snapshots_left.")
 @debug_option
 def command(
     retention: float, remove_stream: str | None, warehouse: Warehouse, as_json: bool
 ) -> None:
-    """Remove snapshots that were replaced long enough ago, and what stopped jobs left behind.
+    """Remove old snapshots of the tables, and files that stopped jobs left behind.
 
-    The tables as they are now are not changed, except by --remove-stream. It may run beside every
-    other command: files of less than a day stay, whatever the retention, because a running job may
-    be about to publish them.
+    The rows that the tables have now do not change, except with --remove-stream. This command may
+    run beside every other command: it keeps files younger than a day that no table has yet, because
+    a running job may be about to publish them.
 
     \b
     Examples:

@@ -47,17 +47,18 @@ class MapCommand(click.Command):
     type=int,
     default=0,
     show_default=True,
-    help="Any number; it decides the results of random().",
+    metavar="N",
+    help="A number that decides every draw of random(): the same seed gives the same results.",
 )
-@json_option("Print one JSON object a line: subject, mapped_subject, fate, reason.")
+@json_option("Print one JSON object per subject: subject, mapped_subject, fate, reason.")
 @debug_option
 def command(
     source: str, destination: str, subjects: tuple[str, ...], seed: int, as_json: bool
 ) -> None:
     """Print what each SUBJECT becomes under the transform SOURCE to DESTINATION.
 
-    With `-` as SUBJECT the command reads subjects from standard input, one a line. Without a
-    subject it only checks the transform; on a terminal it asks for subjects. Write `--` before a
+    With `-` as SUBJECT the command reads subjects from standard input, one per line. Without
+    a subject it only checks the transform; on a terminal it asks for subjects. Write `--` before a
     subject that starts with `--`. For a subject that does not match it prints an empty line, so
     that line N of the output belongs to line N of the input.
 

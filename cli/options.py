@@ -86,7 +86,7 @@ def account_option(command: _Command) -> _Command:
         default="$G",
         show_default=True,
         metavar="NAME",
-        help="The account whose mappings count, if the file has several accounts.",
+        help="The account whose mappings are used, if the file has several accounts.",
     )(command)
 
 
@@ -100,7 +100,7 @@ def run_id_option(command: _Command) -> _Command:
     return click.option(
         "--run-id",
         metavar="ID",
-        help="A name for this run, kept with the result.  [default: a random one]",
+        help="A name for this run; the result keeps it.  [default: a random name]",
     )(command)
 
 
@@ -140,12 +140,13 @@ def warehouse_options(command: _Command) -> _Command:
         "folder",
         metavar="DIR",
         type=FILE,
-        help=f"The folder of the tables.  [default: {WAREHOUSE_VARIABLE}, or ./warehouse]",
+        help=f"The folder of the tables.  [default: the one that {WAREHOUSE_VARIABLE} names, "
+        "or ./warehouse]",
     )
     catalog = click.option(
         "--catalog",
         metavar="NAME",
-        help="A catalog from the configuration of PyIceberg, instead of a folder.",
+        help="A catalog of the PyIceberg configuration, instead of a folder.",
     )
     return folder(catalog(_given(command, ["folder", "catalog"], _warehouse)))
 
@@ -169,7 +170,9 @@ def spark_options(command: _Command) -> _Command:
         help="The master of a Spark cluster.  [default: local[*], all cores of this machine]",
     )
     remote = click.option(
-        "--remote", metavar="URL", help="A Spark Connect server, such as sc://host:15002."
+        "--remote",
+        metavar="URL",
+        help="A Spark Connect server, such as sc://host:15002, instead of a master.",
     )
     return master(remote(_given(command, ["master", "remote"], _spark)))
 
@@ -196,15 +199,30 @@ def server_options(command: _Command) -> _Command:
 
 # Field of NatsSettings: its option, named as the `nats` command names it.
 _CONNECTION: dict[str, tuple[str, str, str | None, str]] = {
-    "servers": ("--server", "URL", None, "A nats-server, or several with commas between them."),
-    "creds": ("--creds", "FILE", "NATS_CREDS", "Credentials: a user JWT and its seed."),
+    "servers": ("--server", "URL", None, "The URL of a nats-server; put commas between several."),
+    "creds": ("--creds", "FILE", "NATS_CREDS", "A credentials file with a user JWT and its seed."),
     "nkey": ("--nkey", "FILE", "NATS_NKEY", "A file with an NKey seed."),
     "user": ("--user", "NAME", "NATS_USER", "The name of a user."),
-    "password": ("--password", "TEXT", "NATS_PASSWORD", "Safer in the environment than here."),
-    "token": ("--token", "TEXT", "NATS_TOKEN", "Safer in the environment than here."),
-    "tls_ca": ("--tlsca", "FILE", "NATS_CA", "The certificate authority to trust (PEM)."),
-    "tls_cert": ("--tlscert", "FILE", "NATS_CERT", "The certificate of the client (PEM)."),
-    "tls_key": ("--tlskey", "FILE", "NATS_KEY", "The key of that certificate (PEM)."),
+    "password": (
+        "--password",
+        "TEXT",
+        "NATS_PASSWORD",
+        "The password of the user; the environment is a safer place for it.",
+    ),
+    "token": ("--token", "TEXT", "NATS_TOKEN", "A token; the environment is a safer place for it."),
+    "tls_ca": (
+        "--tlsca",
+        "FILE",
+        "NATS_CA",
+        "A file with the certificate authority to trust (PEM).",
+    ),
+    "tls_cert": (
+        "--tlscert",
+        "FILE",
+        "NATS_CERT",
+        "A file with the certificate of the client (PEM).",
+    ),
+    "tls_key": ("--tlskey", "FILE", "NATS_KEY", "A file with the key of that certificate (PEM)."),
     "domain": ("--js-domain", "NAME", None, "The JetStream domain."),
 }
 

@@ -29,8 +29,8 @@ ALLOW = ("skips", "limits", "versions", "ingress", "rollup", "ttl")
     "replay",
     short_help="Send transformed messages into a stream.",
     epilog="Exit codes: 0 all messages are in the target; 1 the replay is refused (with --dry-run: "
-    "would be), and each reason is printed; 2 it could not be done or was interrupted: run it "
-    "again to go on.",
+    "would be), and each reason is printed; 2 it failed or was interrupted: run it again to "
+    "go on.",
 )
 @stream_option("The stream whose transformed messages are sent.")
 @click.option(
@@ -49,14 +49,14 @@ ALLOW = ("skips", "limits", "versions", "ingress", "rollup", "ttl")
     "--allow",
     multiple=True,
     type=click.Choice(ALLOW),
-    help="Go on although messages cannot be sent and are left out (skips), the target removes "
-    "messages (limits), has them under another mapping version (versions) or stores them under "
-    "another subject (ingress); let archived headers act again: Nats-Rollup on its subject "
-    "(rollup), Nats-TTL (ttl). May be given several times.",
+    help="Do not refuse the replay although: messages that cannot be sent are left out (skips); "
+    "the target removes messages (limits), has messages of another mapping version (versions) or "
+    "stores them under another subject (ingress); archived headers act again, Nats-Rollup on its "
+    "subject (rollup) or Nats-TTL (ttl). May be given several times.",
 )
 @click.option("--rate", type=float, metavar="N", help="Send at most N messages a second.")
 @click.option(
-    "--dry-run", is_flag=True, help="Look at everything that a replay looks at, and send nothing."
+    "--dry-run", is_flag=True, help="Check everything that a replay checks, and send nothing."
 )
 @warehouse_options
 @spark_options
@@ -74,9 +74,8 @@ def command(
     """Send the messages of table `transformed_messages` into a stream, each of them once.
 
     Mapped and unmatched messages are sent in stream order, with their payloads and headers. First
-    all of them are compared with what the server and the target stream take; if anything speaks
-    against the replay, nothing is sent. A replay that was stopped goes on where it stopped when it
-    is run again.
+    the command checks whether the server and the target stream accept all of them. If one check
+    fails, it sends nothing. If a replay was stopped, run it again: it goes on where it stopped.
 
     \b
     Examples:

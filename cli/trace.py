@@ -28,9 +28,13 @@ from nats_transform.subject import is_valid_publish_subject
     "--streams",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="A folder with the output of `nats stream info NAME --json` of each stream.",
+    help="A folder with one file per stream: the output of `nats stream info NAME --json`.",
 )
-@click.option("--cluster", metavar="NAME", help="The cluster it is published in.  [default: none]")
+@click.option(
+    "--cluster",
+    metavar="NAME",
+    help="The cluster that the message is published in.  [default: none]",
+)
 @json_option("Print one JSON document: subject, cluster, paths (each with percent, fate, streams).")
 @debug_option
 def command(
@@ -53,7 +57,7 @@ def command(
       nats-transform trace orders.eu.42 --config server.conf --streams streams/ --cluster east
     """
     if config is None and streams is None:
-        raise click.UsageError("give --config, --streams or both: there is nothing to follow")
+        raise click.UsageError("give --config, --streams or both")
     from nats_transform.config import load_mappings, load_streams
     from nats_transform.trace import trace
 

@@ -30,25 +30,25 @@ if TYPE_CHECKING:
     "transform",
     short_help="Rewrite archived messages under a mapping.",
     epilog="Exit codes: 0 the messages were published; 1 the archive has no messages on these "
-    "days, and nothing was published; 2 it failed and nothing was published: the line on stderr "
-    "says why.",
+    "days, and nothing was published; 2 it failed, nothing was published, and the line on "
+    "stderr says why.",
 )
 @stream_option("The stream whose messages are transformed.")
 @mapping_option
 @account_option
 @day_option
-@seed_option("Decides every draw: the same seed gives the same rows.")
+@seed_option("A number that decides every draw: the same seed gives the same rows.")
 @run_id_option
 @warehouse_options
 @spark_options
 @json_option("Print one JSON document: stream, days, messages, fates, mapping_version, digest, ...")
 @debug_option
 def command(spark: Spark, as_json: bool, **given: object) -> None:
-    """Write the messages of a stream, as the mappings change them, into `transformed_messages`.
+    """Apply mappings to the archived messages of a stream, and write `transformed_messages`.
 
-    Each message of table `messages` gets its new subject, its fate (mapped, unmatched, lost,
-    filtered or invalid), the mapping that applied and the draw. A day is replaced as a whole, in
-    one commit: readers see the old day or the new one.
+    Each message of the table `messages` gets its new subject, its fate (mapped, unmatched, lost,
+    filtered or invalid), the mapping that applied and the draw. All days are replaced in one
+    commit: readers see the old rows or the new ones, never both.
 
     \b
     Examples:
