@@ -197,7 +197,8 @@ class Configs(random.Random):
         if self.random() < 0.15:
             at = self.randrange(len(text))
             text = text[:at] + self.choice(TYPOS) + text[at + self.randrange(2) :]
-        return text
+        # The server refuses a file without any setting, as `# mappings {}`, for that alone.
+        return f"port: 4222\n{text}"
 
     def _pick(self, good: list[str], broken: list[str]) -> str:
         return self.choice(broken if self.random() < self.spoil else good)
