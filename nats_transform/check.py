@@ -286,11 +286,10 @@ def _overlap(one: Mapping, other: Mapping) -> Finding:
 
 def _sharing(account: AccountMappings, shared: Sequence[SharedStream]) -> Iterator[Finding]:
     """The mappings that take subjects away from other accounts."""
-    exported = [one.subject for one in shared if one.importer is None]
     for mapping in account.mappings:
         for transform in _renaming(mapping):
             for one in shared:
-                still = exported if one.importer is None else [one.subject]
+                still = [other.subject for other in shared if other.importer == one.importer]
                 if collide(mapping.source, one.subject) and not any(
                     can_land_in(transform, filter) for filter in still
                 ):

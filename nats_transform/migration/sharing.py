@@ -1,8 +1,10 @@
 """What other accounts get: exports, and the imports from them.
 
-Subjects are shared as they are after the mapping (nats-server maps in the parser, before it looks
-for subscriptions, of which an import is one: `addShadowSubscriptions`). Services are left out:
-their requests are not in an archive of the account.
+What one import does not bring any more, another import of the same account may: then nothing is
+gone, and so with exports. Subjects are shared as they are after the mapping (nats-server maps in
+the parser, before it looks for subscriptions, of which an import is one:
+`addShadowSubscriptions`). Services are left out: their requests are not in an archive of the
+account.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
+from nats_transform.mapping import Outcome
 from nats_transform.migration.case import Case
 from nats_transform.migration.changes import shown
 from nats_transform.migration.count import Count, messages
@@ -26,22 +29,22 @@ class Sharing(Analysis):
 
     def __init__(self, shared: Iterable[SharedStream]) -> None:
         self._shared = tuple(dict.fromkeys(shared))
+        self._alike = {
+            importer: [one.subject for one in self._shared if one.importer == importer]
+            for importer in {one.importer for one in self._shared}
+        }
         self._gone: dict[SharedStream, Count] = defaultdict(Count)
         self._left: dict[SharedStream, int] = defaultdict(int)
 
     def add(self, cases: list[Case], after: Mapping[str, int]) -> None:
         """Count all cases of one subject."""
         for shared in self._shared:
+            itself = [shared.subject]
             for case in cases:
-                was, becomes = (
-                    sum(
-                        percent
-                        for outcome, percent in outcomes
-                        if outcome.subject is not None
-                        and subscribes(shared.subject, outcome.subject)
-                    )
-                    for outcomes in (case.before, case.after)
-                )
+                was = _percent(case.before, itself)
+                # What it never brought is not its affair, whoever else brings it.
+                filters = self._alike[shared.importer] if was else itself
+                becomes = _percent(case.after, filters)
                 self._left[shared] += becomes * case.messages
                 if becomes < was:
                     parts = (was - becomes) * case.messages
@@ -55,3 +58,12 @@ class Sharing(Analysis):
             code = f"{kind}-fewer" if left else f"{kind}-none"
             told = f"these will not leave the account; {messages(left)} still will"
             yield code, shown(str(shared)), told, count
+
+
+def _percent(outcomes: Iterable[tuple[Outcome, int]], filters: Iterable[str]) -> int:
+    """How much of a message's chances is under any of the filters."""
+    return sum(
+        percent
+        for outcome, percent in outcomes
+        if outcome.subject is not None and any(subscribes(f, outcome.subject) for f in filters)
+    )

@@ -86,6 +86,19 @@ class Client:
         while self._read() != b"PONG":
             pass
 
+    def denials(self) -> int:
+        """Sends everything; how many of the messages the server denies."""
+        count = 0
+        while True:
+            try:
+                self.flush()
+            except ConnectionError as error:
+                if "Permissions Violation for Publish" not in str(error):
+                    raise
+                count += 1
+            else:
+                return count
+
     def received(self, subscription: int | None = None) -> list[Message]:
         """What has come since the last call, of one subscription or all."""
         taken = [m for m in self._received if subscription in (None, m.subscription)]

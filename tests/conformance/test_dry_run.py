@@ -69,7 +69,7 @@ def observe(mappings: str) -> tuple[dict[str, dict[str, Any]], dict[str, Any], i
             for subject, count in PROBES.items():
                 for _ in range(count):
                     limited.publish(subject, b"x")
-            denied = violations(limited)
+            denied = limited.denials()
         created = admin.request(
             "$JS.API.CONSUMER.DURABLE.CREATE.BILLS.bills",
             {"stream_name": "BILLS", "config": CONSUMER},
@@ -78,20 +78,6 @@ def observe(mappings: str) -> tuple[dict[str, dict[str, Any]], dict[str, Any], i
         states = settled(admin)
         consumer = admin.request("$JS.API.CONSUMER.INFO.BILLS.bills")
         return states, consumer, denied
-
-
-def violations(client: Client) -> int:
-    """How many of the messages that wait to be sent the server denies."""
-    count = 0
-    while True:
-        try:
-            client.flush()
-        except ConnectionError as error:
-            if "Permissions Violation for Publish" not in str(error):
-                raise
-            count += 1
-        else:
-            return count
 
 
 def settled(client: Client) -> dict[str, dict[str, Any]]:

@@ -397,6 +397,17 @@ CASES: list[tuple[str, Any, list[Any], dict[str, Any]]] = [
         {"origins": [Origin(shared=[SharedStream("orders.>", "B"), SharedStream(">")])]},
     ),
     (
+        # Another import brings it to B; nothing that C imports does.
+        "escapes-export",
+        maps({"orders.*": "shop.$1"}),
+        [],
+        {
+            "origins": [
+                Origin(shared=[SharedStream(f, b) for f, b in [(">", "B"), ("orders.>", "C")]])
+            ]
+        },
+    ),
+    (
         "escapes-stream",
         [maps({"a.*": "b.$1"}), stream("A", "a.*")],
         [

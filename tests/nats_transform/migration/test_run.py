@@ -478,6 +478,18 @@ SCENARIOS = [
         },
     ),
     Scenario(
+        "another-import-of-the-account-goes-on",
+        rows({"orders.eu": 5, "orders.us": 3, "bills.eu": 1}),
+        account({"orders.eu": "shop.eu", "orders.us": "lost.us", "bills.*": "bills.v2.$1"}),
+        [("import-fewer", 3, 1), ("import-none", 8, 2)],
+        more={
+            "shared": [
+                *(SharedStream(filter, "B") for filter in ("orders.>", "shop.>")),
+                *(SharedStream(filter, "C") for filter in ("orders.>", "bills.>")),
+            ]
+        },
+    ),
+    Scenario(
         "export-and-import-get-fewer",
         ORDERS,
         account({"orders.eu": "shop.orders.eu", "orders.us": "orders.us"}),
