@@ -36,7 +36,7 @@ CENSUS = tables.table_spec(
 
 
 class CensusSettings(StreamDays):
-    """Whose subjects to count, and on which days."""
+    """The stream and the days whose subjects to count."""
 
 
 class CensusResult(BaseModel):
@@ -62,7 +62,7 @@ class CensusResult(BaseModel):
 
 
 def census(spark: Spark, settings: CensusSettings) -> CensusResult:
-    """What was found and published: the rows of these days replace those there were.
+    """Count the subjects of some days, and replace the rows of these days in one commit.
 
     Raises:
         ArchiveError: the stream has no messages at all.
@@ -73,7 +73,7 @@ def census(spark: Spark, settings: CensusSettings) -> CensusResult:
     if not tables.data_files(source, settings.stream):
         raise ArchiveError(
             f"{'.'.join(source.name())} has no messages of stream {settings.stream!r}; "
-            "ingest it or check the name"
+            "ingest the stream, or check its name"
         )
     messages = tables.read(started(spark), source, tables.MESSAGES, settings.stream, settings.days)
     seen = Observation("census")

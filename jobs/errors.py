@@ -1,14 +1,14 @@
 """The errors of the jobs.
 
 NatsTransformError
-└── JobError                what a job cannot do; one line for the user
-    ├── SparkUnavailable    no usable Java, or no session
-    ├── Refused             staged rows that a check did not let through
-    ├── WarehouseError      tables that cannot be opened, read or written
-    │   ├── NoTable         a table that no job has made yet
+└── JobError                a job cannot do what it was asked to do
+    ├── SparkUnavailable    there is no usable Java, or Spark does not start
+    ├── Refused             a check refused the staged rows
+    ├── WarehouseError      the tables cannot be opened, read or written
+    │   ├── NoTable         no job has made the table yet
     │   └── ConcurrentWrite another writer changed the same rows first
-    └── ArchiveError        a source of messages that cannot be read, or is not what it says
-        └── AccountingError source and table do not hold the same messages
+    └── ArchiveError        a source of messages cannot be read, or is not as expected
+        └── AccountingError the source and the table do not hold the same messages
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ SPARK_ERRORS = (PySparkException, Py4JError, ConnectionError)
 
 
 class JobError(NatsTransformError):
-    """What a job cannot do."""
+    """A job cannot do what it was asked to do."""
 
 
 class SparkUnavailable(JobError):
-    """No usable Java, or a Spark session that cannot be had."""
+    """There is no usable Java, or Spark does not start."""
 
 
 class Refused(JobError):
-    """Staged rows that a check did not let through; nothing was published."""
+    """A check refused the staged rows; nothing was published."""
 
 
 class WarehouseError(JobError):
-    """Tables that cannot be opened, read or written."""
+    """The tables cannot be opened, read or written."""
 
 
 class NoTable(WarehouseError):
-    """A table that no job has made yet."""
+    """No job has made the table yet."""
 
 
 class ConcurrentWrite(WarehouseError):
@@ -52,15 +52,15 @@ class ConcurrentWrite(WarehouseError):
 
 
 class ArchiveError(JobError):
-    """A source of messages that cannot be read, or is not what it says."""
+    """A source of messages cannot be read, or its contents are not as expected."""
 
 
 class AccountingError(ArchiveError):
-    """Source and table do not hold the same messages; nothing was published."""
+    """The source and the table do not hold the same messages; nothing was published."""
 
 
 def one_line(error: BaseException) -> str:
-    """What any error says, on one line that is safe to show; of bad settings, the first one."""
+    """The text of any error on one line that is safe to show; of bad settings only the first."""
     if isinstance(error, ValidationError):
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
@@ -71,16 +71,16 @@ def one_line(error: BaseException) -> str:
 
 
 def job_error(error: Exception) -> JobError:
-    """What Spark raised as one of our errors, on one line.
+    """An error that Spark raised, as one of our errors with a text of one line.
 
-    An error that our code raised in a Python worker comes back as text in a stack trace; it is
-    found there by its name. Anything else is the innermost cause.
+    An error that our code raised in a Python worker comes back as text in a stack trace; this
+    function finds it there by its name. For any other error the text is the innermost cause.
     """
     try:
         text = str(error)
     except (Py4JError, ConnectionError):  # py4j asks the JVM for the text
         return _gone()
-    # All of py4j's own that says nothing of what went on in the JVM.
+    # Errors of py4j itself do not say what happened in the JVM.
     is_mute = isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)
     if isinstance(error, ConnectionError) or (is_mute and "\n" not in text.strip()):
         return _gone()
@@ -97,7 +97,8 @@ def job_error(error: Exception) -> JobError:
 
 def _gone() -> JobError:
     return JobError(
-        "Spark's JVM is gone: killed, or out of memory; its log says which, then run this again"
+        "Spark's JVM is gone: it was killed or had too little memory; see its log, then run the "
+        "command again"
     )
 
 

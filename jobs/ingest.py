@@ -74,8 +74,8 @@ class IngestSettings(BaseModel):
     """What to ingest from where; exactly one of server, backup, parquet and jsonl.
 
     Attributes:
-        stream: the name that the messages get in the table, and of the stream on the server.
-        from_stream: its name on the server, if it is another.
+        stream: the name of the stream in the table and on the server.
+        from_stream: the name of the stream on the server, if it has another name there.
         server: how to reach the server that has it.
         backup: a folder that `nats stream backup` wrote.
         parquet, jsonl: a file, folder or pattern.
@@ -83,9 +83,9 @@ class IngestSettings(BaseModel):
         since: the first sequence, or the first moment.
         until: the last sequence (inclusive), or the first moment that is too late.
         subject: a subject filter; a stream is archived with one filter or none.
-        cluster: what column `cluster` says.
-        cluster_header: a header whose value it says, where a message has it.
-        publish_messages: a commit ends at the first midnight after so many messages.
+        cluster: the value of column `cluster`.
+        cluster_header: the header with the value of column `cluster`, where a message has it.
+        publish_messages: a commit ends at the first midnight after this number of messages.
         readers: how many ranges of a stream to read side by side.
         run_id: for the snapshot; a random one by default.
     """
@@ -160,10 +160,10 @@ class IngestResult(BaseModel):
 def ingest(
     spark: Spark, settings: IngestSettings, progress: Progress | None = None
 ) -> IngestResult:
-    """What the table has of the stream once everything wanted is in it.
+    """Add the messages that the table does not have yet, and return what it then has.
 
     Args:
-        spark: a session, or what gives one once a server has been asked what it has.
+        spark: a session, or a function that gives one, called after a server has been asked.
         settings: what to ingest, and into which warehouse.
         progress: called with a line of text after each commit.
 
@@ -190,7 +190,7 @@ def _ingest(
             raise ArchiveError(
                 f"stream {settings.stream} is archived with subject filter "
                 f"{archived.subject or 'none'}, not {settings.subject or 'none'}; "
-                "use another name for another filter"
+                "ingest another filter under another name (--stream)"
             )
         source.check(table, archived.coverage)
         try:
@@ -246,7 +246,8 @@ def _add(
         least = source.count(span)
         if read != written:
             raise AccountingError(
-                f"stream {settings.stream}: read {read}; wrote {written}; nothing was published"
+                f"stream {settings.stream}: read {read}; wrote {written}; "
+                "nothing was published, run again"
             )
         if not least <= read.digest.rows <= span.messages:
             raise AccountingError(

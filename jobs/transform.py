@@ -170,10 +170,10 @@ class StagedTransform:
 
 
 def transform(spark: Spark, settings: TransformSettings) -> TransformResult:
-    """What was published: the days' messages as the mappings make them, in one commit.
+    """Apply the mappings to the messages of some days, and publish the result in one commit.
 
     Args:
-        spark: a session; or what gives one, which is called if the work is large.
+        spark: a session, or a function that gives one, called only if the work is large.
         settings: what to transform.
 
     Raises:
@@ -193,10 +193,10 @@ def transform(spark: Spark, settings: TransformSettings) -> TransformResult:
 def stage(
     spark: Spark, settings: TransformSettings, mappings: AccountMappings, version: str
 ) -> StagedTransform:
-    """The days' messages as the mappings make them, in files that are not published yet.
+    """Apply the mappings to the messages of some days, and write files without publishing them.
 
     Args:
-        spark: a session; or what gives one, which is called if the work is large.
+        spark: a session, or a function that gives one, called only if the work is large.
         settings: what to transform; the mapping file is not read.
         mappings: the mappings.
         version: of the mappings and the seed.
@@ -211,7 +211,7 @@ def stage(
     if not there:
         raise ArchiveError(
             f"{'.'.join(source.name())} has no messages of stream {settings.stream!r}; "
-            "ingest it or check the name"
+            "ingest the stream, or check its name"
         )
     target = tables.open_table(settings.warehouse, tables.TRANSFORMED, create=True)
     files = tables.data_files(source, settings.stream, settings.days)
@@ -298,7 +298,7 @@ def check_sequences(
 
 
 def publish(staged: StagedTransform) -> TransformResult:
-    """What the table has once the staged files take the place of those of their days.
+    """Replace the rows of the staged days by the staged files, in one commit.
 
     Nothing is published for days that have no messages, and had none before.
 
@@ -315,7 +315,7 @@ def publish(staged: StagedTransform) -> TransformResult:
     elif staged.read != staged.archive:
         fault = (
             f"{staged.archive.rows} messages with digest {staged.archive} were ingested, but "
-            f"{staged.read.rows} rows with digest {staged.read} were read: a file was changed"
+            f"{staged.read.rows} rows with digest {staged.read} were read, so a file was changed"
         )
     if fault is not None:
         tables.drop(staged.files, staged.table)
@@ -370,7 +370,7 @@ def check_table(table: Table) -> None:
         if found is None or _arrow(found) != _arrow(wanted):
             is_what = "is missing" if found is None else f"is {found}"
             raise ArchiveError(
-                f"{'.'.join(table.name())}: column {field.name} {is_what}, must be {wanted}; "
+                f"{'.'.join(table.name())}: column {field.name} {is_what}, it must be {wanted}; "
                 "ingest the stream again"
             )
     names = {field.field_id: field.name for field in table.schema().fields}
@@ -378,7 +378,7 @@ def check_table(table: Table) -> None:
     if partitions != [(name, "identity") for name in tables.MESSAGES.partitions]:
         those = ", ".join(f"{transform} of {name}" for name, transform in partitions) or "nothing"
         raise ArchiveError(
-            f"{'.'.join(table.name())} is partitioned by {those}, must be by the values of "
+            f"{'.'.join(table.name())} is partitioned by {those}, it must be by the values of "
             f"{' and '.join(tables.MESSAGES.partitions)}; ingest the stream again"
         )
 

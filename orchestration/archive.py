@@ -77,7 +77,7 @@ class ArchiveSource(dg.Model, dg.Resolvable):
     def _one_source(self) -> ArchiveSource:
         given = [self.server, self.backup, self.parquet, self.jsonl]
         if sum(source is not None for source in given) != 1:
-            raise ValueError("a source has one of server, backup, parquet, jsonl")
+            raise ValueError("a source needs exactly one of server, backup, parquet and jsonl")
         return self
 
     def ingest_settings(

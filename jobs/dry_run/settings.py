@@ -60,11 +60,13 @@ class DryRunSettings(StreamDays):
     @model_validator(mode="after")
     def _with_streams(self) -> DryRunSettings:
         if self.consumers is not None and self.streams is None:
-            raise ValueError("consumers need the streams that they consume")
+            raise ValueError("consumers need the streams that they consume: give the streams too")
         if self.simulate and self.streams is None:
             raise ValueError("to simulate streams, give their configurations")
         if self.permissions_account is not None and self.permissions is None:
-            raise ValueError("an account of permissions needs the file of the permissions")
+            raise ValueError(
+                "an account of permissions needs the file with the permissions: give that too"
+            )
         return self
 
 

@@ -46,7 +46,7 @@ def archived_days(settings: DryRunSettings) -> tuple[Table, list[date]]:
     if not there:
         raise ArchiveError(
             f"{'.'.join(messages.name())} has no messages of stream {settings.stream!r}; "
-            "ingest it or check the name"
+            "ingest the stream, or check its name"
         )
     days = [day for day in there if settings.days is None or day in settings.days]
     if not days:

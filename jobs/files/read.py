@@ -40,8 +40,8 @@ def batches(storage: Storage, piece: Piece, schema: pa.Schema) -> Iterator[pa.Re
             found = file.metadata.num_row_groups
             if piece.groups and piece.groups != found:
                 raise WarehouseError(
-                    f"{piece.path} has {found} row groups, the table says {piece.groups}: "
-                    "another file has taken its place"
+                    f"{piece.path} has {found} row groups, but the table says {piece.groups}: "
+                    "another file replaced it; restore it from a copy"
                 )
             there = set(file.schema_arrow.names)
             columns = [name for name in schema.names if name in there]

@@ -213,7 +213,9 @@ def _weight(node: Node) -> int:
     if isinstance(weight, str):
         digits = weight.removesuffix("%")
         if not _WEIGHT.fullmatch(digits):
-            raise node.place.error("the weight is no whole number of percent, like 40 or 40%")
+            raise node.place.error(
+                "the weight must be a whole number of percent, such as 40 or 40%"
+            )
         weight = int(digits)
     if not isinstance(weight, int) or isinstance(weight, bool):
         raise node.place.error(f"the weight must be a whole number of percent, found {node.kind}")

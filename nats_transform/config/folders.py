@@ -59,7 +59,7 @@ def load_consumers(place: Path, streams: Iterable[StreamConfig]) -> tuple[Consum
         except InvalidStream as error:
             raise InvalidConfig(str(error), str(file)) from error
         except (ValueError, RecursionError) as error:
-            raise InvalidConfig("this is no JSON", str(file)) from error
+            raise InvalidConfig("this is not JSON", str(file)) from error
         if consumer.stream not in names:
             raise InvalidConfig(
                 f"the stream {consumer.stream} of this consumer is not among the streams; "

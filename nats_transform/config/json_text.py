@@ -32,7 +32,7 @@ def parse_json(text: str, path: str) -> Node:
     """
     if (broken := _SURROGATE.search(text)) is not None:
         line = text.count("\n", 0, broken.start()) + 1
-        raise Place(path, line).error("this is not UTF-8, so it is no JSON")
+        raise Place(path, line).error("this is not UTF-8, so it cannot be JSON")
     tree = parse(grammar("json_text.lark"), text, path, _WORDS)
     return _node(tree.children[0], path)
 
@@ -49,7 +49,9 @@ def _node(child: Tree[Token] | Token, path: str) -> Node:
     for key, value in zip(children[::2], children[1::2], strict=True):
         name = str(_text(key))
         if name in entries:
-            raise _place(key, path).error(f"{quoted(name)} is there twice in one object; keep one")
+            raise _place(key, path).error(
+                f"{quoted(name)} stands twice in one object; keep one of them"
+            )
         entries[name] = Entry(name, _place(key, path), _node(value, path))
     return section(entries, place)
 

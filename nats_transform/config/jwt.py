@@ -71,11 +71,11 @@ def decode_account(token: str, path: str) -> AccountClaims:
         raise place.error("this JWT is longer than the 1 MiB that nats-server decodes")
     chunks = token.split(".")
     if len(chunks) != 3:
-        raise place.error("this is no JWT: it must have three parts joined with dots")
+        raise place.error("this is not a JWT: it must have three parts joined with dots")
     header = _part(chunks[0], "header", path)
     algorithm = _text(header, "alg").lower()
     if _text(header, "typ").upper() != "JWT" or algorithm not in ("ed25519", "ed25519-nkey"):
-        raise place.error("this is no NATS JWT: its header must say JWT and ed25519-nkey")
+        raise place.error("this is not a NATS JWT: its header must say JWT and ed25519-nkey")
     payload = _part(chunks[1], "payload", path)
     claims = account_claims(payload, path)
     is_old = "type" in payload  # version 1 signs the payload alone
@@ -93,7 +93,7 @@ def account_claims(payload: Section, path: str) -> AccountClaims:
     place = Place(path)
     claims = payload["nats"].node.value if "nats" in payload else None
     if not isinstance(claims, MappingABC):
-        raise place.error("this JWT has no claims for NATS")
+        raise place.error("this JWT has no field `nats`, so it is not a JWT of NATS")
     kind = _text(payload, "type") or _text(claims, "type")
     if kind != "account":
         raise place.error(
@@ -122,7 +122,7 @@ def _part(chunk: str, name: str, path: str) -> Section:
         # Line and column within the decoded part would name no place in the file.
         node = parse_json(text.decode("utf-8", "surrogateescape"), f"{path} ({name})")
     if node is None or not isinstance(node.value, MappingABC):
-        raise Place(path).error(f"this is no JWT: its {name} is no JSON object in base64url")
+        raise Place(path).error(f"this is not a JWT: its {name} is not a JSON object in base64url")
     return node.value
 
 

@@ -79,7 +79,9 @@ def load_with_places(
     """As `load_mappings`, with the place of each mapping in the file, by source."""
     chosen = _chosen(path, account)
     if not isinstance(chosen.config, AccountMappings):
-        raise InvalidConfig("a stream configuration; account mappings are needed", str(path))
+        raise InvalidConfig(
+            "this is a stream configuration; name a file with account mappings", str(path)
+        )
     return chosen.config, chosen.places
 
 

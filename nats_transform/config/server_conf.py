@@ -168,7 +168,7 @@ def _complaint(text: str, position: int, expected: list[str]) -> tuple[int, str]
         if found == "(":
             message = "the block that starts here is not closed by a ) on a line of its own"
         elif found and (found.isdigit() or found in "-."):
-            message = "this is no number, date or address; quote it if it is text"
+            message = "this is not a number, date or address; quote it if it is text"
         elif found == "}":
             message = "the key before this } has no value"
             if "{{" in text[text.rfind("\n", 0, position) + 1 : position]:
@@ -225,9 +225,11 @@ class _Reader:
                 f"the include of {quoted(path)} is a loop: it is being read already"
             )
         if len(self._chain) > MAX_INCLUDE_DEPTH:
-            raise asked_at.error(f"includes are nested more than {MAX_INCLUDE_DEPTH} deep")
+            raise asked_at.error(
+                f"includes are nested more than {MAX_INCLUDE_DEPTH} deep; take some levels out"
+            )
         if self._files > MAX_FILES:
-            raise asked_at.error(f"more than {MAX_FILES} files are included")
+            raise asked_at.error(f"more than {MAX_FILES} files are included; join some of them")
         return self.file(path, self._source.text(path, asked_at))
 
     def environment(self, name: str, asked_at: Place) -> Node | None:
@@ -235,7 +237,7 @@ class _Reader:
         if name in self._environment:
             return self._environment[name]
         if name in self._resolving:
-            raise asked_at.error(f"the variable {quoted(name)} refers to itself")
+            raise asked_at.error(f"the variable {quoted(name)} refers to itself; give it a value")
         if len(self._resolving) >= MAX_INCLUDE_DEPTH:
             raise asked_at.error(
                 f"environment variables refer to one another more than {MAX_INCLUDE_DEPTH} deep"
@@ -393,9 +395,11 @@ def _integer(token: Token, place: Place) -> int:
     suffix = token[len(written) :].lower()
     digits = written.removeprefix("-").lstrip("0") or "0"
     if not digits.isascii():
-        raise place.error("this is no number: only the digits 0 to 9 make one")
+        raise place.error("this is not a number: only the digits 0 to 9 make one")
     if suffix and suffix not in _UNITS:
-        raise place.error(f"{quoted(suffix)} is no unit of size; use k, kb, kib, m, mb, mib, ...")
+        raise place.error(
+            f"{quoted(suffix)} is not a unit of size; use k, kb, kib, m, mb, mib, ..."
+        )
     number = int(digits) if len(digits) < 20 else _INT64
     if written.startswith("-"):
         number = -number
@@ -409,7 +413,7 @@ def _integer(token: Token, place: Place) -> int:
 def _float(token: Token, place: Place) -> float:
     number = float(token) if token.isascii() else math.inf  # Python reads any script's digits
     if math.isinf(number):
-        raise place.error("this decimal number is too large, or not in the digits 0 to 9")
+        raise place.error("this decimal number is too large, or has other digits than 0 to 9")
     return number
 
 

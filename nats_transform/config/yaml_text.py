@@ -70,7 +70,9 @@ def parse_yaml(text: str, path: str) -> Node:
                     node, anchor = _scalar(event, place), event.anchor
                 case yaml.AliasEvent():
                     if event.anchor not in anchors:
-                        raise place.error("this alias stands for nothing that ended before it")
+                        raise place.error(
+                            "this alias refers to no value that ends before it; put that first"
+                        )
                     node, anchor = anchors[event.anchor], None
                 case _:
                     continue
@@ -83,12 +85,12 @@ def parse_yaml(text: str, path: str) -> Node:
     except yaml.MarkedYAMLError as error:
         where = _place(error.problem_mark or error.context_mark, path)
         # What it quotes beyond one character may be a secret.
-        problem = _QUOTED_WORD.sub("a word", error.problem or "this is no YAML")
+        problem = _QUOTED_WORD.sub("a word", error.problem or "this is not YAML")
         raise where.error(" ".join(problem.split())) from None
     except yaml.YAMLError:
-        raise Place(path).error("this is no YAML: it has bytes that YAML does not allow") from None
+        raise Place(path).error("this is not YAML: it has bytes that YAML does not allow") from None
     except UnicodeEncodeError:
-        raise Place(path).error("this is not UTF-8, so it is no YAML") from None
+        raise Place(path).error("this is not UTF-8, so it cannot be YAML") from None
     return root if root is not None else Node(None, Place(path, 1, 1))
 
 
@@ -121,6 +123,6 @@ def _closed(opened: _Open) -> Node:
             raise key.place.error(f"a key must be text, found {key.kind}")
         name = str(key.value)
         if name in entries:
-            raise key.place.error(f"{quoted(name)} is there twice in one map; keep one")
+            raise key.place.error(f"{quoted(name)} stands twice in one map; keep one of them")
         entries[name] = Entry(name, key.place, node)
     return section(entries, opened.place)

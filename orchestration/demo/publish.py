@@ -84,6 +84,8 @@ def publish(
             except NatsError as error:
                 raise ArchiveError(f"cannot publish to {server}: {one_line(error)}") from error
             if stored != number:
-                raise ArchiveError(f"{server} stored {stored} of {number} messages")
+                raise ArchiveError(
+                    f"{server} stored {stored} of {number} messages; run the demo again"
+                )
 
     asyncio.run(run())

@@ -251,7 +251,9 @@ def _empty_folder(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()) and not marker.exists():
-            raise JobError(f"{folder} is not empty and no earlier demo's: choose another --dir")
+            raise JobError(
+                f"{folder} is not empty and not from an earlier demo; choose another --dir"
+            )
         marker.touch()
         for entry in folder.iterdir():
             if entry.is_dir():

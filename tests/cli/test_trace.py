@@ -102,7 +102,7 @@ def test_an_illegal_subject_is_exit_1() -> None:
             ["--config", "shop.conf"],
             "has no mappings, but there are mappings of 'SHOP'",
         ),
-        (["--config", "streams/orders.json"], "account mappings are needed"),
+        (["--config", "streams/orders.json"], "this is a stream configuration"),
         (["--streams", "none"], "none: "),
         (["--streams", "empty"], "empty: this folder has no *.json files"),
         (["--streams", "shop.conf"], "shop.conf: these are mappings; a stream"),

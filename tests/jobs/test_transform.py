@@ -233,16 +233,16 @@ THEIRS = pa.schema(
 @pytest.mark.parametrize(
     ("change", "partitions", "told"),
     [
-        pytest.param({"seq": None}, (), "column seq is missing, must be long", id="missing"),
-        pytest.param({"seq": pa.string()}, (), "column seq is string, must be long", id="text"),
-        pytest.param({"seq": pa.int32()}, (), "column seq is int, must be long", id="short"),
+        pytest.param({"seq": None}, (), "column seq is missing, it must be long", id="missing"),
+        pytest.param({"seq": pa.string()}, (), "column seq is string, it must be long", id="text"),
+        pytest.param({"seq": pa.int32()}, (), "column seq is int, it must be long", id="short"),
         pytest.param(
-            {"subject": pa.binary()}, (), "column subject is binary, must be string", id="binary"
+            {"subject": pa.binary()}, (), "column subject is binary, it must be string", id="binary"
         ),
         pytest.param(
-            {"ts": pa.timestamp("us")}, (), "column ts is timestamp, must be", id="no-time-zone"
+            {"ts": pa.timestamp("us")}, (), "column ts is timestamp, it must be", id="no-time-zone"
         ),
-        pytest.param({}, (), "is partitioned by nothing, must be", id="not-partitioned"),
+        pytest.param({}, (), "is partitioned by nothing, it must be", id="not-partitioned"),
         pytest.param({}, ("day", "stream"), "partitioned by identity of day, ident", id="order"),
         pytest.param(
             {}, ("stream", "month"), "partitioned by identity of stream, month", id="month"

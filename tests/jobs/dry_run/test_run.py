@@ -278,7 +278,7 @@ def test_what_the_files_hold(tmp_path: Path, candidate: Path) -> None:
         ("streams/s.json", {"config": {"name": "S", "max_msgs": "many"}}, "max_msgs"),
         ("streams/s.json", {"stream_name": "S", "name": "c", "config": {}}, "s.json"),
         ("streams/t.json", {"config": {"name": "S", "subjects": ["b"]}}, "stream S is also in"),
-        ("consumers/c.json", "{", "this is no JSON"),
+        ("consumers/c.json", "{", "this is not JSON"),
         ("consumers/c.json", {"config": {}}, "it needs a `stream_name` and a `name`"),
         (
             "consumers/c.json",

@@ -64,7 +64,7 @@ REFUSED = [
     ("weight above", "mappings { foo: {dest: b, weight: 101} }", 1, 35, "is 101; it must be 0 to"),
     ("weight below", "mappings { foo: {dest: b, weight: -1} }", 1, 35, "is -1; it must be 0 to"),
     ("decimal weight", "mappings { foo: {dest: b, weight: 1.5} }", 1, 35, "found a decimal number"),
-    ("weight in words", "mappings { foo: {dest: b, weight: half} }", 1, 35, "no whole number"),
+    ("weight in words", "mappings { foo: {dest: b, weight: half} }", 1, 35, "be a whole number"),
     ("boolean weight", "mappings { foo: {dest: b, weight: true} }", 1, 35, "found a boolean"),
     ("destination no string", "mappings { foo: {dest: 5, weight: 1} }", 1, 24, "must be a string"),
     ("cluster no string", "mappings { a: {dest: b, weight: 1, cluster: 5} }", 1, 45, "be a string"),

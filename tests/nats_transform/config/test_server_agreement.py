@@ -37,7 +37,7 @@ OTHERS = re.compile("Expected 'enabled'|to define JetStream|[Uu]sers? (field|ent
 def on_purpose(text: str, reason: str) -> bool:
     """Whether we refuse what the server takes, as it would lose or move a setting in silence."""
     return (
-        "no unit of size" in reason  # 1kbi: the setting is dropped
+        "not a unit of size" in reason  # 1kbi: the setting is dropped
         or "the key before this } has no value" in reason  # the section moves under that key
         # A quote as the last byte is the end of the file, and closes whatever is open.
         or ("starts here has no closing quote" in reason and text.endswith(('"', "'")))
