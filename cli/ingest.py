@@ -133,5 +133,9 @@ def command(
     print_counts({"messages": result.messages, "gaps": result.gaps, "bytes": result.bytes})
     print_line(f"sequences {result.first_seq} to {result.last_seq}")
     print_line(f"digest {result.digest}, snapshot {result.snapshot_id}")
+    if result.files_read:
+        print_line(f"files read: {len(result.files_read)}, not read: {len(result.files_not_read)}")
+    for file in result.files_not_read:
+        print_line(f"not read: {file}")
     if result.open_day is not None:
         print_line(f"{result.open_day} is not over: run again to add the messages still to come")

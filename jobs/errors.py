@@ -27,6 +27,20 @@ from nats_transform.untrusted import visible
 SPARK_ERRORS = (PySparkException, Py4JError, ConnectionError)
 
 
+# Where Spark names the file that it cannot read, and what it says of it, as people say it.
+_FILES = (
+    r"error while reading file (.+?)\.\s+SQLSTATE",
+    r"RuntimeException: (.+?) is not a Parquet file",
+    r"Could not read footer for file:? (.+?)\. ",
+)
+_CAUSES = (
+    ("Unexpected end of input stream", "it ends too early; copy it again"),
+    ("is not a Parquet file", "it is no Parquet file, or it was cut short; copy it again"),
+    ("encrypted footer|No keys available", "it is encrypted; give Spark the keys, or decrypt it"),
+    ("FileNotFoundException", "it is not there any more; put it back, or run again"),
+)
+
+
 class JobError(NatsTransformError):
     """A job cannot do what it was asked to do."""
 
@@ -90,9 +104,11 @@ def job_error(error: Exception) -> JobError:
             return _kinds().get(found[1], JobError)(found[2].strip())
     causes = [line for line in text.splitlines() if line.startswith("Caused by: ")]
     cause = causes[-1].removeprefix("Caused by: ").strip() if causes else one_line(error)
-    if file := re.search(r"error while reading file (.+?)\.\s+SQLSTATE", text):
-        return WarehouseError(f"{file[1]} cannot be read: {cause}")
-    return JobError(f"Spark: {cause}")
+    known = next((why for said, why in _CAUSES if re.search(said, cause)), cause)
+    for place in _FILES:
+        if file := re.search(place, text):
+            return WarehouseError(f"{file[1]} cannot be read: {known}")
+    return JobError(f"Spark: {cause}" if known == cause else known)
 
 
 def _gone() -> JobError:

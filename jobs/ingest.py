@@ -36,6 +36,7 @@ from jobs.jetstream.reader import JetStreamSettings
 from jobs.session import Spark, started
 from jobs.sources.backup import open_backup, restored
 from jobs.sources.dumps import DumpColumns, json_messages, parquet_messages
+from jobs.sources.files import dump_files, shown
 from jobs.sources.source import DumpSource, Source, Span, StreamSource
 from jobs.warehouse.accounting import Archived, Total, total_of
 from jobs.warehouse.tables import (
@@ -142,6 +143,8 @@ class IngestResult(BaseModel):
         days: that this run added messages to.
         open_day: the last day, if it is not over yet (UTC): what is still to come on it is for
             later runs to add. None if all days are whole.
+        files_read: the files of a dump that have been read; none of a stream.
+        files_not_read: what lay beside them and was not read: markers that Spark writes.
     """
 
     stream: str
@@ -155,6 +158,8 @@ class IngestResult(BaseModel):
     added: int
     days: list[date]
     open_day: date | None = None
+    files_read: list[str] = []
+    files_not_read: list[str] = []
 
 
 def ingest(
@@ -181,6 +186,9 @@ def _ingest(
     spark: Spark, settings: IngestSettings, source: Source, progress: Progress | None
 ) -> IngestResult:
     added, days = 0, set[date]()
+    files = source.files if isinstance(source, DumpSource) else None
+    if files and progress:
+        progress(f"{settings.stream}: reads {files}")
     for attempt in range(_ATTEMPTS):
         # Errors of the source come before anything is made in the warehouse.
         spans = source.plan(_archived(settings).coverage)
@@ -220,6 +228,8 @@ def _ingest(
         added=added,
         days=sorted(days),
         open_day=last_day if last_day and last_day >= datetime.now(UTC).date() else None,
+        files_read=[shown(file) for file in files.read] if files else [],
+        files_not_read=[shown(file) for file in files.left_out] if files else [],
     )
 
 
@@ -302,11 +312,13 @@ def _source(spark: Spark, settings: IngestSettings) -> Iterator[Source]:
             of_stream = _stream_settings(settings, backup.stream)
             yield StreamSource(spark, nats, of_stream, settings.publish_messages, "backup")
     elif settings.parquet is not None:
-        messages = parquet_messages(started(spark), settings.parquet, stream, settings.columns)
-        yield DumpSource(_chosen(messages, settings), settings.parquet, "parquet")
+        files = dump_files(started(spark), settings.parquet)
+        messages = parquet_messages(started(spark), files, stream, settings.columns)
+        yield DumpSource(_chosen(messages, settings), files, "parquet")
     elif settings.jsonl is not None:
-        messages = json_messages(started(spark), settings.jsonl, stream, settings.columns)
-        yield DumpSource(_chosen(messages, settings), settings.jsonl, "jsonl")
+        files = dump_files(started(spark), settings.jsonl)
+        messages = json_messages(started(spark), files, stream, settings.columns)
+        yield DumpSource(_chosen(messages, settings), files, "jsonl")
 
 
 def _stream_settings(settings: IngestSettings, name: str) -> JetStreamSettings:

@@ -1,9 +1,9 @@
 """Dumps of messages as DataFrames with the columns of the table: Parquet and JSON lines.
 
 A dump's columns are named as the table's unless `DumpColumns` says otherwise. `subject` must be
-there, and in JSON lines a time: `ts` or `time` (a timestamp, ISO 8601, or an epoch in s, ms, us or
-ns), or `ts_ns` (nanoseconds). `seq` (else messages are numbered in file order), `cluster`,
-`headers` and `data` may be.
+there, and a time: `ts` or `time` (a timestamp, ISO 8601, or an epoch in s, ms, us or ns), or
+`ts_ns` (nanoseconds). `seq` (else messages are numbered in file order), `cluster`, `headers` and
+`data` may be.
 """
 
 from __future__ import annotations
@@ -11,32 +11,25 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import math
-import re
-from collections.abc import Iterator
-from datetime import UTC, datetime
-from typing import Any, Literal
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, TypeVar
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
-from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from jobs.errors import SPARK_ERRORS, ArchiveError, job_error
+from jobs.errors import SPARK_ERRORS, ArchiveError, WarehouseError, job_error
+from jobs.sources.files import DumpFiles, shown
+from jobs.sources.times import EPOCH_UNITS, epoch_ns, exact_ns
 from jobs.warehouse.schema import HEADERS
 from jobs.warehouse.tables import MESSAGES
 
-_SECOND_NS = 1_000_000_000
-_ISO_TIME = re.compile(
-    r"(?P<whole>\d{4}-\d\d-\d\d(?:[Tt ]\d\d:\d\d)?)"
-    r"(?:(?<=:\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?)?"
-    r"(?P<zone>[Zz]|[+-]\d\d:?\d\d)?",
-    re.ASCII,
-)
-# Epochs below these are in s, ms and us: each holds for the years 1973 to 5138 of its unit.
-_EPOCH_UNITS = ((10**11, _SECOND_NS), (10**14, 1_000_000), (10**17, 1_000))
+_NO_TIME = "no column ts, ts_ns or time; name it with --time-column"
+_MOST = 2**63 - 1
+
+R = TypeVar("R")
 
 
 class DumpColumns(BaseModel):
@@ -87,22 +80,27 @@ class DumpColumns(BaseModel):
 
 
 def parquet_messages(
-    spark: SparkSession, path: str, stream: str, columns: DumpColumns
+    spark: SparkSession, files: DumpFiles, stream: str, columns: DumpColumns
 ) -> DataFrame:
     """The messages of Parquet files, as rows of the table `messages`.
 
     Args:
         spark: the session.
-        path: a file, a folder or a pattern.
+        files: with the messages.
         stream: what column `stream` says.
         columns: which column holds what.
 
     Raises:
-        ArchiveError: no such file, a column is missing or of a type that cannot be taken.
+        ArchiveError: a file is no Parquet, a column is missing or of a type that cannot be taken.
     """
+    path = shown(files.path)
     # Nanosecond timestamps, which Spark has no type for, come as numbers.
     spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
-    dump = _read(lambda: spark.read.parquet(path), path)
+    # A column counts if any file has it.
+    reader = spark.read.option("mergeSchema", "true")
+    if files.base:
+        reader = reader.option("basePath", files.base)
+    dump = _read(lambda: reader.parquet(*files.literal), path)
     found = columns.find(dump.columns, path)
     kinds = {column: dump.schema[name].dataType for column, name in found.items()}
 
@@ -114,13 +112,16 @@ def parquet_messages(
             raise _wrong_type(path, found["seq"], kinds["seq"], "an integer")
         seq = take("seq").cast("long")
     else:
-        dump = _numbered(dump, columns.first_seq)
+        dump = _numbered(dump, columns.first_seq, path)
         seq = F.col("_seq")
-    ts_ns = F.lit(0).cast("long")
-    if "ts_ns" in found and isinstance(kinds["ts_ns"], T.IntegralType):
+    if "ts_ns" in found:
+        if not isinstance(kinds["ts_ns"], T.IntegralType):
+            raise _wrong_type(path, found["ts_ns"], kinds["ts_ns"], "an integer")
         ts_ns = take("ts_ns").cast("long")
     elif "ts" in found:
         ts_ns = _nanoseconds(take("ts"), kinds["ts"], path, found["ts"])
+    else:
+        raise ArchiveError(f"{path} has no time: {_NO_TIME}; it has {', '.join(dump.columns)}")
     subject = take("subject")
     if not isinstance(kinds["subject"], T.StringType | T.BinaryType):
         raise _wrong_type(path, found["subject"], kinds["subject"], "text or bytes")
@@ -147,24 +148,30 @@ def parquet_messages(
     return _with_time(rows)
 
 
-def json_messages(spark: SparkSession, path: str, stream: str, columns: DumpColumns) -> DataFrame:
+def json_messages(
+    spark: SparkSession, files: DumpFiles, stream: str, columns: DumpColumns
+) -> DataFrame:
     """The messages of files with one JSON object a line, as rows of the table `messages`.
 
     Lines are read by Python's own JSON: it keeps the order of headers, and bytes that are not
     UTF-8 as surrogate escapes (`"\\udcff"`). Empty lines are skipped.
 
     Raises:
-        ArchiveError: no such file. A line that is no message fails the action that reads it.
+        ArchiveError: a file cannot be read. A line that is no message fails the action that reads
+            it.
     """
-    lines = _read(lambda: spark.read.text(path), path)
-    lines = _numbered(lines.where(F.trim("value") != ""), columns.first_seq)
-    placed = lines.select("value", "_seq", "_file_path")
+    path = shown(files.path)
+    lines = _read(lambda: spark.read.text(files.literal), path)
+    lines = _numbered(lines.where(F.trim("value") != ""), columns.first_seq, path)
+    placed = lines.select(F.col("value").cast("binary"), "_seq", "_in_file", "_file_path")
 
     def parse(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             rows = [
-                parse_line(line, seq, file, columns)
-                for line, seq, file in zip(*(c.to_pylist() for c in batch.columns), strict=True)
+                parse_line(line, seq, f"{shown(file)}: message {number}", columns)
+                for line, seq, number, file in zip(
+                    *(c.to_pylist() for c in batch.columns), strict=True
+                )
             ]
             columns_of = zip(*rows, strict=True) if rows else [()] * len(_LINE_ARROW)
             arrays = [
@@ -222,15 +229,28 @@ class _Object(list[tuple[str, Any]]):
     """A JSON object as the pairs it was written with: a list, but not a JSON array."""
 
 
-def parse_line(line: str, seq: int, file: str, columns: DumpColumns) -> tuple[Any, ...]:
+def parse_line(line: bytes, seq: int, place: str, columns: DumpColumns) -> tuple[Any, ...]:
     """One line as (seq, ts_ns, subject, cluster, headers, data).
 
+    Args:
+        line: its bytes.
+        seq: its sequence, if the line names none.
+        place: the file and the number of the message in it, for errors.
+        columns: which field is what.
+
     Raises:
-        ArchiveError: it is not a message; the message names the file and the start of the line.
+        ArchiveError: it is not a message; the error has the place and the start of the line.
     """
-    where = f"{file}: line {line[:60]!r}"
     try:
-        pairs = json.loads(line, object_pairs_hook=_Object)
+        text = line.decode()
+    except UnicodeDecodeError as error:
+        raise ArchiveError(
+            f"{place}: byte {error.start + 1} of the line is not UTF-8; "
+            f'write it as "\\udc{line[error.start]:02x}"'
+        ) from error
+    where = f"{place}, line {text[:60]!r}"
+    try:
+        pairs = json.loads(text, object_pairs_hook=_Object)
     except RecursionError as error:
         raise ArchiveError(f"{where} is nested too deeply") from error
     except ValueError as error:
@@ -250,13 +270,11 @@ def parse_line(line: str, seq: int, file: str, columns: DumpColumns) -> tuple[An
         if not -(2**63) <= number < 2**63:
             raise ValueError(f"sequence {number} does not fit into 64 bits")
         if "ts_ns" in found:
-            time = _exact_ns(row[found["ts_ns"]])
+            time = exact_ns(row[found["ts_ns"]])
         elif "ts" in found:
             time = epoch_ns(row[found["ts"]])
         else:
-            raise ValueError(
-                "it has no time: no column ts, ts_ns or time; name it with --time-column"
-            )
+            raise ValueError(f"it has no time: {_NO_TIME}")
         return (
             number,
             time,
@@ -267,57 +285,6 @@ def parse_line(line: str, seq: int, file: str, columns: DumpColumns) -> tuple[An
         )
     except (ValueError, TypeError, OverflowError) as error:
         raise ArchiveError(f"{where}: {error}") from error
-
-
-def epoch_ns(value: Any) -> int:
-    """Nanoseconds since 1970 of an ISO 8601 text (UTC if it names no zone) or an epoch.
-
-    A text needs a date. Its fraction may follow a point or a comma and have nine digits.
-
-    Raises:
-        ValueError: it is neither, or not a time that 64 bits of nanoseconds can hold.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError(f"not a time: {value!r}")
-    if isinstance(value, str):
-        found = _iso_ns(value)
-    elif not math.isfinite(value):
-        raise ValueError(f"not a time: {value!r}")
-    else:
-        unit = next((unit for below, unit in _EPOCH_UNITS if abs(value) < below), 1)
-        found = value * unit if isinstance(value, int) else round(value * unit)
-    return _in_range(found, value)
-
-
-def _iso_ns(text: str) -> int:
-    parts = _ISO_TIME.fullmatch(text.strip())
-    if parts is None:
-        raise ValueError(f"not a time: {text!r}; write one such as 2026-01-31T12:30:00.123456789Z")
-    if parts["second"] == "60":
-        raise ValueError(f"{text!r} is a leap second, which a count since 1970 has no place for")
-    try:
-        clock = parts["whole"] + (f":{parts['second']}" if parts["second"] else "")
-        moment = datetime.fromisoformat(clock + (parts["zone"] or "").upper())
-    except ValueError as error:
-        raise ValueError(f"not a time: {text!r}: {error}") from error
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    whole = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    seconds = whole.days * 86_400 + whole.seconds
-    return seconds * _SECOND_NS + int((parts["fraction"] or "").ljust(9, "0"))
-
-
-def _exact_ns(value: Any) -> int:
-    """The value of a column that holds nanoseconds, whatever their size."""
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ValueError(f"column ts_ns is not a whole number of nanoseconds: {value!r}")
-    return _in_range(value, value)
-
-
-def _in_range(ns: int, value: Any) -> int:
-    if not -(2**63) <= ns < 2**63:
-        raise ValueError(f"the time {value!r} is not between the years 1678 and 2262")
-    return ns
 
 
 def _bytes(text: str) -> bytes:
@@ -353,20 +320,20 @@ def _json_payload(value: Any, columns: DumpColumns) -> bytes:
         raise ValueError(f"data is not base64: {error}") from error
 
 
-def _read(read: Any, path: str) -> DataFrame:
+def _read(read: Callable[[], R], path: str) -> R:
     try:
-        frame: DataFrame = read()
-    except AnalysisException as error:
-        if error.getCondition() == "PATH_NOT_FOUND":
-            raise ArchiveError(f"no file or folder {path}") from error
-        raise ArchiveError(f"{path} cannot be read: {job_error(error)}") from error
+        return read()
     except SPARK_ERRORS as error:
-        raise ArchiveError(f"{path} cannot be read: {job_error(error)}") from error
-    return frame
+        found = job_error(error)
+        if isinstance(found, WarehouseError | ArchiveError):  # it names the file
+            raise ArchiveError(str(found)) from error
+        raise ArchiveError(f"{path} cannot be read: {found}") from error
 
 
-def _numbered(rows: DataFrame, first: int) -> DataFrame:
-    """The rows with column `_seq`: first, first + 1, ... in order of file name and place in it.
+def _numbered(rows: DataFrame, first: int, path: str) -> DataFrame:
+    """The rows with `_seq`: first, first + 1, ... in order of file name and place in it.
+
+    `_in_file` counts the rows of each file from 1.
 
     Spark cuts files into blocks and hands them out in any order, but each block to one task, in
     order. One pass counts the rows of each block; where each block starts follows from that.
@@ -378,20 +345,27 @@ def _numbered(rows: DataFrame, first: int) -> DataFrame:
             "_row": F.monotonically_increasing_id(),
         }
     )
-    blocks = (
-        placed.groupBy("_file_path", "_block")
-        .agg(F.count(F.lit(1)).alias("_rows"), F.min("_row").alias("_first_row"))
-        .collect()
+    counted = placed.groupBy("_file_path", "_block").agg(
+        F.count(F.lit(1)).alias("_rows"), F.min("_row").alias("_first_row")
     )
+    blocks: list[Row] = _read(counted.collect, path)
     blocks.sort(key=lambda block: (block["_file_path"], block["_block"]))
-    starts, following = [], first
+    starts, following, before, file = [], first, first, None
     for block in blocks:
-        starts.append((block["_file_path"], block["_block"], following - block["_first_row"]))
+        if block["_file_path"] != file:
+            file, before = block["_file_path"], following
+        offset = following - block["_first_row"]
+        starts.append((file, block["_block"], offset, offset - before + 1))
         following += block["_rows"]
-    schema = "_file_path string, _block long, _offset long"
+    schema = "_file_path string, _block long, _offset long, _offset_in_file long"
     offsets = rows.sparkSession.createDataFrame(starts, schema)
     joined = placed.join(F.broadcast(offsets), ["_file_path", "_block"])
-    return joined.withColumn("_seq", F.col("_row") + F.col("_offset"))
+    return joined.withColumns(
+        {
+            "_seq": F.col("_row") + F.col("_offset"),
+            "_in_file": F.col("_row") + F.col("_offset_in_file"),
+        }
+    )
 
 
 def _with_time(rows: DataFrame) -> DataFrame:
@@ -403,32 +377,35 @@ def _with_time(rows: DataFrame) -> DataFrame:
 
 
 def _nanoseconds(column: Column, kind: T.DataType, path: str, name: str) -> Column:
+    """Nanoseconds since 1970; null where 64 bits do not hold them, which the ingest refuses."""
     match kind:
         case T.TimestampType():
-            return F.unix_micros(column) * 1000
-        case T.TimestampNTZType():  # UTC, as the session is
-            return F.unix_micros(column.cast("timestamp")) * 1000
-        case T.DateType():
-            return F.unix_micros(column.cast("timestamp")) * 1000
+            return _scaled(F.unix_micros(column), 1000)
+        case T.TimestampNTZType() | T.DateType():  # UTC, as the session is
+            return _scaled(F.unix_micros(column.cast("timestamp")), 1000)
         case T.LongType() | T.IntegerType():
             value = column.cast("long")
             scaled = value
-            for below, unit in reversed(_EPOCH_UNITS):
-                small = F.abs(value) < below
-                # The product is formed only where it fits.
-                scaled = F.when(small, F.when(small, value) * unit).otherwise(scaled)
+            for below, unit in reversed(EPOCH_UNITS):
+                scaled = F.when(F.abs(value) < below, _scaled(value, unit)).otherwise(scaled)
             return scaled
         case T.StringType():
-            return _iso_nanoseconds(column)
+            where = f"{path}, column {name}"
+            return F.udf(lambda text: _text_ns(text, where), T.LongType(), useArrow=False)(column)
         case _:
             raise _wrong_type(path, name, kind, "a timestamp, ISO 8601 text or an epoch")
 
 
-def _iso_nanoseconds(column: Column) -> Column:
-    """Nanoseconds of ISO 8601 text; null where it is not, which the ingest then refuses."""
-    micros = F.unix_micros(F.try_to_timestamp(column))
-    beyond = F.rpad(F.regexp_extract(column, r"\.\d{6}(\d{1,3})", 1), 3, "0")
-    return micros * 1000 + beyond.cast("long")
+def _text_ns(text: str | None, where: str) -> int | None:
+    try:
+        return None if text is None else epoch_ns(text)
+    except ValueError as error:
+        raise ArchiveError(f"{where}: {error}") from error
+
+
+def _scaled(value: Column, unit: int) -> Column:
+    """The product where it fits; it is formed only there."""
+    return F.when(F.abs(value) <= _MOST // unit, value * unit)
 
 
 def _payload(
@@ -462,7 +439,7 @@ def _headers(column: Column, kind: T.DataType, path: str, name: str) -> Column:
                 F.transform(
                     F.map_entries(column),
                     lambda e: F.transform(
-                        e["value"],
+                        F.coalesce(e["value"], F.array(F.lit(None).cast("string"))),
                         lambda v: F.struct(e["key"].alias("name"), v.alias("value")),
                     ),
                 )

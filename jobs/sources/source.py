@@ -28,6 +28,7 @@ from jobs.jetstream.reader import (
     wanted_range,
 )
 from jobs.session import Spark, started
+from jobs.sources.files import DumpFiles, shown
 from jobs.warehouse.coverage import Coverage
 from jobs.warehouse.tables import MESSAGES, read, times_of
 from nats_transform.spark import digest
@@ -183,12 +184,17 @@ class DumpSource:
 
     Attributes:
         messages: all of them, as rows of the table.
-        path: where they are, for messages.
+        files: where they are.
     """
 
     messages: DataFrame
-    path: str
+    files: DumpFiles
     kind: str
+
+    @property
+    def path(self) -> str:
+        """Where they are, for errors."""
+        return shown(self.files.path)
 
     def check(self, table: Table, have: Coverage) -> None:
         """Compares all messages that both have."""
@@ -210,26 +216,27 @@ class DumpSource:
 
     def plan(self, have: Coverage) -> list[Span]:
         """One span with all that is new."""
-        new = self.messages.where(~within(have))
+        new = self.messages.where(F.coalesce(~within(have), F.lit(True)))
+        faults = _faults()
         found = _collect(
             new.agg(
                 F.count(F.lit(1)),
                 F.count_distinct("seq"),
                 F.min("seq"),
                 F.max("seq"),
-                F.count_if(F.col("subject").isNull()),
-                F.count_if(F.col("ts_ns").isNull()),
-                F.count_if(F.col("seq").isNull()),
+                *(F.count_if(wrong) for _, wrong in faults),
+                *(F.min(F.when(wrong, F.col("seq"))) for _, wrong in faults),
             )
         )
-        rows, distinct, first, last, no_subject, no_time, no_seq = found
-        for count, what in (
-            (no_subject, "no subject"),
-            (no_time, "a time that cannot be read"),
-            (no_seq, "no sequence"),
+        rows, distinct, first, last, *counts = found
+        for (what, _), count, one in zip(
+            faults, counts[: len(faults)], counts[len(faults) :], strict=True
         ):
             if count:
-                raise ArchiveError(f"{self.path}: {count} of {rows} messages have {what}")
+                raise ArchiveError(
+                    f"{self.path}: {count} of {rows} messages have {what}"
+                    + ("" if one is None else f"; the first is sequence {one}")
+                )
         if rows != distinct:
             raise ArchiveError(f"{self.path}: {rows - distinct} sequences are there more than once")
         if rows and first < 1:
@@ -245,6 +252,28 @@ class DumpSource:
     def count(self, span: Span) -> int:
         """As planned: files do not change."""
         return span.messages
+
+
+def _faults() -> list[tuple[str, Column]]:
+    """What no row of the table may be: what is wrong, and the rows where it is."""
+    no_header = F.exists(
+        "headers",
+        lambda h: h.isNull() | h["name"].isNull() | h["value"].isNull(),
+    )
+    broken = F.exists(
+        "headers",
+        lambda h: h["name"].rlike(r"[\r\n]") | h["value"].rlike(r"[\r\n]"),
+    )
+    return [
+        ("no sequence", F.col("seq").isNull()),
+        ("no subject", F.col("subject").isNull()),
+        (
+            "no time, or one that is not between the years 1678 and 2262",
+            F.col("ts_ns").isNull(),
+        ),
+        ("a header without a name or a value", no_header),
+        ("a header with a line break, which no NATS header can have", broken),
+    ]
 
 
 def within(sequences: Coverage) -> Column:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,10 +22,9 @@ from sqlalchemy import URL
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from jobs.errors import WarehouseError
-from jobs.warehouse.paths import FOLDER, NAMESPACE, path_in
+from jobs.warehouse.paths import FOLDER, NAMESPACE, is_readable, path_in
 
 CATALOG_FILE = "catalog.db"
-_PATTERN = re.compile(r"[\\*?\[\]{}]")
 _BUSY_SECONDS = 60  # how long to wait for another writer's lock on the catalog
 
 
@@ -93,7 +91,7 @@ def folder_catalog(folder: Path) -> FolderCatalog:
         WarehouseError: its path has characters that Spark cannot read; or it has files of tables
             that its catalog does not know. With a new catalog, maintenance would delete them.
     """
-    if ":" in str(folder) and _PATTERN.search(str(folder)):
+    if not is_readable(str(folder)):
         raise WarehouseError(
             f"the path of warehouse {folder} has a `:` and one of `* ? [ ] {{ }} \\`, which Spark "
             "cannot read together; rename the folder"
@@ -126,11 +124,6 @@ def place(location: str, table: Table) -> str:
     if isinstance(table.io, FolderIO):
         return f"file://{table.io.path_of(location)}"
     return location
-
-
-def literal_path(path: str) -> str:
-    """A path that Spark, which takes patterns, reads as this path and no other."""
-    return _PATTERN.sub(r"\\\g<0>", path)
 
 
 def filesystem_of(location: str, table: Table) -> tuple[Any, str]:

@@ -71,10 +71,9 @@ from jobs.warehouse.folder import (
     CATALOG_FILE,
     filesystem_of,
     folder_catalog,
-    literal_path,
     place,
 )
-from jobs.warehouse.paths import NAMESPACE
+from jobs.warehouse.paths import NAMESPACE, literal_path
 from jobs.warehouse.raw import RAW, restored, restored_batch, stored, stored_schema
 from jobs.warehouse.schema import MESSAGE_COLUMNS
 from nats_transform.spark import OUTPUT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -14,9 +15,11 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from jobs.errors import ArchiveError
+from jobs.errors import ArchiveError, JobError
 from jobs.ingest import IngestResult, IngestSettings, ingest
-from jobs.sources.dumps import DumpColumns, epoch_ns, json_messages, parquet_messages, parse_line
+from jobs.sources.dumps import DumpColumns, parquet_messages, parse_line
+from jobs.sources.files import dump_files
+from jobs.sources.times import epoch_ns
 from jobs.warehouse.tables import MESSAGES, Warehouse, open_table, read
 
 NOON_NS = 1767355200_123456789
@@ -76,7 +79,8 @@ def test_what_is_no_time(written: Any) -> None:
     ],
 )
 def test_the_time_of_a_line(fields: str, ts_ns: int) -> None:
-    assert parse_line(f'{{"subject": "a", {fields}}}', 1, "a.jsonl", DumpColumns())[1] == ts_ns
+    line = f'{{"subject": "a", {fields}}}'.encode()
+    assert parse_line(line, 1, "a.jsonl", DumpColumns())[1] == ts_ns
 
 
 Ingest = Callable[..., IngestResult]
@@ -132,18 +136,21 @@ def jsonl(tmp_path: Path) -> Callable[..., Path]:
         pytest.param(pa.array([NOON_NS // 10**9]), NOON_NS // 10**9 * 10**9, id="epoch-s"),
         pytest.param(pa.array([NOON.date()]), 1767312000_000000000, id="day"),
         pytest.param(pa.array([-1]), -(10**9), id="before-1970"),
+        pytest.param(pa.array(["2026-01-02 12:00:00,123456789"]), NOON_NS, id="comma"),
+        pytest.param(pa.array(["1969-12-31T23:59:59.999999999Z"]), -1, id="iso-before-1970"),
     ],
 )
 def test_parquet_times(
     spark: SparkSession, parquet: Callable[..., Path], column: Any, ts_ns: int
 ) -> None:
-    path = str(parquet(subject=["a"], when=column))
-    row = parquet_messages(spark, path, "S", DumpColumns(time="when")).collect()[0]
+    files = dump_files(spark, str(parquet(subject=["a"], when=column)))
+    row = parquet_messages(spark, files, "S", DumpColumns(time="when")).collect()[0]
     assert row.ts_ns == ts_ns
     assert row.ts.replace(tzinfo=UTC).timestamp() == pytest.approx(ts_ns / 1e9, abs=1e-5)
     assert row.day == datetime.fromtimestamp(ts_ns // 10**9, UTC).date()
 
 
+HEADER_LINE = pa.array([[("a", "1\r\nb: 2")]], pa.map_(S, S))
 PAIRS = pa.list_(pa.struct([("name", S), ("value", S)]))
 
 
@@ -175,8 +182,8 @@ PAIRS = pa.list_(pa.struct([("name", S), ("value", S)]))
 def test_parquet_headers(
     spark: SparkSession, parquet: Callable[..., Path], column: Any, expected: list[Any]
 ) -> None:
-    path = str(parquet(subject=["a"], headers=column))
-    row = parquet_messages(spark, path, "S", DumpColumns()).collect()[0]
+    files = dump_files(spark, str(parquet(subject=["a"], ts=[0], headers=column)))
+    row = parquet_messages(spark, files, "S", DumpColumns()).collect()[0]
     assert [tuple(pair) for pair in row.headers] == expected
 
 
@@ -218,7 +225,7 @@ def test_parquet_is_numbered_in_file_order(
     folder.mkdir()
     for part in range(3):
         subjects = [f"s.{part}.{n}" for n in range(5000)]
-        table = pa.table({"subject": subjects, "data": [b"x" * 50] * 5000})
+        table = pa.table({"subject": subjects, "ts": [0] * 5000, "data": [b"x" * 50] * 5000})
         pq.write_table(table, folder / f"part-{part}.parquet", row_group_size=700)
     spark.conf.set("spark.sql.files.maxPartitionBytes", "40000")
     try:
@@ -383,8 +390,8 @@ MISTAKES = [
 @pytest.mark.parametrize(("line", "columns", "message"), MISTAKES)
 def test_mistakes_in_a_line(line: str, columns: dict[str, Any], message: str) -> None:
     with pytest.raises(ArchiveError, match=message) as caught:
-        parse_line(line, 1, "a.jsonl", DumpColumns(**columns))
-    assert str(caught.value).startswith("a.jsonl: line ")
+        parse_line(line.encode(), 1, "a.jsonl: message 1", DumpColumns(**columns))
+    assert str(caught.value).startswith("a.jsonl: message 1, line ")
     assert "\n" not in str(caught.value)
 
 
@@ -392,12 +399,19 @@ def test_mistakes_in_a_line(line: str, columns: dict[str, Any], message: str) ->
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        pytest.param(['{"subject": "a", "ts": 0}', "{"], r"line '\{' is not JSON", id="a-bad-line"),
+        pytest.param(
+            ['{"subject": "a", "ts": 0}', "", "{"],
+            r"/dump.jsonl: message 2, line '\{' is not JSON",
+            id="a-bad-line",
+        ),
         pytest.param(['{"subject": "a", "ts": 0, "seq": 1}'] * 2, "more than once", id="repeat"),
         pytest.param(
             ['{"subject": "a", "ts": 0, "seq": 0}'], "start at 1, but there is 0", id="seq-0"
         ),
         pytest.param([], "has no messages", id="empty"),
+        pytest.param(
+            ['{"subject": "a", "ts": "9999-01-01"}'], "between the years 1678", id="year-9999"
+        ),
     ],
 )
 def test_mistakes_in_json_lines(
@@ -413,24 +427,54 @@ def test_mistakes_in_json_lines(
 @pytest.mark.parametrize(
     ("table", "columns", "message"),
     [
-        pytest.param({"topic": ["a"]}, {}, "no column subject; name it with", id="no-subject"),
         pytest.param(
-            {"subject": ["a"]}, {"data": "body"}, "no column body; it has subject", id="no-column"
+            {"subject": None, "topic": ["a"]}, {}, "no column subject; name it", id="no-subject"
         ),
+        pytest.param({}, {"data": "body"}, "no column body; it has subject", id="no-column"),
         pytest.param({"subject": [1]}, {}, "subject is bigint, not text", id="subject"),
+        pytest.param({"seq": ["1"]}, {}, "seq is string, not an integer", id="seq"),
+        pytest.param({"ts": [1.5]}, {}, "ts is double, not a time", id="time"),
+        pytest.param({"ts": None}, {}, "has no time: no column ts, ts_ns or time", id="no-time"),
+        pytest.param({"ts_ns": ["5"]}, {}, "ts_ns is string, not an integer", id="ts-ns"),
+        pytest.param({"headers": ["x"]}, {}, "headers is string, not a map", id="headers"),
+        pytest.param({"data": [1]}, {}, "data is bigint, not bytes", id="data"),
         pytest.param(
-            {"subject": ["a"], "seq": ["1"]}, {}, "seq is string, not an integer", id="seq"
+            {"subject": [None, "b"], "ts": [0, 0]},
+            {},
+            "1 of 2 messages have no subject; the first is sequence 1",
+            id="null-subject",
         ),
-        pytest.param({"subject": ["a"], "ts": [1.5]}, {}, "ts is double, not a time", id="time"),
         pytest.param(
-            {"subject": ["a"], "headers": ["x"]}, {}, "headers is string, not a map", id="headers"
+            {"ts": ["soon"]}, {}, r"dump.parquet, column ts: not a time: 'soon'", id="bad-time"
         ),
-        pytest.param({"subject": ["a"], "data": [1]}, {}, "data is bigint, not bytes", id="data"),
+        pytest.param({"ts": ["12:30:00"]}, {}, "not a time: '12:30:00'", id="no-date"),
+        pytest.param({"ts": ["9999-12-31"]}, {}, "between the years 1678 and 2262", id="text-9999"),
         pytest.param(
-            {"subject": [None, "b"]}, {}, "1 of 2 messages have no subject", id="null-subject"
+            {"ts": pa.array([datetime(9999, 12, 31)], pa.timestamp("us"))},
+            {},
+            "1 of 1 messages have no time, or one that is not between.*; the first is sequence 1",
+            id="year-9999",
+        ),
+        pytest.param({"ts": [10**11 - 1]}, {}, "no time, or one that is", id="far-epoch"),
+        pytest.param({"ts": pa.array([None], pa.int64())}, {}, "1 of 1.*no time", id="null-time"),
+        pytest.param({"headers": HEADER_LINE}, {}, "header with a line break", id="line-break"),
+        pytest.param(
+            {"headers": pa.array([[("a", None)]], pa.map_(S, S))},
+            {},
+            "a header without a name or a value",
+            id="null-value",
         ),
         pytest.param(
-            {"subject": ["a"], "ts": ["soon"]}, {}, "a time that cannot be read", id="bad-time"
+            {"headers": pa.array([[("b", ["1"]), ("a", None)]], pa.map_(S, pa.list_(S)))},
+            {},
+            "a header without a name or a value",
+            id="null-list",
+        ),
+        pytest.param(
+            {"headers": pa.array([[{"name": None, "value": "x"}]], PAIRS)},
+            {},
+            "a header without a name or a value",
+            id="null-name",
         ),
     ],
 )
@@ -442,21 +486,100 @@ def test_mistakes_in_parquet(
     columns: dict[str, Any],
     message: str,
 ) -> None:
+    table = {"subject": ["a"], "ts": [0]} | table
+    path = parquet(**{name: column for name, column in table.items() if column is not None})
     with pytest.raises(ArchiveError, match=message) as caught:
-        run(parquet=parquet(**table), columns=DumpColumns(**columns))
+        run(parquet=path, columns=DumpColumns(**columns))
     assert "\n" not in str(caught.value)
     assert not warehouse.folder.exists()
 
 
 @pytest.mark.spark
-def test_files_that_are_not_there_or_not_parquet(
-    run: Ingest, spark: SparkSession, tmp_path: Path
+def test_a_column_counts_if_any_file_has_it(
+    run: Ingest, spark: SparkSession, warehouse: Warehouse, tmp_path: Path
 ) -> None:
-    with pytest.raises(ArchiveError, match=r"no file or folder .*none"):
-        run(parquet=tmp_path / "none")
-    with pytest.raises(ArchiveError, match=r"no file or folder .*none"):
-        json_messages(spark, str(tmp_path / "none"), "S", DumpColumns())
-    (tmp_path / "text.parquet").write_text("this is not Parquet")
-    with pytest.raises(ArchiveError, match="cannot be read") as caught:
-        run(parquet=tmp_path / "text.parquet")
+    (tmp_path / "dump").mkdir()
+    one, two = pa.table({"subject": ["a"], "ts": [0]}), {"subject": ["b"], "ts": [0], "data": ["x"]}
+    pq.write_table(one, tmp_path / "dump" / "1.parquet")
+    pq.write_table(pa.table(two), tmp_path / "dump" / "2.parquet")
+    run(parquet=tmp_path / "dump")
+    assert [bytes(r.data) for r in rows_in(spark, warehouse)] == [b"", b"x"]
+
+
+def gzipped(folder: Path) -> dict[str, Any]:
+    path = folder / "cut.jsonl.gz"
+    lines = "".join(f'{{"subject": "{n * 7919 % 10_007}", "ts": 0}}\n' for n in range(10_000))
+    path.write_bytes(gzip.compress(lines.encode())[:-5000])
+    return {"jsonl": path}
+
+
+def truncated(folder: Path) -> dict[str, Any]:
+    path = folder / "cut.parquet"
+    pq.write_table(pa.table({"subject": ["a"] * 1000, "ts": [0] * 1000}), path)
+    path.write_bytes(path.read_bytes()[:-100])
+    return {"parquet": path}
+
+
+def damaged(folder: Path) -> dict[str, Any]:
+    path = folder / "bad.parquet"
+    table = pa.table({"subject": [f"{n * 7919}" for n in range(10_000)], "ts": [0] * 10_000})
+    pq.write_table(table, path, use_dictionary=False)
+    content = bytearray(path.read_bytes())
+    content[100:10_000] = bytes(9_900)
+    path.write_bytes(content)
+    return {"parquet": path}
+
+
+def encrypted(folder: Path) -> dict[str, Any]:
+    path = folder / "secret.parquet"
+    path.write_bytes(b"PARE" + bytes(8) + (4).to_bytes(4, "little") + b"PARE")
+    return {"parquet": path}
+
+
+def text(folder: Path) -> dict[str, Any]:
+    path = folder / "text.parquet"
+    path.write_text("this is not Parquet")
+    return {"parquet": path}
+
+
+def empty(folder: Path) -> dict[str, Any]:
+    path = folder / "empty.parquet"
+    path.touch()
+    return {"parquet": path}
+
+
+def not_utf8(folder: Path) -> dict[str, Any]:
+    path = folder / "latin.jsonl"
+    path.write_bytes(b'{"subject": "a", "ts": 0}\n{"subject": "\xe9", "ts": 0}\n')
+    return {"jsonl": path}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        pytest.param(gzipped, r"/cut.jsonl.gz cannot be read: it ends too early.*copy", id="gzip"),
+        pytest.param(truncated, r"/cut.parquet cannot be read: .*copy it again", id="truncated"),
+        pytest.param(damaged, r"/bad.parquet cannot be read: .*", id="damaged"),
+        pytest.param(encrypted, r"/secret.parquet cannot be read: it is encrypted", id="encrypted"),
+        pytest.param(text, r"/text.parquet cannot be read: it is no Parquet", id="text"),
+        pytest.param(empty, r"/empty.parquet cannot be read: it is no Parquet", id="empty"),
+        pytest.param(
+            not_utf8, r'/latin.jsonl: message 2: byte 14 .* not UTF-8; .*"\\udce9"', id="utf-8"
+        ),
+        pytest.param(lambda f: {"parquet": f / "none"}, "no file or folder .*none", id="no-file"),
+        pytest.param(lambda f: {"jsonl": f / "none*"}, "no file or folder .*none", id="no-match"),
+    ],
+)
+def test_files_that_cannot_be_read(
+    run: Ingest,
+    warehouse: Warehouse,
+    tmp_path: Path,
+    make: Callable[[Path], dict[str, Any]],
+    message: str,
+) -> None:
+    with pytest.raises(JobError, match=message) as caught:
+        run(**make(tmp_path))
     assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
+    assert not warehouse.folder.exists()

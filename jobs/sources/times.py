@@ -1,0 +1,69 @@
+"""Times in dumps: the one strict parser, for JSON lines and for Parquet."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+_SECOND_NS = 1_000_000_000
+_ISO_TIME = re.compile(
+    r"(?P<whole>\d{4}-\d\d-\d\d(?:[Tt ]\d\d:\d\d)?)"
+    r"(?:(?<=:\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?)?"
+    r"(?P<zone>[Zz]|[+-]\d\d:?\d\d)?",
+    re.ASCII,
+)
+# Epochs below these are in s, ms and us: each holds for the years 1973 to 5138 of its unit.
+EPOCH_UNITS = ((10**11, _SECOND_NS), (10**14, 1_000_000), (10**17, 1_000))
+
+
+def epoch_ns(value: Any) -> int:
+    """Nanoseconds since 1970 of an ISO 8601 text (UTC if it names no zone) or an epoch.
+
+    A text needs a date. Its fraction may follow a point or a comma and have nine digits.
+
+    Raises:
+        ValueError: it is neither, or not a time that 64 bits of nanoseconds can hold.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(f"not a time: {value!r}")
+    if isinstance(value, str):
+        found = _iso_ns(value)
+    elif not math.isfinite(value):
+        raise ValueError(f"not a time: {value!r}")
+    else:
+        unit = next((unit for below, unit in EPOCH_UNITS if abs(value) < below), 1)
+        found = value * unit if isinstance(value, int) else round(value * unit)
+    return _in_range(found, value)
+
+
+def _iso_ns(text: str) -> int:
+    parts = _ISO_TIME.fullmatch(text.strip())
+    if parts is None:
+        raise ValueError(f"not a time: {text!r}; write one such as 2026-01-31T12:30:00.123456789Z")
+    if parts["second"] == "60":
+        raise ValueError(f"{text!r} is a leap second, which a count since 1970 has no place for")
+    try:
+        clock = parts["whole"] + (f":{parts['second']}" if parts["second"] else "")
+        moment = datetime.fromisoformat(clock + (parts["zone"] or "").upper())
+    except ValueError as error:
+        raise ValueError(f"not a time: {text!r}: {error}") from error
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    whole = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    seconds = whole.days * 86_400 + whole.seconds
+    return seconds * _SECOND_NS + int((parts["fraction"] or "").ljust(9, "0"))
+
+
+def exact_ns(value: Any) -> int:
+    """The value of a column that holds nanoseconds, whatever their size."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"column ts_ns is not a whole number of nanoseconds: {value!r}")
+    return _in_range(value, value)
+
+
+def _in_range(ns: int, value: Any) -> int:
+    if not -(2**63) <= ns < 2**63:
+        raise ValueError(f"the time {value!r} is not between the years 1678 and 2262")
+    return ns

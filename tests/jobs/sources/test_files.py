@@ -1,0 +1,141 @@
+"""The files of a dump: every one is read, named as left out, or refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.errors import ArchiveError
+from jobs.ingest import IngestResult, IngestSettings, ingest
+from jobs.sources.files import dump_files
+from jobs.warehouse.tables import MESSAGES, Warehouse, open_table
+
+pytestmark = pytest.mark.spark
+
+TREE = ("a.jsonl", "b/c.jsonl", "b/d.txt", "b/.DS_Store", "_SUCCESS", "x=1/_y=2.jsonl")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """An empty folder."""
+    found = tmp_path / "dumps"
+    found.mkdir()
+    return found
+
+
+def fill(folder: Path, *names: str) -> None:
+    """Files with a message each, whose subject is the file's name."""
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"subject": name, "ts": 0}) + "\n")
+
+
+def below(folder: Path, files: tuple[str, ...]) -> list[str]:
+    return [file.removeprefix(f"file:{folder}/") for file in files]
+
+
+@pytest.mark.parametrize(
+    ("names", "given", "read", "left_out"),
+    [
+        pytest.param(("a",), "a", ["a"], [], id="file"),
+        pytest.param(
+            TREE,
+            "",
+            ["a.jsonl", "b/c.jsonl", "b/d.txt", "x=1/_y=2.jsonl"],
+            ["_SUCCESS", "b/.DS_Store"],
+            id="folder",
+        ),
+        pytest.param(("a1", "a2", "b1"), "a*", ["a1", "a2"], [], id="pattern"),
+        pytest.param(("a1", "a2", "b1"), "{a1,b1}", ["a1", "b1"], [], id="alternatives"),
+        pytest.param(("p1/a", "p2/_SUCCESS"), "p*", ["p1/a"], ["p2/_SUCCESS"], id="folders"),
+        pytest.param(("[ab]", "a", "b"), "[ab]", ["[ab]"], [], id="it-exists"),
+        pytest.param(("{a,b}", "a", "b"), "{a,b}", ["{a,b}"], [], id="braces"),
+        pytest.param(("a*", "ab"), "a*", ["a*"], [], id="star"),
+        pytest.param(("a:b/c",), "", ["a:b/c"], [], id="colon"),
+        pytest.param(("é #?%20&+",), "é #?%20&+", ["é #?%20&+"], [], id="signs-of-addresses"),
+    ],
+)
+def test_what_is_read(
+    spark: SparkSession,
+    folder: Path,
+    warehouse: Warehouse,
+    names: tuple[str, ...],
+    given: str,
+    read: list[str],
+    left_out: list[str],
+) -> None:
+    fill(folder, *names)
+    found = dump_files(spark, str(folder / given))
+    assert (below(folder, found.read), below(folder, found.left_out)) == (read, left_out)
+    said: list[str] = []
+    settings = IngestSettings(stream="S", jsonl=str(folder / given), warehouse=warehouse)
+    result = ingest(spark, settings, said.append)
+    assert result.files_read == [str(folder / name) for name in read]
+    assert result.files_not_read == [str(folder / name) for name in left_out]
+    rows = open_table(warehouse, MESSAGES).scan(selected_fields=("seq", "subject")).to_arrow()
+    assert rows.sort_by("seq")["subject"].to_pylist() == read
+    assert said[0].startswith(f"S: reads {len(read)} file")
+
+
+@pytest.mark.parametrize(
+    ("names", "given", "message"),
+    [
+        pytest.param(("a", "_b.jsonl"), "", r"_b.jsonl starts with `_`.*rename it", id="underline"),
+        pytest.param(("a", ".c.jsonl"), "", r".c.jsonl starts with `.`.*rename it", id="dot"),
+        pytest.param(("_b.jsonl",), "_b.jsonl", r"starts with `_`", id="named"),
+        pytest.param(("a", "s/_t/u"), "", r"_t starts with `_`", id="folder"),
+        pytest.param(("a", "b._COPYING_"), "", "is still being copied", id="copying"),
+        pytest.param(("a:/[b]",), "", r"a:/\[b\] has a `:` .*rename it", id="colon-and-sign"),
+        pytest.param(("a:b",), "a:b", r"a:b has a `:` in its name.*rename it", id="colon"),
+        pytest.param(("_SUCCESS",), "", "no file with messages in .*_SUCCESS", id="markers-only"),
+    ],
+)
+def test_what_is_refused(
+    spark: SparkSession, folder: Path, names: tuple[str, ...], given: str, message: str
+) -> None:
+    fill(folder, *names)
+    with pytest.raises(ArchiveError, match=message) as caught:
+        dump_files(spark, str(folder / given))
+    assert "\n" not in str(caught.value)
+
+
+def test_an_empty_folder(spark: SparkSession, folder: Path) -> None:
+    with pytest.raises(ArchiveError, match=f"no file with messages in {re.escape(str(folder))}"):
+        dump_files(spark, str(folder))
+
+
+def test_a_link_that_leads_back(spark: SparkSession, folder: Path) -> None:
+    fill(folder, "a")
+    (folder / "loop").symlink_to(folder)
+    with pytest.raises(ArchiveError, match="a link leads back"):
+        dump_files(spark, str(folder))
+
+
+def test_a_link_to_a_file_that_is_gone(spark: SparkSession, folder: Path) -> None:
+    fill(folder, "a")
+    (folder / "b").symlink_to(folder / "gone")
+    with pytest.raises(ArchiveError, match="/b leads to a file that is not there; remove the link"):
+        dump_files(spark, str(folder))
+
+
+def test_folders_named_as_columns_are_columns(
+    spark: SparkSession, folder: Path, warehouse: Warehouse
+) -> None:
+    for cluster in ("east", "west"):
+        (folder / f"cluster={cluster}").mkdir()
+        row = pa.table({"subject": ["a"], "ts": [0]})
+        pq.write_table(row, folder / f"cluster={cluster}" / "1.parquet")
+    for number, given in enumerate((folder, folder / "cluster=*")):
+        stream = f"S{number}"
+        settings = IngestSettings(stream=stream, parquet=str(given), warehouse=warehouse)
+        result: IngestResult = ingest(spark, settings)
+        rows = open_table(warehouse, MESSAGES).scan(row_filter=f"stream = '{stream}'").to_arrow()
+        assert sorted(rows["cluster"].to_pylist()) == ["east", "west"]
+        assert len(result.files_read) == 2
