@@ -51,7 +51,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What an expectation says of the measures.
+    """The judgement of an expectation on the measures.
 
     Attributes:
         success: whether it holds.

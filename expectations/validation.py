@@ -45,12 +45,12 @@ from nats_transform import AccountMappings, NatsTransformError
 
 
 class ChecksBroken(NatsTransformError):
-    """Checks that could not be made; whether they hold is not known."""
+    """The checks failed to run, so it is not known whether they hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectationResult:
-    """What one expectation found.
+    """The result of one expectation.
 
     Attributes:
         name: of its class.
@@ -77,7 +77,7 @@ class ExpectationResult:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a suite found.
+    """The result of a suite.
 
     Attributes:
         suite: its name.

@@ -23,7 +23,7 @@ class Consumer:
     filters: tuple[str, ...] = ()
 
     def wants(self, stored: str) -> bool:
-        """Whether it gets a message that its stream stores under this subject."""
+        """Whether the consumer gets a message that its stream stores under this subject."""
         return not self.filters or any(subscribes(f, stored) for f in self.filters)
 
 

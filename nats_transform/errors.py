@@ -1,6 +1,6 @@
 """The errors of nats-transform.
 
-NatsTransformError              anything the user can mend; its text is one line
+NatsTransformError              an error that the user can correct; its text is one line
 ├── InvalidTransform            a source and destination that do not make a transform (a ValueError)
 │   ├── InvalidSubject          a source, destination or filter that is not a valid subject
 │   ├── UnknownFunction         {{name(...)}} that nats-server does not know
@@ -14,7 +14,7 @@ NatsTransformError              anything the user can mend; its text is one line
 ├── InvalidConfig               a file that cannot be read as configuration (a ValueError)
 │   └── UnknownAccount          it has no such account, or no mappings for it
 ├── TooLarge                    a configuration that cannot be compiled to Spark
-└── KernelUnavailable           the compiled kernel is missing or not the one of these sources
+└── KernelUnavailable           the compiled kernel is missing or was built from other sources
 
 Children of InvalidTransform follow nats-server's family under `ErrInvalidMappingDestination`
 (`server/errors.go`).
@@ -28,10 +28,10 @@ _LONGEST = 120  # characters of a subject in a message; real ones are far shorte
 
 
 class NatsTransformError(Exception):
-    """An error the user can mend; `str()` of it is one line that says what, where and the cure."""
+    """An error that the user can correct; its text is one line with what, where and the cure."""
 
     def __str__(self) -> str:
-        # Whatever name of others is in it: an error is shown in terminals, logs and pages.
+        # Terminals, logs and pages show errors, and the text can contain names that others wrote.
         return one_line(super().__str__())
 
 
@@ -145,7 +145,7 @@ class TooLarge(NatsTransformError):
     """A configuration that cannot be compiled to Spark.
 
     Attributes:
-        what: of which there is too much.
+        what: the name of the things of which there are too many.
         count: how many there are.
         most: how many can be compiled.
     """
@@ -161,7 +161,7 @@ class TooLarge(NatsTransformError):
 
 
 class KernelUnavailable(NatsTransformError):
-    """The compiled kernel is missing, cannot be loaded, or is not the one of these sources."""
+    """The compiled kernel is missing, cannot be loaded, or was built from other sources."""
 
 
 def printable(subject: str) -> str:

@@ -99,7 +99,7 @@ class OfTokenAndSize(OfToken):
 
     @property
     def leaves_whole(self) -> bool:
-        """Whether every token comes back as it is, because the number is 0 or below."""
+        """Whether the function leaves every token as it is, because the number is 0 or below."""
         return self.size <= 0
 
     @property

@@ -101,7 +101,7 @@ class _Listener:
         self._wanted = [(n, token) for n, token in enumerate(fixed) if token != ANY_TOKEN]
 
     def hears(self, tokens: Sequence[str]) -> bool:
-        """Whether a message comes, by the tokens of its subject, of which none is empty."""
+        """Whether a message with these tokens arrives; no token may be empty."""
         count = len(tokens)
         if count != self._count and (not self._is_open or count < self._count):
             return False

@@ -123,7 +123,7 @@ def subscribes(filter: str, subject: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A filter read once, to be held against many literal subjects.
+    """A filter that is read once and then compared with many literal subjects.
 
     Attributes:
         subject: the filter as written.

@@ -1,4 +1,4 @@
-"""Many filters by token, so that the few that matter need not be looked for among all."""
+"""An index of filters by token, which finds the few that can match without trying all."""
 
 from __future__ import annotations
 

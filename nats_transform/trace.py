@@ -78,7 +78,7 @@ class StreamStep(_Model):
 
 
 class Path(_Model):
-    """One thing that can become of the published message.
+    """One possible result of publishing the message.
 
     Attributes:
         percent: how likely, 0 to 100; the paths of a trace add up to 100.
@@ -100,7 +100,7 @@ class Path(_Model):
 
 
 class Trace(_Model):
-    """Everything that can become of one published subject.
+    """Every possible result of publishing under one subject.
 
     A `random()` stands in subjects as it is written.
 

@@ -1,4 +1,4 @@
-"""What an audit is told and what it answers: the settings, and the JSON of the result."""
+"""The settings of an audit, and its result as JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nats_transform.subject import is_valid_filter
 
 
 class AuditError(ArchiveError):
-    """Messages that cannot be audited."""
+    """The messages cannot be audited."""
 
 
 class InForce(BaseModel):
@@ -50,12 +50,12 @@ class AuditSettings(StreamDays):
 
     Attributes:
         mapping: the file with the weights.
-        account: whose mappings in the file, where it has several.
-        seed: of the replay.
-        cluster: count this cluster only; messages without a cluster are taken to be of it.
-        by: the buckets that get a verdict of their own.
-        tolerance: percentage points that a share may be off.
-        confidence: of all intervals together.
+        account: the account whose mappings are used, where the file has several accounts.
+        seed: decides every draw, where the audit applies the mapping.
+        cluster: count only messages of this cluster, and messages that name no cluster.
+        by: the length of the times that get a verdict of their own.
+        tolerance: how many percentage points a share may differ from its weight.
+        confidence: the probability that all intervals are right together.
         key: number of a wildcard of the source: report how many of its values saw more than one
             destination.
         in_force: mapping files that took over from `mapping`; each is compared with its own time.

@@ -17,7 +17,7 @@ __all__ = ["DryRunResult", "DryRunSettings", "dry_run"]
 
 
 def dry_run(spark: Spark, settings: DryRunSettings) -> DryRunResult:
-    """What the candidate would do.
+    """Compare the candidate with the current mappings on the archived subjects.
 
     Args:
         spark: a session, or what gives one; it is asked only where Spark has work to do, and after

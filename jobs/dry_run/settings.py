@@ -1,4 +1,4 @@
-"""What a dry run is told and what it answers: the settings, their files, and the result."""
+"""The settings of a dry run, the files that they name, and the result."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOST_FLOWS = 200
 
 
 class DryRunSettings(StreamDays):
-    """What to try on which subjects, which are taken to be as they were published.
+    """The mappings to try, and the archived subjects as they were before any mapping.
 
     Attributes:
         candidate: the file with the mappings to try.
@@ -72,7 +72,7 @@ class DryRunSettings(StreamDays):
 
 @dataclass(frozen=True, slots=True)
 class DryRunResult:
-    """What a dry run found, and what it looked at, so that it can be repeated.
+    """The result of a dry run, with everything needed to repeat it.
 
     Attributes:
         found: the findings.
@@ -143,7 +143,7 @@ class DryRunResult:
 
 
 def read_question(settings: DryRunSettings) -> Question:
-    """What the files of the settings ask; it is quick and needs nothing but the files.
+    """Read the files that the settings name; this is quick and needs no Spark.
 
     Raises:
         InvalidConfig: a file that cannot be read or is refused, with its line and column.

@@ -60,12 +60,12 @@ SIMULATED = replace(
 
 
 class SimulationError(JobError):
-    """Streams whose messages cannot be foretold."""
+    """The configuration of the streams does not decide which messages they hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedStream:
-    """What became of the messages that came to a stream.
+    """How many messages a simulated stream holds, discarded and refused.
 
     Attributes:
         stream: its name.
@@ -91,7 +91,7 @@ def simulate(
     seed: int = 0,
     properties: Mapping[str, str],
 ) -> tuple[tuple[SimulatedStream, ...], int]:
-    """What the streams would hold, by stream, and the snapshot that has it.
+    """Simulate the streams; return the counts of each and the snapshot with their messages.
 
     Args:
         warehouse: where the table is.
@@ -177,7 +177,7 @@ _ARRIVED = (
 def arrivals(
     messages: DataFrame, mappings: AccountMappings, streams: Sequence[StreamConfig], seed: int = 0
 ) -> DataFrame:
-    """A row for every stream that a message would come to, were there no limits.
+    """One row for each message and each stream that it reaches, before any limit applies.
 
     Args:
         messages: of one archive, as they were published.

@@ -64,7 +64,7 @@ def of_census(
     days: Sequence[date],
     question: Question,
 ) -> tuple[DryRun, Table]:
-    """What is found in the census, and its table.
+    """Evaluate the mappings on the subjects of the census; return the result and the table.
 
     Days whose census is missing, or counts other than `messages` has, are counted first.
     """
@@ -84,7 +84,7 @@ def of_replay(
     days: Sequence[date],
     question: Question,
 ) -> DryRun:
-    """What is found where every message takes its own draw."""
+    """Evaluate the mappings on every message, each with its own draw."""
     archived = tables.read(spark, messages, tables.MESSAGES, settings.stream, days)
     rows = replayed(archived, question, settings.seed)
     return _looked_at(rows, _rows(messages, settings.stream, days), question)

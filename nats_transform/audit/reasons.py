@@ -70,7 +70,7 @@ def _rounded(count: int) -> int:
 
 
 def clusters_in_words(total: Verdict, clusters: int, outside: Sequence[str | None]) -> str:
-    """What the verdict on all clusters together hides, or does not."""
+    """Whether the verdict on all clusters together hides a difference between them."""
     names = ", ".join("messages without a cluster name" if c is None else c for c in outside)
     if not outside:
         return f"none of the {clusters} clusters is outside the tolerance"

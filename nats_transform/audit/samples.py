@@ -72,7 +72,7 @@ class MappingCounts:
 
     @property
     def samples(self) -> tuple[Sample, ...]:
-        """All that get a verdict."""
+        """The samples that get a verdict."""
         return (self.whole, *self.buckets, *self.regimes)
 
 

@@ -1,4 +1,4 @@
-"""What an audit says: verdicts on shares, mappings, clusters and everything."""
+"""The verdicts of an audit on shares, mappings and clusters, and on all of them together."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Verdict(StrEnum):
-    """What an audit says of a share, a mapping or everything."""
+    """The verdict on a share, on a mapping or on all of them."""
 
     WITHIN = "within"
     OUTSIDE = "outside"
@@ -22,7 +22,7 @@ class Verdict(StrEnum):
 
 
 def worst_of(verdicts: Iterable[Verdict]) -> Verdict:
-    """The verdict on several things together; those without messages have no say."""
+    """The worst of several verdicts; a verdict without messages does not count."""
     told = set(verdicts)
     for verdict in (Verdict.OUTSIDE, Verdict.UNDECIDED, Verdict.WITHIN):
         if verdict in told:

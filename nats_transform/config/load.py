@@ -65,7 +65,7 @@ def load(
 
 
 def load_mappings(path: str | os.PathLike[str], account: str = GLOBAL_ACCOUNT) -> AccountMappings:
-    """`load` where only mappings will do.
+    """Load a file that must have mappings, not a stream configuration.
 
     Raises:
         InvalidConfig: as `load`, or the file is a stream configuration.

@@ -1,4 +1,4 @@
-"""Publishing of the demo's traffic into a JetStream stream of its own."""
+"""Publish the messages of the demo into a JetStream stream that only the demo uses."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def remove_stream(server: str, stream: str) -> None:
 def publish(
     server: str, stream: str, messages: Iterable[Message], progress: Callable[[int], None]
 ) -> None:
-    """Publish messages, each acknowledged by the stream.
+    """Publish messages, and wait until the stream has acknowledged each of them.
 
     Args:
         server: URL of the server.

@@ -47,10 +47,11 @@ class DemoSettings(BaseModel):
     """How the demo runs.
 
     Attributes:
-        folder: what it makes goes there; the folder of an earlier demo is emptied.
-        server: URL of a nats-server to use instead of starting one; the stream is removed after.
-        messages: how many are published today; half as many on each of the two days before.
-        seed: of the traffic.
+        folder: where the demo writes everything; the folder of an earlier demo is emptied.
+        server: the URL of a nats-server to use instead of starting one. The demo removes its
+            stream there at the end.
+        messages: how many to publish today; each of the two days before has half as many.
+        seed: decides the messages and every draw.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -63,13 +64,14 @@ class DemoSettings(BaseModel):
 
 @dataclass(frozen=True)
 class DemoRun:
-    """What a demo made.
+    """The result of a demo.
 
     Attributes:
         archive: the settings of the archive, as its YAML says.
         days: first and last day of its messages.
         checks: the result of every asset check: its name and whether it passed.
-        digest: of what the mapping made of which message, without the times that the server set.
+        digest: of the messages and what the mapping made of them, without the times that the
+            server set.
         same_as_before: whether an earlier demo with the same seed and size had this digest; None
             if there was none.
         audit: of the weights, as the asset `weight_audit` has it.
@@ -88,7 +90,7 @@ class DemoRun:
 
 
 def run_demo(settings: DemoSettings) -> DemoRun:
-    """What the demo made; it says on stderr what it is doing.
+    """Run the demo, print its steps on stderr, and return what it made.
 
     Raises:
         NatsTransformError: a step or an asset check failed; the text says which.

@@ -128,7 +128,7 @@ def test_the_page_says_the_verdict_first() -> None:
             "When the split changed",
             "The numbers",
             "Partition balance",
-            "Keys that saw both sides",
+            "Keys with more than one destination",
             "Methods",
         )
     ]
