@@ -102,6 +102,32 @@ def test_an_error_is_one_line_and_exit_2(
     assert err.endswith(told)
 
 
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_a_script_that_the_readme_names(shell: str) -> None:
+    request = f"_NATS_TRANSFORM_COMPLETE={shell}_source"
+    name, value = request.split("=")
+    done = subprocess.run([SCRIPT], env=os.environ | {name: value}, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"_NATS_TRANSFORM_COMPLETE={shell}_complete" in done.stdout
+    assert f"{request} nats-transform" in (Path(__file__).parents[2] / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "number", "completed"),
+    [("nats-transform dry", 1, {"dry-run"}), ("nats-transform replay --dry", 2, {"--dry-run"})],
+)
+def test_completion_knows_commands_and_options(
+    words: str, number: int, completed: set[str]
+) -> None:
+    asked = {
+        "_NATS_TRANSFORM_COMPLETE": "bash_complete",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(number),
+    }
+    done = subprocess.run([SCRIPT], env=os.environ | asked, capture_output=True, text=True)
+    assert {line.split(",")[1] for line in done.stdout.splitlines()} == completed
+
+
 def test_without_arguments_the_help_is_wrapped() -> None:
     code, out, err = invoke()
     assert (code, out) == (2, "")
