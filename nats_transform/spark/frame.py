@@ -96,7 +96,7 @@ def add_view(df: DataFrame, subject: str, texts: Iterable[str]) -> tuple[DataFra
     Args:
         df: one message a row.
         subject: its column.
-        texts: the sources and destinations that subjects will be held against.
+        texts: the sources and destinations that subjects will be compared with.
     """
     # One select for each step: what later steps use more than once is computed once.
     is_ascii = all(text.isascii() for text in texts)

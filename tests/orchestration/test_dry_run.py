@@ -59,7 +59,7 @@ def test_a_candidate_is_tried(project: Project) -> None:
     (folder / "streams" / "shop.json").write_text(
         json.dumps({"name": "SHOP", "subjects": ["shop.>"], "max_msgs_per_subject": 10})
     )
-    # It is held against the archive's own mappings, which merge nothing.
+    # It is compared with the archive's own mappings, which merge nothing.
     result = run(
         project, candidate="merged.conf", streams="streams", simulate=True, day="2026-03-01"
     )

@@ -124,7 +124,7 @@ def test_messages_are_attributed_to_the_destination_that_made_them(
     assert cut.count == truth["drop.*", "east", cut.destination] > 0
     assert rest.count == truth["drop.*", "east", rest.destination] > 0
     assert drop.verdict is Verdict.UNDECIDED
-    # Lost messages leave no trace: the weights are held against the shares of the rest.
+    # Lost messages leave no trace: the weights are compared with the shares of the rest.
     lose = rule_of(result, "lose", "west")
     assert [(end.destination, end.expected) for end in lose.destinations] == [
         ("lose", 25),

@@ -27,7 +27,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Case:
-    """Messages to be held against one account's mappings."""
+    """Messages to compare with the mappings of one account."""
 
     mappings: AccountMappings
     messages: Sequence[Message]
