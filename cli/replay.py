@@ -12,7 +12,6 @@ from cli.options import (
     json_option,
     server_options,
     settings,
-    spark_options,
     stream_option,
     warehouse_options,
 )
@@ -20,7 +19,6 @@ from cli.output import print_counts, print_json, print_line, progress, quiet_wor
 
 if TYPE_CHECKING:
     from jobs.replay import ReplayResult
-    from jobs.session import Spark
 
 ALLOW = ("skips", "limits", "versions", "ingress", "rollup", "ttl")
 
@@ -29,8 +27,8 @@ ALLOW = ("skips", "limits", "versions", "ingress", "rollup", "ttl")
     "replay",
     short_help="Send transformed messages into a stream.",
     epilog="Exit codes: 0 all messages are in the target; 1 the replay is refused (with --dry-run: "
-    "would be), and each reason is printed; 2 it failed or was interrupted: run it again to "
-    "go on.",
+    "would be), and each reason is printed, or the target removed messages meanwhile; 2 it failed "
+    "or was interrupted: run it again to go on.",
 )
 @stream_option("The stream whose transformed messages are sent.")
 @click.option(
@@ -59,14 +57,12 @@ ALLOW = ("skips", "limits", "versions", "ingress", "rollup", "ttl")
     "--dry-run", is_flag=True, help="Check everything that a replay checks, and send nothing."
 )
 @warehouse_options
-@spark_options
 @json_option(
     "Print one JSON document: stream, to, sent, already, not_sent, refusals, target_messages, "
     "removed, breaks."
 )
 @debug_option
 def command(
-    spark: Spark,
     fates: str,
     as_json: bool,
     **given: object,
@@ -90,14 +86,12 @@ def command(
 
         wanted = {**given, "fates": [fate.strip() for fate in fates.split(",")]}
         chosen = settings(ReplaySettings, wanted)
-        result = replay(spark, chosen, progress)
+        result = replay(chosen, progress)
     if as_json:
         print_json(result.model_dump(mode="json"))
     else:
         _print(result)
-    click.get_current_context().exit(
-        1 if result.refusals or (result.removed and "limits" not in chosen.allow) else 0
-    )
+    click.get_current_context().exit(1 if result.fails("refused") else 0)
 
 
 def _print(result: ReplayResult) -> None:

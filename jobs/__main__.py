@@ -62,7 +62,9 @@ JOBS = {
         page="jobs.pages.dry_run",
         fail_on=("error", "warning", "info", NEVER),
     ),
-    "replay": Job("jobs.replay", "ReplaySettings", "replay", fail_on=("refused", NEVER)),
+    "replay": Job(
+        "jobs.replay", "ReplaySettings", "replay", needs_spark=False, fail_on=("refused", NEVER)
+    ),
     "maintain": Job("jobs.maintain", "MaintenanceSettings", "maintain", needs_spark=False),
 }
 

@@ -32,7 +32,7 @@ from jobs.errors import (
     job_error,
 )
 from jobs.jetstream.connection import NatsSettings
-from jobs.jetstream.reader import JetStreamSettings
+from jobs.jetstream.stream import JetStreamSettings
 from jobs.session import Spark, started
 from jobs.sources.backup import open_backup, restored
 from jobs.sources.dumps import DumpColumns, json_messages, parquet_messages

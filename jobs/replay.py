@@ -18,30 +18,32 @@ but for those that would act again (`jobs.jetstream.control`). Added are
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import contextlib
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Literal
+from functools import lru_cache
+from typing import Literal
 
+import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel, Field
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from jobs.days import StreamDays
-from jobs.errors import SPARK_ERRORS, JobError, job_error
+from jobs.errors import JobError
+from jobs.files.selection import Selection
 from jobs.jetstream import wire
 from jobs.jetstream.chain import Chain, Outgoing, StreamLost
 from jobs.jetstream.connection import NatsSettings, RawClient, connection
-from jobs.jetstream.outgoing import EXAMPLES, LOOKED, PACKED, Making, look, pack
-from jobs.jetstream.reader import stream_state
+from jobs.jetstream.outgoing import COLUMNS, Making, look, messages
+from jobs.jetstream.stream import stream_state
 from jobs.jetstream.target import Target, source_stream
-from jobs.session import Spark, started
 from jobs.warehouse.coverage import Coverage
-from jobs.warehouse.tables import TRANSFORMED, open_table, read
-from nats_transform.subject import decode
+from jobs.warehouse.tables import TRANSFORMED, open_table
+from nats_transform.subject import decode, encode
 
+EXAMPLES = 3
+"""How many of the messages that cannot be sent are named."""
 _ATTEMPTS = 5  # when the stream lost what it had stored, as after a crash of its server
 
 Progress = Callable[[str], None]
@@ -104,6 +106,7 @@ class ReplayResult(BaseModel):
         target_messages: what the target holds afterwards, of everybody.
         removed: messages that it should hold besides those: it removed them meanwhile.
         breaks: how often other clients or lost connections made the replay look again.
+        allow: what was allowed.
     """
 
     stream: str
@@ -116,15 +119,14 @@ class ReplayResult(BaseModel):
     target_messages: int = 0
     removed: int = 0
     breaks: int = 0
+    allow: list[Consent] = []
 
     def fails(self, level: str) -> bool:
-        """Whether the replay was refused, or the target lost what it should keep."""
-        return bool(self.refusals)
+        """Whether the replay was refused, or the target removed what it should keep."""
+        return bool(self.refusals) or (self.removed > 0 and "limits" not in self.allow)
 
 
-def replay(
-    spark: Spark, settings: ReplaySettings, progress: Progress | None = None
-) -> ReplayResult:
+def replay(settings: ReplaySettings, progress: Progress | None = None) -> ReplayResult:
     """What was sent, once all that is to be sent is in the target; or why nothing was.
 
     Raises:
@@ -133,43 +135,34 @@ def replay(
         WarehouseError: the tables cannot be read.
     """
     table = open_table(settings.warehouse, TRANSFORMED)
-    rows = read(started(spark), table, TRANSFORMED, settings.stream, settings.days)
-    try:
-        fates = {row["fate"]: row["count"] for row in rows.groupBy("fate").count().collect()}
-        versions = [row[0] for row in rows.select("mapping_version").distinct().collect()]
-        if len(versions) > 1:
-            raise JobError(
-                f"the days of stream {settings.stream} were transformed with {len(versions)} "
-                "mapping versions; choose days of one, or transform them again"
-            )
-        if not fates:
-            raise JobError(f"no transformed messages of stream {settings.stream}: nothing to send")
-        run = _Run(settings, rows, fates, versions[0].encode(), progress)
-        return asyncio.run(run.replay())
-    except SPARK_ERRORS as error:
-        raise job_error(error) from error
+    archive = Selection(table, settings.stream, settings.days, settings.fates, COLUMNS)
+    if len(archive.versions) > 1:
+        raise JobError(
+            f"the days of stream {settings.stream} were transformed with {len(archive.versions)} "
+            "mapping versions; choose days of one, or transform them again"
+        )
+    if not archive.versions:
+        raise JobError(f"no transformed messages of stream {settings.stream}: nothing to send")
+    return asyncio.run(_Run(settings, archive, progress).replay())
 
 
 class _Run:
     """One replay, from the look at everything to the last answer."""
 
     def __init__(
-        self,
-        settings: ReplaySettings,
-        rows: DataFrame,
-        fates: dict[str, int],
-        version: bytes,
-        progress: Progress | None,
+        self, settings: ReplaySettings, archive: Selection, progress: Progress | None
     ) -> None:
-        self.settings, self.rows, self.fates = settings, rows, fates
-        self.version, self.stream = version, source_stream(settings.stream)
-        self.progress = progress
-        self.skipped: set[bytes] = set()  # subjects that the target does not capture
+        self.settings, self.archive, self.progress = settings, archive, progress
+        self.stream = source_stream(settings.stream)
+        self.version = next(iter(archive.versions)).encode()
+        self.total = sum(archive.fates[fate] for fate in settings.fates)
+        counts = sorted(archive.fates.items())
         self.result = ReplayResult(
             stream=settings.stream,
             to=settings.to,
             dry_run=settings.dry_run,
-            not_sent={fate: n for fate, n in sorted(fates.items()) if fate not in settings.fates},
+            not_sent={fate: n for fate, n in counts if fate not in settings.fates},
+            allow=sorted(settings.allow),
         )
 
     async def replay(self) -> ReplayResult:
@@ -181,9 +174,9 @@ class _Run:
                 there = await self._there(target)
                 if attempt == 0:
                     self._refuse(target)
-                    await asyncio.to_thread(self._look_at_messages, target, making)
+                    found = await asyncio.to_thread(self._look_at_messages, target, making, there)
                 if self.result.refusals or self.settings.dry_run:
-                    self._count(there)
+                    self._count(found)
                     self.result.target_messages = state.messages
                     return self.result
                 try:
@@ -224,41 +217,41 @@ class _Run:
         if "ttl" in self.settings.allow and not config.get("allow_msg_ttl"):
             self._refusal("ttl", f"stream {target.name} takes no TTL of messages (allow_msg_ttl)")
 
-    def _look_at_messages(self, target: Target, making: Making) -> None:
-        """What the messages and their subjects say against it; on a thread of its own."""
+    def _look_at_messages(self, target: Target, making: Making, there: Coverage) -> int:
+        """How many messages are there; notes what speaks against those that are to be sent."""
         kept_out: dict[str, _Examples] = {}
         renamed = _Examples()
-        looked = self._columns(F.lit(None).cast("binary")).mapInArrow(partial(look, making), LOOKED)
-        grouped = looked.groupBy("to", "reason").agg(
-            F.sum("messages").alias("messages"),
-            F.slice(F.sort_array(F.collect_list(F.struct("first", "example"))), 1, EXAMPLES).alias(
-                "examples"
-            ),
+        found = 0
+        fault_of, stored_as = (
+            lru_cache(_SUBJECTS)(target.fault),
+            lru_cache(_SUBJECTS)(target.stored_as),
         )
-        for row in grouped.toLocalIterator():
-            subject = decode(bytes(row["to"]))
-            fault = target.fault(subject) if row["reason"] is None else None
-            if row["reason"] is not None:
-                texts = [f"sequence {e['first']}: {e['example']}" for e in row["examples"]]
-                kept_out.setdefault(row["reason"], _Examples()).add(row["messages"], *texts)
-            elif fault is not None:
-                self.skipped.add(bytes(row["to"]))
-                text = f"{wire.shown(bytes(row['to']))}: {fault}"
-                kept_out.setdefault("captured", _Examples()).add(row["messages"], text)
-            elif (stored := target.stored_as(subject)) != subject:
-                renamed.add(row["messages"], f"{wire.shown(bytes(row['to']))} as {stored}")
+        for rows in self.archive.rows():
+            found += _count_in(there, rows.column("seq"))
+            looked = look(making, rows)
+            for seq, fault in looked.faults:
+                kept = kept_out.setdefault(fault.reason, _Examples())
+                kept.add(1, f"sequence {seq}: {fault}", seq)
+            for name, count in looked.subjects.items():
+                subject = decode(name)
+                if (text := fault_of(subject)) is not None:
+                    captured = kept_out.setdefault("captured", _Examples())
+                    captured.add(count, f"{wire.shown(name)}: {text}")
+                elif (stored := stored_as(subject)) != subject:
+                    renamed.add(count, f"{wire.shown(name)} as {wire.shown(encode(stored))}")
         whats = {
             "subject": "have a subject that the protocol cannot carry",
             "headers": "have headers that the protocol cannot carry",
             "size": "are too large for the server or the stream",
             "captured": f"have a subject that stream {target.name} does not take",
         }
-        for reason, found in sorted(kept_out.items()):
-            self.result.not_sent[reason] = found.messages
-            self._refusal(reason, f"{found.messages:,} messages {whats[reason]} ({found})", "skips")
+        for reason, kept in sorted(kept_out.items()):
+            self.result.not_sent[reason] = kept.messages
+            self._refusal(reason, f"{kept.messages:,} messages {whats[reason]} ({kept})", "skips")
         if renamed.messages:
             text = f"{renamed.messages:,} messages would be stored under another subject"
             self._refusal("ingress", f"{text} ({renamed})", "ingress")
+        return found
 
     async def _there(self, target: Target) -> Coverage:
         """The archived sequences that need not be sent, by what the target has."""
@@ -283,21 +276,12 @@ class _Run:
             return Coverage.of([(1, max(ours))])
         return held
 
-    def _count(self, there: Coverage) -> None:
+    def _count(self, there: int) -> None:
         """Without sending: how many would be, and how many are there."""
-        chosen = self.rows.where(F.col("fate").isin(*self.settings.fates))
-        conditions = [F.col("seq").between(first, last) for first, last in there.ranges[:1000]]
-        total = sum(self.fates.get(fate, 0) for fate in self.settings.fates)
-        found = 0
-        if conditions:
-            met = conditions[0]
-            for condition in conditions[1:]:
-                met = met | condition
-            found = chosen.where(met).count()
         kept_out = sum(self.result.not_sent.get(r, 0) for r in _KEPT_OUT)
-        self.result.already = found
+        self.result.already = there
         if not self.result.refusals or self.settings.dry_run:
-            self.result.sent = max(total - found - kept_out, 0)
+            self.result.sent = max(self.total - there - kept_out, 0)
 
     # --- Sending --------------------------------------------------------------------------------
 
@@ -305,58 +289,43 @@ class _Run:
         self, client: RawClient, target: Target, making: Making, there: Coverage
     ) -> None:
         settings, result = self.settings, self.result
-        total = sum(self.fates.get(fate, 0) for fate in settings.fates)
         has = _Member(there)
+        fault = lru_cache(_SUBJECTS)(target.fault)
         chain = Chain(
             client, settings.server, target, version=self.version, stream=self.stream,
             window=settings.window, rate=settings.rate,
         )  # fmt: skip
         already = done = 0
         try:
-            async with chain:
-                async for message in self._messages(making):
+            async with chain, aclosing(self._messages(making)) as archived:
+                async for message in archived:
                     done += 1
                     if message.seq in has:
                         already += 1
-                    elif message.subject not in self.skipped:
+                    elif fault(decode(message.subject)) is None:
                         await chain.send(message)
                     if self.progress and done % 10_000 == 0:
-                        self.progress(f"{settings.stream} to {settings.to}: {done:,} of {total:,}")
+                        self.progress(
+                            f"{settings.stream} to {settings.to}: {done:,} of {self.total:,}"
+                        )
         finally:
             result.sent += chain.progress.sent
             result.breaks += chain.progress.breaks
             result.already = already + chain.progress.already
 
-    async def _messages(self, making: Making) -> AsyncIterator[Outgoing]:
-        """The messages by sequence; a few blobs of them are in memory."""
-        packed = (
-            self._columns(F.col("data"))
-            .orderBy("seq")
-            .mapInArrow(partial(pack, making), "blob binary")
-        )
-        blobs = await asyncio.to_thread(packed.toLocalIterator, True)
-        while (row := await asyncio.to_thread(next, blobs, None)) is not None:
-            batch = pa.ipc.read_record_batch(bytes(row["blob"]), PACKED)
-            for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                seq, subject, head, data = values
-                yield Outgoing(seq, subject, head, data or b"")
-
-    def _columns(self, data: Any) -> DataFrame:
-        """What messages are made of; the payload only where it is wanted."""
-        return self.rows.where(F.col("fate").isin(*self.settings.fates)).select(
-            "seq",
-            "ts_ns",
-            F.coalesce("mapped_subject", "subject").cast("binary").alias("to"),
-            F.transform(
-                "headers",
-                lambda h: F.struct(
-                    h["name"].cast("binary").alias("name"), h["value"].cast("binary").alias("value")
-                ),
-            ).alias("headers"),
-            "headers_raw",
-            F.coalesce(F.octet_length("data"), F.lit(0)).alias("size"),
-            data.alias("data"),
-        )
+    async def _messages(self, making: Making) -> AsyncGenerator[Outgoing]:
+        """The messages by sequence; files are read on a thread beside what is sent."""
+        batches = self.archive.in_order()
+        reading = asyncio.create_task(asyncio.to_thread(next, batches, None))
+        try:
+            while (rows := await reading) is not None:
+                reading = asyncio.create_task(asyncio.to_thread(next, batches, None))
+                for at in range(0, len(rows), _AT_ONCE):
+                    for message in messages(making, rows.slice(at, _AT_ONCE)):
+                        yield message
+        finally:
+            with contextlib.suppress(Exception):
+                await reading
 
     # --- After ----------------------------------------------------------------------------------
 
@@ -368,7 +337,19 @@ class _Run:
         self.result.removed = max(target.state.messages + stored - state.messages, 0)
 
 
+_AT_ONCE = 2000  # messages that are made before they are sent
+_SUBJECTS = 100_000  # whose fate is remembered
 _KEPT_OUT = ("subject", "headers", "size", "captured")
+
+
+def _count_in(coverage: Coverage, sequences: pa.Array) -> int:
+    """How many of the sequences are in a coverage."""
+    if not coverage:
+        return 0
+    firsts, lasts = np.array(coverage.ranges, np.int64).T
+    numbers = sequences.to_numpy()
+    at = np.searchsorted(firsts, numbers, "right") - 1
+    return int(((at >= 0) & (numbers <= lasts[at])).sum())
 
 
 class _Member:
@@ -386,14 +367,15 @@ class _Member:
 
 @dataclass
 class _Examples:
-    """How many messages, and the first few texts about them."""
+    """How many messages, and texts about those with the lowest sequences."""
 
     messages: int = 0
-    texts: list[str] = field(default_factory=list)
+    texts: list[tuple[int, str]] = field(default_factory=list)
 
-    def add(self, messages: int, *texts: str) -> None:
+    def add(self, messages: int, text: str, seq: int = 0) -> None:
         self.messages += messages
-        self.texts += texts[: EXAMPLES - len(self.texts)]
+        if (seq, text) not in self.texts:
+            self.texts = sorted([*self.texts, (seq, text)])[:EXAMPLES]
 
     def __str__(self) -> str:
-        return "; ".join(self.texts)
+        return "; ".join(text for _, text in self.texts)

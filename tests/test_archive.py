@@ -43,7 +43,8 @@ from jobs.errors import JobError, NoTable
 from jobs.ingest import IngestSettings, ingest
 from jobs.jetstream.connection import NatsSettings, connection
 from jobs.jetstream.process import NatsServer
-from jobs.jetstream.reader import JetStreamSettings, read_range, stream_state
+from jobs.jetstream.reader import read_range
+from jobs.jetstream.stream import JetStreamSettings, stream_state
 from jobs.maintain import MaintenanceSettings, maintain
 from jobs.replay import ReplaySettings, replay
 from jobs.transform import TransformSettings, transform
@@ -245,9 +246,9 @@ class Archives(RuleBasedStateMachine):
         with self.nothing_else_changes(where):
             if len(used) > 1:
                 with pytest.raises(JobError, match="2 mapping versions"):
-                    replay(self.spark, given)
+                    replay(given)
                 return
-            assert replay(self.spark, given).refusals == []
+            assert replay(given).refusals == []
         for seq in held.transformed[name]:
             one = held.messages[name][seq]
             subject, *_ = self._outcome(name, seq, one, mapping)

@@ -21,7 +21,7 @@ from cli.main import main
 from jobs.ingest import IngestSettings
 from jobs.jetstream.connection import NatsSettings
 from jobs.jetstream.process import nats_server
-from jobs.jetstream.reader import JetStreamSource
+from jobs.jetstream.source import JetStreamSource
 from jobs.warehouse import versions
 from jobs.warehouse.tables import Warehouse
 from nats_transform.config import load_mappings

@@ -30,7 +30,7 @@ from nats import errors as nats_errors
 from jobs.errors import ArchiveError, JobError, one_line
 from jobs.jetstream import wire
 from jobs.jetstream.connection import ApiError, NatsSettings, RawClient, refusal
-from jobs.jetstream.reader import STREAM_NOT_FOUND, StreamState, stream_state
+from jobs.jetstream.stream import STREAM_NOT_FOUND, StreamState, stream_state
 from jobs.jetstream.target import MSG_ID, Replayed, Target
 
 CHAIN_BYTES = 160

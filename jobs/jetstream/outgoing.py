@@ -1,11 +1,9 @@
-"""Messages made of archived rows, many at a time, by Spark's workers.
+"""Messages made of archived rows, a batch at a time.
 
-Two looks at the same rows: `look` says which subjects there are and what cannot be sent, without
-the payloads; `pack` gives the messages themselves. Both make them in the same way (`Making`), so
-what passes the first is what the second sends.
+Two looks at the same rows: `look` says which subjects there are and what cannot be sent, `messages`
+gives the messages themselves. What passes the first is what the second gives.
 
-The rows come as columns `seq, ts_ns, to` (the subject), `headers, headers_raw, size` (of the
-payload) and `data`; texts as bytes.
+The rows have the `COLUMNS` as jobs have them: texts may hold any bytes.
 """
 
 from __future__ import annotations
@@ -14,24 +12,25 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property, lru_cache
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from jobs.jetstream import wire
-from jobs.jetstream.chain import CHAIN_BYTES
+from jobs.jetstream.chain import CHAIN_BYTES, Outgoing
 from jobs.jetstream.control import OWN, outgoing
 from jobs.jetstream.target import SOURCE
 
 TIME = OWN + b"Time"
-EXAMPLES = 3
-"""How many of the messages that cannot be sent are named."""
-_BLOB_BYTES = 4 * 1024 * 1024
+COLUMNS = ("seq", "ts_ns", "subject", "mapped_subject", "headers", "headers_raw", "data")
+"""The columns of `transformed_messages` that messages are made of."""
 
 
 @dataclass(frozen=True)
 class Making:
-    """How Spark's workers make messages out of rows.
+    """How messages are made out of rows.
 
     Attributes:
         version, stream: of the archive, as `SOURCE` has them.
@@ -63,11 +62,9 @@ class Making:
             lines = archived.removesuffix(b"\r\n\r\n").split(b"\r\n")[1:]
         else:
             lines = [wire.header(name, value) for name, value in archived]
-        added = [
-            b"%b: %b %d %b" % (SOURCE, self.version, seq, self.stream),
-            b"%b: %b" % (TIME, iso_time(ts_ns).encode()),
-        ]
-        block = b"\r\n".join([b"NATS/1.0", *added, *outgoing(lines, self.acts), b""])
+        block = self._added(seq, ts_ns)
+        if lines:
+            block = b"\r\n".join([block[:-2], *outgoing(lines, self.acts), b""])
         most = min(self.most - size, wire.MAX_HEADERS) - CHAIN_BYTES
         if len(block) > most:
             raise wire.Unsendable(
@@ -75,24 +72,45 @@ class Making:
             )
         return block
 
+    def _added(self, seq: int, ts_ns: int) -> bytes:
+        """The first line and the headers that every message gets."""
+        time_ = iso_time(ts_ns).encode()
+        source = b"%b: %b %d %b" % (SOURCE, self.version, seq, self.stream)
+        return b"NATS/1.0\r\n%b\r\n%b: %b\r\n" % (source, TIME, time_)
+
+    @cached_property
+    def plain_bytes(self) -> int:
+        """The longest header block of a message that had no headers, with those of the chain."""
+        return len(self._added(2**63 - 1, 2**63 - 1)) + CHAIN_BYTES
+
 
 def iso_time(ts_ns: int) -> str:
     """A time in nanoseconds since 1970 as ISO 8601 with nine decimals, UTC."""
     seconds, nanoseconds = divmod(ts_ns, 1_000_000_000)
-    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
-    return f"{whole}.{nanoseconds:09}Z"
+    return f"{_whole(seconds)}.{nanoseconds:09}Z"
 
 
-def _archived(batch: pa.RecordBatch) -> Iterator[bytes | list[tuple[bytes, bytes]]]:
+@lru_cache(1000)
+def _whole(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+
+
+def _pairs(rows: pa.RecordBatch, column: str) -> list[bytes | None]:
+    """Names or values of the headers of all rows, one after the other."""
+    # As bytes: they need not be UTF-8.
+    found: list[bytes | None] = (
+        rows.column("headers").flatten().field(column).view(pa.binary()).to_pylist()
+    )
+    return found
+
+
+def _archived(rows: pa.RecordBatch) -> Iterator[bytes | list[tuple[bytes, bytes]]]:
     """The header block of each row as it was stored, or the pairs that it is made of."""
-    headers = batch.column("headers")
-    pairs = headers.flatten()
-    names, values = (pairs.field(name).to_pylist() for name in ("name", "value"))
+    counts = pc.fill_null(rows.column("headers").value_lengths(), 0).to_pylist()
+    names, values = _pairs(rows, "name"), _pairs(rows, "value")
     at = 0
-    for count, raw in zip(
-        headers.value_lengths().to_pylist(), batch.column("headers_raw").to_pylist(), strict=True
-    ):
-        end = at + (count or 0)
+    for count, raw in zip(counts, rows.column("headers_raw").to_pylist(), strict=True):
+        end = at + count
         if raw is not None:
             yield raw
         else:
@@ -102,77 +120,76 @@ def _archived(batch: pa.RecordBatch) -> Iterator[bytes | list[tuple[bytes, bytes
         at = end
 
 
+def _subjects(rows: pa.RecordBatch) -> pa.Array:
+    subjects = pc.coalesce(
+        rows.column("mapped_subject").view(pa.binary()), rows.column("subject").view(pa.binary())
+    )
+    return pc.fill_null(subjects, b"")
+
+
+def _sizes(rows: pa.RecordBatch) -> pa.Array:
+    return pc.fill_null(pc.binary_length(rows.column("data")), 0)
+
+
 def _made(
-    making: Making, batch: pa.RecordBatch
+    making: Making, rows: pa.RecordBatch
 ) -> Iterator[tuple[int, bytes, bytes, wire.Unsendable | None]]:
     """Sequence, subject, header block and fault of each row."""
-    columns = (batch.column(n).to_pylist() for n in ("seq", "ts_ns", "to", "size"))
-    for seq, ts_ns, to, size, archived in zip(*columns, _archived(batch), strict=True):
-        subject = to or b""
+    columns = (rows.column("seq"), rows.column("ts_ns"), _subjects(rows), _sizes(rows))
+    lists = (column.to_pylist() for column in columns)
+    for seq, ts_ns, subject, size, archived in zip(*lists, _archived(rows), strict=True):
         try:
             yield seq, subject, making.head(seq, ts_ns, archived, subject, size), None
         except wire.Unsendable as fault:
             yield seq, subject, b"", fault
 
 
-LOOKED = "to binary, reason string, messages long, first long, example string"
-_LOOKED_SCHEMA = pa.schema(
-    [("to", pa.binary()), ("reason", pa.string()), ("messages", pa.int64()),
-     ("first", pa.int64()), ("example", pa.string())]
-)  # fmt: skip
+@dataclass(frozen=True)
+class Looked:
+    """What some rows are.
+
+    Attributes:
+        subjects: of the messages that can be sent, with how many have each.
+        faults: of the other messages, with their sequences, in the order of the rows.
+    """
+
+    subjects: Counter[bytes]
+    faults: list[tuple[int, wire.Unsendable]]
 
 
-def look(making: Making, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Each subject and what is wrong with its messages, with how many and the first of them."""
-    for batch in batches:
-        counts: Counter[tuple[bytes, str | None]] = Counter()
-        faults: dict[str, list[tuple[int, str]]] = {}
-        for seq, subject, _, fault in _made(making, batch):
-            if fault is None:
-                counts[subject, None] += 1
-            else:
-                # The subject of a message that cannot be sent does not matter any more.
-                counts[b"", fault.reason] += 1
-                faults.setdefault(fault.reason, []).append((seq, str(fault)))
-        rows: list[Any] = []
-        for (subject, reason), messages in counts.items():
-            examples = sorted(faults[reason])[:EXAMPLES] if reason else [(0, None)]
-            rows += [
-                (subject, reason, 0 if n else messages, *example)
-                for n, example in enumerate(examples)
-            ]
-        if rows:
-            columns = zip(zip(*rows, strict=True), _LOOKED_SCHEMA.types, strict=True)
-            yield pa.RecordBatch.from_arrays(
-                [pa.array(column, kind) for column, kind in columns], schema=_LOOKED_SCHEMA
-            )
+def look(making: Making, rows: pa.RecordBatch) -> Looked:
+    """The subjects of the rows, and what is wrong with their messages."""
+    coded = _subjects(rows).dictionary_encode()
+    words, numbers = coded.dictionary.to_pylist(), coded.indices.to_numpy()
+    # A message without headers needs no closer look if its subject is legal and it is small.
+    legal = np.fromiter((_is_literal(word) for word in words), bool, len(words))
+    room = min(making.most, wire.MAX_HEADERS) - making.plain_bytes
+    has_none = pc.equal(pc.fill_null(rows.column("headers").value_lengths(), 0), 0)
+    is_small = pc.less_equal(_sizes(rows), making.most - making.plain_bytes)
+    is_plain = pc.and_(pc.and_(has_none, is_small), rows.column("headers_raw").is_null())
+    sure = is_plain.to_numpy(zero_copy_only=False) & legal[numbers] & (room >= 0)
+    counts = np.bincount(numbers[sure], minlength=len(words)).tolist()
+    subjects = Counter({w: n for w, n in zip(words, counts, strict=True) if n})
+    faults: list[tuple[int, wire.Unsendable]] = []
+    for seq, subject, _, fault in _made(making, rows.filter(pa.array(~sure))):
+        if fault is None:
+            subjects[subject] += 1
+        else:
+            faults.append((seq, fault))
+    return Looked(subjects, faults)
 
 
-PACKED = pa.schema(
-    [("seq", pa.int64()), ("to", pa.binary()), ("head", pa.binary()), ("data", pa.binary())]
-)
+def _is_literal(subject: bytes) -> bool:
+    try:
+        wire.literal(subject)
+    except wire.Unsendable:
+        return False
+    return True
 
 
-def pack(making: Making, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The messages that can be sent, many in one value: Spark hands over few large rows quickly."""
-    for batch in batches:
-        seqs, subjects, heads, take = [], [], [], []
-        for row, (seq, subject, head, fault) in enumerate(_made(making, batch)):
-            if fault is None:
-                seqs.append(seq)
-                subjects.append(subject)
-                heads.append(head)
-                take.append(row)
-        packed = pa.RecordBatch.from_arrays(
-            [
-                pa.array(seqs, pa.int64()),
-                pa.array(subjects, pa.binary()),
-                pa.array(heads, pa.binary()),
-                batch.column("data").take(pa.array(take, pa.int64())),
-            ],
-            schema=PACKED,
-        )
-        step = max(1, len(packed) * _BLOB_BYTES // max(packed.nbytes, 1))
-        for at in range(0, len(packed), step):
-            blob = packed.slice(at, step).serialize().to_pybytes()
-            yield pa.RecordBatch.from_arrays([pa.array([blob], pa.binary())], names=["blob"])
+def messages(making: Making, rows: pa.RecordBatch) -> Iterator[Outgoing]:
+    """The messages of the rows that can be sent, in their order."""
+    for made, data in zip(_made(making, rows), rows.column("data").to_pylist(), strict=True):
+        seq, subject, head, fault = made
+        if fault is None:
+            yield Outgoing(seq, subject, head, data or b"")

@@ -18,7 +18,8 @@ import pyarrow as pa
 from jobs.jetstream.connection import ApiError, NatsSettings, RawClient, api
 from jobs.jetstream.control import OWN
 from jobs.jetstream.headers import Pair, parse_headers
-from jobs.jetstream.reader import JetStreamSettings, StreamState, read_range
+from jobs.jetstream.reader import read_range
+from jobs.jetstream.stream import JetStreamSettings, StreamState
 from nats_transform import Transform
 from nats_transform.errors import NatsTransformError
 from nats_transform.subject import SEPARATOR, encode, subscribes

@@ -27,7 +27,7 @@ import nats.errors
 from jobs.errors import ArchiveError, one_line
 from jobs.jetstream.connection import ApiError, NatsSettings, RawClient, api, connection
 from jobs.jetstream.process import USER, nats_server
-from jobs.jetstream.reader import stream_state
+from jobs.jetstream.stream import stream_state
 
 _INFO, _BLOCKS = "backup.json", "stream.tar.s2"
 _CHUNK_BYTES = 512 * 1024  # below the server's default for the largest message

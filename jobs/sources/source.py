@@ -17,9 +17,9 @@ from pyspark.sql import functions as F
 
 from jobs.errors import SPARK_ERRORS, ArchiveError, job_error
 from jobs.jetstream.connection import NatsSettings, RawClient, connection
-from jobs.jetstream.reader import (
+from jobs.jetstream.source import JetStreamSource
+from jobs.jetstream.stream import (
     JetStreamSettings,
-    JetStreamSource,
     StreamState,
     count_from,
     message_at,

@@ -39,7 +39,8 @@ from jobs.dry_run.settings import DryRunSettings
 from jobs.errors import JobError, WarehouseError
 from jobs.ingest import IngestSettings, ingest
 from jobs.jetstream.connection import NatsSettings, connection
-from jobs.jetstream.reader import JetStreamSettings, read_range, stream_state
+from jobs.jetstream.reader import read_range
+from jobs.jetstream.stream import JetStreamSettings, stream_state
 from jobs.transform import TransformSettings, transform
 from jobs.warehouse.tables import MESSAGES, TRANSFORMED, Warehouse, open_table, read
 from nats_transform.config import load_mappings, mapping_version

@@ -15,31 +15,32 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from nats import connect
 from nats.js.api import StreamSource, SubjectTransform
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from jobs.errors import ArchiveError, JobError
+from jobs.files.commit import arrow_schema, data_file
+from jobs.files.storage import Storage
+from jobs.files.text import stored as as_stored
+from jobs.files.write import Writer
 from jobs.ingest import IngestSettings, ingest
 from jobs.jetstream.connection import NatsSettings, connection
 from jobs.jetstream.headers import parse_headers
 from jobs.jetstream.outgoing import iso_time
-from jobs.jetstream.reader import JetStreamSettings, read_range, stream_state
+from jobs.jetstream.reader import read_range
+from jobs.jetstream.stream import JetStreamSettings, stream_state
 from jobs.replay import ReplayResult, ReplaySettings, replay
 from jobs.transform import TransformSettings, transform
-from jobs.warehouse.tables import TRANSFORMED, Warehouse, open_table, publish, stage
+from jobs.warehouse.tables import TRANSFORMED, Staged, Warehouse, new_folder, open_table, publish
 
 pytestmark = pytest.mark.server
 
 
 def test_time() -> None:
     assert iso_time(1767355200_123456789) == "2026-01-02T12:00:00.123456789Z"
-
-
-COUNT = 200
 
 
 NOON_NS = 1767355200_000000000
@@ -59,36 +60,49 @@ def message(seq: int, subject: str = "x", **more: Any) -> Message:
 
 VERSION = "a" * 64
 Tables = Callable[..., Warehouse]
+ROWS = arrow_schema(TRANSFORMED.schema)
+NAMES = TRANSFORMED.spark_schema.names
+
+
+def columns(rows: Sequence[Message]) -> dict[str, pa.Array]:
+    """Rows as jobs have them: their texts hold any bytes."""
+    found = {}
+    for name in NAMES:
+        values, kind = [row[name] for row in rows], ROWS.field(name).type
+        if name in TRANSFORMED.raw:
+            values = [value.encode() if isinstance(value, str) else value for value in values]
+            found[name] = pa.array(values, pa.binary()).view(pa.string())
+        else:
+            found[name] = pa.array(values, kind)
+    return found
 
 
 @pytest.fixture
-def tables(spark: SparkSession, tmp_path: Path) -> Tables:
-    """Makes a warehouse whose stream OLD has these transformed messages, and no others."""
+def tables(tmp_path: Path) -> Tables:
+    """Makes a warehouse whose stream has these transformed messages, and no others.
+
+    They are in two files that overlap, and one of them is not in order.
+    """
 
     def make(rows: Sequence[Message], stream: str = "OLD") -> Warehouse:
         warehouse = Warehouse(dir=tmp_path / "warehouse")
         table = open_table(warehouse, TRANSFORMED, create=True)
-        named = [row | {"stream": stream} for row in rows]
-        as_binary = T.StructType(
-            [
-                T.StructField(f.name, T.BinaryType() if f.name in ANY_BYTES else f.dataType)
-                for f in TRANSFORMED.spark_schema.fields
-            ]
-        )
-        for row in named:
-            for name in ANY_BYTES:
-                value = row[name]
-                row[name] = value.encode() if isinstance(value, str) else value
-        frame = spark.createDataFrame(named, as_binary).repartition(2)
-        frame = frame.withColumns({n: F.col(n).cast("string") for n in ANY_BYTES})
-        staged = stage(frame, table, TRANSFORMED)
+        schema = arrow_schema(table.schema())
+        folder, named = new_folder(table), [row | {"stream": stream} for row in rows]
+        written = []
+        for part in (named[::2], named[1::2][::-1]):
+            if part:
+                with Writer(Storage.of(table), folder, f"{len(written)}", schema) as writer:
+                    arrays = as_stored(columns(part), schema.names)
+                    writer.write(pa.RecordBatch.from_arrays(arrays, schema=schema))
+                    written.append(data_file(table, writer.close()))
+        staged = Staged(folder, tuple(file.file_path for file in written), tuple(written))
         publish(table, staged, stream, replace=True, properties={})
         return warehouse
 
     return make
 
 
-ANY_BYTES = ("subject", "mapped_subject")
 COUNT = 200
 SENT = [n for n in range(1, COUNT + 1) if n % 5 in (0, 1, 2)]
 
@@ -155,28 +169,25 @@ def payloads(nats: NatsSettings, stream: str) -> list[int]:
     return [int(data.strip(b"\x00")) for _, _, data in stored(nats, stream)]
 
 
-def run(spark: SparkSession, warehouse: Warehouse, target: Any, **given: Any) -> ReplayResult:
+def run(warehouse: Warehouse, target: Any, **given: Any) -> ReplayResult:
     server = NatsSettings(servers=target.server.url)
     settings = {"stream": "OLD", "to": target.name, "server": server, "warehouse": warehouse}
-    return replay(spark, ReplaySettings(**settings | given))
+    return replay(ReplaySettings(**settings | given))
 
 
 def reasons(result: ReplayResult) -> dict[str, str]:
     return {refusal.reason: refusal.message for refusal in result.refusals}
 
 
-@pytest.mark.spark
-def test_twice_stores_once(
-    spark: SparkSession, warehouse: Any, make_stream: Any, nats: NatsSettings
-) -> None:
+def test_twice_stores_once(warehouse: Any, make_stream: Any, nats: NatsSettings) -> None:
     # So short a window that the server has forgotten every id when the second run starts.
     target = make_stream(duplicate_window=0.1)
     tables = warehouse(target)
-    planned = run(spark, tables, target, dry_run=True)
+    planned = run(tables, target, dry_run=True)
     assert (planned.sent, planned.dry_run, planned.refusals) == (len(SENT), True, [])
     assert stored(nats, target.name) == []
 
-    first = run(spark, tables, target, window=7)
+    first = run(tables, target, window=7)
     assert (first.sent, first.already, first.breaks, first.removed) == (len(SENT), 0, 0, 0)
     assert first.target_messages == len(SENT)
     assert first.not_sent == {"invalid": COUNT // 5, "lost": COUNT // 5}
@@ -197,59 +208,51 @@ def test_twice_stores_once(
     assert messages[1][1][2:4] == [(b"B", b"2"), (b"A", b"x")]
     assert messages[1][1][-1] == (b"Nats-Expected-Last-Msg-Id", msg_id)
 
-    second = run(spark, tables, target)
+    second = run(tables, target)
     assert (second.sent, second.already) == (0, len(SENT))
-    planned = run(spark, tables, target, dry_run=True)
+    planned = run(tables, target, dry_run=True)
     assert (planned.sent, planned.already) == (0, len(SENT))
     assert stored(nats, target.name, own=True) == messages
 
 
-@pytest.mark.spark
-def test_a_stopped_replay_is_resumed(
-    spark: SparkSession, warehouse: Any, make_stream: Any, nats: NatsSettings
-) -> None:
+def test_a_stopped_replay_is_resumed(warehouse: Any, make_stream: Any, nats: NatsSettings) -> None:
     target = make_stream(max_msgs=50, discard="new")
     tables = warehouse(target)
     with pytest.raises(JobError, match=r"maximum messages exceeded; run again to resume") as caught:
-        run(spark, tables, target)
+        run(tables, target)
     assert "\n" not in str(caught.value)
     target.run(lambda js: js.update_stream(name=target.name, subjects=[f"{target.name}.>"]))
-    result = run(spark, tables, target)
+    result = run(tables, target)
     assert (result.sent, result.already) == (len(SENT) - 50, 50)
     assert payloads(nats, target.name) == SENT
 
 
-@pytest.mark.spark
-def test_a_rate_is_kept(spark: SparkSession, warehouse: Any, stream: Any) -> None:
+def test_a_rate_is_kept(warehouse: Any, stream: Any) -> None:
     tables = warehouse(stream)
     started = datetime.now(UTC)
-    run(spark, tables, stream, rate=100)
+    run(tables, stream, rate=100)
     assert (datetime.now(UTC) - started).total_seconds() >= (len(SENT) - 1) / 100
 
 
-@pytest.mark.spark
-def test_what_cannot_be_replayed(spark: SparkSession, warehouse: Any, stream: Any) -> None:
+def test_what_cannot_be_replayed(warehouse: Any, stream: Any) -> None:
     tables = warehouse(stream)
     with pytest.raises(ArchiveError, match="no stream NONE"):
-        run(spark, tables, stream, to="NONE")
+        run(tables, stream, to="NONE")
     with pytest.raises(JobError, match="A B"):
-        run(spark, tables, stream, to="A B")
+        run(tables, stream, to="A B")
     with pytest.raises(JobError, match="no transformed messages of stream OTHER"):
-        run(spark, tables, stream, stream="OTHER")
+        run(tables, stream, stream="OTHER")
 
 
-@pytest.mark.spark
-def test_mapped_messages_only(
-    spark: SparkSession, warehouse: Any, stream: Any, nats: NatsSettings
-) -> None:
+def test_mapped_messages_only(warehouse: Any, stream: Any, nats: NatsSettings) -> None:
     tables = warehouse(stream)
     mapped = [n for n in range(1, COUNT + 1) if n % 5 in (0, 1)]
-    result = run(spark, tables, stream, fates={"mapped"})
+    result = run(tables, stream, fates={"mapped"})
     assert result.sent == len(mapped)
     assert result.not_sent["unmatched"] == COUNT // 5
     assert payloads(nats, stream.name) == mapped
     # The others later, behind them; and none of them twice.
-    assert run(spark, tables, stream).sent == COUNT // 5
+    assert run(tables, stream).sent == COUNT // 5
     assert sorted(payloads(nats, stream.name)) == SENT
 
 
@@ -266,9 +269,8 @@ HOSTILE = {
 }  # fmt: skip
 
 
-@pytest.mark.spark
 def test_hostile_archives_send_nothing(
-    spark: SparkSession, tables: Tables, make_stream: Any, nats: NatsSettings
+    tables: Tables, make_stream: Any, nats: NatsSettings
 ) -> None:
     """Nothing is sent and nothing on the server changes; each kind is counted and named."""
     precious, target = make_stream(), make_stream(subjects=["ok.>"])
@@ -281,7 +283,7 @@ def test_hostile_archives_send_nothing(
     rows.append(message(len(rows) + 1, "ok.x", data=b"x" * 1_048_576))
     archive = tables(rows)
     for dry_run in (True, False):
-        result = run(spark, archive, target, dry_run=dry_run)
+        result = run(archive, target, dry_run=dry_run)
         wanted = {reason: len(cases) for reason, cases in HOSTILE.items()} | {"size": 1}
         assert {r: n for r, n in result.not_sent.items() if r in wanted} == wanted
         assert reasons(result).keys() == wanted.keys()
@@ -291,30 +293,28 @@ def test_hostile_archives_send_nothing(
     assert stored(nats, target.name) == []
     # Left out, where they are allowed to be; the rest is sent, once.
     for sent in (3, 0):
-        result = run(spark, archive, target, allow={"skips"})
+        result = run(archive, target, allow={"skips"})
         assert (result.refusals, result.sent) == ([], sent)
     assert [s for s, _, _ in stored(nats, target.name)] == [b"ok.1", b"ok.2", b"ok.3"]
     assert precious.info().state.messages == 3
 
 
-@pytest.mark.spark
 def test_subjects_with_a_dollar_into_a_stream_for_them(
-    spark: SparkSession, tables: Tables, make_stream: Any, nats: NatsSettings
+    tables: Tables, make_stream: Any, nats: NatsSettings
 ) -> None:
     archive = tables([message(1, "$KV.B9.x")])
     exact = make_stream(subjects=["$KV.B9.>"])
-    assert run(spark, archive, exact).sent == 1
+    assert run(archive, exact).sent == 1
 
 
-@pytest.mark.spark
 def test_nothing_is_stored_in_another_stream(
-    spark: SparkSession, tables: Tables, make_stream: Any, nats: NatsSettings
+    tables: Tables, make_stream: Any, nats: NatsSettings
 ) -> None:
     """PROD captures what unmatched messages have as subject; the dry run says so, too."""
     prod, target = make_stream(), make_stream()
     archive = tables([message(n, f"{prod.name}.x") for n in range(1, 6)])
     for dry_run in (True, False):
-        result = run(spark, archive, target, dry_run=dry_run)
+        result = run(archive, target, dry_run=dry_run)
         assert (
             f"5 messages have a subject that stream {target.name} does not take"
             in (reasons(result)["captured"])
@@ -322,7 +322,6 @@ def test_nothing_is_stored_in_another_stream(
     assert stored(nats, prod.name) == stored(nats, target.name) == []
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize(
     ("config", "named"),
     [
@@ -336,74 +335,69 @@ def test_nothing_is_stored_in_another_stream(
     ],
 )
 def test_targets_that_remove_messages(
-    spark: SparkSession, tables: Tables, make_stream: Any, config: dict[str, Any], named: str
+    tables: Tables, make_stream: Any, config: dict[str, Any], named: str
 ) -> None:
     target = make_stream(**config)
     archive = tables([message(n, f"{target.name}.x") for n in range(1, 4)])
-    text = reasons(run(spark, archive, target))["limits"]
+    text = reasons(run(archive, target))["limits"]
     assert f"removes messages ({named})" in text
     assert "--allow limits" in text
     assert target.info().state.last_seq == 0
-    assert run(spark, archive, target, allow={"limits"}).sent == 3
+    assert run(archive, target, allow={"limits"}).sent == 3
 
 
-@pytest.mark.spark
 def test_an_old_value_never_becomes_the_latest(
-    spark: SparkSession, tables: Tables, make_stream: Any, nats: NatsSettings
+    tables: Tables, make_stream: Any, nats: NatsSettings
 ) -> None:
     target = make_stream(max_msgs_per_subject=1, duplicate_window=0.1)
     archive = tables([message(n, f"{target.name}.k{n % 2}") for n in range(1, 6)])
-    first = run(spark, archive, target, allow={"limits"})
+    first = run(archive, target, allow={"limits"})
     assert (first.sent, first.target_messages, first.removed) == (5, 2, 3)
-    again = run(spark, archive, target, allow={"limits"})
+    again = run(archive, target, allow={"limits"})
     assert (again.sent, again.already, again.target_messages) == (0, 5, 2)
     assert payloads(nats, target.name) == [4, 5]
 
 
-@pytest.mark.spark
-def test_a_stream_that_keeps_ten(spark: SparkSession, tables: Tables, make_stream: Any) -> None:
+def test_a_stream_that_keeps_ten(tables: Tables, make_stream: Any) -> None:
     target = make_stream(max_msgs=10)
     archive = tables([message(n, f"{target.name}.x") for n in range(1, 51)])
-    result = run(spark, archive, target, allow={"limits"})
+    result = run(archive, target, allow={"limits"})
     assert (result.sent, result.target_messages, result.removed) == (50, 10, 40)
 
 
-@pytest.mark.spark
 def test_another_mapping_version_beside_the_first(
-    spark: SparkSession, tables: Tables, stream: Any, nats: NatsSettings
+    tables: Tables, stream: Any, nats: NatsSettings
 ) -> None:
     rows = [message(n, f"{stream.name}.x") for n in range(1, 11)]
-    assert run(spark, tables(rows), stream).sent == 10
+    assert run(tables(rows), stream).sent == 10
     later = tables([row | {"mapping_version": "b" * 64} for row in rows])
-    text = reasons(run(spark, later, stream))["versions"]
+    text = reasons(run(later, stream))["versions"]
     assert "10 messages of OLD under another mapping version (aaaaaaaaaaaa)" in text
     assert len(stored(nats, stream.name)) == 10
-    assert run(spark, later, stream, allow={"versions"}).sent == 10
-    assert run(spark, later, stream, allow={"versions"}).sent == 0
+    assert run(later, stream, allow={"versions"}).sent == 10
+    assert run(later, stream, allow={"versions"}).sent == 0
 
 
-@pytest.mark.spark
 def test_targets_that_take_nothing_or_change_subjects(
-    spark: SparkSession, tables: Tables, make_stream: Any, stream: Any, nats: NatsSettings
+    tables: Tables, make_stream: Any, stream: Any, nats: NatsSettings
 ) -> None:
     mirror = make_stream(mirror=StreamSource(name=stream.name))
     archive = tables([message(1, f"{stream.name}.x")])
-    assert "is a mirror" in reasons(run(spark, archive, mirror))["target"]
+    assert "is a mirror" in reasons(run(archive, mirror))["target"]
     transform = SubjectTransform(src="in.*", dest="out.$1")
     changing = make_stream(subjects=["in.*"], subject_transform=transform)
     archive = tables([message(1, "in.x"), message(2, "in.y")])
-    text = reasons(run(spark, archive, changing))["ingress"]
+    text = reasons(run(archive, changing))["ingress"]
     assert "2 messages would be stored under another subject (in.x as out.x; in.y as out.y)" in text
-    assert run(spark, archive, changing, allow={"ingress"}).sent == 2
+    assert run(archive, changing, allow={"ingress"}).sent == 2
     assert [s for s, _, _ in stored(nats, changing.name)] == [b"out.x", b"out.y"]
 
 
 # --- Headers --------------------------------------------------------------------------------------
 
 
-@pytest.mark.spark
 def test_control_headers_do_not_act_again(
-    spark: SparkSession, tables: Tables, make_stream: Any, nats: NatsSettings
+    tables: Tables, make_stream: Any, nats: NatsSettings
 ) -> None:
     target = make_stream(allow_rollup_hdrs=True, allow_msg_ttl=True)
     x = f"{target.name}.x"
@@ -416,7 +410,7 @@ def test_control_headers_do_not_act_again(
     ]  # fmt: skip
     rows = [message(n, x, headers=[*acting, ("Own", "1")]) for n in range(1, 4)]
     rows[2] |= {"headers": [("A", None)]}
-    assert run(spark, tables(rows), target).sent == 3
+    assert run(tables(rows), target).sent == 3
     found = stored(nats, target.name)
     assert len(found) == 3
     aside = [(b"Nats-Transform-Original-" + n.encode(), v.encode()) for n, v in acting]
@@ -424,10 +418,7 @@ def test_control_headers_do_not_act_again(
     assert found[2][1] == [(b"A", b"")]
 
 
-@pytest.mark.spark
-def test_two_archives_into_one_target(
-    spark: SparkSession, tables: Tables, stream: Any, nats: NatsSettings
-) -> None:
+def test_two_archives_into_one_target(tables: Tables, stream: Any, nats: NatsSettings) -> None:
     names = ["A", "A:5", "A 5", "A%3A5"]
     archive = None
     for name in names:
@@ -435,7 +426,7 @@ def test_two_archives_into_one_target(
     assert archive is not None
     for sent in (3, 0):
         for name in names:
-            assert run(spark, archive, stream, stream=name).sent == sent
+            assert run(archive, stream, stream=name).sent == sent
     assert len(stored(nats, stream.name)) == 12
 
 
@@ -484,16 +475,15 @@ def test_a_bucket_with_its_history(spark: SparkSession, nats_server: Any, tmp_pa
         stream="KV_FROM", to="KV_COPY", server=server, warehouse=warehouse,
         allow=frozenset({"limits", "rollup"}),
     )  # fmt: skip
-    assert replay(spark, settings).sent == 9
+    assert replay(settings).sent == 9
     assert history(nats_server, "COPY", keys) == before
-    assert replay(spark, settings).sent == 0
+    assert replay(settings).sent == 0
     assert history(nats_server, "COPY", keys) == before
 
 
 # --- Faults ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_job_is_killed_and_run_again(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jobs.jetstream.chain import Chain, Outgoing, Progress
 from jobs.jetstream.connection import NatsSettings, connection
-from jobs.jetstream.reader import stream_state
+from jobs.jetstream.stream import stream_state
 from jobs.jetstream.target import SOURCE, Target
 
 VERSION, ARCHIVE = b"a" * 64, b"OLD"

@@ -21,7 +21,8 @@ from jobs.jetstream.chain import Progress, StreamLost
 from jobs.jetstream.connection import NatsSettings, connection
 from jobs.jetstream.process import NatsServer
 from jobs.jetstream.process import nats_server as run_nats_server
-from jobs.jetstream.reader import JetStreamSettings, read_range, stream_state
+from jobs.jetstream.reader import read_range
+from jobs.jetstream.stream import JetStreamSettings, stream_state
 from tests.faults.test_faults import network
 from tests.support.replayer import replay
 from tests.support.streams import Stream, new_stream

@@ -25,12 +25,9 @@ from jobs.ingest import IngestSettings, ingest
 from jobs.jetstream.connection import NatsSettings, api, connection
 from jobs.jetstream.process import NatsServer
 from jobs.jetstream.process import nats_server as run_nats_server
-from jobs.jetstream.reader import (
-    JetStreamSettings,
-    read_range,
-    settings_from_options,
-    stream_state,
-)
+from jobs.jetstream.reader import read_range
+from jobs.jetstream.source import settings_from_options
+from jobs.jetstream.stream import JetStreamSettings, stream_state
 from jobs.warehouse.tables import Warehouse
 from tests.support.jwt_signing import credentials, new_key, operator_config, public, seed
 

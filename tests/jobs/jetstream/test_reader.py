@@ -21,15 +21,9 @@ from jobs.jetstream.connection import NatsSettings, connection
 from jobs.jetstream.headers import format_headers
 from jobs.jetstream.process import NatsServer
 from jobs.jetstream.process import nats_server as run_nats_server
-from jobs.jetstream.reader import (
-    JetStreamSettings,
-    JetStreamSource,
-    StreamState,
-    read_range,
-    settings_from_options,
-    split,
-    stream_state,
-)
+from jobs.jetstream.reader import read_range
+from jobs.jetstream.source import JetStreamSource, settings_from_options
+from jobs.jetstream.stream import JetStreamSettings, StreamState, split, stream_state
 
 pytestmark = pytest.mark.server
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jobs.jetstream.reader import StreamState
+from jobs.jetstream.stream import StreamState
 from jobs.jetstream.target import Replayed, Target, replayed, source_stream
 
 V = b"a" * 64

@@ -19,7 +19,7 @@ from jobs.ingest import IngestSettings, ingest
 from jobs.jetstream.connection import connection
 from jobs.jetstream.headers import format_headers
 from jobs.jetstream.process import nats_server as run_nats_server
-from jobs.jetstream.reader import StreamState, stream_state
+from jobs.jetstream.stream import StreamState, stream_state
 from jobs.sources.backup import open_backup, restored
 from jobs.warehouse.tables import MESSAGES, Warehouse, open_table, read
 

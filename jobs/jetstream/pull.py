@@ -1,0 +1,181 @@
+"""Messages of a stream through an ephemeral pull consumer, as bytes.
+
+The consumer is kept in memory, wants no acknowledgements and is gone afterwards: nothing on the
+stream changes and no other consumer notices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import secrets
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.jetstream.connection import ApiError, NatsSettings, RawClient, api
+
+_SILENCE_SECONDS = 5.0  # without an answer to a request: ask again through a new consumer
+_INACTIVE_SECONDS = 120
+
+
+@contextlib.asynccontextmanager
+async def consumer(
+    client: RawClient, nats: NatsSettings, stream: str, subject: str | None, **start: Any
+) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    """An ephemeral consumer: its name, and what the server said when it made it."""
+    name = f"nats-transform-{secrets.token_hex(8)}"
+    config: dict[str, Any] = {
+        "name": name,
+        "ack_policy": "none",
+        "replay_policy": "instant",
+        "mem_storage": True,
+        "num_replicas": 1,
+        # How long it outlives us if we are killed.
+        "inactive_threshold": _INACTIVE_SECONDS * 1_000_000_000,
+        **start,
+    }
+    if subject:
+        config["filter_subject"] = subject
+    body = {"stream_name": stream, "config": config, "action": "create"}
+    info = await api(client, nats, f"CONSUMER.CREATE.{stream}.{name}", body)
+    try:
+        yield name, info
+    finally:
+        with contextlib.suppress(ApiError):
+            if client.is_connected:
+                await api(client, nats, f"CONSUMER.DELETE.{stream}.{name}")
+
+
+@contextlib.asynccontextmanager
+async def pulling(client: RawClient) -> AsyncIterator[tuple[Pull, str]]:
+    """A subscription whose messages come as bytes, and its inbox."""
+    inbox = client.new_inbox()
+    subscription = await client.subscribe(inbox)
+    pull = Pull(subscription._id)
+    client.sink = pull
+    try:
+        yield pull, inbox
+    finally:
+        client.sink = None
+        with contextlib.suppress(Exception):
+            await subscription.unsubscribe()
+
+
+async def request(
+    client: RawClient,
+    nats: NatsSettings,
+    stream: str,
+    consumer: str,
+    inbox: str,
+    wanted: Mapping[str, Any],
+) -> None:
+    subject = f"{nats.api_prefix}.CONSUMER.MSG.NEXT.{stream}.{consumer}"
+    await client.publish(subject, json.dumps(wanted).encode(), reply=inbox)
+
+
+async def arrive(client: RawClient, pull: Pull, wanted: int) -> None:
+    """Waits until a request is done: all wanted messages, or a status; or nothing comes."""
+    while len(pull.replies) < wanted and pull.status is None:
+        before = len(pull.replies)
+        pull.changed.clear()
+        try:
+            await asyncio.wait_for(pull.changed.wait(), _SILENCE_SECONDS)
+        except TimeoutError:
+            if len(pull.replies) == before:
+                return
+        if not client.is_connected:
+            return
+
+
+class Pull:
+    """The messages that one request brings, as they come: columns of bytes."""
+
+    def __init__(self, sid: int) -> None:
+        self.sid = sid
+        self.changed = asyncio.Event()
+        self.clear()
+
+    def clear(self) -> None:
+        """Forgets what came, for the next request."""
+        self.subjects: list[bytes] = []
+        self.replies: list[bytes] = []
+        self.blocks: list[bytes | None] = []
+        self.data: list[bytes] = []
+        self.status: bytes | None = None
+        self.changed.clear()
+
+    def take(self, buffer: bytes) -> int:
+        """How far the buffer was read: whole messages of this subscription, none with a status."""
+        sid = b" %d " % self.sid
+        find = buffer.find
+        add_subject, add_reply = self.subjects.append, self.replies.append
+        add_block, add_data = self.blocks.append, self.data.append
+        size, at = len(buffer), 0
+        while True:
+            end_of_line = find(b"\r\n", at)
+            if end_of_line < 0:
+                break
+            words = buffer[at:end_of_line].split(b" ")
+            if words[0] == b"MSG" and len(words) == 5:
+                start = end_of_line + 2
+                end = start + int(words[4])
+                if end + 2 > size or words[2] != sid[1:-1]:
+                    break
+                add_block(None)
+                add_data(buffer[start:end])
+            elif words[0] == b"HMSG" and len(words) == 6:
+                start = end_of_line + 2
+                end = start + int(words[5])
+                if end + 2 > size or words[2] != sid[1:-1]:
+                    break
+                split_at = start + int(words[4])
+                add_block(buffer[start:split_at])
+                add_data(buffer[split_at:end])
+            else:
+                break
+            add_subject(words[1])
+            add_reply(words[3])
+            at = end + 2
+        if at:
+            self.changed.set()
+        return at
+
+    def add(self, subject: bytes, reply: bytes, block: bytes | None, data: bytes) -> None:
+        """Takes one message, or the status that ends the request: only that has no reply."""
+        if reply:
+            self.subjects.append(subject)
+            self.replies.append(reply)
+            self.blocks.append(block)
+            self.data.append(data)
+        elif not (block or b"").startswith(b"NATS/1.0 100"):  # a heartbeat
+            self.status = block or b""
+        self.changed.set()
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """What the reply subjects say about messages, as arrays: see `JSAck` in nats-server."""
+
+    sequence: np.ndarray[Any, np.dtype[np.int64]]
+    consumer_sequence: np.ndarray[Any, np.dtype[np.int64]]
+    time: np.ndarray[Any, np.dtype[np.int64]]
+    pending: np.ndarray[Any, np.dtype[np.int64]]
+
+    @classmethod
+    def parse(cls, replies: Sequence[bytes]) -> Delivered:
+        """From `$JS.ACK.[domain.account.]stream.consumer.delivered.sseq.cseq.time.pending[.x]`."""
+        tokens = pc.split_pattern(pa.array(replies, pa.binary()).view(pa.string()), ".")
+        width = len(tokens[0])
+        flat = tokens.values
+        base = 5 if width == 9 else 7
+        columns = [
+            flat.take(pa.array(np.arange(base + n, len(flat), width))).cast(pa.int64()).to_numpy()
+            for n in range(4)
+        ]
+        return cls(*columns)

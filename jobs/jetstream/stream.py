@@ -1,0 +1,199 @@
+"""A stream as its server describes it, and which of its sequences are wanted."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from jobs.errors import ArchiveError
+from jobs.jetstream.connection import ApiError, NatsSettings, RawClient, api
+from jobs.jetstream.pull import Delivered, arrive, consumer, pulling, request
+
+STREAM_NOT_FOUND = 10059
+# What one range should hold, in bytes as the stream counts them: large enough for good Parquet
+# files, small enough that the tasks of a job even out.
+_RANGE_BYTES = 256 * 1024 * 1024
+_SMALLEST_RANGE = 20_000  # messages; below, another consumer costs more than it brings
+
+
+class JetStreamSettings(BaseModel):
+    """What to read of which stream. The data source takes these as options, by these names.
+
+    Attributes:
+        stream: its name on the server.
+        label: what column `stream` says; the stream's own name by default.
+        first, last: sequences, both inclusive; all there is by default.
+        since, until: times, until exclusive; ISO 8601, UTC if they name no zone.
+        subject: a subject filter.
+        cluster: what column `cluster` says.
+        cluster_header: a header whose value it says, where the message has it.
+            Default: the cluster that the stream lives in, if the server is in one.
+        batch: most messages in one request to the server and one Arrow batch.
+        batch_bytes: most bytes in one; a larger message still comes, alone.
+        readers: how many ranges to read side by side at least.
+        headers_only: leave the payloads out; the server adds the header `Nats-Msg-Size`.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    stream: str
+    label: str | None = None
+    first: int | None = Field(default=None, ge=1)
+    last: int | None = Field(default=None, ge=0)
+    since: datetime | None = None
+    until: datetime | None = None
+    subject: str | None = None
+    cluster: str | None = None
+    cluster_header: str | None = None
+    batch: int = Field(default=20_000, ge=1)
+    batch_bytes: int = Field(default=8 * 1024 * 1024, ge=1)
+    readers: int = Field(default=4, ge=1)
+    headers_only: bool = False
+
+    def to_options(self) -> dict[str, str]:
+        """These settings as the options of the data source."""
+        found = self.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+        return {name: str(value) for name, value in found.items()}
+
+
+@dataclass(frozen=True)
+class StreamState:
+    """What the server says about a stream.
+
+    Attributes:
+        created: when, as the server writes it; tells a stream from a later one of its name.
+        messages, bytes, first, last: of what it holds now; `last` below `first` if it is empty.
+        cluster: the cluster that it lives in, or None.
+        config: its configuration.
+    """
+
+    created: str
+    messages: int
+    bytes: int
+    first: int
+    last: int
+    cluster: str | None
+    config: Mapping[str, Any]
+
+
+async def stream_state(client: RawClient, nats: NatsSettings, stream: str) -> StreamState:
+    """The state of a stream.
+
+    Raises:
+        ApiError: there is no such stream, or nobody answers.
+    """
+    try:
+        info = await api(client, nats, f"STREAM.INFO.{stream}")
+    except ApiError as error:
+        if error.code == STREAM_NOT_FOUND:
+            raise ApiError(f"no stream {stream} on {nats.where}", error.code) from error
+        raise ApiError(f"stream {stream} on {nats.where}: {error}", error.code) from error
+    state = info["state"]
+    return StreamState(
+        info["created"],
+        state["messages"],
+        state["bytes"],
+        state["first_seq"],
+        state["last_seq"],
+        (info.get("cluster") or {}).get("name"),
+        info["config"],
+    )
+
+
+async def count_from(
+    client: RawClient, nats: NatsSettings, stream: str, first: int, subject: str | None = None
+) -> int:
+    """How many messages the stream has now at and after a sequence."""
+    start = {"deliver_policy": "by_start_sequence", "opt_start_seq": max(first, 1)}
+    try:
+        async with consumer(client, nats, stream, subject, **start) as (_, info):
+            return int(info["num_pending"])
+    except ApiError as error:
+        raise ArchiveError(f"stream {stream} on {nats.where}: {error}") from error
+
+
+async def message_at(
+    client: RawClient, nats: NatsSettings, stream: str, sequence: int
+) -> tuple[int, int] | None:
+    """Sequence and time (ns) of the first message at or after a sequence, or None."""
+    start = {"deliver_policy": "by_start_sequence", "opt_start_seq": max(sequence, 1)}
+    return await _first_message(client, nats, stream, start)
+
+
+async def sequence_at(
+    client: RawClient, nats: NatsSettings, stream: str, moment: datetime, state: StreamState
+) -> int:
+    """The first sequence that was stored at or after a moment; one past the last if none was."""
+    when = _utc(moment).isoformat().replace("+00:00", "Z")
+    start = {"deliver_policy": "by_start_time", "opt_start_time": when}
+    found = await _first_message(client, nats, stream, start)
+    return found[0] if found else state.last + 1
+
+
+async def _first_message(
+    client: RawClient, nats: NatsSettings, stream: str, start: Mapping[str, Any]
+) -> tuple[int, int] | None:
+    try:
+        async with consumer(client, nats, stream, None, **start) as (name, info):
+            if not info["num_pending"]:
+                return None
+            # As bytes: nats-py stops reading at a subject that is not UTF-8.
+            async with pulling(client) as (pull, inbox):
+                await request(client, nats, stream, name, inbox, {"batch": 1, "no_wait": True})
+                await arrive(client, pull, 1)
+                if not pull.replies:
+                    if pull.status is None:
+                        raise ApiError(f"NATS server {nats.where} does not answer")
+                    return None  # the message was deleted just now
+                delivered = Delivered.parse(pull.replies)
+                return int(delivered.sequence[0]), int(delivered.time[0])
+    except ApiError as error:
+        raise ArchiveError(f"stream {stream} on {nats.where}: {error}") from error
+
+
+async def wanted_range(
+    client: RawClient, nats: NatsSettings, settings: JetStreamSettings, state: StreamState
+) -> tuple[int, int]:
+    """The first and last sequence that these settings ask for and the stream reaches.
+
+    Raises:
+        ArchiveError: a range in the wrong order, or a work queue, whose messages go to the one
+            consumer that acknowledges them: the server lets nobody else read.
+    """
+    if state.config.get("retention") == "workqueue":
+        raise ArchiveError(
+            f"stream {settings.stream} on {nats.where} is a work queue, which only its own "
+            "consumers may read: ingest a backup of it instead (nats stream backup)"
+        )
+    first, last = settings.first or 1, settings.last if settings.last is not None else state.last
+    if settings.last is not None and first > settings.last:
+        raise ArchiveError(f"the range ends before it starts: sequence {first} to {settings.last}")
+    since, until = settings.since, settings.until
+    if since and until and _utc(since) >= _utc(until):
+        raise ArchiveError(f"the range ends before it starts: {since} to {until}")
+    if since:
+        first = max(first, await sequence_at(client, nats, settings.stream, since, state))
+    if until:
+        last = min(last, await sequence_at(client, nats, settings.stream, until, state) - 1)
+    return first, min(last, state.last)
+
+
+def _utc(moment: datetime) -> datetime:
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def split(first: int, last: int, state: StreamState, readers: int) -> list[tuple[int, int]]:
+    """Ranges that together are first..last: enough for the readers, none too large."""
+    first = max(first, state.first)
+    if first > last or not state.messages:
+        return []
+    share = (last - first + 1) / max(state.last - state.first + 1, 1)
+    messages, size = state.messages * share, state.bytes * share
+    count = max(min(readers, int(messages // _SMALLEST_RANGE)), int(size // _RANGE_BYTES), 1)
+    edges = [first + (last - first + 1) * n // count for n in range(count + 1)]
+    return [(a, b - 1) for a, b in itertools.pairwise(edges) if a < b]

@@ -1,0 +1,73 @@
+"""Rows come in the order of their sequences, whatever the files are like."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from jobs.files import ordered, read
+from jobs.files.ordered import Extent, in_order
+from jobs.files.read import batches
+from jobs.files.storage import Storage
+from jobs.files.task import Piece
+
+SCHEMA = pa.schema([("seq", pa.int64()), ("data", pa.binary())])
+
+
+def written(folder: Path, files: Sequence[Sequence[int]]) -> list[Extent]:
+    """The extents of files with these sequences, as a look at their rows finds them."""
+    found = []
+    for number, sequences in enumerate(files):
+        path = folder / f"{number}.parquet"
+        rows = pa.table({"seq": sequences, "data": [b"%d" % n for n in sequences]}, SCHEMA)
+        pq.write_table(rows, path, row_group_size=5)
+        extent = Extent(Piece(str(path)))
+        for batch in batches(Storage(), extent.piece, SCHEMA):
+            extent.add(batch.column("seq"))
+        found.append(extent)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("files", "ascend"),
+    [
+        pytest.param([], [], id="none"),
+        pytest.param([[]], [True], id="empty"),
+        pytest.param([range(1, 13), range(13, 20)], [True, True], id="in-order"),
+        pytest.param([range(13, 20), range(1, 13)], [True, True], id="files-out-of-order"),
+        pytest.param([range(1, 20, 2), range(2, 20, 2)], [True, True], id="overlapping"),
+        pytest.param([range(19, 0, -1)], [False], id="backwards"),
+        pytest.param([[1, 2, 3, 4, 5, 3, 6]], [False], id="back-between-batches"),
+        pytest.param([[1, 3, 2], [4, 5]], [False, True], id="back-in-a-batch"),
+        pytest.param([[1, 1], [1]], [False, True], id="repeated"),
+    ],
+)
+def test_order(tmp_path: Path, files: list[Sequence[int]], ascend: list[bool]) -> None:
+    extents = written(tmp_path, [list(file) for file in files])
+    assert [extent.ascends for extent in extents] == ascend
+    check(extents, files)
+
+
+def check(extents: list[Extent], files: Sequence[Sequence[int]]) -> None:
+    rows = [row for batch in in_order(Storage(), extents, SCHEMA) for row in batch.to_pylist()]
+    wanted = sorted(n for file in files for n in file)
+    assert rows == [{"seq": n, "data": b"%d" % n} for n in wanted]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@given(
+    files=st.lists(st.lists(st.integers(1, 60), max_size=25), max_size=5), is_sorted=st.booleans()
+)
+def test_any_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: list[list[int]], is_sorted: bool
+) -> None:
+    monkeypatch.setattr(ordered, "KEPT_BYTES", 40)
+    monkeypatch.setattr(read, "BATCH_ROWS", 3)
+    files = [sorted(set(file)) for file in files] if is_sorted else files
+    check(written(tmp_path, files), files)
