@@ -20,6 +20,8 @@ from jobs.errors import JobError
 
 MAX_CONTROL_LINE = 4096
 """Bytes of the arguments of one operation: the server's default for `max_control_line`."""
+MAX_SUBJECT = MAX_CONTROL_LINE - 128
+"""Bytes of a subject: the rest of the line is for the reply's subject and the sizes."""
 MAX_HEADERS = 65_535
 """Bytes of a header block: JetStream keeps its length in 16 bits."""
 
@@ -75,9 +77,9 @@ def literal(subject: bytes) -> bytes:
 
     Raises:
         Unsendable: it is empty or has an empty token, a wildcard as a token, a blank or a control
-            byte, or it is longer than a line of the protocol.
+            byte, or it is too long for a line of the protocol.
     """
-    if _LITERAL.fullmatch(subject) is None or len(subject) > MAX_CONTROL_LINE:
+    if _LITERAL.fullmatch(subject) is None or len(subject) > MAX_SUBJECT:
         raise Unsendable("subject", f"subject '{shown(subject)}' {_fault(subject)}")
     return subject
 
@@ -92,7 +94,7 @@ def _fault(subject: bytes) -> str:
         return "has an empty token"
     if b"*" in tokens or b">" in tokens:
         return "has a wildcard as a token"
-    return f"has {len(subject)} bytes, more than a line of the protocol"
+    return f"has {len(subject)} bytes, and {MAX_SUBJECT} fit into a line"
 
 
 def is_header(line: bytes) -> bool:

@@ -260,7 +260,10 @@ def test_mapped_messages_only(warehouse: Any, stream: Any, nats: NatsSettings) -
 
 PWN = "ok.a 12 12\r\nNATS/1.0\r\n\r\n\r\nPUB $JS.API.STREAM.DELETE.PRECIOUS 0\r\n\r\n"
 HOSTILE = {
-    "subject": [PWN, "a b", "a\tb", "a\r\nb", "a\x00", "a..b", "a.*", ">", "", "a" * 5000],
+    "subject": [
+        PWN, "a b", "a\tb", "a\r\nb", "a\x00", "a..b", "a.*", ">", "", "a" * 5000,
+        "ok." + "a" * 4060,
+    ],
     "captured": ["$JS.API.STREAM.PURGE.PRECIOUS", "$SYS.REQ.SERVER.PING", "$KV.B.x", "other.a"],
     "headers": [
         [("A", "x\r\nNats-Rollup: all")], [("A", "x\ny")], [("", "x")], [("A:B C", "x")],

@@ -28,7 +28,7 @@ DELETE = b"a 12 12\r\nNATS/1.0\r\n\r\n\r\nPUB $JS.API.STREAM.DELETE.PRECIOUS 0\r
         pytest.param("é.日本".encode(), id="utf-8"),
         pytest.param(b"a.\xff\xfe", id="not-utf-8"),
         pytest.param(b"$KV.B.k", id="dollar"),
-        pytest.param(b"x" * 4000, id="long"),
+        pytest.param(b"x" * 3968, id="long"),
     ],
 )
 def test_literal_subjects(subject: bytes) -> None:
