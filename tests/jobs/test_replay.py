@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -18,7 +19,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from nats import connect
-from nats.js.api import StreamSource, SubjectTransform
+from nats.js.api import KeyValueConfig, StreamSource, SubjectTransform
+from nats.js.errors import NoKeysError
 from pyspark.sql import SparkSession
 
 from jobs.errors import ArchiveError, JobError
@@ -35,6 +37,7 @@ from jobs.jetstream.stream import JetStreamSettings, stream_state
 from jobs.replay import ReplayResult, ReplaySettings, replay
 from jobs.transform import TransformSettings, transform
 from jobs.warehouse.tables import TRANSFORMED, Staged, Warehouse, new_folder, open_table, publish
+from tests.support.streams import Stream
 
 pytestmark = pytest.mark.server
 
@@ -439,8 +442,9 @@ def history(server: Any, bucket: str, keys: Sequence[str]) -> list[tuple[Any, ..
         kv = await client.jetstream().key_value(bucket)
         found = []
         for key in keys:
-            for entry in await kv.history(key):
-                found.append((key, entry.value, entry.operation))
+            with contextlib.suppress(NoKeysError):
+                for entry in await kv.history(key):
+                    found.append((key, entry.value, entry.operation))
         await client.close()
         return found
 
@@ -482,6 +486,57 @@ def test_a_bucket_with_its_history(spark: SparkSession, nats_server: Any, tmp_pa
     assert history(nats_server, "COPY", keys) == before
     assert replay(settings).sent == 0
     assert history(nats_server, "COPY", keys) == before
+
+
+def test_a_bucket_whose_values_expire(tables: Tables, nats_server: Any, nats: NatsSettings) -> None:
+    """A value's time is over and the server notes it: a copy has the note, for as long as asked."""
+    keys = ["stays", "short"]
+
+    async def fill() -> None:
+        client = await connect(nats_server.url)
+        js = client.jetstream()
+        for bucket in ("NOTED", "GONE"):
+            config = KeyValueConfig(bucket=bucket, history=5, limit_marker_ttl=1)
+            await js.create_key_value(config)
+        # The server lets no value live for less than its note.
+        config = KeyValueConfig(bucket="EXPIRES", history=5, limit_marker_ttl=2)
+        kv = await js.create_key_value(config)
+        await kv.put("stays", b"1")
+        await kv.create("short", b"2", msg_ttl=2)
+        while (await js.stream_info("KV_EXPIRES")).state.last_seq < 3:
+            await asyncio.sleep(0.05)
+        await client.close()
+
+    asyncio.run(fill())
+    found = stored(nats, "KV_EXPIRES", own=True)
+    before = history(nats_server, "EXPIRES", keys)
+    subject, headers, _ = found[-1]
+    assert subject == b"$KV.EXPIRES.short"
+    assert {b"Nats-Marker-Reason": b"MaxAge", b"Nats-TTL": b"2s"}.items() <= dict(headers).items()
+    assert [key for key, *_ in before] == keys
+
+    def copy(bucket: str, *more: str) -> None:
+        rows = [
+            message(
+                seq, subject.decode(), data=data,
+                mapped_subject=subject.decode().replace("EXPIRES", bucket),
+                headers=[(name.decode(), value.decode()) for name, value in headers],
+            )
+            for seq, (subject, headers, data) in enumerate(found, start=1)
+        ]  # fmt: skip
+        target = Stream(nats_server, f"KV_{bucket}")
+        for sent in (len(rows),) if more else (len(rows), 0):
+            result = run(tables(rows), target, allow={"limits", "rollup", *more})
+            assert (result.refusals, result.sent) == ([], sent)
+
+    copy("NOTED")
+    assert history(nats_server, "NOTED", keys) == before
+    copy("GONE", "ttl")
+    until = time.monotonic() + 60
+    while [key for key, *_ in history(nats_server, "GONE", keys)] != ["stays"]:
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    assert history(nats_server, "NOTED", keys) == before
 
 
 # --- Faults ---------------------------------------------------------------------------------------
