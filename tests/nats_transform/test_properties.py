@@ -20,7 +20,12 @@ from nats_transform import (
 )
 from nats_transform.functions import fnv1a
 from nats_transform.imports import AccountImport, ImportKind
-from nats_transform.subject import ANY_TOKEN, encode, is_valid_literal
+from nats_transform.subject import (
+    ANY_TOKEN,
+    encode,
+    is_valid_literal,
+    is_valid_publish_subject,
+)
 from nats_transform.trace import trace
 
 # Everything but what ends a token or stands for several; surrogates are bytes that are not UTF-8.
@@ -238,4 +243,5 @@ def test_any_subject_can_be_traced(subject: str) -> None:
     mappings = AccountMappings([Mapping(">", [Destination("x.>", 40)])])
     paths = trace(subject, mappings).paths
     assert sum(path.percent for path in paths) == 100
-    assert all(path.subject is not None for path in paths) == is_valid_literal(subject)
+    can_be_sent = is_valid_literal(subject) and is_valid_publish_subject(subject)
+    assert all(path.subject is not None for path in paths) == can_be_sent

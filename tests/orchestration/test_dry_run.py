@@ -66,7 +66,7 @@ def test_a_candidate_is_tried(project: Project) -> None:
     assert not result.success
     found = told(project, result)
     page = Path(str(found["page"]))
-    assert found["failure"].startswith("error collision: 76 subjects become 2")
+    assert found["failure"].startswith("error collision: mapping orders.*.*: 76 subjects become 2")
     assert found["failure"].endswith(f"see {page}")
     assert (found["messages"], found["changed messages"]) == (150, 113)
     assert found["number of error findings"] > 0
