@@ -148,3 +148,8 @@ def test_make_lists_every_target() -> None:
     ).stdout
     phony = re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert set(re.findall(r"^  make (\S+) +\S", listing, re.MULTILINE)) == set(phony[0].split())
+
+
+def test_no_merge_was_left_half_done() -> None:
+    marks = re.compile(rb"^(?:<{7}|>{7}) ", re.MULTILINE)
+    assert [str(path) for path in tracked_files("*") if marks.search(path.read_bytes())] == []
