@@ -52,7 +52,9 @@ class NatsServer:
         _end(self.process, how)
         time.sleep(down_seconds)
         port = self.url.rsplit(":", 1)[1]
-        self.process = _launch(self.config, self.log, ["--port", port])
+        self.process = _launch(
+            self.config, self.log, ["--port", port, "--store_dir", str(self.store)]
+        )
         _wait_for_port(self.config.parent, self.process, self.log)
 
     def stop(self) -> None:
@@ -105,11 +107,13 @@ def nats_server(
         config_file.write_text(
             "host: 127.0.0.1\n"
             f"ports_file_dir: {json.dumps(str(home))}\n"
-            f"jetstream {{ store_dir: {json.dumps(str(store))} }}\n"
+            "jetstream: enabled\n"
             f"{config}\n"
         )
         log = home / "server.log"
-        process = _launch(config_file, log, ["--port", "-1"], binary)
+        # As an argument: a `jetstream` block in the given lines would bring back the server's
+        # default, a folder that all servers of the machine share.
+        process = _launch(config_file, log, ["--port", "-1", "--store_dir", str(store)], binary)
         server = NatsServer("", store, config_file, log, process, password)
         try:
             server.url = _wait_for_port(home, process, log)
