@@ -1,4 +1,4 @@
-"""The Iceberg tables of namespace `nats`: written by Spark, committed by PyIceberg.
+"""The Iceberg tables of namespace `nats`: written by Spark or by Arrow, committed by PyIceberg.
 
 A job writes Parquet files beside the table (`stage`), then makes them part of it in one commit
 (`publish`), so a reader sees the table before or after, never between. Every file holds rows of
