@@ -31,7 +31,7 @@ from jobs.audit.run import run as run_audit
 from jobs.audit.settings import AuditSettings
 from jobs.session import SparkSettings, spark_session
 from jobs.transform import TransformSettings, publish, stage
-from jobs.warehouse import tables
+from jobs.warehouse import specs, staging, tables
 from jobs.warehouse.schema import HEADERS
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.audit import Period
@@ -74,26 +74,26 @@ def make(spark: SparkSession, warehouse: tables.Warehouse, messages: int) -> Non
         F.lit(None).cast("binary").alias("headers_raw"),
         F.unhex(F.sha2(F.col("id").cast("string"), 512)).alias("data"),
     )
-    table = tables.open_table(warehouse, tables.MESSAGES, create=True)
-    tables.publish(
-        table, tables.stage(rows, table, tables.MESSAGES), "IN", replace=True, properties={}
+    table = tables.open_table(warehouse, specs.MESSAGES, create=True)
+    staging.publish(
+        table, staging.stage(rows, table, specs.MESSAGES), "IN", replace=True, properties={}
     )
     settings = TransformSettings(stream="IN", mapping=Path("-"), warehouse=warehouse)
     publish(stage(spark, settings, MAPPINGS, "v"))
-    done = tables.open_table(warehouse, tables.TRANSFORMED)
-    out = tables.read(spark, done, tables.TRANSFORMED, "IN").where("mapped_subject IS NOT NULL")
+    done = tables.open_table(warehouse, specs.TRANSFORMED)
+    out = tables.read(spark, done, specs.TRANSFORMED, "IN").where("mapped_subject IS NOT NULL")
     out = out.withColumn("subject", F.col("mapped_subject")).withColumn("stream", F.lit("OUT"))
-    out = out.select(*tables.MESSAGES.spark_schema.names)
+    out = out.select(*specs.MESSAGES.spark_schema.names)
     table.refresh()
-    tables.publish(
-        table, tables.stage(out, table, tables.MESSAGES), "OUT", replace=True, properties={}
+    staging.publish(
+        table, staging.stage(out, table, specs.MESSAGES), "OUT", replace=True, properties={}
     )
 
 
 def scan(
     spark: SparkSession,
     warehouse: tables.Warehouse,
-    spec: tables.TableSpec,
+    spec: specs.TableSpec,
     stream: str,
     columns: list[str],
     *groups: Column,
@@ -136,13 +136,13 @@ def main() -> int:
         periods = [Period(MAPPINGS, "v")]
         expected = AuditSettings(stream="IN", mapping=Path("-"), warehouse=warehouse, by="hour")
         observed = expected.model_copy(update={"stream": "OUT", "observed": True})
-        work: dict[str, tuple[AuditSettings, tables.TableSpec, list[str]]] = {
+        work: dict[str, tuple[AuditSettings, specs.TableSpec, list[str]]] = {
             "expected": (
                 expected,
-                tables.TRANSFORMED,
+                specs.TRANSFORMED,
                 ["mapping_version", "mapping_source", "mapping_destination", "fate"],
             ),
-            "observed": (observed, tables.MESSAGES, ["subject"]),
+            "observed": (observed, specs.MESSAGES, ["subject"]),
         }
         found: dict[str, Any] = {}
         for name, (settings, spec, columns) in work.items():

@@ -30,7 +30,7 @@ from expectations.validation import validate_messages, validate_transformed_mess
 from jobs.ingest import IngestSettings, ingest
 from jobs.session import SparkSettings, spark_session
 from jobs.transform import TransformSettings, publish, stage
-from jobs.warehouse import tables
+from jobs.warehouse import specs, tables
 from jobs.warehouse.accounting import Archived
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.spark.digest import row_hash
@@ -145,24 +145,24 @@ def one_round(spark: SparkSession, folder: Path, messages: int) -> dict[str, Cos
             version=VERSION,
             written=staged.result.digest,
             before=staged.before,
-            archive_hash=row_hash(tables.MESSAGES.spark_schema),
-            table_hash=row_hash(tables.TRANSFORMED.spark_schema),
+            archive_hash=row_hash(specs.MESSAGES.spark_schema),
+            table_hash=row_hash(specs.TRANSFORMED.spark_schema),
         )
     reports = [report]
     with meter.measure() as commit:
         publish(staged)
     costs["transform"] += commit
-    table = tables.open_table(warehouse, tables.MESSAGES)
+    table = tables.open_table(warehouse, specs.MESSAGES)
     with meter.measure() as costs["messages"]:
         archived = Archived.of(table, STREAM)
         counted = archived.digest_of()
         report = validate_messages(
-            tables.read(spark, table, tables.MESSAGES, STREAM),
+            tables.read(spark, table, specs.MESSAGES, STREAM),
             folder / "checks",
             name=STREAM,
             ingested=Reference(counted.rows, str(counted)),
             explained=archived.coverage.ranges,
-            row_hash=row_hash(tables.MESSAGES.spark_schema),
+            row_hash=row_hash(specs.MESSAGES.spark_schema),
         )
         reports.append(report)
     for report in reports:

@@ -35,7 +35,7 @@ from jobs.census import CensusSettings, census
 from jobs.dry_run.run import dry_run
 from jobs.dry_run.settings import DryRunResult, DryRunSettings
 from jobs.session import SparkSettings, spark_session
-from jobs.warehouse import tables
+from jobs.warehouse import specs, staging, tables
 from jobs.warehouse.schema import HEADERS
 
 STREAM = "BENCH"
@@ -75,9 +75,9 @@ def fill(spark: SparkSession, warehouse: tables.Warehouse, messages: int, subjec
         F.lit(None).cast("binary").alias("headers_raw"),
         F.encode(F.col("id").cast("string"), "UTF-8").alias("data"),
     )
-    table = tables.open_table(warehouse, tables.MESSAGES, create=True)
-    staged = tables.stage(rows, table, tables.MESSAGES)
-    tables.publish(table, staged, STREAM, replace=True, properties={})
+    table = tables.open_table(warehouse, specs.MESSAGES, create=True)
+    staged = staging.stage(rows, table, specs.MESSAGES)
+    staging.publish(table, staged, STREAM, replace=True, properties={})
 
 
 @dataclass(frozen=True)
@@ -125,11 +125,11 @@ def compare(
     folder: Path,
 ) -> None:
     """Times the census and the bare count in turn."""
-    table = tables.open_table(warehouse, tables.MESSAGES)
+    table = tables.open_table(warehouse, specs.MESSAGES)
 
     def count() -> None:
         shutil.rmtree(folder / "count", ignore_errors=True)
-        messages = tables.read(spark, table, tables.MESSAGES, STREAM)
+        messages = tables.read(spark, table, specs.MESSAGES, STREAM)
         messages.groupBy("subject").count().write.parquet(str(folder / "count"))
 
     def ours() -> None:

@@ -40,7 +40,7 @@ from jobs.jetstream.process import nats_server
 from jobs.maintain import MaintenanceSettings, maintain
 from jobs.session import SessionOnDemand, Spark, SparkSettings, spark_session
 from jobs.transform import TransformSettings, publish, stage, transformed
-from jobs.warehouse import tables
+from jobs.warehouse import specs, staging, tables
 from jobs.warehouse.schema import HEADERS
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.functions import fnv1a
@@ -373,13 +373,13 @@ def lines(
 ) -> Iterator[Line]:
     """Everything that is measured in these groups."""
     warehouse = tables.Warehouse(dir=folder / "warehouse")
-    table = tables.open_table(warehouse, tables.MESSAGES, create=True)
-    staged = tables.stage(messages(spark, count, payload), table, tables.MESSAGES)
-    tables.publish(table, staged, "ORDERS", replace=True, properties={})
+    table = tables.open_table(warehouse, specs.MESSAGES, create=True)
+    staged = staging.stage(messages(spark, count, payload), table, specs.MESSAGES)
+    staging.publish(table, staged, "ORDERS", replace=True, properties={})
     settings = TransformSettings(stream="ORDERS", mapping=Path("-"), warehouse=warehouse)
     result = publish(stage(spark, settings, MIXED, "version"))
     assert result.messages == count
-    plain = tables.read(spark, table, tables.MESSAGES)
+    plain = tables.read(spark, table, specs.MESSAGES)
     python = F.udf(mapped_in_python, "string")("subject", "cluster", "seq")
     arrow = F.arrow_udf(mapped_in_arrow, "string")("subject", "cluster", "seq")
     by_arrow = plain.withColumn("mapped_subject", arrow)
@@ -391,8 +391,8 @@ def lines(
         frame.write.mode("overwrite").parquet(other)
 
     def copy() -> None:
-        output = tables.open_table(warehouse, tables.TRANSFORMED)
-        write(tables.read(spark, output, tables.TRANSFORMED))
+        output = tables.open_table(warehouse, specs.TRANSFORMED)
+        write(tables.read(spark, output, specs.TRANSFORMED))
 
     def forget() -> None:
         # What a run replaced is kept for days; ten million messages of 1 KiB are 10 GB.

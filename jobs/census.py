@@ -16,9 +16,9 @@ from pyspark.sql import types as T
 from jobs.days import StreamDays
 from jobs.errors import ArchiveError
 from jobs.session import Spark, started
-from jobs.warehouse import tables
+from jobs.warehouse import specs, staging, tables
 
-CENSUS = tables.table_spec(
+CENSUS = specs.table_spec(
     "subject_census",
     {
         "stream": T.StringType(),
@@ -68,14 +68,14 @@ def census(spark: Spark, settings: CensusSettings) -> CensusResult:
         ArchiveError: the stream has no messages at all.
         WarehouseError: tables that cannot be read or written.
     """
-    source = tables.open_table(settings.warehouse, tables.MESSAGES)
+    source = tables.open_table(settings.warehouse, specs.MESSAGES)
     target = tables.open_table(settings.warehouse, CENSUS, create=True)
     if not tables.data_files(source, settings.stream):
         raise ArchiveError(
             f"{'.'.join(source.name())} has no messages of stream {settings.stream!r}; "
             "ingest the stream, or check its name"
         )
-    messages = tables.read(started(spark), source, tables.MESSAGES, settings.stream, settings.days)
+    messages = tables.read(started(spark), source, specs.MESSAGES, settings.stream, settings.days)
     seen = Observation("census")
     rows = counted(messages).observe(
         seen,
@@ -83,13 +83,13 @@ def census(spark: Spark, settings: CensusSettings) -> CensusResult:
         F.coalesce(F.sum("messages"), F.lit(0)).alias("messages"),
         F.coalesce(F.sum("bytes"), F.lit(0)).alias("bytes"),
     )
-    staged = tables.stage(rows, target, CENSUS)
+    staged = staging.stage(rows, target, CENSUS)
     totals = seen.get
     snapshot = source.current_snapshot()
     input_snapshot = None if snapshot is None else snapshot.snapshot_id
     run_id = settings.run_id or str(uuid.uuid4())
     found = {name: int(totals.get(name, 0)) for name in ("rows", "messages", "bytes")}
-    snapshot_id = tables.publish(
+    snapshot_id = staging.publish(
         target,
         staged,
         settings.stream,

@@ -38,9 +38,9 @@ def reason_of(error: Exception) -> str:
         from pydantic import ValidationError
 
         if isinstance(error, ValidationError):
-            from jobs.errors import one_line
+            from jobs.errors import text_of
 
-            return one_line(error)
+            return text_of(error)
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     text = next((line for line in str(error).splitlines() if line.strip()), "no message")

@@ -73,8 +73,8 @@ class AccountingError(ArchiveError):
     """The source and the table do not hold the same messages; nothing was published."""
 
 
-def one_line(error: BaseException) -> str:
-    """The text of any error on one line that is safe to show; of bad settings only the first."""
+def text_of(error: BaseException) -> str:
+    """The first line of any error's text, safe to show; of bad settings only the first fault."""
     if isinstance(error, ValidationError):
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
@@ -103,7 +103,7 @@ def job_error(error: Exception) -> JobError:
             # An error of the library has no kind of its own here.
             return _kinds().get(found[1], JobError)(found[2].strip())
     causes = [line for line in text.splitlines() if line.startswith("Caused by: ")]
-    cause = causes[-1].removeprefix("Caused by: ").strip() if causes else one_line(error)
+    cause = causes[-1].removeprefix("Caused by: ").strip() if causes else text_of(error)
     known = next((why for said, why in _CAUSES if re.search(said, cause)), cause)
     for place in _FILES:
         if file := re.search(place, text):

@@ -39,15 +39,9 @@ from jobs.sources.dumps import DumpColumns, json_messages, parquet_messages
 from jobs.sources.files import dump_files, shown
 from jobs.sources.source import DumpSource, Source, Span, StreamSource
 from jobs.warehouse.accounting import Archived, Total, total_of
-from jobs.warehouse.tables import (
-    MESSAGES,
-    Warehouse,
-    drop,
-    open_table,
-    publish,
-    read_files,
-    stage,
-)
+from jobs.warehouse.specs import MESSAGES
+from jobs.warehouse.staging import drop, publish, stage
+from jobs.warehouse.tables import Warehouse, open_table, read_files
 
 _ATTEMPTS = 5  # at a stream that another ingest is busy with
 

@@ -25,14 +25,13 @@ from jobs.errors import ArchiveError, ConcurrentWrite
 from jobs.warehouse.accounting import Archived
 from jobs.warehouse.folder import delete, files_of, filesystem_of
 from jobs.warehouse.paths import NAMESPACE
+from jobs.warehouse.specs import MESSAGES
+from jobs.warehouse.staging import Staged, publish
 from jobs.warehouse.tables import (
-    MESSAGES,
-    Staged,
     Warehouse,
     data_files,
     open_catalog,
     partitions_of,
-    publish,
     warehouse_errors,
 )
 

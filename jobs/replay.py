@@ -39,7 +39,8 @@ from jobs.jetstream.outgoing import COLUMNS, Making, look, messages
 from jobs.jetstream.stream import stream_state
 from jobs.jetstream.target import Target, source_stream
 from jobs.warehouse.coverage import Coverage
-from jobs.warehouse.tables import TRANSFORMED, open_table
+from jobs.warehouse.specs import TRANSFORMED
+from jobs.warehouse.tables import open_table
 from nats_transform.subject import decode, encode
 
 EXAMPLES = 3

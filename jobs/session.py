@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from jobs.errors import SPARK_ERRORS, SparkUnavailable, one_line
+from jobs.errors import SPARK_ERRORS, SparkUnavailable, text_of
 
 Spark = SparkSession | Callable[[], SparkSession]
 """What a job is given: a session, or a function that gives one.
@@ -107,12 +107,12 @@ def spark_session(settings: SparkSettings | None = None) -> SparkSession:
         session = builder.getOrCreate()
     except ImportError as error:
         raise SparkUnavailable(
-            f"Spark Connect needs more packages ({one_line(error)}): "
+            f"Spark Connect needs more packages ({text_of(error)}): "
             "install pyspark with its `connect` extra"
         ) from error
     except (*SPARK_ERRORS, OSError) as error:
         where = settings.remote or settings.master or "local[*]"
-        raise SparkUnavailable(f"Spark does not start at {where}: {one_line(error)}") from error
+        raise SparkUnavailable(f"Spark does not start at {where}: {text_of(error)}") from error
     if not settings.remote:
         # Once the JVM is gone it would print a stack trace, beside the one line of our error.
         server = session.sparkContext._accumulatorServer
@@ -167,7 +167,7 @@ def _check_java() -> None:
             [java, "-version"], capture_output=True, text=True, timeout=60, check=True
         ).stderr
     except (OSError, subprocess.SubprocessError) as error:
-        raise SparkUnavailable(f"{java} does not run ({one_line(error)}): {cure}") from error
+        raise SparkUnavailable(f"{java} does not run ({text_of(error)}): {cure}") from error
     version = re.search(r'version "(?:1\.)?(\d+)', shown)
     if version is None or int(version[1]) not in JAVAS:
         raise SparkUnavailable(f"{java} is Java {version[1] if version else '?'}: {cure}")

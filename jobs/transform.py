@@ -34,7 +34,7 @@ from jobs.files.storage import Storage
 from jobs.files.task import Task
 from jobs.files.transform import WORDS, Done, TransformTask
 from jobs.session import Spark, started
-from jobs.warehouse import tables
+from jobs.warehouse import specs, staging, tables
 from jobs.warehouse.accounting import Archived
 from nats_transform import AccountMappings, Fate
 from nats_transform import spark as compiled
@@ -150,7 +150,7 @@ class StagedTransform:
 
     settings: TransformSettings
     table: Table
-    files: tables.Staged
+    files: staging.Staged
     result: TransformResult
     messages: int
     read: Digest
@@ -159,7 +159,7 @@ class StagedTransform:
 
     def rows(self, spark: Spark) -> DataFrame:
         """The transformed messages, read back from the files."""
-        return tables.read_files(started(spark), self.files.paths, tables.TRANSFORMED)
+        return tables.read_files(started(spark), self.files.paths, specs.TRANSFORMED)
 
     def refused(self, why: object) -> Refused:
         """The error of a run whose files must not be published; they are kept to look at."""
@@ -205,7 +205,7 @@ def stage(
         WarehouseError, ArchiveError: as `transform`.
         KernelUnavailable: the compiled kernel is missing.
     """
-    source = tables.open_table(settings.warehouse, tables.MESSAGES)
+    source = tables.open_table(settings.warehouse, specs.MESSAGES)
     check_table(source)
     there = tables.days_of(source, settings.stream)
     if not there:
@@ -213,18 +213,18 @@ def stage(
             f"{'.'.join(source.name())} has no messages of stream {settings.stream!r}; "
             "ingest the stream, or check its name"
         )
-    target = tables.open_table(settings.warehouse, tables.TRANSFORMED, create=True)
+    target = tables.open_table(settings.warehouse, specs.TRANSFORMED, create=True)
     files = tables.data_files(source, settings.stream, settings.days)
     tasks = plan(source, files)
     archived = Archived.of(source, settings.stream)
-    folder = tables.new_folder(target)
+    folder = staging.new_folder(target)
     storage = Storage.of(target)
     work = TransformTask(
         storage=storage,
         folder=folder,
-        read=arrow_schema(tables.MESSAGES.schema),
-        messages=tuple(tables.MESSAGES.spark_schema.names),
-        rows=tuple(tables.TRANSFORMED.spark_schema.names),
+        read=arrow_schema(specs.MESSAGES.schema),
+        messages=tuple(specs.MESSAGES.spark_schema.names),
+        rows=tuple(specs.TRANSFORMED.spark_schema.names),
         stored=arrow_schema(target.schema(), WORDS),
         program=compile_mappings(mappings, settings.seed),
         version=version,
@@ -233,13 +233,13 @@ def stage(
     try:
         done = run(work, tasks, session)
         check_sequences(source, settings.stream, tasks, done, session)
-        staged = tables.Staged(
+        staged = staging.Staged(
             folder,
             tuple(one.written.path for one in done),
             tuple(data_file(target, one.written) for one in done),
         )
     except BaseException:
-        tables.drop(folder, target)
+        staging.drop(folder, target)
         raise
     read = Digest(sum(one.written.rows for one in done), sum(one.archive for one in done) % 2**64)
     archive = archived.digest_of(settings.days) if archived.messages else read
@@ -318,12 +318,12 @@ def publish(staged: StagedTransform) -> TransformResult:
             f"{staged.read.rows} rows with digest {staged.read} were read, so a file was changed"
         )
     if fault is not None:
-        tables.drop(staged.files, staged.table)
+        staging.drop(staged.files, staged.table)
         raise AccountingError(f"stream {settings.stream}: {fault}; nothing was published")
     if not result.days and not tables.data_files(staged.table, settings.stream, settings.days):
-        tables.drop(staged.files, staged.table)
+        staging.drop(staged.files, staged.table)
         return result
-    published = tables.publish(
+    published = staging.publish(
         staged.table,
         staged.files,
         settings.stream,
@@ -353,7 +353,7 @@ def transformed(
     rows = compiled.apply(mappings, messages, seed=seed).withColumn(
         "mapping_version", F.lit(version)
     )
-    return rows.select(*tables.TRANSFORMED.spark_schema.names)
+    return rows.select(*specs.TRANSFORMED.spark_schema.names)
 
 
 def check_table(table: Table) -> None:
@@ -363,7 +363,7 @@ def check_table(table: Table) -> None:
         ArchiveError: a column is missing or has another type, or files hold several days.
     """
     columns = {field.name: field.field_type for field in table.schema().fields}
-    for field in tables.MESSAGES.schema.fields:
+    for field in specs.MESSAGES.schema.fields:
         found, wanted = columns.get(field.name), field.field_type
         if found is None and field.name not in MESSAGE_COLUMNS:
             continue
@@ -375,11 +375,11 @@ def check_table(table: Table) -> None:
             )
     names = {field.field_id: field.name for field in table.schema().fields}
     partitions = [(names.get(f.source_id), str(f.transform)) for f in table.spec().fields]
-    if partitions != [(name, "identity") for name in tables.MESSAGES.partitions]:
+    if partitions != [(name, "identity") for name in specs.MESSAGES.partitions]:
         those = ", ".join(f"{transform} of {name}" for name, transform in partitions) or "nothing"
         raise ArchiveError(
             f"{'.'.join(table.name())} is partitioned by {those}, it must be by the values of "
-            f"{' and '.join(tables.MESSAGES.partitions)}; ingest the stream again"
+            f"{' and '.join(specs.MESSAGES.partitions)}; ingest the stream again"
         )
 
 

@@ -9,7 +9,7 @@ import dagster as dg
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
-from jobs.warehouse import tables
+from jobs.warehouse import specs, tables
 from nats_transform import Fate
 from orchestration.metadata.values import Plain
 
@@ -50,7 +50,7 @@ def fates_by_day(
     spark: SparkSession, table: Table, stream: str, days: Sequence[date]
 ) -> Mapping[date, Mapping[str, int]]:
     """How many messages of each day had which fate. It reads two small columns."""
-    rows = tables.read(spark, table, tables.TRANSFORMED, stream, days)
+    rows = tables.read(spark, table, specs.TRANSFORMED, stream, days)
     found: dict[date, dict[str, int]] = {}
     for row in rows.groupBy("day", "fate").count().collect():
         fates = found.setdefault(row["day"], {fate.value: 0 for fate in Fate})

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import dagster as dg
 from pydantic import ValidationError
 
-from jobs.errors import SPARK_ERRORS, job_error, one_line
+from jobs.errors import SPARK_ERRORS, job_error, text_of
 from nats_transform import NatsTransformError
 
 VARIABLE = "NATS_TRANSFORM_ON_FAILURE"
@@ -70,7 +70,7 @@ def failing_with_one_line() -> Iterator[None]:
     except SPARK_ERRORS as error:  # such as a JVM that was killed
         raise dg.Failure(str(job_error(error)), allow_retries=False) from error
     except (NatsTransformError, ValidationError, OSError) as error:
-        raise dg.Failure(one_line(error), allow_retries=False) from error
+        raise dg.Failure(text_of(error), allow_retries=False) from error
 
 
 @dg.run_failure_sensor(

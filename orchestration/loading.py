@@ -17,7 +17,7 @@ import dagster as dg
 from pydantic import ValidationError
 from yaml import MarkedYAMLError
 
-from jobs.errors import one_line
+from jobs.errors import text_of
 
 STRICT = "NATS_TRANSFORM_STRICT"
 """The environment variable with which nothing loads unless everything does: for CI."""
@@ -79,7 +79,7 @@ def _reason(error: BaseException, file: Path) -> str:
     """What was raised first, on one line, with the file and the line in it where they are known."""
     while error.__cause__ is not None:
         error = error.__cause__
-    text = one_line(error)
+    text = text_of(error)
     if isinstance(error, MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
         text = f"{file}:{mark.line + 1}:{mark.column + 1}: {error.problem}"

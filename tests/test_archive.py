@@ -48,7 +48,8 @@ from jobs.jetstream.stream import JetStreamSettings, stream_state
 from jobs.maintain import MaintenanceSettings, maintain
 from jobs.replay import ReplaySettings, replay
 from jobs.transform import TransformSettings, transform
-from jobs.warehouse.tables import MESSAGES, TRANSFORMED, TableSpec, Warehouse, open_table
+from jobs.warehouse.specs import MESSAGES, TRANSFORMED, TableSpec
+from jobs.warehouse.tables import Warehouse, open_table
 from nats_transform.config import load_mappings, mapping_version
 from nats_transform.subject import decode, encode
 from tests.support.streams import Stream, new_stream

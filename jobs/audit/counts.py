@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from jobs.audit.settings import AuditError, AuditSettings
 from jobs.errors import NoTable
 from jobs.transform import transformed
-from jobs.warehouse import tables
+from jobs.warehouse import specs, tables
 from nats_transform import Fate
 from nats_transform.audit import End, Period, Tally
 from nats_transform.spark.digest import hash_of
@@ -100,12 +100,12 @@ def _of_table(
     if len(periods) > 1:
         return None
     try:
-        table = tables.open_table(settings.warehouse, tables.TRANSFORMED)
+        table = tables.open_table(settings.warehouse, specs.TRANSFORMED)
     except NoTable:
         return None
     days: set[date] = set()
     with contextlib.suppress(NoTable):
-        messages = tables.open_table(settings.warehouse, tables.MESSAGES)
+        messages = tables.open_table(settings.warehouse, specs.MESSAGES)
         there = tables.days_of(messages, settings.stream)
         days = {day for day in there if settings.days is None or day in settings.days}
     rows = _of_version(spark, table, settings, periods[0].version)
@@ -119,7 +119,7 @@ def _of_table(
         counts = [count for count in counts if count.cluster == settings.cluster]
         if not counts:
             raise nothing_there(settings)
-    return Counted(rows, tables.TRANSFORMED.name, snapshot_id(table), counts)
+    return Counted(rows, specs.TRANSFORMED.name, snapshot_id(table), counts)
 
 
 def _of_version(
@@ -131,14 +131,14 @@ def _of_version(
     bounds = [(f.lower_bounds or {}).get(column) for f in files]
     if None not in bounds and bounds == [(f.upper_bounds or {}).get(column) for f in files]:
         chosen = [f for f, bound in zip(files, bounds, strict=True) if bound == version.encode()]
-        return tables.read_files(spark, tables.paths_of(table, chosen), tables.TRANSFORMED)
-    rows = tables.read_files(spark, tables.paths_of(table, files), tables.TRANSFORMED)
+        return tables.read_files(spark, tables.paths_of(table, chosen), specs.TRANSFORMED)
+    rows = tables.read_files(spark, tables.paths_of(table, files), specs.TRANSFORMED)
     return rows.where(F.col("mapping_version") == version)
 
 
 def _of_replay(spark: SparkSession, settings: AuditSettings, periods: Sequence[Period]) -> Counted:
     """The counts of the messages, transformed on the fly."""
-    table = tables.open_table(settings.warehouse, tables.MESSAGES)
+    table = tables.open_table(settings.warehouse, specs.MESSAGES)
     messages = messages_of(spark, table, settings, settings.stream)
     parts: list[DataFrame] = []
     counts: list[Count] = []
@@ -154,7 +154,7 @@ def _of_replay(spark: SparkSession, settings: AuditSettings, periods: Sequence[P
             counts.append(replace(count, hour=start, period=index))
     if not counts:
         raise nothing_there(settings)
-    basis = f"{tables.MESSAGES.name}, replayed"
+    basis = f"{specs.MESSAGES.name}, replayed"
     return Counted(reduce(DataFrame.unionByName, parts), basis, snapshot_id(table), counts)
 
 
@@ -162,7 +162,7 @@ def messages_of(
     spark: SparkSession, table: Table, settings: AuditSettings, stream: str
 ) -> DataFrame:
     """The messages of a stream that the settings ask for."""
-    rows = tables.read(spark, table, tables.MESSAGES, stream, settings.days)
+    rows = tables.read(spark, table, specs.MESSAGES, stream, settings.days)
     if settings.cluster is not None:
         rows = rows.withColumn("cluster", F.coalesce("cluster", F.lit(settings.cluster)))
         rows = rows.where(F.col("cluster") == settings.cluster)

@@ -29,7 +29,7 @@ from jobs.audit.settings import AuditError, AuditResult, AuditSettings, MappingI
 from jobs.audit.spread import expected_keys, keys_of, partition_balances
 from jobs.audit.table import publish
 from jobs.session import Spark, started
-from jobs.warehouse import tables
+from jobs.warehouse import specs, tables
 from nats_transform.audit import (
     Assessment,
     Hours,
@@ -135,7 +135,7 @@ def _observed(
     spark: SparkSession, settings: AuditSettings, periods: Sequence[Period]
 ) -> AuditResult:
     """The audit of an archive that was stored after the mappings."""
-    table = tables.open_table(settings.warehouse, tables.MESSAGES)
+    table = tables.open_table(settings.warehouse, specs.MESSAGES)
     rows = messages_of(spark, table, settings, settings.stream)
     source = None
     if settings.source_stream is not None:
@@ -171,7 +171,7 @@ def _observed(
         settings,
         periods,
         found,
-        basis=tables.MESSAGES.name,
+        basis=specs.MESSAGES.name,
         messages=total,
         fates={
             "attributed": attribution.attributed,

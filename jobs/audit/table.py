@@ -13,11 +13,11 @@ from pyiceberg.table import Table
 from pyspark.sql import types as T
 
 from jobs.audit.settings import AuditResult, AuditSettings
-from jobs.warehouse import tables
+from jobs.warehouse import specs, staging, tables
 from jobs.warehouse.raw import readable
 from nats_transform.subject import encode
 
-WEIGHT_AUDIT = tables.table_spec(
+WEIGHT_AUDIT = specs.table_spec(
     "weight_audit",
     {
         "stream": T.StringType(),
@@ -73,7 +73,7 @@ def publish(settings: AuditSettings, result: AuditResult) -> int | None:
     )
     staged = _stage(pa.concat_tables([there.filter(pc.invert(same)), new]), table)
     snapshot = result.input_snapshot
-    return tables.publish(
+    return staging.publish(
         table,
         staged,
         settings.stream,
@@ -93,15 +93,15 @@ def publish(settings: AuditSettings, result: AuditResult) -> int | None:
     )
 
 
-def _stage(rows: pa.Table, table: Table) -> tables.Staged:
+def _stage(rows: pa.Table, table: Table) -> staging.Staged:
     """Files with these rows, one for each day: they are too few to be worth a Spark job."""
-    folder = tables.new_folder(table)
+    folder = staging.new_folder(table)
     paths = []
     for day in pc.unique(rows["day"]).to_pylist():
         paths.append(f"{folder}/{day}.parquet")
         with table.io.new_output(paths[-1]).create() as output:
             pq.write_table(rows.filter(pc.equal(rows["day"], pa.scalar(day))), output)
-    return tables.Staged(folder, tuple(paths))
+    return staging.Staged(folder, tuple(paths))
 
 
 def _rows(result: AuditResult) -> Iterator[dict[str, Any]]:

@@ -10,7 +10,7 @@ from jobs.dry_run.settings import DryRunResult, DryRunSettings, read_question
 from jobs.dry_run.simulate import SimulatedStream, simulate
 from jobs.dry_run.subjects import archived_days, of_census, of_replay
 from jobs.session import Spark, started
-from jobs.warehouse import tables
+from jobs.warehouse import specs, tables
 from nats_transform.config import mapping_version
 
 __all__ = ["DryRunResult", "DryRunSettings", "dry_run"]
@@ -44,7 +44,7 @@ def dry_run(spark: Spark, settings: DryRunSettings) -> DryRunResult:
         simulated, simulated_snapshot = simulate(
             settings.warehouse,
             settings.stream,
-            tables.read(started(spark), messages, tables.MESSAGES, settings.stream, days),
+            tables.read(started(spark), messages, specs.MESSAGES, settings.stream, days),
             question.candidate,
             question.streams,
             seed=settings.seed,

@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from jobs.errors import JobError
-from jobs.warehouse import tables
+from jobs.warehouse import specs, staging, tables
 from nats_transform import spark as spark_mappings
 from nats_transform.draw import mapping_key, message_entropy
 from nats_transform.mapping import AccountMappings
@@ -33,7 +33,7 @@ from nats_transform.stream import StreamConfig
 from nats_transform.subject import decode, encode
 
 SIMULATED = replace(
-    tables.table_spec(
+    specs.table_spec(
         "simulated_streams",
         {
             # The stream whose messages were published again.
@@ -128,7 +128,7 @@ def simulate(
             ),
         )
         ours = rows.where("is_held").withColumn("archive", F.lit(archive))
-        staged = tables.stage(ours, table, SIMULATED)
+        staged = staging.stage(ours, table, SIMULATED)
     finally:
         if refusing:
             came.unpersist()
@@ -138,7 +138,7 @@ def simulate(
         held, discarded = int(counts[f"{number} True"]), int(counts[f"{number} False"])
         refused = all_of_them - held - discarded if refusing else 0
         found.append(SimulatedStream(name, held, discarded, refused))
-    snapshot = tables.publish(table, staged, archive, replace=True, properties=properties)
+    snapshot = staging.publish(table, staged, archive, replace=True, properties=properties)
     return tuple(found), snapshot
 
 

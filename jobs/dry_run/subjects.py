@@ -27,7 +27,7 @@ from jobs.census import CENSUS, CensusSettings, census
 from jobs.dry_run.settings import DryRunSettings
 from jobs.errors import ArchiveError, JobError
 from jobs.session import Spark, started
-from jobs.warehouse import tables
+from jobs.warehouse import specs, tables
 from nats_transform import spark as spark_mappings
 from nats_transform.migration import CensusRow, DryRun, Question, dry_run_of_parts
 from nats_transform.subject import decode
@@ -41,7 +41,7 @@ _ROWS_HERE = 200_000
 
 def archived_days(settings: DryRunSettings) -> tuple[Table, list[date]]:
     """The archive, and the days on which it has messages."""
-    messages = tables.open_table(settings.warehouse, tables.MESSAGES)
+    messages = tables.open_table(settings.warehouse, specs.MESSAGES)
     there = tables.days_of(messages, settings.stream)
     if not there:
         raise ArchiveError(
@@ -85,7 +85,7 @@ def of_replay(
     question: Question,
 ) -> DryRun:
     """Evaluate the mappings on every message, each with its own draw."""
-    archived = tables.read(spark, messages, tables.MESSAGES, settings.stream, days)
+    archived = tables.read(spark, messages, specs.MESSAGES, settings.stream, days)
     rows = replayed(archived, question, settings.seed)
     return _looked_at(rows, _rows(messages, settings.stream, days), question)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs.errors import WarehouseError, one_line
+from jobs.errors import WarehouseError, text_of
 from jobs.files.storage import Storage
 from jobs.files.task import Piece
 
@@ -55,7 +55,7 @@ def batches(storage: Storage, piece: Piece, schema: pa.Schema) -> Iterator[pa.Re
                 for batch in read:
                     yield _with_all_columns(batch, schema)
     except (OSError, pa.ArrowException) as error:
-        raise WarehouseError(f"{piece.path} cannot be read: {one_line(error)}") from error
+        raise WarehouseError(f"{piece.path} cannot be read: {text_of(error)}") from error
 
 
 def _rows_of(group: pq.RowGroupMetaData) -> int:

@@ -18,7 +18,8 @@ from jobs.files.storage import Storage
 from jobs.files.task import Piece
 from jobs.files.text import restored
 from jobs.warehouse.raw import RAW
-from jobs.warehouse.tables import TRANSFORMED, data_files
+from jobs.warehouse.specs import TRANSFORMED
+from jobs.warehouse.tables import data_files
 
 
 class Selection:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs.errors import WarehouseError, one_line
+from jobs.errors import WarehouseError, text_of
 from jobs.files.storage import Storage
 
 GROUP_BYTES = 48 * 2**20
@@ -121,7 +121,7 @@ class Writer:
             self._filesystem.delete_file(self._place)
 
     def _failed(self, error: OSError) -> WarehouseError:
-        return WarehouseError(f"writing to {self._path} failed: {one_line(error)}")
+        return WarehouseError(f"writing to {self._path} failed: {text_of(error)}")
 
 
 def _options(schema: pa.Schema) -> dict[str, object]:

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from nats import errors as nats_errors
 
-from jobs.errors import ArchiveError, JobError, one_line
+from jobs.errors import ArchiveError, JobError, text_of
 from jobs.jetstream import wire
 from jobs.jetstream.connection import ApiError, NatsSettings, RawClient, refusal
 from jobs.jetstream.stream import STREAM_NOT_FOUND, StreamState, stream_state
@@ -281,7 +281,7 @@ class Chain:
                 is_gone = isinstance(error, ApiError) and error.code == STREAM_NOT_FOUND
                 if isinstance(error, StreamLost) or is_gone:
                     raise
-                reason = one_line(error)
+                reason = text_of(error)
             there.clear()
             self._read_to = self._last
             self._is_deaf = True

@@ -24,7 +24,7 @@ from nats.aio.subscription import Subscription
 from nats.protocol.parser import AWAITING_CONTROL_LINE, CRLF_SIZE, Parser
 from pydantic import BaseModel, ConfigDict, SecretStr, field_validator
 
-from jobs.errors import ArchiveError, one_line
+from jobs.errors import ArchiveError, text_of
 from jobs.jetstream import wire
 
 
@@ -107,7 +107,7 @@ class NatsSettings(BaseModel):
                 context.load_cert_chain(self.tls_cert, self.tls_key, password="")
         except (OSError, ValueError) as error:
             raise ArchiveError(
-                f"{reading} cannot be used for TLS: {one_line(error)}; "
+                f"{reading} cannot be used for TLS: {text_of(error)}; "
                 "give PEM files that belong together, the key without a password"
             ) from error
         return context
@@ -310,7 +310,7 @@ async def _hang_up(client: RawClient) -> None:
 
 def refusal(settings: NatsSettings, error: BaseException) -> str:
     """Why a server has no connection with us, for people."""
-    reason = one_line(error).removeprefix("nats: ").strip("'\"")
+    reason = text_of(error).removeprefix("nats: ").strip("'\"")
     if isinstance(error, nats.errors.AuthorizationError) or re.search("uth(oriz|entic)", reason):
         return f"NATS server {settings.where} refuses these credentials: {reason}"
     if isinstance(error, ssl.SSLError):
@@ -350,9 +350,7 @@ async def api(
             else f"JetStream is not enabled on {settings.where} for this account"
         ) from error
     except nats.errors.Error as error:
-        raise ApiError(
-            f"NATS server {settings.where} does not answer: {one_line(error)}"
-        ) from error
+        raise ApiError(f"NATS server {settings.where} does not answer: {text_of(error)}") from error
     result: dict[str, Any] = json.loads(answer.data)
     if "error" in result:
         refusal = result["error"]

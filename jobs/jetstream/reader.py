@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from nats import errors as nats_errors
 
-from jobs.errors import ArchiveError, one_line
+from jobs.errors import ArchiveError, text_of
 from jobs.jetstream.connection import ApiError, NatsSettings, RawClient, api, connection, refusal
 from jobs.jetstream.headers import ARROW_TYPE, header_columns
 from jobs.jetstream.pull import Delivered, Pull, arrive, consumer, pulling, request
@@ -58,7 +58,7 @@ async def read_range(
                 if time.monotonic() > deadline:
                     raise ArchiveError(
                         f"stream {settings.stream} on {nats.where}: no message after sequence "
-                        f"{following - 1} for {nats.patience:.0f} s ({one_line(reason)})"
+                        f"{following - 1} for {nats.patience:.0f} s ({text_of(reason)})"
                     ) from reason
                 await asyncio.sleep(0.2)
                 await _check_same_stream(client, nats, settings.stream, state)
@@ -128,7 +128,7 @@ async def _pulls(
             raise _Stale(str(error)) from error
         raise ArchiveError(f"stream {stream} on {nats.where}: {error}") from error
     except (nats_errors.Error, OSError) as error:
-        raise _Stale(one_line(error)) from error
+        raise _Stale(text_of(error)) from error
 
 
 class _Columns:

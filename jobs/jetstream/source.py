@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructField, StructType
 
-from jobs.errors import ArchiveError, one_line
+from jobs.errors import ArchiveError, text_of
 from jobs.jetstream.connection import NatsSettings, connection
 from jobs.jetstream.reader import read_range
 from jobs.jetstream.stream import (
@@ -82,7 +82,7 @@ def settings_from_options(
     try:
         return NatsSettings.model_validate(nats), JetStreamSettings.model_validate(settings)
     except ValidationError as error:
-        raise ArchiveError(f"jetstream: option {one_line(error)}") from error
+        raise ArchiveError(f"jetstream: option {text_of(error)}") from error
 
 
 class JetStreamReader(DataSourceReader):

@@ -17,7 +17,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from jobs.errors import JobError, one_line
+from jobs.errors import JobError, text_of
 from nats_transform.untrusted import visible
 
 
@@ -34,7 +34,7 @@ def write_page(html: str, path: Path) -> None:
     try:
         path.write_text(html, "utf-8")
     except OSError as error:
-        raise ReportError(f"the report {path} cannot be written: {one_line(error)}") from error
+        raise ReportError(f"the report {path} cannot be written: {text_of(error)}") from error
 
 
 def page(template: str, **values: Any) -> str:

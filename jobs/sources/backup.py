@@ -24,7 +24,7 @@ from typing import Any
 
 import nats.errors
 
-from jobs.errors import ArchiveError, one_line
+from jobs.errors import ArchiveError, text_of
 from jobs.jetstream.connection import ApiError, NatsSettings, RawClient, api, connection
 from jobs.jetstream.process import USER, nats_server
 from jobs.jetstream.stream import stream_state
@@ -80,7 +80,7 @@ def open_backup(folder: Path) -> Backup:
         if not config["name"] or not all(isinstance(number, int) for number in numbers):
             raise ValueError("no name or state of a stream in it")
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-        raise ArchiveError(f"backup {folder}: {_INFO} cannot be read: {one_line(error)}") from error
+        raise ArchiveError(f"backup {folder}: {_INFO} cannot be read: {text_of(error)}") from error
     return Backup(folder, config, state)
 
 
@@ -154,7 +154,7 @@ async def _restore(backup: Backup, settings: NatsSettings) -> None:
             answer = await api(client, settings, f"STREAM.RESTORE.{backup.stream}", body)
             await _send(client, backup.folder / _BLOCKS, answer["deliver_subject"])
         except (ApiError, nats.errors.Error, OSError) as error:
-            raise ArchiveError(f"{where} cannot be restored: {one_line(error)}") from error
+            raise ArchiveError(f"{where} cannot be restored: {text_of(error)}") from error
         state = await stream_state(client, settings, backup.stream)
     # Messages with a time to live of their own may have reached its end since.
     expires = bool(backup.config.get("allow_msg_ttl"))

@@ -24,7 +24,7 @@ from jobs.errors import SPARK_ERRORS, ArchiveError, WarehouseError, job_error
 from jobs.sources.files import DumpFiles, shown
 from jobs.sources.times import EPOCH_UNITS, epoch_ns, exact_ns
 from jobs.warehouse.schema import HEADERS
-from jobs.warehouse.tables import MESSAGES
+from jobs.warehouse.specs import MESSAGES
 
 _NO_TIME = "no column ts, ts_ns or time; name it with --time-column"
 _MOST = 2**63 - 1

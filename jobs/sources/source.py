@@ -30,7 +30,8 @@ from jobs.jetstream.stream import (
 from jobs.session import Spark, started
 from jobs.sources.files import DumpFiles, shown
 from jobs.warehouse.coverage import Coverage
-from jobs.warehouse.tables import MESSAGES, read, times_of
+from jobs.warehouse.specs import MESSAGES
+from jobs.warehouse.tables import read, times_of
 from nats_transform.spark import digest
 
 _DAY_NS = 86_400 * 1_000_000_000

@@ -13,7 +13,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from jobs.warehouse.coverage import Coverage
-from jobs.warehouse.tables import MESSAGES, PROPERTY
+from jobs.warehouse.specs import MESSAGES
+from jobs.warehouse.tables import PROPERTY
 from nats_transform.spark import digest
 from nats_transform.spark.digest import Digest
 

@@ -103,14 +103,17 @@ def restored(rows: DataFrame, schema: T.StructType, raw: Sequence[str]) -> DataF
     return rows.select(*found)
 
 
-def restored_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same for the text columns of a batch: with their bytes, and no column `<column>_raw`."""
+def restored_columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
+    """The columns of a stored batch with their bytes, except for those of headers.
+
+    `jobs.files.text` restores headers as well.
+    """
     found = dict(zip(batch.schema.names, batch.columns, strict=True))
-    for name in batch.schema.names:
-        raw = found.pop(name + RAW, None) if pa.types.is_string(batch[name].type) else None
-        if raw is not None and raw.null_count < len(raw):
+    for name in [name for name in found if name + RAW in found and name != "headers"]:
+        raw = found.pop(name + RAW)
+        if raw.null_count < len(raw):
             found[name] = pc.coalesce(raw, found[name].view(pa.binary())).view(pa.string())
-    return pa.RecordBatch.from_pydict(found)
+    return found
 
 
 def _text(column: Column) -> Column:

@@ -1,28 +1,21 @@
-"""The Iceberg tables of namespace `nats`: written by Spark or by Arrow, committed by PyIceberg.
+"""The Iceberg tables of namespace `nats`: opening them, and reading their rows.
 
-A job writes Parquet files beside the table (`stage`), then makes them part of it in one commit
-(`publish`), so a reader sees the table before or after, never between. Every file holds rows of
-exactly one (stream, day), which lets a day be replaced by swapping files.
-
-Every snapshot carries properties whose names start with `nats-transform.`.
+`specs` says what the tables are, and `staging` puts rows into them. Every snapshot carries
+properties whose names start with `nats-transform.`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import random
-import shutil
 import sqlite3
 import time
-import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, model_validator
 from pyiceberg.catalog import Catalog, load_catalog
@@ -31,55 +24,34 @@ from pyiceberg.exceptions import (
     NamespaceAlreadyExistsError,
     NoSuchTableError,
     TableAlreadyExistsError,
-    ValidationException,
 )
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, In
-from pyiceberg.io.pyarrow import parquet_files_to_data_files
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import (
-    BinaryType,
-    DateType,
-    DoubleType,
-    IntegerType,
-    ListType,
-    LongType,
-    NestedField,
-    StringType,
-    StructType,
-    TimestamptzType,
-)
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from jobs.errors import (
-    SPARK_ERRORS,
     ConcurrentWrite,
     JobError,
     NoTable,
     WarehouseError,
-    job_error,
-    one_line,
+    text_of,
 )
 from jobs.warehouse.folder import (
     CATALOG_FILE,
-    filesystem_of,
     folder_catalog,
     place,
 )
 from jobs.warehouse.paths import NAMESPACE, literal_path
-from jobs.warehouse.raw import RAW, restored, restored_batch, stored, stored_schema
-from jobs.warehouse.schema import MESSAGE_COLUMNS
-from nats_transform.spark import OUTPUT
+from jobs.warehouse.raw import RAW, restored, restored_columns
+from jobs.warehouse.specs import TableSpec
 
 PROPERTY = "nats-transform."
-_COMMIT_ATTEMPTS = 20
+COMMIT_ATTEMPTS = 20
 
 
 class Warehouse(BaseModel):
@@ -111,80 +83,6 @@ class Warehouse(BaseModel):
         return f"catalog {self.catalog}" if self.catalog else str(self.folder)
 
 
-@dataclass(frozen=True)
-class TableSpec:
-    """A table of ours: its name and columns, for Iceberg and for Spark.
-
-    Attributes:
-        name: in the namespace.
-        schema: the columns that the table stores.
-        spark_schema: the columns of rows as jobs have them, see `jobs.warehouse.raw`.
-        raw: the text columns of such rows that may hold any bytes.
-        partitions: the columns that every file has one value of.
-    """
-
-    name: str
-    schema: Schema
-    spark_schema: T.StructType
-    raw: tuple[str, ...] = ()
-    partitions: tuple[str, ...] = ("stream", "day")
-
-    @property
-    def stored_schema(self) -> T.StructType:
-        """The columns that the table stores, for Spark."""
-        return stored_schema(self.spark_schema, self.raw)
-
-
-_SPARK_TO_ICEBERG: dict[type[T.DataType], Any] = {
-    T.StringType: StringType,
-    T.LongType: LongType,
-    T.DoubleType: DoubleType,
-    T.IntegerType: IntegerType,
-    T.TimestampType: TimestamptzType,
-    T.DateType: DateType,
-    T.BinaryType: BinaryType,
-}
-
-
-def table_spec(name: str, fields: Mapping[str, T.DataType], raw: Sequence[str] = ()) -> TableSpec:
-    """The spec of a table for rows with these columns; all of them may be null."""
-    ids = iter(range(1, 10_000))
-    rows = T.StructType([T.StructField(column, kind) for column, kind in fields.items()])
-    # Iceberg numbers a struct's columns before what is nested in them.
-    numbered = [(next(ids), field) for field in stored_schema(rows, raw).fields]
-    columns = [
-        NestedField(number, field.name, _iceberg_type(field.dataType, ids), required=False)
-        for number, field in numbered
-    ]
-    return TableSpec(name, Schema(*columns), rows, tuple(raw))
-
-
-def _iceberg_type(kind: T.DataType, ids: Iterator[int]) -> Any:
-    match kind:
-        case T.ArrayType():
-            number = next(ids)
-            return ListType(number, _iceberg_type(kind.elementType, ids), element_required=False)
-        case T.StructType():
-            numbered = [(next(ids), field) for field in kind.fields]
-            return StructType(
-                *(
-                    NestedField(number, field.name, _iceberg_type(field.dataType, ids))
-                    for number, field in numbered
-                )
-            )
-        case _:
-            return _SPARK_TO_ICEBERG[type(kind)]()
-
-
-MESSAGES = table_spec("messages", MESSAGE_COLUMNS, raw=("subject", "cluster"))
-TRANSFORMED = table_spec(
-    "transformed_messages",
-    MESSAGE_COLUMNS
-    | {field.name: field.dataType for field in OUTPUT.fields}
-    | {"mapping_version": T.StringType()},
-    raw=(*MESSAGES.raw, "mapped_subject", "mapping_source", "mapping_destination"),
-)
-
 _TABLE_PROPERTIES = {
     # We retry ourselves, after looking at what the other writer changed.
     "commit.retry.num-retries": "0",
@@ -213,7 +111,7 @@ def warehouse_errors(where: object) -> Iterator[None]:
     except (OSError, SQLAlchemyError, sqlite3.Error, ValueError, ImportError) as error:
         cause = getattr(error, "orig", None) or error
         raise WarehouseError(
-            f"warehouse {where} cannot be used: {one_line(cause)}; "
+            f"warehouse {where} cannot be used: {text_of(cause)}; "
             "check that it exists, is writable and has room"
         ) from error
 
@@ -291,7 +189,7 @@ def open_table(warehouse: Warehouse, spec: TableSpec, create: bool = False) -> T
 
 def _with_all_columns(table: Table, spec: TableSpec) -> Table:
     """The table, with the columns that one of an older release lacks; its files stay."""
-    for attempt in range(_COMMIT_ATTEMPTS):
+    for attempt in range(COMMIT_ATTEMPTS):
         have = set(table.schema().column_names)
         missing = [field for field in spec.schema.fields if field.name not in have]
         if not missing:
@@ -400,143 +298,8 @@ def batches(
                 rows = pq.ParquetFile(opened, page_checksum_verification=True)
                 there = set(rows.schema_arrow.names)
                 raw = [name + RAW for name in columns if name + RAW in there]
-                yield from map(restored_batch, rows.iter_batches(columns=[*columns, *raw]))
-
-
-@dataclass(frozen=True)
-class Staged:
-    """Files beside a table that are not part of it yet.
-
-    Attributes:
-        folder: where they are.
-        paths: of the files.
-        data_files: what a commit needs of them, if it is known; else they are looked into.
-    """
-
-    folder: str
-    paths: tuple[str, ...]
-    data_files: tuple[DataFile, ...] = ()
-
-
-def stage(rows: DataFrame, table: Table, spec: TableSpec) -> Staged:
-    """Files with these rows, one (stream, day) in each, not yet part of the table.
-
-    Nothing is left behind when writing fails. A stage that is not published must be dropped.
-
-    Args:
-        rows: with the columns of the table, in any order; one stream.
-        table: where they will go.
-        spec: its columns.
-
-    Raises:
-        JobError: what a source of the rows raised, or why writing failed.
-    """
-    folder = new_folder(table)
-    columns = stored(rows, spec.spark_schema, spec.raw)
-    # partitionBy takes its columns out of the files, so it gets a copy.
-    writer = rows.select(*columns, F.col("day").alias("_day")).write.partitionBy("_day")
-    try:
-        writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(folder)
-        return Staged(folder, tuple(_parquet_files(folder, table)))
-    except SPARK_ERRORS as error:
-        drop(folder, table)
-        told = job_error(error)
-        if type(told) is JobError:  # Spark's own, such as a full disk: say where
-            told = WarehouseError(f"writing to {folder} failed: {told}")
-        raise told from error
-    except BaseException:
-        drop(folder, table)
-        raise
-
-
-def new_folder(table: Table) -> str:
-    """A folder for files that are to become part of a table."""
-    return place(f"{table.location()}/data/{uuid.uuid4()}", table)
-
-
-def drop(staged: Staged | str, table: Table) -> None:
-    """Deletes files that were staged for a table."""
-    folder = staged.folder if isinstance(staged, Staged) else staged
-    filesystem, path = filesystem_of(folder, table)
-    with contextlib.suppress(FileNotFoundError, OSError):
-        if isinstance(filesystem, pafs.LocalFileSystem):
-            shutil.rmtree(path)
-        else:
-            filesystem.delete_dir(path)
-
-
-def publish(
-    table: Table,
-    staged: Staged,
-    stream: str,
-    days: Sequence[date] | None = None,
-    *,
-    replace: bool,
-    properties: Mapping[str, str],
-    table_properties: Mapping[str, str] | None = None,
-) -> int:
-    """The id of the snapshot in which the staged files are part of the table: one commit.
-
-    Args:
-        table: as loaded before the job read anything from it: that state is what it builds on.
-        staged: the new files; they are deleted if they cannot be published.
-        stream: whose rows these are.
-        days: the days they are of; None for the whole stream.
-        replace: whether they take the place of the files of these days, or join them.
-        properties: of the snapshot, without the prefix.
-        table_properties: of the table, without the prefix, set in the same commit.
-
-    Raises:
-        ConcurrentWrite: someone changed files of this stream and these days since.
-        WarehouseError: the catalog cannot be reached or written.
-    """
-    snapshot_properties = {PROPERTY + name: value for name, value in properties.items()}
-    try:
-        with warehouse_errors(table.location()):
-            new_files = staged.data_files or tuple(
-                parquet_files_to_data_files(table.io, table.metadata, iter(staged.paths))
-            )
-            for attempt in range(_COMMIT_ATTEMPTS):
-                current = table.catalog.load_table(table.name())
-                there = data_files(current, stream, days)
-                is_base = current.metadata_location == table.metadata_location
-                if not is_base and _paths(there) != _paths(data_files(table, stream, days)):
-                    raise ConcurrentWrite(
-                        f"another job changed {'.'.join(table.name())} for stream {stream} "
-                        "meanwhile; nothing was published, run again"
-                    )
-                transaction = current.transaction()
-                update = transaction.update_snapshot(snapshot_properties=snapshot_properties)
-                old_files = there if replace else []
-                with update.overwrite() if old_files else update.fast_append() as snapshot:
-                    for old in old_files:
-                        snapshot.delete_data_file(old)
-                    for new in new_files:
-                        snapshot.append_data_file(new)
-                if table_properties:
-                    transaction.set_properties(
-                        {PROPERTY + name: value for name, value in table_properties.items()}
-                    )
-                try:
-                    committed = transaction.commit_transaction()
-                except (CommitFailedException, ValidationException):
-                    time.sleep(random.uniform(0, 0.05 * (attempt + 1)))  # noqa: S311
-                    continue
-                snapshot_now = committed.current_snapshot()
-                assert snapshot_now is not None  # noqa: S101 - we made it
-                table.refresh()
-                return snapshot_now.snapshot_id
-            raise ConcurrentWrite(
-                f"other jobs kept changing {'.'.join(table.name())}; "
-                f"gave up after {_COMMIT_ATTEMPTS} attempts, run again"
-            )
-    except ConcurrentWrite:
-        drop(staged, table)
-        raise
-
-
-def _paths(files: Iterable[DataFile]) -> frozenset[str]:
-    return frozenset(f.file_path for f in files)
+                for batch in rows.iter_batches(columns=[*columns, *raw]):
+                    yield pa.RecordBatch.from_pydict(restored_columns(batch))
 
 
 def snapshot_properties(table: Table) -> dict[str, str]:
@@ -554,12 +317,3 @@ def properties_of(snapshot: Snapshot) -> dict[str, str]:
         for name, value in snapshot.summary.additional_properties.items()
         if name.startswith(PROPERTY)
     }
-
-
-def _parquet_files(folder: str, table: Table) -> Iterator[str]:
-    filesystem, path = filesystem_of(folder, table)
-    selector = pafs.FileSelector(path, recursive=True, allow_not_found=True)
-    prefix = folder.removesuffix("/")
-    for entry in sorted(filesystem.get_file_info(selector), key=lambda e: cast(str, e.path)):
-        if entry.type == pafs.FileType.File and entry.extension == "parquet":
-            yield prefix + entry.path.removeprefix(path.removesuffix("/"))

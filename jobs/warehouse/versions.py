@@ -18,7 +18,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyspark.sql import types as T
 
 from jobs.errors import ConcurrentWrite, JobError
-from jobs.warehouse import tables
+from jobs.warehouse import specs, tables
 from jobs.warehouse.paths import NAMESPACE
 from jobs.warehouse.raw import readable
 from jobs.warehouse.tables import Warehouse
@@ -43,7 +43,7 @@ _FINDING = T.StructType(
 )
 
 MAPPING_VERSIONS = replace(
-    tables.table_spec(
+    specs.table_spec(
         "mapping_versions",
         {
             "mapping_version": T.StringType(),

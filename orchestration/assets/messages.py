@@ -8,7 +8,7 @@ import dagster as dg
 from dagster import AssetExecutionContext
 
 from jobs.ingest import ingest
-from jobs.warehouse import tables
+from jobs.warehouse import specs, tables
 from jobs.warehouse.accounting import Archived
 from nats_transform.spark.digest import row_hash
 from orchestration.archive import Archive
@@ -50,16 +50,16 @@ def messages_asset(archive: Archive) -> dg.AssetsDefinition:
                 )
                 result = ingest(spark.session, settings, context.log.info)
                 added += result.added
-            table = tables.open_table(archive.tables, tables.MESSAGES)
+            table = tables.open_table(archive.tables, specs.MESSAGES)
             archived = Archived.of(table, archive.stream)
             counted = archived.digest_of(days)
             report = validate_messages(
-                tables.read(spark.session(), table, tables.MESSAGES, archive.stream, days),
+                tables.read(spark.session(), table, specs.MESSAGES, archive.stream, days),
                 archive.reports_folder,
                 name=f"{archive.stream} {days[0]} to {days[-1]}",
                 ingested=Reference(counted.rows, str(counted)),
                 explained=archived.coverage.ranges,
-                row_hash=row_hash(tables.MESSAGES.spark_schema),
+                row_hash=row_hash(specs.MESSAGES.spark_schema),
             )
             rows = rows_by_day(table, archive.stream, days)
         yield from checks.results(archive, key, checks.MESSAGES, report)

@@ -8,7 +8,7 @@ import dagster as dg
 from dagster import AssetExecutionContext
 
 from jobs.transform import TransformSettings, publish, stage
-from jobs.warehouse import tables
+from jobs.warehouse import specs, tables
 from nats_transform.spark.digest import row_hash
 from orchestration.archive import Archive
 from orchestration.assets import checks
@@ -71,8 +71,8 @@ def transformed_messages_asset(archive: Archive) -> dg.AssetsDefinition:
                 version=version,
                 written=staged.result.digest,
                 before=staged.before,
-                archive_hash=row_hash(tables.MESSAGES.spark_schema),
-                table_hash=row_hash(tables.TRANSFORMED.spark_schema),
+                archive_hash=row_hash(specs.MESSAGES.spark_schema),
+                table_hash=row_hash(specs.TRANSFORMED.spark_schema),
                 tolerance=archive.tolerance,
                 confidence=archive.confidence,
             )
@@ -85,7 +85,7 @@ def transformed_messages_asset(archive: Archive) -> dg.AssetsDefinition:
         seconds = time.monotonic() - started
         if len(days) > 1:
             with failing_with_one_line():
-                published = tables.open_table(archive.tables, tables.TRANSFORMED)
+                published = tables.open_table(archive.tables, specs.TRANSFORMED)
                 fates = fates_by_day(spark.session(), published, archive.stream, days)
             add_metadata_by_day(
                 context,

@@ -9,7 +9,7 @@ from contextlib import suppress
 from nats.errors import Error as NatsError
 from nats.js.api import StreamConfig
 
-from jobs.errors import ArchiveError, one_line
+from jobs.errors import ArchiveError, text_of
 from jobs.jetstream.connection import NatsSettings, connection
 from orchestration.demo.traffic import SUBJECTS, Message
 
@@ -35,9 +35,7 @@ def make_stream(server: str, stream: str, first_seq: int) -> None:
             try:
                 await client.jetstream().add_stream(config)
             except NatsError as error:
-                raise ArchiveError(
-                    f"cannot make a stream on {server}: {one_line(error)}"
-                ) from error
+                raise ArchiveError(f"cannot make a stream on {server}: {text_of(error)}") from error
 
     asyncio.run(make())
 
@@ -82,7 +80,7 @@ def publish(
                 await jetstream.publish_async_completed()
                 stored = (await jetstream.stream_info(stream)).state.messages
             except NatsError as error:
-                raise ArchiveError(f"cannot publish to {server}: {one_line(error)}") from error
+                raise ArchiveError(f"cannot publish to {server}: {text_of(error)}") from error
             if stored != number:
                 raise ArchiveError(
                     f"{server} stored {stored} of {number} messages; run the demo again"

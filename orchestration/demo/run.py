@@ -23,7 +23,7 @@ import dagster as dg
 from pydantic import BaseModel, ConfigDict, Field
 
 from jobs.audit.settings import AuditResult
-from jobs.errors import JobError, one_line
+from jobs.errors import JobError, text_of
 from jobs.jetstream.process import nats_server
 from orchestration.archive import Archive
 from orchestration.days import range_tags
@@ -228,11 +228,11 @@ def _materialize(
 def _digest(archive: Archive) -> str:
     """The digest of what became of every message, but for the times: a rerun has other ones."""
     from jobs.session import spark_session
-    from jobs.warehouse import tables
+    from jobs.warehouse import specs, tables
     from nats_transform.spark import digest
 
-    table = tables.open_table(archive.tables, tables.TRANSFORMED)
-    rows = tables.read(spark_session(), table, tables.TRANSFORMED, archive.stream)
+    table = tables.open_table(archive.tables, specs.TRANSFORMED)
+    rows = tables.read(spark_session(), table, specs.TRANSFORMED, archive.stream)
     columns = [name for name in rows.columns if name not in ("ts", "ts_ns", "day")]
     return str(digest.digest(rows, columns))
 
@@ -263,7 +263,7 @@ def _empty_folder(folder: Path) -> Path:
             elif entry != marker:
                 entry.unlink()
     except OSError as error:
-        raise JobError(f"{folder} cannot be used: {one_line(error)}") from error
+        raise JobError(f"{folder} cannot be used: {text_of(error)}") from error
     return folder
 
 

@@ -13,7 +13,7 @@ from expectations.measures.transformed import (
     measure_transformed,
     prepare_transformed,
 )
-from jobs.warehouse.tables import MESSAGES, TRANSFORMED
+from jobs.warehouse.specs import MESSAGES, TRANSFORMED
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.spark.digest import digest_of, row_hash
 from tests.support.archive import Row, frame, message

@@ -24,7 +24,7 @@ from expectations.validation import (
     validate_messages,
     validate_transformed_messages,
 )
-from jobs.warehouse.tables import MESSAGES, TRANSFORMED
+from jobs.warehouse.specs import MESSAGES, TRANSFORMED
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform import spark as compiled
 from nats_transform.spark.digest import row_hash
@@ -276,7 +276,7 @@ TRANSFORM_ELSEWHERE = """
 import sys
 from pyspark.sql import SparkSession, functions as F
 from nats_transform.spark.digest import digest
-from jobs.warehouse.tables import TRANSFORMED
+from jobs.warehouse.specs import TRANSFORMED
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform import spark as compiled
 from tests.expectations.tables import MAPPINGS, SEED, VERSION, messages

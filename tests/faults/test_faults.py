@@ -42,7 +42,8 @@ from jobs.jetstream.connection import NatsSettings, connection
 from jobs.jetstream.reader import read_range
 from jobs.jetstream.stream import JetStreamSettings, stream_state
 from jobs.transform import TransformSettings, transform
-from jobs.warehouse.tables import MESSAGES, TRANSFORMED, Warehouse, open_table, read
+from jobs.warehouse.specs import MESSAGES, TRANSFORMED
+from jobs.warehouse.tables import Warehouse, open_table, read
 from nats_transform.config import load_mappings, mapping_version
 from tests.faults import FAULTS
 from tests.support.archive import sequences

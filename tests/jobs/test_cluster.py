@@ -24,7 +24,8 @@ from pyspark.sql import SparkSession
 
 from jobs.ingest import IngestSettings, ingest
 from jobs.transform import TransformSettings, transform
-from jobs.warehouse.tables import MESSAGES, TRANSFORMED, Warehouse, open_table, read
+from jobs.warehouse.specs import MESSAGES, TRANSFORMED
+from jobs.warehouse.tables import Warehouse, open_table, read
 from tests.support.dagster_project import empty_project
 from tests.support.spark_cluster import SPARK_HOME, Cluster, spark_cluster
 

@@ -23,7 +23,8 @@ from jobs.ingest import IngestResult, IngestSettings, ingest
 from jobs.jetstream.connection import NatsSettings
 from jobs.sources.source import StreamSource
 from jobs.warehouse.accounting import Total
-from jobs.warehouse.tables import MESSAGES, Warehouse, open_table, read, snapshot_properties
+from jobs.warehouse.specs import MESSAGES
+from jobs.warehouse.tables import Warehouse, open_table, read, snapshot_properties
 from nats_transform.spark.digest import digest_of
 
 pytestmark = [pytest.mark.server, pytest.mark.spark]

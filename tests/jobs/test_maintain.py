@@ -16,7 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from jobs.errors import NoTable
 from jobs.maintain import RETENTION, MaintenanceSettings, Removed, maintain
-from jobs.warehouse.tables import MESSAGES, Staged, Warehouse, open_table, publish, stage
+from jobs.warehouse.specs import MESSAGES
+from jobs.warehouse.staging import Staged, publish, stage
+from jobs.warehouse.tables import Warehouse, open_table
 from tests.support.archive import frame, message, sequences
 
 STREAM = "S"

@@ -36,7 +36,9 @@ from jobs.jetstream.reader import read_range
 from jobs.jetstream.stream import JetStreamSettings, stream_state
 from jobs.replay import ReplayResult, ReplaySettings, replay
 from jobs.transform import TransformSettings, transform
-from jobs.warehouse.tables import TRANSFORMED, Staged, Warehouse, new_folder, open_table, publish
+from jobs.warehouse.specs import TRANSFORMED
+from jobs.warehouse.staging import Staged, new_folder, publish
+from jobs.warehouse.tables import Warehouse, open_table
 from tests.support.streams import Stream
 
 pytestmark = pytest.mark.server

@@ -20,7 +20,7 @@ from jobs.errors import ArchiveError, ConcurrentWrite, WarehouseError
 from jobs.files.plan import plan
 from jobs.session import SessionOnDemand, Spark, SparkSettings
 from jobs.transform import TransformResult, TransformSettings, publish, stage
-from jobs.warehouse import tables
+from jobs.warehouse import specs, staging, tables
 from jobs.warehouse.paths import NAMESPACE
 from nats_transform import AccountMappings, Destination, Fate, Mapping
 from nats_transform.spark import digest
@@ -76,8 +76,8 @@ def run(
 
 
 def published(spark: SparkSession, warehouse: tables.Warehouse) -> list[Row]:
-    table = tables.open_table(warehouse, tables.TRANSFORMED)
-    return [r.asDict() for r in tables.read(spark, table, tables.TRANSFORMED).collect()]
+    table = tables.open_table(warehouse, specs.TRANSFORMED)
+    return [r.asDict() for r in tables.read(spark, table, specs.TRANSFORMED).collect()]
 
 
 def test_rows_counts_digest_and_properties(
@@ -95,7 +95,7 @@ def test_rows_counts_digest_and_properties(
     assert {r["seq"]: (r["mapped_subject"], r["fate"], r["reason"], r["draw"]) for r in there} == {
         seq: (o.subject, o.fate.value, o.reason, o.draw) for seq, o in wanted.items()
     }
-    kept = [name for name in tables.MESSAGES.spark_schema.names if name not in ("ts", "headers")]
+    kept = [name for name in specs.MESSAGES.spark_schema.names if name not in ("ts", "headers")]
     assert sorted(([r[n] for n in kept] for r in there), key=lambda r: r[1]) == [
         [r[n] for n in kept] for r in rows
     ]
@@ -105,9 +105,9 @@ def test_rows_counts_digest_and_properties(
     assert result.messages == len(rows)
     assert result.days == (DAY, DAY + timedelta(days=1), DAY + timedelta(days=2))
 
-    table = tables.open_table(warehouse, tables.TRANSFORMED)
+    table = tables.open_table(warehouse, specs.TRANSFORMED)
     assert result.snapshot_id == table.current_snapshot().snapshot_id
-    again = tables.read(spark, table, tables.TRANSFORMED)
+    again = tables.read(spark, table, specs.TRANSFORMED)
     assert str(digest.digest(again)) == result.digest
     properties = tables.snapshot_properties(table)
     assert (
@@ -121,7 +121,7 @@ def test_rows_counts_digest_and_properties(
             "input-snapshot": str(result.input_snapshot),
         }.items()
     )
-    source = tables.open_table(warehouse, tables.MESSAGES)
+    source = tables.open_table(warehouse, specs.MESSAGES)
     assert result.input_snapshot == source.current_snapshot().snapshot_id
 
 
@@ -157,12 +157,12 @@ def test_staged_rows(spark: SparkSession, engine: Spark, warehouse: tables.Wareh
     assert staged.rows(spark).count() == staged.result.messages == staged.messages == 300
     assert staged.result.snapshot_id is None
     assert str(digest.digest(staged.rows(spark))) == staged.result.digest != first.digest
-    assert staged.archive == digest.digest_of(rows, tables.MESSAGES.spark_schema)
+    assert staged.archive == digest.digest_of(rows, specs.MESSAGES.spark_schema)
     told = str(staged.refused("too many lost"))
     assert "too many lost; nothing was published, the files are in" in told
     folder = Path(told.split(" in ")[-1].removeprefix("file://"))
     assert list(folder.rglob("*.parquet"))
-    table = tables.open_table(warehouse, tables.TRANSFORMED)
+    table = tables.open_table(warehouse, specs.TRANSFORMED)
     assert tables.snapshot_properties(table)["digest"] == first.digest
 
 
@@ -284,16 +284,16 @@ def test_files_of_a_day(
     spark: SparkSession, engine: Spark, warehouse: tables.Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Many small files of several days become one a day, or as many as its bytes ask for."""
-    table = tables.open_table(warehouse, tables.MESSAGES, create=True)
+    table = tables.open_table(warehouse, specs.MESSAGES, create=True)
     # Each of 12 tasks has some messages of each of the 3 days.
     scattered = frame(spark, messages(240)).repartition(12, "seq")
-    staged = tables.stage(scattered, table, tables.MESSAGES)
-    tables.publish(table, staged, "S", replace=False, properties={})
+    staged = staging.stage(scattered, table, specs.MESSAGES)
+    staging.publish(table, staged, "S", replace=False, properties={})
     files = tables.data_files(table, "S")
     assert len(files) > 30
 
     def days() -> Counter[Any]:
-        target = tables.open_table(warehouse, tables.TRANSFORMED)
+        target = tables.open_table(warehouse, specs.TRANSFORMED)
         return Counter(f.partition[1] for f in tables.data_files(target, "S"))
 
     first = run(engine, settings(warehouse), MAPPINGS, "v")
@@ -313,8 +313,8 @@ def test_subjects_that_are_not_utf8(
     start = datetime(2026, 3, 1, tzinfo=UTC)
     archive(spark, warehouse, [message(n, s, start) for n, s in enumerate(subjects, 1)])
     result = run(engine, settings(warehouse), mappings, "v")
-    table = tables.open_table(warehouse, tables.TRANSFORMED)
-    rows = tables.read(spark, table, tables.TRANSFORMED)
+    table = tables.open_table(warehouse, specs.TRANSFORMED)
+    rows = tables.read(spark, table, specs.TRANSFORMED)
     assert str(digest.digest(rows)) == result.digest
     wanted = [mappings.replay(s, stream="S", seq=n) for n, s in enumerate(subjects, 1)]
     found = rows.orderBy("seq").select(F.col("mapped_subject").cast("binary"), "fate").collect()

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from jobs import transform
 from jobs.files.transform import TransformTask
-from jobs.warehouse import tables
+from jobs.warehouse import specs, tables
 from jobs.warehouse.versions import render
 from nats_transform import AccountMappings, Destination, Mapping
 from tests.support.dagster_project import ASSETS, DAYS, Project, failures
@@ -30,8 +30,8 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 def transformed(project: Project, spark: SparkSession, stream: str) -> int:
     """How many transformed messages are published of a stream."""
-    table = tables.open_table(project.warehouse, tables.TRANSFORMED)
-    return tables.read(spark, table, tables.TRANSFORMED, stream).count()
+    table = tables.open_table(project.warehouse, specs.TRANSFORMED)
+    return tables.read(spark, table, specs.TRANSFORMED, stream).count()
 
 
 def _end(mapping: Mapping, subject: str, seq: int, seed: int) -> str | None:
@@ -187,7 +187,7 @@ def test_an_archive_that_lost_messages_since_its_ingest_stops_there(
     folder = project.add("east", count=40)
     assert project.materialize("east", ["mapping_version", "messages"]).success
     warehouse = project.warehouse
-    table = tables.open_table(warehouse, tables.MESSAGES)
+    table = tables.open_table(warehouse, specs.MESSAGES)
     for file in tables.data_files(table, "EAST"):
         path = file.file_path.removeprefix("file://")
         rows = pq.read_table(path, partitioning=None)

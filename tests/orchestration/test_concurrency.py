@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.warehouse import tables
+from jobs.warehouse import specs, staging, tables
 from nats_transform.spark import digest
 from tests.support.dagster_processes import ONE_WRITER, daemon, webserver
 from tests.support.dagster_project import DAYS, Project, failures
@@ -35,16 +35,16 @@ def test_without_a_pool_the_tables_refuse_the_second_writer(
     project.add("east", count=40)
     made = project.materialize("east", ["mapping_version", "messages"])
     assert made.success, failures(made)
-    publish = tables.publish
+    publish = staging.publish
     between: list[dg.ExecuteInProcessResult] = []
 
     def late(*given: Any, **more: Any) -> int:
         # Another run begins and ends after this one has read the table and written its files.
-        monkeypatch.setattr(tables, "publish", publish)
+        monkeypatch.setattr(staging, "publish", publish)
         between.append(project.materialize("east", ["transformed_messages"], days))
         return publish(*given, **more)
 
-    monkeypatch.setattr(tables, "publish", late)
+    monkeypatch.setattr(staging, "publish", late)
 
     refused = project.materialize("east", ["transformed_messages"])
 
@@ -55,9 +55,9 @@ def test_without_a_pool_the_tables_refuse_the_second_writer(
     (done,) = between
     assert done.success, failures(done)
     warehouse = project.warehouse
-    table = tables.open_table(warehouse, tables.TRANSFORMED)
+    table = tables.open_table(warehouse, specs.TRANSFORMED)
     written = tables.snapshot_properties(table)
-    rows = tables.read(spark, table, tables.TRANSFORMED, "EAST")
+    rows = tables.read(spark, table, specs.TRANSFORMED, "EAST")
     assert written["run-id"] == done.run_id
     assert written["digest"] == str(digest.digest(rows))
     assert rows.select("day").distinct().count() == (2 if days == DAYS else 1)

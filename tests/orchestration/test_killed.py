@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs import transform
-from jobs.warehouse import tables
+from jobs.warehouse import specs, tables
 from nats_transform.config import load_mappings, mapping_version
 from nats_transform.spark import digest
 from tests.support.dagster_processes import NO_QUEUE, ONE_WRITER, environment, webserver
@@ -28,11 +28,11 @@ CHILD = """
 import os, sys, time
 from pathlib import Path
 from dagster._cli import main
-from jobs.warehouse import tables
+from jobs.warehouse import staging, specs, tables
 from jobs import transform
 
 moment, marker, *sys.argv = sys.argv[1:]
-publish = tables.publish
+publish = staging.publish
 
 def stop():
     Path(marker + ".new").write_text(str(os.getpid()))
@@ -55,15 +55,15 @@ def after_the_commit(*given, **more):
 if moment == "half_written":
     transform.TransformTask = HalfWritten
 else:
-    tables.publish = globals()[moment]
+    staging.publish = globals()[moment]
 main()
 """
 
 
 def digest_of(project: Project, spark: SparkSession) -> str:
     """The digest of the rows that readers of the table see."""
-    table = tables.open_table(project.warehouse, tables.TRANSFORMED)
-    return str(digest.digest(tables.read(spark, table, tables.TRANSFORMED, "EAST")))
+    table = tables.open_table(project.warehouse, specs.TRANSFORMED)
+    return str(digest.digest(tables.read(spark, table, specs.TRANSFORMED, "EAST")))
 
 
 def start(project: Project, moment: str) -> subprocess.Popen[bytes]:
@@ -131,8 +131,8 @@ def test_a_killed_run_leaves_the_old_or_the_new_state(
 
 def in_peace(project: Project, spark: SparkSession) -> str:
     """The digest of what the messages become under the mapping file."""
-    table = tables.open_table(project.warehouse, tables.MESSAGES)
-    messages = tables.read(spark, table, tables.MESSAGES, "EAST")
+    table = tables.open_table(project.warehouse, specs.MESSAGES)
+    messages = tables.read(spark, table, specs.MESSAGES, "EAST")
     mappings = load_mappings(project.defs_folder / "east" / "mapping.conf")
     version = mapping_version(mappings, seed=7)
     return str(digest.digest(transform.transformed(messages, mappings, version, seed=7)))

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.jetstream.process import NatsServer
-from jobs.warehouse import tables
+from jobs.warehouse import specs, tables
 from tests.support.dagster_project import YAML, Project, failures
 from tests.support.streams import Stream, new_stream
 
@@ -101,8 +101,8 @@ def test_history_and_a_live_stream_are_one_archive(
 def rows(project: Project, spark: SparkSession) -> dict[date, int]:
     """Transformed messages of each day, as readers of the table see them."""
     warehouse = project.warehouse
-    table = tables.open_table(warehouse, tables.TRANSFORMED)
-    found = tables.read(spark, table, tables.TRANSFORMED, "EAST").groupBy("day").count().collect()
+    table = tables.open_table(warehouse, specs.TRANSFORMED)
+    found = tables.read(spark, table, specs.TRANSFORMED, "EAST").groupBy("day").count().collect()
     return {row["day"]: row["count"] for row in found}
 
 

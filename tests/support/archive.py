@@ -11,7 +11,9 @@ from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from jobs.warehouse.tables import MESSAGES, TableSpec, Warehouse, open_table, publish, read, stage
+from jobs.warehouse.specs import MESSAGES, TableSpec
+from jobs.warehouse.staging import publish, stage
+from jobs.warehouse.tables import Warehouse, open_table, read
 from nats_transform.subject import encode
 
 Row = dict[str, Any]

@@ -13,7 +13,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from jobs.warehouse.tables import TRANSFORMED, Warehouse, open_table, snapshot_properties
+from jobs.warehouse.specs import TRANSFORMED
+from jobs.warehouse.tables import Warehouse, open_table, snapshot_properties
 from orchestration.resources import SparkResource
 
 FIRST = date(2026, 3, 1)

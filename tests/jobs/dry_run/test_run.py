@@ -21,7 +21,7 @@ from jobs.dry_run.run import dry_run
 from jobs.dry_run.settings import DryRunSettings, read_question
 from jobs.errors import ArchiveError, NoTable, WarehouseError
 from jobs.transform import TransformSettings, transform
-from jobs.warehouse import tables
+from jobs.warehouse import specs, tables
 from nats_transform import InvalidConfig
 from nats_transform.findings import Severity
 from tests.support.archive import Row, archive, message
@@ -126,8 +126,8 @@ def test_a_replay_agrees_with_the_census(
     exact = exact.model_copy(update={"candidate": weighted, "seed": 7})
     found = dry_run(spark, exact).found
     transform(spark, TransformSettings(stream="S", mapping=weighted, warehouse=warehouse, seed=7))
-    table = tables.open_table(warehouse, tables.TRANSFORMED)
-    rows = tables.read(spark, table, tables.TRANSFORMED, "S").groupBy("mapping_destination")
+    table = tables.open_table(warehouse, specs.TRANSFORMED)
+    rows = tables.read(spark, table, specs.TRANSFORMED, "S").groupBy("mapping_destination")
     drawn = {row[0]: row[1] for row in rows.count().collect() if row[0]}
     assert {
         (c.after or "").removeprefix("orders.*.* -> "): c.messages for c in found.changes

@@ -15,7 +15,7 @@ from jobs.files.text import restored, stored
 from jobs.jetstream.headers import format_headers
 from jobs.warehouse import raw
 from jobs.warehouse.schema import MESSAGE_COLUMNS
-from jobs.warehouse.tables import MESSAGES
+from jobs.warehouse.specs import MESSAGES
 
 HOSTILE = [None, b"", b"a.b", "é.ü".encode(), b"a.\xff", b"\\x\xc3", b"\xed\xa0\x80", b"%C2\x80"]
 PAIRS = pa.list_(pa.struct([("name", pa.binary()), ("value", pa.binary())]))

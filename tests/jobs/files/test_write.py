@@ -21,7 +21,7 @@ from jobs.files.commit import arrow_schema, data_file
 from jobs.files.storage import Storage
 from jobs.files.task import Piece
 from jobs.files.write import Writer, Written
-from jobs.warehouse import tables
+from jobs.warehouse import specs, staging, tables
 
 DAY = date(2026, 3, 1)
 ROWS = 5000
@@ -30,7 +30,7 @@ ROWS = 5000
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
     warehouse = tables.Warehouse(dir=tmp_path / "warehouse")
-    return tables.open_table(warehouse, tables.MESSAGES, create=True)
+    return tables.open_table(warehouse, specs.MESSAGES, create=True)
 
 
 def rows(schema: pa.Schema, first: int = 1, count: int = ROWS, size: int = 20) -> pa.RecordBatch:
@@ -75,8 +75,8 @@ def test_every_engine_reads_what_was_written(
     assert file.rows == 2 * ROWS
     assert file.size == Path(path).stat().st_size
     assert pq.read_metadata(path).num_row_groups == 2
-    staged = tables.Staged("x", (file.path,), (data_file(table, file),))
-    tables.publish(table, staged, "S", replace=False, properties={})
+    staged = staging.Staged("x", (file.path,), (data_file(table, file),))
+    staging.publish(table, staged, "S", replace=False, properties={})
 
     def same(found: list[dict[str, Any]]) -> None:
         found.sort(key=lambda row: row["seq"])
@@ -112,7 +112,7 @@ def test_what_a_commit_gets_is_what_pyiceberg_would_find(table: Table) -> None:
     plain = plain.cast(pa.schema([pa.field(f.name, f.type) for f in _without_numbers(schema)]))
     path = f"{table.location()}/data/plain.parquet"
     pq.write_table(plain, path.removeprefix("file://"))
-    (theirs,) = tables.parquet_files_to_data_files(table.io, table.metadata, iter([path]))
+    (theirs,) = staging.parquet_files_to_data_files(table.io, table.metadata, iter([path]))
     for name in (
         *("partition", "record_count", "value_counts", "null_value_counts", "nan_value_counts"),
         *("lower_bounds", "upper_bounds", "content"),

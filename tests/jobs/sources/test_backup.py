@@ -21,7 +21,8 @@ from jobs.jetstream.headers import format_headers
 from jobs.jetstream.process import nats_server as run_nats_server
 from jobs.jetstream.stream import StreamState, stream_state
 from jobs.sources.backup import open_backup, restored
-from jobs.warehouse.tables import MESSAGES, Warehouse, open_table, read
+from jobs.warehouse.specs import MESSAGES
+from jobs.warehouse.tables import Warehouse, open_table, read
 
 pytestmark = pytest.mark.server
 

@@ -20,7 +20,8 @@ from jobs.ingest import IngestResult, IngestSettings, ingest
 from jobs.sources.dumps import DumpColumns, parquet_messages, parse_line
 from jobs.sources.files import dump_files
 from jobs.sources.times import epoch_ns
-from jobs.warehouse.tables import MESSAGES, Warehouse, open_table, read
+from jobs.warehouse.specs import MESSAGES
+from jobs.warehouse.tables import Warehouse, open_table, read
 
 NOON_NS = 1767355200_123456789
 NOON = datetime(2026, 1, 2, 12, 0, 0, 123456)

@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 from jobs.errors import ArchiveError
 from jobs.ingest import IngestResult, IngestSettings, ingest
 from jobs.sources.files import dump_files
-from jobs.warehouse.tables import MESSAGES, Warehouse, open_table
+from jobs.warehouse.specs import MESSAGES
+from jobs.warehouse.tables import Warehouse, open_table
 
 pytestmark = pytest.mark.spark
 

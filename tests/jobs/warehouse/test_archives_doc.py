@@ -9,7 +9,8 @@ import pytest
 
 from jobs.audit.table import WEIGHT_AUDIT
 from jobs.census import CENSUS
-from jobs.warehouse.tables import MESSAGES, TRANSFORMED, TableSpec, Warehouse, open_table
+from jobs.warehouse.specs import MESSAGES, TRANSFORMED, TableSpec
+from jobs.warehouse.tables import Warehouse, open_table
 from jobs.warehouse.versions import MAPPING_VERSIONS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "archives.md").read_text()

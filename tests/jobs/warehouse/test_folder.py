@@ -22,19 +22,9 @@ from jobs.ingest import IngestSettings, ingest
 from jobs.maintain import MaintenanceSettings, maintain
 from jobs.transform import TransformSettings, transform
 from jobs.warehouse.folder import place
-from jobs.warehouse.tables import (
-    MESSAGES,
-    TRANSFORMED,
-    Staged,
-    Warehouse,
-    batches,
-    data_files,
-    new_folder,
-    open_catalog,
-    open_table,
-    publish,
-    read,
-)
+from jobs.warehouse.specs import MESSAGES, TRANSFORMED
+from jobs.warehouse.staging import Staged, new_folder, publish
+from jobs.warehouse.tables import Warehouse, batches, data_files, open_catalog, open_table, read
 
 DAY = date(2026, 1, 1)
 LATER = datetime.now(UTC) + timedelta(days=30)

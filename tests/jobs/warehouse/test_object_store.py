@@ -26,7 +26,7 @@ from jobs.maintain import MaintenanceSettings, maintain
 from jobs.session import SessionOnDemand, Spark, SparkSettings
 from jobs.transform import TransformSettings, stage
 from jobs.transform import publish as publish_transform
-from jobs.warehouse import tables, versions
+from jobs.warehouse import specs, staging, tables, versions
 from nats_transform import AccountMappings, Destination, Mapping
 
 DAY = date(2026, 3, 1)
@@ -79,7 +79,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
         server.stop()
 
 
-def staged(table: Table, sequences: range) -> tables.Staged:
+def staged(table: Table, sequences: range) -> staging.Staged:
     """Files beside the table, listed as after Spark wrote them."""
     folder = f"{table.location()}/data/stage-{sequences.start}-{sequences.stop}"
     start = datetime.combine(DAY, datetime.min.time(), UTC)
@@ -92,26 +92,26 @@ def staged(table: Table, sequences: range) -> tables.Staged:
             pa.Table.from_pylist(rows, schema_to_pyarrow(table.schema(), include_field_ids=False)),
             output,
         )
-    return tables.Staged(folder, tuple(tables._parquet_files(folder, table)))
+    return staging.Staged(folder, tuple(staging.parquet_files(folder, table)))
 
 
 def sequences(store: Store) -> list[int]:
-    table = tables.open_table(store.warehouse, tables.MESSAGES)
-    batches = tables.open_table(store.warehouse, tables.MESSAGES).scan().to_arrow()
+    table = tables.open_table(store.warehouse, specs.MESSAGES)
+    batches = tables.open_table(store.warehouse, specs.MESSAGES).scan().to_arrow()
     assert table.location().startswith("s3://")
     return sorted(batches.column("seq").to_pylist())
 
 
-def publish(table: Table, files: tables.Staged, replace: bool = False) -> None:
-    tables.publish(table, files, "S", [DAY], replace=replace, properties={"job": "test"})
+def publish(table: Table, files: staging.Staged, replace: bool = False) -> None:
+    staging.publish(table, files, "S", [DAY], replace=replace, properties={"job": "test"})
 
 
 def test_commits_and_maintenance(store: Store) -> None:
-    table = tables.open_table(store.warehouse, tables.MESSAGES, create=True)
+    table = tables.open_table(store.warehouse, specs.MESSAGES, create=True)
     first = staged(table, range(1, 11))
     assert len(first.paths) == 1
     publish(table, first)
-    other = tables.open_table(store.warehouse, tables.MESSAGES)
+    other = tables.open_table(store.warehouse, specs.MESSAGES)
     publish(table, staged(table, range(11, 21)))
     assert sequences(store) == list(range(1, 21))
 
@@ -135,7 +135,7 @@ def test_commits_and_maintenance(store: Store) -> None:
 @pytest.mark.parametrize("engine", ["process", "spark"])
 def test_a_transform_needs_no_jar(store: Store, engine: str, request: Any) -> None:
     """Its tasks go through PyIceberg's settings, in this process and in Spark's workers."""
-    table = tables.open_table(store.warehouse, tables.MESSAGES, create=True)
+    table = tables.open_table(store.warehouse, specs.MESSAGES, create=True)
     publish(table, staged(table, range(1, 11)))
     publish(table, staged(table, range(11, 21)))
     where: Spark = SessionOnDemand(SparkSettings())
@@ -146,7 +146,7 @@ def test_a_transform_needs_no_jar(store: Store, engine: str, request: Any) -> No
     made = stage(where, settings, mappings, "v")
     result = publish_transform(made)
     assert (result.messages, result.fates["mapped"], result.engine) == (20, 20, engine)
-    there = tables.open_table(store.warehouse, tables.TRANSFORMED).scan().to_arrow()
+    there = tables.open_table(store.warehouse, specs.TRANSFORMED).scan().to_arrow()
     outcomes = {n: mappings.replay("a", stream="S", seq=n).subject for n in range(1, 21)}
     pairs = zip(there["seq"].to_pylist(), there["mapped_subject"].to_pylist(), strict=True)
     assert dict(pairs) == outcomes
@@ -167,7 +167,7 @@ def test_mapping_versions(store: Store) -> None:
 
 
 def test_a_store_that_is_gone(store: Store) -> None:
-    table = tables.open_table(store.warehouse, tables.MESSAGES, create=True)
+    table = tables.open_table(store.warehouse, specs.MESSAGES, create=True)
     files = staged(table, range(1, 11))
     store.server.stop()
     with pytest.raises(WarehouseError) as told:

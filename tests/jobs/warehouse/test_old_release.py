@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 from jobs.ingest import IngestSettings, ingest
 from jobs.session import SessionOnDemand, SparkSettings
 from jobs.transform import TransformResult, TransformSettings, transform
-from jobs.warehouse.tables import MESSAGES, TRANSFORMED, Warehouse, open_table, snapshot_properties
+from jobs.warehouse.specs import MESSAGES, TRANSFORMED
+from jobs.warehouse.tables import Warehouse, open_table, snapshot_properties
 
 ARCHIVE = Path(__file__).parent / "archive-0.1.0"
 # As 0.1.0 printed them.

@@ -28,17 +28,9 @@ from jobs.dry_run.simulate import SIMULATED
 from jobs.jetstream.headers import format_headers, header_columns
 from jobs.transform import TransformSettings, transform
 from jobs.warehouse import raw, versions
-from jobs.warehouse.tables import (
-    MESSAGES,
-    TRANSFORMED,
-    TableSpec,
-    Warehouse,
-    batches,
-    open_table,
-    publish,
-    read,
-    stage,
-)
+from jobs.warehouse.specs import MESSAGES, TRANSFORMED, TableSpec
+from jobs.warehouse.staging import publish, stage
+from jobs.warehouse.tables import Warehouse, batches, open_table, read
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.spark import digest
 from nats_transform.subject import decode

@@ -15,17 +15,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from jobs.errors import ConcurrentWrite, JobError, NoTable, WarehouseError
+from jobs.warehouse.specs import MESSAGES, TRANSFORMED
+from jobs.warehouse.staging import publish, stage
 from jobs.warehouse.tables import (
-    MESSAGES,
-    TRANSFORMED,
     Warehouse,
     days_of,
     open_catalog,
     open_table,
-    publish,
     read,
     snapshot_properties,
-    stage,
     times_of,
 )
 from tests.support.archive import frame, message, sequences

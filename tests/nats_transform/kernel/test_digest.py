@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as T
 
-from jobs.warehouse.tables import MESSAGES
+from jobs.warehouse.specs import MESSAGES
 from nats_transform import NatsTransformError
 from nats_transform.kernel import digest_batch
 from nats_transform.spark.digest import Digest, digest_of

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyspark.sql import Observation, SparkSession
 from pyspark.sql import types as T
 
-from jobs.warehouse.tables import MESSAGES
+from jobs.warehouse.specs import MESSAGES
 from nats_transform.spark.digest import Digest, aggregates, digest, digest_of, observed
 
 SCHEMA = MESSAGES.spark_schema

@@ -1,0 +1,177 @@
+"""How rows get into a table: files are staged beside it, and one commit makes them part of it.
+
+A reader sees the table as it was before the commit or as it is after it, never between. Every file
+holds rows of exactly one (stream, day), which lets a day be replaced by swapping files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import shutil
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import cast
+
+import pyarrow.fs as pafs
+from pyiceberg.exceptions import CommitFailedException, ValidationException
+from pyiceberg.io.pyarrow import parquet_files_to_data_files
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from jobs.errors import SPARK_ERRORS, ConcurrentWrite, JobError, WarehouseError, job_error
+from jobs.warehouse.folder import filesystem_of, place
+from jobs.warehouse.raw import stored
+from jobs.warehouse.specs import TableSpec
+from jobs.warehouse.tables import COMMIT_ATTEMPTS, PROPERTY, data_files, warehouse_errors
+
+
+@dataclass(frozen=True)
+class Staged:
+    """Files beside a table that are not part of it yet.
+
+    Attributes:
+        folder: where they are.
+        paths: of the files.
+        data_files: what a commit needs of them, if it is known; else they are looked into.
+    """
+
+    folder: str
+    paths: tuple[str, ...]
+    data_files: tuple[DataFile, ...] = ()
+
+
+def stage(rows: DataFrame, table: Table, spec: TableSpec) -> Staged:
+    """Files with these rows, one (stream, day) in each, not yet part of the table.
+
+    Nothing is left behind when writing fails. A stage that is not published must be dropped.
+
+    Args:
+        rows: with the columns of the table, in any order; one stream.
+        table: where they will go.
+        spec: its columns.
+
+    Raises:
+        JobError: what a source of the rows raised, or why writing failed.
+    """
+    folder = new_folder(table)
+    columns = stored(rows, spec.spark_schema, spec.raw)
+    # partitionBy takes its columns out of the files, so it gets a copy.
+    writer = rows.select(*columns, F.col("day").alias("_day")).write.partitionBy("_day")
+    try:
+        writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(folder)
+        return Staged(folder, tuple(parquet_files(folder, table)))
+    except SPARK_ERRORS as error:
+        drop(folder, table)
+        told = job_error(error)
+        if type(told) is JobError:  # Spark's own, such as a full disk: say where
+            told = WarehouseError(f"writing to {folder} failed: {told}")
+        raise told from error
+    except BaseException:
+        drop(folder, table)
+        raise
+
+
+def new_folder(table: Table) -> str:
+    """A folder for files that are to become part of a table."""
+    return place(f"{table.location()}/data/{uuid.uuid4()}", table)
+
+
+def drop(staged: Staged | str, table: Table) -> None:
+    """Deletes files that were staged for a table."""
+    folder = staged.folder if isinstance(staged, Staged) else staged
+    filesystem, path = filesystem_of(folder, table)
+    with contextlib.suppress(FileNotFoundError, OSError):
+        if isinstance(filesystem, pafs.LocalFileSystem):
+            shutil.rmtree(path)
+        else:
+            filesystem.delete_dir(path)
+
+
+def publish(
+    table: Table,
+    staged: Staged,
+    stream: str,
+    days: Sequence[date] | None = None,
+    *,
+    replace: bool,
+    properties: Mapping[str, str],
+    table_properties: Mapping[str, str] | None = None,
+) -> int:
+    """The id of the snapshot in which the staged files are part of the table: one commit.
+
+    Args:
+        table: as loaded before the job read anything from it: that state is what it builds on.
+        staged: the new files; they are deleted if they cannot be published.
+        stream: whose rows these are.
+        days: the days they are of; None for the whole stream.
+        replace: whether they take the place of the files of these days, or join them.
+        properties: of the snapshot, without the prefix.
+        table_properties: of the table, without the prefix, set in the same commit.
+
+    Raises:
+        ConcurrentWrite: someone changed files of this stream and these days since.
+        WarehouseError: the catalog cannot be reached or written.
+    """
+    snapshot_properties = {PROPERTY + name: value for name, value in properties.items()}
+    try:
+        with warehouse_errors(table.location()):
+            new_files = staged.data_files or tuple(
+                parquet_files_to_data_files(table.io, table.metadata, iter(staged.paths))
+            )
+            for attempt in range(COMMIT_ATTEMPTS):
+                current = table.catalog.load_table(table.name())
+                there = data_files(current, stream, days)
+                is_base = current.metadata_location == table.metadata_location
+                if not is_base and _paths(there) != _paths(data_files(table, stream, days)):
+                    raise ConcurrentWrite(
+                        f"another job changed {'.'.join(table.name())} for stream {stream} "
+                        "meanwhile; nothing was published, run again"
+                    )
+                transaction = current.transaction()
+                update = transaction.update_snapshot(snapshot_properties=snapshot_properties)
+                old_files = there if replace else []
+                with update.overwrite() if old_files else update.fast_append() as snapshot:
+                    for old in old_files:
+                        snapshot.delete_data_file(old)
+                    for new in new_files:
+                        snapshot.append_data_file(new)
+                if table_properties:
+                    transaction.set_properties(
+                        {PROPERTY + name: value for name, value in table_properties.items()}
+                    )
+                try:
+                    committed = transaction.commit_transaction()
+                except (CommitFailedException, ValidationException):
+                    time.sleep(random.uniform(0, 0.05 * (attempt + 1)))  # noqa: S311
+                    continue
+                snapshot_now = committed.current_snapshot()
+                assert snapshot_now is not None  # noqa: S101 - we made it
+                table.refresh()
+                return snapshot_now.snapshot_id
+            raise ConcurrentWrite(
+                f"other jobs kept changing {'.'.join(table.name())}; "
+                f"gave up after {COMMIT_ATTEMPTS} attempts, run again"
+            )
+    except ConcurrentWrite:
+        drop(staged, table)
+        raise
+
+
+def _paths(files: Iterable[DataFile]) -> frozenset[str]:
+    return frozenset(f.file_path for f in files)
+
+
+def parquet_files(folder: str, table: Table) -> Iterator[str]:
+    """The Parquet files in a folder of a table, sorted by their paths."""
+    filesystem, path = filesystem_of(folder, table)
+    selector = pafs.FileSelector(path, recursive=True, allow_not_found=True)
+    prefix = folder.removesuffix("/")
+    for entry in sorted(filesystem.get_file_info(selector), key=lambda e: cast(str, e.path)):
+        if entry.type == pafs.FileType.File and entry.extension == "parquet":
+            yield prefix + entry.path.removeprefix(path.removesuffix("/"))
