@@ -15,7 +15,7 @@ from nats_transform.errors import (
     InvalidTransform,
     NatsTransformError,
 )
-from nats_transform.imports import AccountImport, ImportKind, LeafNode
+from nats_transform.imports import AccountImport, ImportKind
 from nats_transform.mapping import AccountMappings, Destination, Fate, Mapping, Outcome
 from nats_transform.transform import Transform
 
@@ -42,7 +42,6 @@ __all__ = [
     "InvalidMapping",
     "InvalidStream",
     "InvalidTransform",
-    "LeafNode",
     "Mapping",
     "NatsTransformError",
     "Outcome",

@@ -1,4 +1,4 @@
-"""Imports between accounts, and what a subscription or a leaf node sees through one.
+"""Imports between accounts, and what a subscription sees through one.
 
 Sources: ADR-30 "Using all the wildcard-tokens in the transform's Source"; nats-server
 `addMappedStreamImportWithClaim` and `addServiceImport` in `server/accounts.go`,
@@ -7,14 +7,12 @@ Sources: ADR-30 "Using all the wildcard-tokens in the transform's Source"; nats-
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import zip_longest
 
 from nats_transform.errors import InvalidSubject, InvalidTransform
 from nats_transform.functions import is_placeholder
-from nats_transform.mapping import AccountMappings, Outcome
 from nats_transform.subject import (
     ANY_TAIL,
     ANY_TOKEN,
@@ -100,7 +98,7 @@ class AccountImport:
         Only stream imports have one (`addShadowSubscriptions`).
 
         Args:
-            subscription: the filter that a client or leaf node subscribes to.
+            subscription: the filter that a client subscribes to.
 
         Returns:
             The filter of the shadow subscription, or None if it does not touch the import.
@@ -149,45 +147,6 @@ class AccountImport:
         exported = _placeholders_out(self.subject)[0]
         backward = Transform(exported, number_wildcards(self.to), strict=True)
         return reverse_by_position(backward), _placeholders_out(self.to)[0], exported
-
-
-@dataclass(frozen=True, slots=True)
-class LeafNode:
-    """A leaf node bound to an account of a hub.
-
-    Attributes:
-        hub: the mappings of the account on the hub.
-        imports: the stream imports of that account.
-        mappings: the mappings of the leaf's own account.
-    """
-
-    hub: AccountMappings
-    imports: Sequence[AccountImport] = ()
-    mappings: AccountMappings = AccountMappings(())  # noqa: RUF009 - frozen and empty
-
-    def sees(self, subject: str, cluster: str | None = None, draw: int = 0) -> Outcome:
-        """What the leaf's clients get of a message published on the hub, in the same account.
-
-        The hub's mapping applies where it is published, the leaf's where it arrives.
-        """
-        outcome = self.hub.apply(subject, cluster, draw)
-        return self._arrive(outcome.subject, draw) if outcome.subject is not None else outcome
-
-    def sees_import(
-        self, subject: str, exporter: AccountMappings, cluster: str | None = None, draw: int = 0
-    ) -> list[Outcome]:
-        """What the leaf's clients get of a message published in an account that exports it.
-
-        One outcome for each import that covers the subject after the exporter's own mapping.
-        """
-        outcome = exporter.apply(subject, cluster, draw)
-        if outcome.subject is None:
-            return [outcome]
-        arrived = [imported.apply(outcome.subject) for imported in self.imports]
-        return [self._arrive(subject, draw) for subject in arrived if subject is not None]
-
-    def _arrive(self, subject: str, draw: int) -> Outcome:
-        return self.mappings.apply(subject, None, draw)
 
 
 def reverse_by_position(transform: Transform) -> Transform | None:

@@ -1,12 +1,10 @@
-"""Imports and leaf nodes: what crosses accounts of a real nats-server is what we say."""
+"""Imports: what crosses accounts of a real nats-server is what we say."""
 
 from __future__ import annotations
 
 import json
 import re
 import subprocess
-import time
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,24 +13,13 @@ import pytest
 from jobs.jetstream.process import NatsServer, nats_server, nats_server_binary
 from nats_transform import (
     AccountImport,
-    AccountMappings,
-    Destination,
     ImportKind,
     InvalidTransform,
-    LeafNode,
-    Mapping,
-    Transform,
 )
-from nats_transform.functions import Random
 from nats_transform.subject import (
-    ANY_TAIL,
-    ANY_TOKEN,
-    decode,
-    encode,
     is_valid_filter,
     literal_fault,
 )
-from nats_transform.transform import number_wildcards
 from tests import cases
 from tests.conformance.client import Client
 from tests.conformance.generate import Generator
@@ -43,7 +30,6 @@ IMPORTS = 80
 SUBJECTS = 8
 SUBSCRIPTIONS = 6
 CONFIGS = 300
-LEAVES = 15
 
 
 def _quoted(text: str) -> str:
@@ -214,148 +200,3 @@ def test_imports_are_accepted_and_refused_alike(seed: int, tmp_path: Path) -> No
         for name in ours.keys() ^ theirs.keys()
     ]
     assert 50 < len(ours) < CONFIGS - 50
-
-
-def hub_and_leaf(leaves: Sequence[LeafNode], exporters: Sequence[AccountMappings]) -> str:
-    """A hub with accounts E0, H0 and so on; each H imports from its E and has a leaf node."""
-    lines = ["leafnodes { listen: '127.0.0.1:-1' }", "accounts {"]
-    for number, (leaf, exporter) in enumerate(zip(leaves, exporters, strict=True)):
-        lines.append(
-            f"  E{number} {{ {_user(f'E{number}')}, {EXPORTS}, "
-            f"mappings: {{ {_entries(exporter)} }} }}"
-        )
-        entries = ", ".join(_import(imported, f"E{number}") for imported in leaf.imports)
-        lines.append(
-            f"  H{number} {{ {_user(f'H{number}')}, imports: [{entries}], "
-            f"mappings: {{ {_entries(leaf.hub)} }} }}"
-        )
-    return "\n".join([*lines, "}"])
-
-
-def on_the_leaf(leaves: Sequence[LeafNode], hub: NatsServer) -> str:
-    """The leaf's server: account L0 is bound to H0 of the hub, and so on."""
-    # The ports file leaves this one out.
-    found = re.search(r"Listening for leafnode connections on (\S+)", hub.log.read_text())
-    assert found
-    remotes = ", ".join(
-        f"{{url: 'nats-leaf://H{n}:secret@{found[1]}', account: L{n}}}" for n in range(len(leaves))
-    )
-    lines = [f"leafnodes {{ remotes: [{remotes}] }}", "accounts {"]
-    for number, leaf in enumerate(leaves):
-        lines.append(
-            f"  L{number} {{ {_user(f'L{number}')}, mappings: {{ {_entries(leaf.mappings)} }} }}"
-        )
-    return "\n".join([*lines, "}"])
-
-
-def _entries(account: AccountMappings) -> str:
-    return ", ".join(
-        f"{_quoted(m.source)}: {_quoted(m.destinations[0].subject)}" for m in account.mappings
-    )
-
-
-def _mapped(source: str, destination: str) -> AccountMappings:
-    return AccountMappings([Mapping(source, [Destination(destination)])])
-
-
-def _plain(generator: Generator) -> Transform:
-    """A transform that draws nothing."""
-    while True:
-        transform = generator.transform()
-        if not any(isinstance(token, Random) for token in transform.tokens):
-            return transform
-
-
-def _leaf(generator: Generator) -> tuple[LeafNode, AccountMappings]:
-    while True:
-        hub, leaf = _plain(generator), _plain(generator)
-        imported = generated(generator, ImportKind.STREAM)
-        if imported.transform is None and not imported.keeps_subject:
-            continue  # The `to` of a literal is not checked and may be no legal subject.
-        if "$" in imported.subject:
-            # Turned around, the server reads such a literal token as a wildcard, so a subscription
-            # by the leaf's mapping takes in more than the import.
-            continue
-        try:
-            # What the exporter publishes under r. lands where the import takes it.
-            exporter = _mapped(f"r.{imported.subject}", number_wildcards(imported.subject))
-            # The leaf maps what the hub's destinations often begin with, and everything of h.
-            mappings = _mapped(leaf.source, leaf.destination)
-            return LeafNode(_mapped(f"h.{hub.source}", hub.destination), [imported], mappings), (
-                exporter
-            )
-        except InvalidTransform:
-            continue
-
-
-def test_generated_leaf_nodes(seed: int) -> None:
-    generator = Generator(seed)
-    leaves, exporters = zip(*(_leaf(generator) for _ in range(LEAVES)), strict=True)
-    differences = []
-    with (
-        nats_server(hub_and_leaf(leaves, exporters)) as hub,
-        nats_server(on_the_leaf(leaves, hub)) as leaf_server,
-    ):
-        for number, (leaf, exporter) in enumerate(zip(leaves, exporters, strict=True)):
-            sources = [leaf.hub.mappings[0].source, exporter.mappings[0].source]
-            here, far = (
-                [s for s in (generator.subject(source) for _ in range(SUBJECTS)) if legal(s)]
-                for source in sources
-            )
-            with (
-                Client(hub.url, f"H{number}") as on_hub,
-                Client(hub.url, f"E{number}") as on_exporter,
-                Client(leaf_server.url, f"L{number}") as on_leaf,
-            ):
-                on_leaf.subscribe(">")
-                on_leaf.flush()
-                wait_for_leaf(on_hub, on_leaf)
-                for subject in here:
-                    on_hub.publish(subject, encode(f"here {subject}"))
-                on_hub.flush()
-                for subject in far:
-                    on_exporter.publish(subject, encode(f"far {subject}"))
-                on_exporter.flush()
-                got = until_end(on_hub, on_leaf)
-            expected = Counter(
-                (f"here {subject}", outcome.subject)
-                for subject in here
-                for outcome in [leaf.sees(subject)]
-                if outcome.subject is not None
-            ) + Counter(
-                (f"far {subject}", outcome.subject)
-                for subject in far
-                for outcome in leaf.sees_import(subject, exporter)
-                if outcome.subject is not None
-            )
-            if got != expected:
-                differences.append(f"{leaf}, {exporter}: {got - expected}, ours {expected - got}")
-    assert not differences, "\n".join(differences)
-
-
-def legal(subject: str) -> bool:
-    """Whether a subject stays a literal one however it is cut: we do not follow others further."""
-    return literal_fault(subject) is None and not set(subject) & {ANY_TOKEN, ANY_TAIL}
-
-
-def wait_for_leaf(on_hub: Client, on_leaf: Client) -> None:
-    """Waits until what the hub publishes comes to the leaf."""
-    while not on_leaf.received():
-        on_hub.publish("$ready")
-        on_hub.flush()
-        time.sleep(0.01)
-        on_leaf.flush()
-
-
-def until_end(on_hub: Client, on_leaf: Client) -> Counter[tuple[str, str]]:
-    """What came to the leaf, by body and subject, up to a last message of the hub."""
-    on_hub.publish("$end", b"end")
-    on_hub.flush()
-    got: Counter[tuple[str, str]] = Counter()
-    while True:
-        on_leaf.flush()
-        for message in on_leaf.received():
-            if message.body == b"end":
-                return got
-            if message.body:
-                got[decode(message.body), message.subject] += 1

@@ -1,4 +1,4 @@
-"""Imports between accounts: every row of tests/cases/imports.yaml, and leaf nodes."""
+"""Imports between accounts: every row of tests/cases/imports.yaml."""
 
 from __future__ import annotations
 
@@ -6,13 +6,8 @@ import pytest
 
 from nats_transform import (
     AccountImport,
-    AccountMappings,
-    Destination,
-    Fate,
     ImportKind,
     InvalidTransform,
-    LeafNode,
-    Mapping,
     errors,
 )
 from tests import cases
@@ -60,28 +55,3 @@ def test_the_kind_may_be_its_word() -> None:
     assert AccountImport("stream", "a", "b").kind is ImportKind.STREAM  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="topic"):
         AccountImport("topic", "a", "b")  # type: ignore[arg-type]
-
-
-def _mapped(source: str, destination: str) -> AccountMappings:
-    return AccountMappings([Mapping(source, [Destination(destination)])])
-
-
-def test_a_leaf_sees_what_the_hub_mapped_and_maps_it_again_by_its_own() -> None:
-    leaf = LeafNode(hub=_mapped("a.*", "b.$1"), mappings=_mapped("b.*", "c.$1"))
-    assert leaf.sees("a.x").subject == "c.x"
-    assert leaf.sees("z").subject == "z"
-
-
-def test_a_leaf_sees_an_import_under_its_subject_here() -> None:
-    leaf = LeafNode(
-        hub=_mapped("never", "used"),
-        imports=[AccountImport(ImportKind.STREAM, "sales.*", "in.$1")],
-    )
-    seen = leaf.sees_import("raw.eu", exporter=_mapped("raw.*", "sales.$1"))
-    assert [outcome.subject for outcome in seen] == ["in.eu"]
-    assert leaf.sees_import("other", exporter=_mapped("raw.*", "sales.$1")) == []
-
-
-def test_a_leaf_sees_nothing_of_what_is_lost() -> None:
-    lossy = AccountMappings([Mapping("a", [Destination("a", 0)])])
-    assert LeafNode(hub=lossy).sees("a").fate is Fate.LOST

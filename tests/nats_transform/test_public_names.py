@@ -19,7 +19,6 @@ def test_the_list_of_public_names() -> None:
         "InvalidMapping",
         "InvalidStream",
         "InvalidTransform",
-        "LeafNode",
         "Mapping",
         "NatsTransformError",
         "Outcome",
