@@ -1,6 +1,6 @@
-"""Compiles the kernel when the project is installed; everything else is in pyproject.toml.
+"""Compiles our C when the project is installed; everything else is in pyproject.toml.
 
-The library has a plain C interface, so one wheel serves every Python on a platform. A wheel for
+The libraries have a plain C interface, so one wheel serves every Python on a platform. A wheel for
 another platform: `pip wheel . --no-deps --config-settings=--build-option=--plat-name=TAG`, where
 TAG is such as `macosx_11_0_arm64`.
 """
@@ -14,11 +14,10 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 # By its path: to import it would import the package, whose dependencies are not there yet.
-KERNEL = Path("nats_transform/kernel")
-BUILD = runpy.run_path(str(KERNEL / "build.py"))
+BUILD = runpy.run_path("nats_transform/kernel/build.py")
 
 
-class BuildKernel(build_ext):
+class Compile(build_ext):
     """Compiles with the compiler of ziglang; setuptools says where to, in place or for a wheel."""
 
     def get_ext_filename(self, fullname: str) -> str:
@@ -34,12 +33,13 @@ class BuildKernel(build_ext):
         output.parent.mkdir(parents=True, exist_ok=True)
         platform = self.get_finalized_command("bdist_wheel").plat_name
         try:
-            BUILD["compile_kernel"](output, Path(self.build_temp), platform)
+            folder = Path(ext.sources[0]).parent
+            BUILD["compile_library"](output, folder, Path(self.build_temp), platform)
         except BUILD["NotCompiled"] as error:
             raise SystemExit(str(error)) from None
 
 
-class KernelWheel(bdist_wheel):
+class Wheel(bdist_wheel):
     """A wheel for any Python 3 of a platform."""
 
     def finalize_options(self) -> None:
@@ -51,6 +51,9 @@ class KernelWheel(bdist_wheel):
 
 
 setup(
-    cmdclass={"build_ext": BuildKernel, "bdist_wheel": KernelWheel},
-    ext_modules=[Extension("nats_transform.kernel.kernel", [str(p) for p in KERNEL.glob("*.c")])],
+    cmdclass={"build_ext": Compile, "bdist_wheel": Wheel},
+    ext_modules=[
+        Extension(f"{folder.replace('/', '.')}.{name}", sorted(map(str, Path(folder).glob("*.c"))))
+        for name, folder in BUILD["LIBRARIES"].items()
+    ],
 )

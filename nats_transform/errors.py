@@ -13,8 +13,9 @@ NatsTransformError              an error that the user can correct; its text is 
 ├── InvalidStream               a stream configuration that nats-server refuses (a ValueError)
 ├── InvalidConfig               a file that cannot be read as configuration (a ValueError)
 │   └── UnknownAccount          it has no such account, or no mappings for it
+├── InvalidBackup               a stream backup that cannot be read or written (a ValueError)
 ├── TooLarge                    a configuration that cannot be compiled to Spark
-└── KernelUnavailable           the compiled kernel is missing or was built from other sources
+└── KernelUnavailable           a compiled library is missing or was built from other sources
 
 Children of InvalidTransform follow nats-server's family under `ErrInvalidMappingDestination`
 (`server/errors.go`).
@@ -141,6 +142,10 @@ class UnknownAccount(InvalidConfig):
     """
 
 
+class InvalidBackup(NatsTransformError, ValueError):
+    """A stream backup that cannot be read, or messages that cannot be written as one."""
+
+
 class TooLarge(NatsTransformError):
     """A configuration that cannot be compiled to Spark.
 
@@ -161,7 +166,7 @@ class TooLarge(NatsTransformError):
 
 
 class KernelUnavailable(NatsTransformError):
-    """The compiled kernel is missing, cannot be loaded, or was built from other sources."""
+    """A compiled library of ours is missing, cannot be loaded, or was built from other sources."""
 
 
 def printable(subject: str) -> str:

@@ -30,6 +30,7 @@ FLOORS: list[dict[str, str]] = [
     },
     {
         "nats_transform.migration": "the analyses of a dry run",
+        "nats_transform.backup": "reads and writes backups",
         "expectations": "checks of the tables",
         "jobs.errors": "what can go wrong",
     },

@@ -124,11 +124,12 @@ is_complete() {
     made_from "$version" | cmp -s - $stamp
 }
 
-# What the kernel was compiled from: apart, because a mistake in it must not cost a new .venv.
-kernel_made_from() { cat setup.py nats_transform/kernel/build.py nats_transform/kernel/*.[ch]; }
+# What the kernel and its like were compiled from: apart, because a mistake in it must not cost a new .venv.
+kernel_made_from() { cat setup.py nats_transform/kernel/build.py nats_transform/*/*.[ch]; }
 
 has_kernel() {
-    [ -f nats_transform/kernel/kernel.so ] && kernel_made_from | cmp -s - $venv/kernel-made-from
+    [ -f nats_transform/kernel/kernel.so ] && [ -f nats_transform/backup/backup.so ] &&
+        kernel_made_from | cmp -s - $venv/kernel-made-from
 }
 
 # True if .venv was complete once, for this interpreter and place: packages can be changed in it.

@@ -1,4 +1,4 @@
-"""How the kernel is compiled: by the C compiler in the wheel `ziglang`, for any platform.
+"""How our C is compiled: by the C compiler in the wheel `ziglang`, for any platform.
 
 `setup.py` does it when the project is installed, so a machine needs no compiler of its own. Only
 the standard library is imported here, because at that time nothing else is there.
@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-FOLDER = Path(__file__).parent
+LIBRARIES = {"kernel": "nats_transform/kernel", "backup": "nats_transform/backup"}
+"""The folder of the sources of each library, in a checkout."""
 _MACHINES = {"arm64": "aarch64", "amd64": "x86_64"}
 
 
@@ -24,7 +25,7 @@ class NotCompiled(Exception):
     """The compiler is missing or failed; the text says what to do."""
 
 
-def source_digest(folder: Traversable = FOLDER) -> str:
+def source_digest(folder: Traversable) -> str:
     """What tells apart libraries that were made from different files."""
     sources = {file.name: file for file in folder.iterdir() if file.name.endswith((".c", ".h"))}
     digest = hashlib.sha256()
@@ -60,8 +61,8 @@ def zig_target(tag: str) -> str:
     return f"{machine}-linux-musl" if system == "musllinux" else f"{machine}-macos.{major}.{minor}"
 
 
-def command(output: Path, flags: Sequence[str] = ("-O3", "-s"), folder: Path = FOLDER) -> list[str]:
-    """The arguments of a C compiler that makes the kernel from the sources in a folder."""
+def command(output: Path, folder: Path, flags: Sequence[str] = ("-O3", "-s")) -> list[str]:
+    """The arguments of a C compiler that makes a library from the sources in a folder."""
     return [
         *("-std=c11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-fvisibility=hidden"),
         *flags,
@@ -71,11 +72,12 @@ def command(output: Path, flags: Sequence[str] = ("-O3", "-s"), folder: Path = F
     ]
 
 
-def compile_kernel(output: Path, scratch: Path, tag: str | None = None) -> None:
-    """Makes the library.
+def compile_library(output: Path, folder: Path, scratch: Path, tag: str | None = None) -> None:
+    """Makes a library.
 
     Args:
         output: the file to make.
+        folder: that has the sources.
         scratch: a folder for what the compiler keeps, so that it writes nowhere else.
         tag: the platform, as in the name of a wheel; this one by default.
 
@@ -86,7 +88,7 @@ def compile_kernel(output: Path, scratch: Path, tag: str | None = None) -> None:
     scratch.mkdir(parents=True, exist_ok=True)
     cache = str(scratch.resolve())
     done = subprocess.run(  # noqa: S603 - our own compiler and arguments
-        [sys.executable, "-m", "ziglang", "cc", *target, *command(output)],
+        [sys.executable, "-m", "ziglang", "cc", *target, *command(output, folder)],
         env=os.environ | {"ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache},
         capture_output=True,
         text=True,
@@ -95,5 +97,5 @@ def compile_kernel(output: Path, scratch: Path, tag: str | None = None) -> None:
     if done.returncode != 0 or not output.exists():
         cure = "install the package ziglang" if "No module named" in done.stderr else "see above"
         raise NotCompiled(
-            f"{done.stderr}\nthe kernel could not be compiled for {target[1]}: {cure}"
+            f"{done.stderr}\n{folder.name} could not be compiled for {target[1]}: {cure}"
         )

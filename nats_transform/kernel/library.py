@@ -1,5 +1,7 @@
 """The compiled part of the kernel: where it is, what it exports, and what to do without it.
 
+`load` serves the other compiled library of ours (`nats_transform.backup`) too.
+
 It is C with a plain interface, compiled when the package is installed (`build`); nothing is
 compiled at run time. A library that was made from other source files than those beside
 it is refused, because its tables may look different.
@@ -8,6 +10,7 @@ it is refused, because its tables may look different.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -29,7 +32,7 @@ _FAULTS = {
 
 @cache
 def library(folder: Traversable | None = None) -> ctypes.CDLL:
-    """The compiled library, loaded once a process.
+    """The kernel's library, loaded once a process.
 
     Args:
         folder: where it and its source files are; by default those of this package, which may be
@@ -38,30 +41,39 @@ def library(folder: Traversable | None = None) -> ctypes.CDLL:
     Raises:
         KernelUnavailable: it is missing, cannot be loaded, or was made from other source files.
     """
-    folder = folder or resources.files(__package__)
-    if not (folder / NAME).is_file():
-        raise KernelUnavailable(f"the compiled kernel {folder / NAME} is missing: {_CURE}")
-    try:
-        with resources.as_file(folder / NAME) as path:
-            loaded = ctypes.CDLL(str(path))
-        loaded.nats_source.restype = ctypes.c_char_p
-        source = loaded.nats_source().decode()
-        for function in (loaded.nats_map, loaded.nats_digest):
-            function.restype = ctypes.c_int64
-    except (OSError, AttributeError) as error:
-        reason = str(error).replace("\n", " ")
-        raise KernelUnavailable(
-            f"the compiled kernel cannot be loaded ({reason}): {_CURE}"
-        ) from None
-    if source != source_digest(folder):
-        raise KernelUnavailable(
-            f"the compiled kernel {folder / NAME} was made from other source files: {_CURE}"
-        )
+    loaded = load(folder or resources.files(__package__), NAME, ("nats_map", "nats_digest"))
     loaded.nats_map.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int64] * 2
     loaded.nats_digest.argtypes = [
         *(ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64),
         ctypes.POINTER(ctypes.c_uint64),
     ]
+    return loaded
+
+
+def load(folder: Traversable, name: str, functions: Sequence[str]) -> ctypes.CDLL:
+    """A library of ours that has these functions, each of which returns a 64-bit number.
+
+    Raises:
+        KernelUnavailable: as of `library`.
+    """
+    if not (folder / name).is_file():
+        raise KernelUnavailable(f"the compiled library {folder / name} is missing: {_CURE}")
+    try:
+        with resources.as_file(folder / name) as path:
+            loaded = ctypes.CDLL(str(path))
+        loaded.nats_source.restype = ctypes.c_char_p
+        source = loaded.nats_source().decode()
+        for function in functions:
+            getattr(loaded, function).restype = ctypes.c_int64
+    except (OSError, AttributeError) as error:
+        reason = str(error).replace("\n", " ")
+        raise KernelUnavailable(
+            f"the compiled library {name} cannot be loaded ({reason}): {_CURE}"
+        ) from None
+    if source != source_digest(folder):
+        raise KernelUnavailable(
+            f"the compiled library {folder / name} was made from other source files: {_CURE}"
+        )
     return loaded
 
 

@@ -86,7 +86,9 @@ def test_builds_without_a_system_compiler(checkout: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert list((checkout / "home").iterdir()) == []
     built = checkout / "nats_transform/kernel"
-    assert library(built).nats_source().decode() == build.source_digest()
+    assert library(built).nats_source().decode() == build.source_digest(
+        ROOT / "nats_transform/kernel"
+    )
     older = shutil.copytree(built, checkout / "older")
     with (older / "digest.c").open("a") as file:
         file.write("/* changed */\n")
@@ -121,7 +123,7 @@ def test_a_failed_build_is_not_ignored(checkout: Path) -> None:
         file.write("this is no C\n")
     done = build_in_place(checkout, "/nonexistent")
     assert done.returncode != 0
-    assert "the kernel could not be compiled for" in done.stderr
+    assert "kernel could not be compiled for" in done.stderr
     assert not (checkout / "nats_transform/kernel/kernel.so").exists()
 
 

@@ -63,7 +63,7 @@ def compile_with(compiler: list[str], checkout: Path, flags: tuple[str, ...] | l
     folder = checkout / "nats_transform/kernel"
     cache = str(checkout / "cache")
     subprocess.run(
-        [*compiler, *build.command(folder / "kernel.so", flags, folder)],
+        [*compiler, *build.command(folder / "kernel.so", folder, flags)],
         env=os.environ | {"ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache},
         check=True,
     )

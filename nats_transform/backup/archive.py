@@ -1,0 +1,292 @@
+"""The archive in a stream backup: state, consumers and messages of a stream, one behind the other.
+
+It is the magic `NATSARC1` and then entries, all packed as S2: the state of the stream as JSON, one
+entry for each consumer, the messages by ascending sequence, and an entry of zeros that says that
+nothing was cut off. Sources: nats-server 2.15 `server/archive/archive.go` and
+`server/stream_backup.go` (what is read here is what it writes, and what it would restore).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from nats_transform.backup.library import Bytes, Numbers, address, checked, library, size
+from nats_transform.backup.s2 import LARGEST_BLOCK, Decoder, Readable
+from nats_transform.errors import InvalidBackup
+from nats_transform.untrusted import visible
+
+MAGIC = b"NATSARC1"
+LARGEST_MESSAGE = 64 * 2**20
+"""Bytes of headers and payload: nats-server lets `max_payload` be no larger."""
+_LARGEST_JSON = 256 * 2**20  # a consumer may have millions of messages pending
+_BUFFER = 8 * 2**20  # unpacked bytes that are held at a time
+_BATCH = 65_536  # messages
+_STATE, _CONSUMER = b"state.json", b"consumers/"
+
+# The numbers of an entry; keep in step with archive.c.
+_NAME_AT, _NAME_SIZE, _TIME, _SEQUENCE, _HEADER_SIZE, _DATA_SIZE = range(6)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A place in an archive where reading can start.
+
+    Attributes:
+        offset: of a chunk in the file.
+        skipped: bytes that this chunk and those behind it unpack to before the place.
+        position: of the place among all unpacked bytes.
+        after: every later sequence is above this one.
+        state: what a decoder knows there.
+    """
+
+    offset: int
+    skipped: int
+    position: int
+    after: int
+    state: int
+
+
+@dataclass(frozen=True)
+class Head:
+    """What an archive says ahead of its messages.
+
+    Attributes:
+        state: of the stream, as the server writes it.
+        consumers: by name, each with its `config` and `state`.
+        messages: where the messages start.
+    """
+
+    state: Mapping[str, Any]
+    consumers: Mapping[str, Mapping[str, Any]]
+    messages: Point
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Messages that follow each other.
+
+    Attributes:
+        start: the place of the first.
+        sequences, times: of each; times in ns since 1970.
+    """
+
+    start: Point
+    sequences: Numbers
+    times: Numbers
+    _buffer: Bytes
+    _entries: Numbers
+
+    def __len__(self) -> int:
+        return len(self.sequences)
+
+    def subjects(self) -> pa.Array:
+        """The subjects; their bytes need not be UTF-8."""
+        return self._gathered(0, self._entries[:, _NAME_SIZE])
+
+    def headers(self) -> pa.Array:
+        """The header blocks as they are stored; empty where there is none."""
+        entries = self._entries
+        return self._gathered(entries[:, _NAME_SIZE], entries[:, _HEADER_SIZE])
+
+    def data(self) -> pa.Array:
+        """The payloads."""
+        entries = self._entries
+        before = entries[:, _NAME_SIZE] + entries[:, _HEADER_SIZE]
+        return self._gathered(before, entries[:, _DATA_SIZE])
+
+    def _gathered(self, before: Numbers | int, sizes: Numbers) -> pa.Array:
+        starts, sizes = self._entries[:, _NAME_AT] + before, np.ascontiguousarray(sizes)
+        offsets = np.zeros(len(sizes) + 1, np.int32)
+        np.cumsum(sizes, out=offsets[1:])
+        texts = np.empty(max(int(offsets[-1]), 1), np.uint8)
+        library().nats_gather(
+            *(address(self._buffer), address(starts), address(sizes)),
+            *(size(len(sizes)), address(texts)),
+        )
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(texts)]
+        return pa.Array.from_buffers(pa.binary(), len(sizes), buffers)
+
+
+def content(file: Readable) -> bytes:
+    """The first eight bytes of what the file has packed: `MAGIC`, or those of another content.
+
+    Raises:
+        InvalidBackup: it is no S2 stream, or has fewer.
+    """
+    out = np.empty(LARGEST_BLOCK, np.uint8)
+    made = Decoder(file).into(out)
+    if made < len(MAGIC):
+        raise InvalidBackup("it is empty")
+    return out[: len(MAGIC)].tobytes()
+
+
+def read_head(file: Readable) -> Head:
+    """What the archive in a file says ahead of its messages.
+
+    Raises:
+        InvalidBackup: it is not an archive, or it is damaged.
+    """
+    unpacked = _Unpacked(file, Point(0, 0, 0, 0, 0))
+    if unpacked.take(len(MAGIC)) != MAGIC:
+        raise InvalidBackup(f"it does not start with {MAGIC.decode()}")
+    name, text = unpacked.document()
+    if name != _STATE:
+        raise InvalidBackup(f"its first entry is {_shown(name)}, not {_STATE.decode()}")
+    state = _json(name, text)
+    names = ("messages", "bytes", "first_seq", "last_seq", "consumer_count")
+    for key in names:
+        number = state.get(key)
+        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**63:
+            raise InvalidBackup(f"its {_STATE.decode()} has no whole number {key}")
+    consumers: dict[str, Mapping[str, Any]] = {}
+    for _ in range(state["consumer_count"]):
+        name, text = unpacked.document()
+        if not name.startswith(_CONSUMER):
+            raise InvalidBackup(
+                f"it has {len(consumers)} consumers, and its {_STATE.decode()} "
+                f"says {state['consumer_count']}"
+            )
+        consumer = _json(name, text)
+        if not all(isinstance(consumer.get(part), dict) for part in ("config", "state")):
+            raise InvalidBackup(f"its entry {_shown(name)} has no config or no state")
+        consumers[_shown(name.removeprefix(_CONSUMER))] = consumer
+    return Head(state, consumers, unpacked.point(max(state["first_seq"], 1) - 1))
+
+
+def read_messages(file: Readable, start: Point) -> Iterator[Batch]:
+    """The messages from a place on, to the end of the archive.
+
+    Raises:
+        InvalidBackup: the archive is damaged, cut off, or out of order.
+    """
+    unpacked = _Unpacked(file, start)
+    after = start.after
+    while True:
+        point, buffer, entries = unpacked.entries(_BATCH, LARGEST_MESSAGE, after)
+        ends = np.flatnonzero(entries[:, _SEQUENCE] == 0)
+        messages = entries[: ends[0]] if len(ends) else entries
+        sequences = np.ascontiguousarray(messages[:, _SEQUENCE])
+        rises = np.diff(sequences, prepend=after) > 0
+        if not rises.all():
+            place = int(np.argmin(rises))
+            before = after if place == 0 else int(sequences[place - 1])
+            raise InvalidBackup(
+                f"sequence {sequences[place]} comes after {before}: it must be above"
+            )
+        if len(messages):
+            after = int(sequences[-1])
+            times = np.ascontiguousarray(messages[:, _TIME])
+            yield Batch(point, sequences, times, buffer, np.ascontiguousarray(messages))
+        if len(ends):
+            end = entries[ends[0]]
+            if any(end[column] for column in (_NAME_SIZE, _TIME, _HEADER_SIZE, _DATA_SIZE)):
+                raise InvalidBackup(f"the message after sequence {after} has no sequence")
+            if len(messages) + 1 < len(entries) or unpacked.has_more():
+                raise InvalidBackup("something comes after its end mark")
+            return
+
+
+class _Unpacked:
+    """The unpacked bytes of an archive, as far as they are needed."""
+
+    def __init__(self, file: Readable, start: Point) -> None:
+        self._decoder = Decoder(file, start.offset, start.state)
+        self._buffer = np.empty(0, np.uint8)
+        self._start = 0  # of what is not taken yet, in the buffer
+        self._position = start.position - start.skipped  # of that, in the archive
+        # Places in the archive where chunks start, and where these are in the file.
+        self._chunks = [(self._position, start.offset)]
+        self.take(start.skipped)
+
+    def point(self, after: int) -> Point:
+        """The place of what is not taken yet."""
+        while len(self._chunks) > 1 and self._chunks[1][0] <= self._position:
+            del self._chunks[0]
+        position, offset = self._chunks[0]
+        skipped = self._position - position
+        # At the start of the file the identifier of the stream is still to come.
+        state = self._decoder.state if offset else 0
+        return Point(offset, skipped, self._position, after, state)
+
+    def take(self, count: int) -> bytes:
+        """The next bytes."""
+        while len(self._buffer) - self._start < count:
+            if not self._more():
+                raise InvalidBackup(_CUT_OFF)
+        taken = self._buffer[self._start : self._start + count].tobytes()
+        self._move(count)
+        return taken
+
+    def entries(self, most: int, largest: int, after: int) -> tuple[Point, Bytes, Numbers]:
+        """The place of the next entries, the buffer that they are in, and their numbers."""
+        while True:
+            point, buffer = self.point(after), self._buffer[self._start :]
+            entries = np.empty((min(most, len(buffer) // 5 + 1), 6), np.int64)
+            consumed = ctypes.c_int64()
+            found = library().nats_archive_scan(
+                *(address(buffer), size(len(buffer)), size(len(entries)), size(largest)),
+                *(address(entries), ctypes.byref(consumed)),
+            )
+            try:
+                count = checked(found)
+            except InvalidBackup as error:
+                raise InvalidBackup(f"{error}, at byte {self._position} unpacked") from None
+            self._move(consumed.value)
+            if count:
+                return point, buffer, entries[:count]
+            if not self._more():
+                raise InvalidBackup(_CUT_OFF)
+
+    def document(self) -> tuple[bytes, bytes]:
+        """The next entry: its name and its content."""
+        _, buffer, entries = self.entries(1, _LARGEST_JSON, 0)
+        at, name_size, _, _, header_size, data_size = entries[0]
+        end = at + name_size
+        name, text = buffer[at:end], buffer[end : end + header_size + data_size]
+        return name.tobytes(), text.tobytes()
+
+    def has_more(self) -> bool:
+        """Whether there is something that is not taken yet."""
+        return self._start < len(self._buffer) or self._more()
+
+    def _move(self, count: int) -> None:
+        self._start += count
+        self._position += count
+
+    def _more(self) -> bool:
+        """Unpacks more behind what is not taken yet; whether there was something.
+
+        The buffer is a new one each time: batches hold on to the older ones.
+        """
+        left = len(self._buffer) - self._start
+        buffer = np.empty(max(_BUFFER, 2 * left) + LARGEST_BLOCK, np.uint8)
+        buffer[:left] = self._buffer[self._start :]
+        self._chunks.append((self._position + left, self._decoder.offset))
+        made = self._decoder.into(buffer[left:])
+        self._buffer, self._start = buffer[: left + made], 0
+        return made > 0
+
+
+_CUT_OFF = "it is cut off: the mark at its end is missing"
+
+
+def _json(name: bytes, text: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise InvalidBackup(f"its entry {_shown(name)} is no JSON object")
+    return found
+
+
+def _shown(name: bytes) -> str:
+    text = visible(name.decode("utf-8", "surrogateescape"))
+    return text if len(text) <= 100 else f"{text[:100]}..."

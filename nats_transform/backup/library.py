@@ -1,0 +1,65 @@
+"""The compiled part: what unpacks S2, finds entries of archives and writes them."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nats_transform.errors import InvalidBackup
+from nats_transform.kernel.library import load
+
+Bytes = npt.NDArray[np.uint8]
+Numbers = npt.NDArray[np.int64]
+
+NAME = "backup.so"
+_FUNCTIONS = ("nats_s2_decode", "nats_archive_scan", "nats_archive_write")
+# What a function returns instead of a count; keep in step with backup.h.
+_FAULTS = {
+    -1: "it is no S2 stream",
+    -2: "a chunk of it is damaged",
+    -3: "a checksum in it is wrong",
+    -4: "it has a chunk that no S2 or Snappy stream has",
+    -5: "an entry of it starts with no number of 64 bits",
+    -6: "an entry of it has a name of more than 1 MiB",
+    -7: "an entry of it is larger than any that a server writes",
+    -8: "a sequence in it is beyond 2^63",
+}
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """The library, loaded once a process.
+
+    Raises:
+        KernelUnavailable: it is missing, cannot be loaded, or was made from other source files.
+    """
+    loaded = load(resources.files(__package__), NAME, _FUNCTIONS)
+    loaded.nats_checksum.restype = ctypes.c_uint32
+    loaded.nats_gather.restype = None
+    return loaded
+
+
+def checked(result: int) -> int:
+    """What a function of the library returned.
+
+    Raises:
+        InvalidBackup: the number is one of a fault.
+    """
+    if result < 0:
+        raise InvalidBackup(_FAULTS[result])
+    return result
+
+
+def address(array: npt.NDArray[Any]) -> ctypes.c_void_p:
+    """Where the values of an array are; it must be contiguous and outlive the call."""
+    return ctypes.c_void_p(array.ctypes.data)
+
+
+def size(number: int) -> ctypes.c_int64:
+    """A 64-bit number as an argument."""
+    return ctypes.c_int64(number)

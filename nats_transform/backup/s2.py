@@ -1,0 +1,132 @@
+"""S2 streams, read and written.
+
+nats-server writes them with klauspost/compress, and no kept Python library reads what that makes:
+blocks of up to 4 MB, and copies that repeat the last offset. What we write are blocks that Snappy
+makes, which every reader of S2 knows. Sources: see s2.c.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from nats_transform.backup.library import Bytes, address, checked, library, size
+from nats_transform.errors import InvalidBackup
+
+LARGEST_BLOCK = 4 * 2**20
+"""Bytes that one chunk unpacks to, at most."""
+_IDENTIFIER = b"\xff\x06\x00\x00S2sTwO"
+_BLOCK = 2**20  # what writers of S2 take
+_READ_BYTES = 4 * 2**20
+
+
+class Readable(Protocol):
+    """A file that can be read from a place on: one of Python, or one of pyarrow."""
+
+    def seek(self, offset: int, /) -> object:
+        """Goes to a byte."""
+
+    def read(self, size: int, /) -> bytes:
+        """The next bytes; fewer than asked for only at the end."""
+
+
+class Writable(Protocol):
+    """A file that can be written, front to back."""
+
+    def write(self, data: bytes, /) -> object:
+        """Appends bytes."""
+
+
+class Decoder:
+    """Unpacks a stream from one of its chunks on.
+
+    Args:
+        file: that has it; nobody else may move in it.
+        offset: of the chunk.
+        state: what is known of the stream there: 0 at its start, else that of another decoder.
+
+    Attributes:
+        offset: of the first chunk that is not unpacked yet.
+    """
+
+    def __init__(self, file: Readable, offset: int = 0, state: int = 0) -> None:
+        file.seek(offset)
+        self.offset = offset
+        self._file = file
+        self._state = ctypes.c_int32(state)
+        self._packed = b""
+        self._is_at_end = False
+
+    @property
+    def state(self) -> int:
+        """What is known of the stream."""
+        return self._state.value
+
+    def into(self, out: Bytes) -> int:
+        """Unpacks as many chunks as there is room for; gives the bytes that were made.
+
+        They are 0 only at the end of the stream. There must be room for `LARGEST_BLOCK`.
+
+        Raises:
+            InvalidBackup: the stream is damaged or cut off.
+        """
+        while True:
+            made = self._unpack(out)
+            if made or (self._is_at_end and not self._packed):
+                return made
+            if self._is_at_end:
+                raise InvalidBackup(f"it is cut off at byte {self.offset + len(self._packed)}")
+            more = self._file.read(_READ_BYTES)
+            self._is_at_end = not more
+            self._packed += more
+
+    def _unpack(self, out: Bytes) -> int:
+        packed = np.frombuffer(self._packed, np.uint8)
+        consumed = ctypes.c_int64()
+        made = library().nats_s2_decode(
+            *(address(packed), size(len(packed)), address(out), size(len(out))),
+            *(ctypes.byref(self._state), ctypes.byref(consumed)),
+        )
+        self.offset += consumed.value
+        self._packed = self._packed[consumed.value :]
+        try:
+            return checked(made)
+        except InvalidBackup as error:
+            raise InvalidBackup(f"{error}, at byte {self.offset}") from None
+
+
+class Encoder:
+    """Packs a stream. What is in the file is whole once it was closed."""
+
+    def __init__(self, file: Writable) -> None:
+        self._file = file
+        self._codec = pa.Codec("snappy")
+        self._pending = bytearray()
+        file.write(_IDENTIFIER)
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Appends bytes."""
+        self._pending += data
+        end = len(self._pending) - len(self._pending) % _BLOCK
+        for start in range(0, end, _BLOCK):
+            self._chunk(self._pending[start : start + _BLOCK])
+        del self._pending[:end]
+
+    def close(self) -> None:
+        """Writes what is left; the file itself stays open."""
+        if self._pending:
+            self._chunk(self._pending)
+        self._pending = bytearray()
+
+    def _chunk(self, block: bytearray) -> None:
+        plain = np.frombuffer(block, np.uint8)
+        checksum = library().nats_checksum(address(plain), size(len(plain)))
+        packed = self._codec.compress(block, asbytes=True)
+        kind = 0 if len(packed) < len(block) * 7 // 8 else 1
+        body = bytes(block) if kind else packed
+        head = bytes([kind]) + (len(body) + 4).to_bytes(3, "little")
+        self._file.write(head + checksum.to_bytes(4, "little"))
+        self._file.write(body)

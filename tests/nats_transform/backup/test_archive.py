@@ -1,0 +1,175 @@
+"""The reader of archives, against archives made byte by byte."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nats_transform.backup import archive as module
+from nats_transform.backup.archive import Head, content, read_head, read_messages
+from nats_transform.errors import InvalidBackup
+from tests.support.backups import END, Entry, archive, packed, state_of
+
+CONSUMER = {"config": {"durable_name": "d"}, "state": {"delivered": {}}}
+MESSAGES: list[Entry] = [
+    (b"a.b", 1_700_000_000_000_000_001, 3, b"", b"one"),
+    (b"a.\xff", -5, 4, b"NATS/1.0\r\nA: 1\r\n\r\n", b""),
+    ("ü.日本".encode(), 2**62, 2**40, b"", bytes(300)),
+]
+
+
+def read(stream: bytes) -> tuple[Head, list[Entry]]:
+    """All that a file has."""
+    file = io.BytesIO(stream)
+    head = read_head(file)
+    found: list[Entry] = []
+    for batch in read_messages(file, head.messages):
+        columns = (batch.subjects(), batch.headers(), batch.data())
+        subjects, headers, data = (column.to_pylist() for column in columns)
+        times, sequences = batch.times.tolist(), batch.sequences.tolist()
+        found += zip(subjects, times, sequences, headers, data, strict=True)
+    return head, found
+
+
+def test_all_of_an_archive() -> None:
+    head, messages = read(packed(archive(MESSAGES, consumers=[("d", CONSUMER)])))
+    assert messages == MESSAGES
+    assert head.state == state_of(MESSAGES, consumer_count=1)
+    assert head.consumers == {"d": CONSUMER}
+
+
+def test_an_empty_stream() -> None:
+    used = state_of([], first_seq=8, last_seq=7)
+    assert read(packed(archive([], used))) == (read(packed(archive([], used)))[0], [])
+
+
+_MESSAGES = st.lists(
+    st.tuples(
+        st.binary(min_size=1, max_size=20),
+        st.integers(-(2**63), 2**63 - 1),
+        st.integers(1, 2**20),
+        st.binary(max_size=20),
+        st.binary(max_size=200),
+    ),
+    unique_by=lambda message: message[2],
+    max_size=20,
+).map(lambda messages: sorted(messages, key=lambda message: message[2]))
+
+
+@given(_MESSAGES, st.integers(1, 50))
+def test_any_messages_and_from_every_place(messages: list[Entry], block: int) -> None:
+    """However the stream is cut into chunks, also the remaining messages are read."""
+    stream = packed(archive(messages), block)
+    head, found = read(stream)
+    assert found == messages
+    file = io.BytesIO(stream)
+    before, held, module._BATCH = module._BATCH, module._BUFFER, 1
+    module._BUFFER = 50
+    try:
+        starts = [batch.start for batch in read_messages(file, head.messages)]
+        for place, start in enumerate(starts):
+            rest = [int(n) for batch in read_messages(file, start) for n in batch.sequences]
+            assert rest == [message[2] for message in messages[place:]]
+    finally:
+        module._BATCH, module._BUFFER = before, held
+
+
+GOOD = archive(MESSAGES, consumers=[("d", CONSUMER)])
+BROKEN: list[Any] = [
+    pytest.param(b"", "NATSARC1|cut off", id="empty"),
+    pytest.param(b"NATSARC2" + GOOD[8:], "does not start with NATSARC1", id="another-magic"),
+    pytest.param(archive(MESSAGES, end=[]), "it is cut off: the mark", id="no-end-mark"),
+    pytest.param(GOOD[:-8], "it is cut off: the mark", id="cut-in-a-message"),
+    pytest.param(GOOD + b"\0", "something comes after its end mark", id="byte-after-the-end"),
+    pytest.param(
+        archive(MESSAGES, end=[END, MESSAGES[0]]), "something comes after", id="message-after-end"
+    ),
+    pytest.param(archive(MESSAGES[::-1]), "sequence 4 comes after 1099511627776", id="descending"),
+    pytest.param(archive([MESSAGES[0]] * 2), "sequence 3 comes after 3", id="twice"),
+    pytest.param(
+        archive(MESSAGES, state_of(MESSAGES, first_seq=4)),
+        "sequence 3 comes after 3: it must be above",
+        id="early",
+    ),
+    pytest.param(archive([(b"a", 1, 0, b"", b"x")]), "after sequence 0 has no seq", id="no-seq"),
+    pytest.param(
+        archive([(b"a", 1, 2**63, b"", b"x")], state_of([])), "beyond 2\\^63", id="large-sequence"
+    ),
+    pytest.param(archive([(b"a" * 2**20 + b"b", 1, 1, b"", b"")]), "name of more", id="long-name"),
+    pytest.param(
+        archive([], end=[]) + b"\x01\x01\x01\x00" + b"\xff" * 8 + b"\x7fa",
+        "larger than any",
+        id="huge-payload",
+    ),
+    pytest.param(
+        archive([], end=[]) + b"\x01\x01\x01" + b"\xff" * 9 + b"\x01" + b"\x01" + b"a",
+        "larger than any",
+        id="sizes-that-overflow-together",
+    ),
+    pytest.param(archive([], end=[]) + b"\xff" * 10, "no number of 64 bits", id="no-number"),
+    pytest.param(archive(MESSAGES, state=[]), "state.json is no JSON object", id="state-a-list"),
+    pytest.param(archive(MESSAGES, state={}), "has no whole number messages", id="empty-state"),
+    pytest.param(
+        archive(MESSAGES, state_of(MESSAGES, last_seq=1.5)), "number last_seq", id="state-fraction"
+    ),
+    pytest.param(
+        archive(MESSAGES, state_of(MESSAGES, consumer_count=1)),
+        "has 0 consumers, and its state.json says 1",
+        id="missing-consumer",
+    ),
+    pytest.param(
+        archive([], consumers=[("d", {"config": {}})]), "d has no config or no state", id="no-state"
+    ),
+    pytest.param(
+        archive([], consumers=[("d", {"config": None, "state": {}})]),
+        "d has no config or no state",
+        id="no-config",
+    ),
+    pytest.param(
+        archive([], consumers=[("d\n\x1b", [])]), r"consumers/d\\n\\x1b is no JSON", id="bad-name"
+    ),
+    pytest.param(
+        b"NATSARC1" + archive(MESSAGES)[8:].replace(b"state.json", b"other.json", 1),
+        "its first entry is other.json",
+        id="no-state-first",
+    ),
+]
+
+
+@pytest.mark.parametrize(("unpacked", "message"), BROKEN)
+def test_broken_archives(unpacked: bytes, message: str) -> None:
+    with pytest.raises(InvalidBackup, match=message) as caught:
+        read(packed(unpacked, 2**20))
+    assert "\n" not in str(caught.value)
+
+
+def test_every_cut_is_seen() -> None:
+    stream = packed(GOOD, 50)
+    for end in range(len(stream)):
+        with pytest.raises(InvalidBackup):
+            read(stream[:end])
+
+
+def test_a_json_that_is_nested_too_deep() -> None:
+    text = b"[" * 100_000
+    raw = b"NATSARC1\x0a\x02\x00\x00\xa0\x8d\x06state.json" + text
+    with pytest.raises(InvalidBackup, match=r"state\.json is no JSON object"):
+        read(packed(raw))
+
+
+def test_large_messages_and_many_small_ones() -> None:
+    """More than the reader holds at a time, of either kind."""
+    large: list[Entry] = [(b"l", 1, n, b"", bytes([n]) * 7_000_000) for n in range(1, 5)]
+    small: list[Entry] = [(b"s", 1, n, b"", b"") for n in range(10, 70_000)]
+    from nats_transform.backup.s2 import Encoder
+
+    file = io.BytesIO()
+    encoder = Encoder(file)
+    encoder.write(archive(large + small))
+    encoder.close()
+    assert content(file) == b"NATSARC1"
+    assert read(file.getvalue())[1] == large + small

@@ -1,0 +1,176 @@
+"""The decoder and encoder of S2, against the specification read byte by byte."""
+
+from __future__ import annotations
+
+import io
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nats_transform.backup.s2 import LARGEST_BLOCK, Decoder, Encoder
+from nats_transform.errors import InvalidBackup
+from tests.support.backups import IDENTIFIER, chunk, packed, unpack_block, varint
+
+
+def decoded(stream: bytes) -> bytes:
+    """What a stream unpacks to."""
+    decoder, out, found = Decoder(io.BytesIO(stream)), np.empty(LARGEST_BLOCK, np.uint8), b""
+    while made := decoder.into(out):
+        found += out[:made].tobytes()
+    return found
+
+
+def encoded(data: bytes) -> bytes:
+    """The stream that our encoder makes."""
+    file = io.BytesIO()
+    encoder = Encoder(file)
+    for at in range(0, len(data), 700_000):
+        encoder.write(data[at : at + 700_000])
+    encoder.close()
+    return file.getvalue()
+
+
+def literal(data: bytes) -> bytes:
+    return bytes([(len(data) - 1) << 2]) + data
+
+
+# What unpacks to something: the rest of a block after its length, and what comes of it.
+BLOCKS = [
+    pytest.param(literal(b"abc"), b"abc", id="literal"),
+    pytest.param(bytes([60 << 2, 99]) + b"x" * 100, b"x" * 100, id="literal-length-in-a-byte"),
+    pytest.param(bytes([63 << 2, 2, 0, 0, 0]) + b"abc", b"abc", id="literal-length-in-four-bytes"),
+    pytest.param(literal(b"abcd") + b"\x01\x04", b"abcdabcd", id="copy-with-one-byte"),
+    pytest.param(literal(b"abcd") + b"\x0e\x04\x00", b"abcdabcd", id="copy-with-two-bytes"),
+    pytest.param(literal(b"abcd") + b"\x0f\x04\0\0\0", b"abcdabcd", id="copy-with-four-bytes"),
+    pytest.param(literal(b"ab") + b"\x1d\x01", b"ab" + b"b" * 11, id="copy-of-what-it-writes"),
+    pytest.param(literal(b"abcd") + b"\x01\x04\x01\x00", b"abcd" * 3, id="repeat"),
+    pytest.param(
+        literal(b"ab") + b"\x01\x02\x15\x00\x05", b"ab" * 3 + b"ab" * 6 + b"a", id="repeat-8-bits"
+    ),
+    pytest.param(
+        literal(b"ab") + b"\x01\x02\x19\x00\x00\x00", b"ab" * 3 + b"ab" * 130, id="repeat-16-bits"
+    ),
+    pytest.param(
+        literal(b"ab") + b"\x01\x02\x1d\x00\x00\x00\x01",
+        b"ab" * 3 + b"ab" * 65538,
+        id="repeat-24-bits",
+    ),
+]
+BROKEN = [
+    pytest.param(b"\x01\x00", id="repeat-of-nothing"),
+    pytest.param(literal(b"ab") + b"\x01\x03", id="copy-from-before-the-start"),
+    pytest.param(literal(b"ab") + b"\x02\x00\x00", id="copy-with-offset-0"),
+    pytest.param(literal(b"ab") + b"\x01", id="copy-cut-off"),
+    pytest.param(literal(b"ab") + b"\x01\x01\x15\x00", id="repeat-cut-off"),
+    pytest.param(b"\x08ab", id="literal-cut-off"),
+    pytest.param(bytes([62 << 2, 1]), id="literal-length-cut-off"),
+    pytest.param(bytes([63 << 2, 255, 255, 255, 255]), id="literal-of-4-gb"),
+]
+
+
+@pytest.mark.parametrize(("rest", "result"), BLOCKS)
+def test_blocks(rest: bytes, result: bytes) -> None:
+    block = varint(len(result)) + rest
+    assert unpack_block(block) == result
+    assert decoded(IDENTIFIER + chunk(0, block, result)) == result
+
+
+@pytest.mark.parametrize("rest", BROKEN)
+def test_broken_blocks(rest: bytes) -> None:
+    for length in (0, 1, 2, 10, 100):
+        block = varint(length) + rest
+        with pytest.raises((ValueError, IndexError)):
+            unpack_block(block)
+        with pytest.raises(InvalidBackup, match="a chunk of it is damaged"):
+            decoded(IDENTIFIER + chunk(0, block, b""))
+
+
+@pytest.mark.parametrize(
+    ("stream", "message"),
+    [
+        pytest.param(b"PK\x03\x04\0\0\0\0", "it is no S2 stream", id="another-format"),
+        pytest.param(chunk(1, b"x", b"x"), "it is no S2 stream", id="no-identifier"),
+        pytest.param(b"\xff\x06\0\0S2sTwX", "it is no S2 stream", id="another-identifier"),
+        pytest.param(b"\xff\x05\0\0S2sTw", "it is no S2 stream", id="short-identifier"),
+        pytest.param(IDENTIFIER[:-1], "it is cut off at byte 9", id="cut-in-the-identifier"),
+        pytest.param(packed(b"abc")[:-1], "it is cut off at byte 20", id="cut-in-a-chunk"),
+        pytest.param(
+            IDENTIFIER + chunk(1, b"abd", b"abc"), "a checksum in it is wrong", id="checksum"
+        ),
+        pytest.param(IDENTIFIER + chunk(2, b""), "it has a chunk that no", id="unknown-chunk"),
+        pytest.param(IDENTIFIER + chunk(1, b"abc"), "a chunk of it is damaged", id="no-checksum"),
+        pytest.param(
+            IDENTIFIER + chunk(0, varint(4 * 2**20 + 1) + b"\0", b"x"),
+            "a chunk of it is damaged, at byte 10",
+            id="block-of-more-than-4-mb",
+        ),
+        pytest.param(
+            b"\xff\x06\0\0sNaPpY" + chunk(0, varint(2**16 + 1) + b"\0", b"x"),
+            "a chunk of it is damaged",
+            id="block-that-snappy-does-not-have",
+        ),
+        pytest.param(
+            IDENTIFIER + chunk(0, b"\xff\xff\xff\xff\xff\x01", b"x"),
+            "a chunk of it is damaged",
+            id="length-of-more-than-32-bits",
+        ),
+    ],
+)
+def test_broken_streams(stream: bytes, message: str) -> None:
+    with pytest.raises(InvalidBackup, match=message):
+        decoded(stream)
+
+
+def test_skips_what_is_not_data() -> None:
+    stream = IDENTIFIER + chunk(0xFE, b"padding") + packed(b"abc") + chunk(0x99, b"an index")
+    assert decoded(stream) == b"abc"
+    assert decoded(b"") == decoded(IDENTIFIER) == b""
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=60), st.integers(0, 80))
+def test_any_block_is_read_as_the_specification_says(rest: bytes, length: int) -> None:
+    block = varint(length) + rest
+    try:
+        result = unpack_block(block)
+    except (ValueError, IndexError):
+        with pytest.raises(InvalidBackup, match="damaged"):
+            decoded(IDENTIFIER + chunk(0, block, b""))
+        return
+    assert decoded(IDENTIFIER + chunk(0, block, result)) == result
+
+
+def test_copies_of_all_lengths_and_offsets() -> None:
+    """Near the end of a block there is no room to copy more than is asked for."""
+    for offset in range(1, 40):
+        start = bytes(range(offset))
+        for count in range(1, 65):
+            block = literal(start) + bytes([(count - 1) << 2 | 2, offset, 0])
+            result = (start * (count + 1))[: offset + count]
+            whole = varint(len(result)) + block
+            assert decoded(IDENTIFIER + chunk(0, whole, result)) == result
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 2**20 - 1, 2**20, 2**20 + 1, 3_000_000])
+@pytest.mark.parametrize("kind", ["random", "zeros", "text"])
+def test_what_is_encoded_is_decoded(kind: str, size: int) -> None:
+    data = {
+        "random": random.Random(0).randbytes(size),
+        "zeros": bytes(size),
+        "text": (b"orders.eu.%d " * (size // 10 + 1))[:size],
+    }[kind]
+    stream = encoded(data)
+    assert decoded(stream) == data
+    if kind != "random" and size > 1000:
+        assert len(stream) < size / 10
+
+
+def test_snappy_framing_is_read() -> None:
+    """As kept libraries write it; Arrow's own blocks are those of the format."""
+    data = b"one two one two three one two " * 50
+    block = pa.Codec("snappy").compress(data, asbytes=True)
+    assert decoded(b"\xff\x06\0\0sNaPpY" + chunk(0, block, data)) == data
