@@ -9,7 +9,7 @@ ARGS ?=
 WHAT ?= transform
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test test-slow cluster containers faults bench fuzz lint sbom format lock clean
+.PHONY: help setup demo ui test test-slow cluster containers faults bench fuzz dist lint sbom format lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -45,6 +45,9 @@ bench: ## compare the speed with other tools: WHAT=transform, ingest, audit, ...
 fuzz: ## feed random bytes to the readers and parsers for a while
 	@$(IN_VENV) python -m tests.fuzz $(ARGS)
 
+dist: ## build the wheel and the sdist into dist/
+	@$(IN_VENV) python -m build --no-isolation --outdir dist .
+
 lint: ## check style, format and types; AUDIT=1 also looks for packages with known weaknesses
 	@$(IN_VENV) sh -c 'ruff check && ruff format --check && mypy'
 	@$(if $(AUDIT),sh scripts/sbom.sh)
@@ -59,4 +62,4 @@ lock: ## compute requirements.lock again from pyproject.toml
 	@sh scripts/lock.sh
 
 clean: ## remove .venv and everything else that the targets made
-	rm -rf .venv build demo warehouse *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist demo warehouse *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

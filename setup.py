@@ -1,4 +1,4 @@
-"""Compiles our C when the project is installed; everything else is in pyproject.toml.
+"""Compiles our C and lays out a wheel; everything else is in pyproject.toml.
 
 The libraries have a plain C interface, so one wheel serves every Python on a platform. A wheel for
 another platform: `pip wheel . --no-deps --config-settings=--build-option=--plat-name=TAG`, where
@@ -6,15 +6,39 @@ TAG is such as `macosx_11_0_arm64`.
 """
 
 import os
+import re
 import runpy
+import sys
 from pathlib import Path
 
-from setuptools import Extension, setup
+from setuptools import Extension, find_namespace_packages, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 # By its path: to import it would import the package, whose dependencies are not there yet.
 BUILD = runpy.run_path("nats_transform/kernel/build.py")
+
+# The folders beside the library have names, such as `jobs`, that a user's own project may have
+# too. A wheel therefore holds them as nats_transform.jobs and so on, and their imports say so. A
+# checkout (an editable install) keeps them where they are, for type checkers and tests.
+FOLDERS = ("cli", "expectations", "jobs", "orchestration")
+IN_PLACE = "editable_wheel" in sys.argv
+IMPORT = re.compile(rf"^(\s*(?:from|import) )(?=(?:{'|'.join(FOLDERS)})\b)", re.MULTILINE)
+BESIDE = find_namespace_packages(
+    include=[pattern for name in FOLDERS for pattern in (name, f"{name}.*")]
+)
+
+
+class BuildModules(build_py):
+    """Copies the modules into a wheel, with the imports that hold there."""
+
+    def build_module(self, module: str, module_file: str, package: str) -> tuple[str, bool]:
+        outfile, copied = super().build_module(module, module_file, package)
+        if not IN_PLACE:
+            text = Path(outfile).read_text(encoding="utf-8")
+            Path(outfile).write_text(IMPORT.sub(r"\1nats_transform.", text), encoding="utf-8")
+        return outfile, copied
 
 
 class Compile(build_ext):
@@ -50,10 +74,16 @@ class Wheel(bdist_wheel):
         return "py3", "none", self.plat_name
 
 
+inside = "" if IN_PLACE else "nats_transform."
 setup(
-    cmdclass={"build_ext": Compile, "bdist_wheel": Wheel},
+    cmdclass={"build_ext": Compile, "build_py": BuildModules, "bdist_wheel": Wheel},
     ext_modules=[
         Extension(f"{folder.replace('/', '.')}.{name}", sorted(map(str, Path(folder).glob("*.c"))))
         for name, folder in BUILD["LIBRARIES"].items()
     ],
+    packages=[
+        *find_namespace_packages(include=["nats_transform", "nats_transform.*"]),
+        *(inside + name for name in BESIDE),
+    ],
+    package_dir={} if IN_PLACE else {inside + name: name.replace(".", "/") for name in BESIDE},
 )

@@ -44,7 +44,7 @@ class CommandLine(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"cli.{COMMANDS[cmd_name]}").command
+        command: click.Command = import_module(f"{__package__}.{COMMANDS[cmd_name]}").command
         return command
 
     def invoke(self, ctx: click.Context) -> Any:

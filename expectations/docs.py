@@ -35,7 +35,7 @@ class _View(DefaultJinjaPageView):
 
     def __init__(self) -> None:
         super().__init__()
-        ours = PackageLoader("expectations", "templates")
+        ours = PackageLoader(__package__, "templates")
         theirs = PackageLoader("great_expectations", "render/view/templates")
         self.env.loader = ChoiceLoader([ours, theirs])
         # Parts of a page reach the whole as text, with our line breaks.

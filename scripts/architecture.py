@@ -66,14 +66,18 @@ DOORS: dict[str, dict[str, str]] = {
 Graph = Mapping[str, frozenset[str]]
 
 
+# Names that are the same in a checkout and in a wheel, for what is above the library.
+FRONTS = ("nats_transform.__main__", "nats_transform.dagster")
+
+
 def modules() -> dict[str, Path]:
-    """The file of each module; a package is the module `__init__` in its folder."""
+    """The file of each module but FRONTS; a package is the module `__init__` in its folder."""
     found = {}
     for package in PACKAGES:
         for file in sorted((ROOT / package).rglob("*.py")):
             name = ".".join(file.relative_to(ROOT).with_suffix("").parts)
             found[name.removesuffix(".__init__")] = file
-    return found
+    return {name: file for name, file in found.items() if name not in FRONTS}
 
 
 def import_graph(in_functions: bool = True) -> Graph:

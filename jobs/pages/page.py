@@ -45,7 +45,7 @@ def page(template: str, **values: Any) -> str:
 @cache
 def _environment() -> Environment:
     environment = Environment(
-        loader=PackageLoader("jobs.pages", "templates"),
+        loader=PackageLoader(__package__, "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_visible,

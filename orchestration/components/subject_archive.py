@@ -19,7 +19,7 @@ class SubjectArchiveScaffolder(dg.Scaffolder[Any]):
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
         """Writes the two files into the new folder."""
         name = "".join(c if c.isascii() and c.isalnum() else "_" for c in request.target_path.name)
-        templates = files("orchestration.components")
+        templates = files(__package__)
         for template, file in (("archive.yaml", "defs.yaml"), ("mapping.conf", "mapping.conf")):
             text = templates.joinpath("templates", template).read_text(encoding="utf-8")
             text = text.replace("NAME", name).replace("STREAM", name.upper())

@@ -14,7 +14,7 @@ from tests.support.dagster_processes import Webserver
 
 COUNT = 500
 PASSWORD = "s3cret/p@ss:word%1"  # noqa: S105 - planted, and looked for
-YAML = """type: orchestration.components.SubjectArchive
+YAML = """type: nats_transform.dagster.SubjectArchive
 
 attributes:
   name: orders

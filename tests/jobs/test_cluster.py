@@ -177,7 +177,7 @@ def test_as_in_local_mode(
     assert all("Launch" in log or "executor" in log for log in logs), logs
 
 
-SUBMITTED = """type: orchestration.components.SubmittedJob
+SUBMITTED = """type: nats_transform.dagster.SubmittedJob
 
 attributes:
   name: {name}

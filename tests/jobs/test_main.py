@@ -51,11 +51,11 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 def test_table_of_jobs(name: str) -> None:
     """Every row names a class of settings, a function, and a module that can write its page."""
     job = JOBS[name]
-    module = import_module(job.module)
+    module = import_module(f"jobs.{job.module}")
     assert issubclass(getattr(module, job.settings), BaseModel)
     assert callable(getattr(module, job.function))
     if job.page is not None:
-        assert callable(import_module(job.page).write)
+        assert callable(import_module(f"jobs.{job.page}").write)
 
 
 def test_only_the_chosen_job_is_imported() -> None:

@@ -132,7 +132,7 @@ def test_scaffolded_listed_and_checked(bare_project: Project) -> None:
         bare_project.root,
         "scaffold",
         "defs",
-        "orchestration.components.SubjectArchive",
+        "nats_transform.dagster.SubjectArchive",
         "new-shop",
     )
     assert made.returncode == 0, made.stdout + made.stderr
@@ -144,7 +144,7 @@ def test_scaffolded_listed_and_checked(bare_project: Project) -> None:
     checked = run_dg(bare_project.root, "check", "defs")
     assert checked.returncode == 0, checked.stdout + checked.stderr
     components = run_dg(bare_project.root, "list", "components")
-    assert "orchestration.components.SubjectArchive" in components.stdout
+    assert "nats_transform.dagster.SubjectArchive" in components.stdout
 
 
 def run_dg(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

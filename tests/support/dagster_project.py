@@ -34,7 +34,7 @@ MAPPING = """mappings {
   "paid.*": "paid.{{partition(3,1)}}.$1"
 }
 """
-YAML = """type: orchestration.components.SubjectArchive
+YAML = """type: nats_transform.dagster.SubjectArchive
 
 attributes:
   name: {name}
@@ -157,7 +157,7 @@ def empty_project(
     (root / "src" / name / "definitions.py").write_text(DEFINITIONS)
     (root / "dg.toml").write_text(
         f'directory_type = "project"\n\n[project]\nroot_module = "{name}"\n'
-        'registry_modules = ["orchestration.components"]\n'
+        'registry_modules = ["nats_transform.dagster"]\n'
     )
     monkeypatch.syspath_prepend(str(root / "src"))
     home = root / "dagster"

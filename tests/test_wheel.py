@@ -1,0 +1,175 @@
+"""The wheel, in an environment with what its base needs and nothing else."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+MAPPING = """mappings = {
+  "orders.*": [ { destination: "v1.$1", weight: 98% }, { destination: "v2.$1", weight: 2% } ]
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder)]
+    built = subprocess.run([*command, str(ROOT)], capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stdout + built.stderr
+    return next(folder.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the wheel and the packages of its base, linked from our own."""
+    home = tmp_path_factory.mktemp("environment")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
+    pip = [sys.executable, "-m", "pip", "--python", str(home / "bin" / "python"), "install"]
+    subprocess.run([*pip, "--quiet", "--no-deps", "--no-index", str(wheel)], check=True)
+    packages = next(home.glob("lib/python*/site-packages"))
+    for name in base_distributions():
+        found = distribution(name)
+        for top in {Path(file).parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
+            if not (packages / top).exists():
+                (packages / top).symlink_to(Path(str(found.locate_file(top))).resolve())
+    return home
+
+
+def base_distributions() -> set[str]:
+    """The names of all distributions that a plain `pip install nats-transform` installs."""
+    found: set[str] = set()
+    waiting = [("nats-transform", "")]
+    while waiting:
+        name, extra = waiting.pop()
+        for line in distribution(name).requires or ():
+            needed, _, marker = line.partition(";")
+            if "extra ==" in marker and f"'{extra}'" not in marker.replace('"', "'"):
+                continue
+            if re.search(r"(platform_|sys_platform|python_version|implementation)", marker):
+                continue  # for another machine; cffi's parser is needed to build only
+            match = re.match(r"([\w.-]+)(?:\[(\w+)\])?", needed.strip())
+            assert match is not None
+            if match[1] not in found:
+                found.add(match[1])
+                waiting.append((match[1], match[2] or ""))
+    return found
+
+
+def run(environment: Path, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    command = [str(environment / "bin" / arguments[0]), *arguments[1:]]
+    return subprocess.run(
+        command, cwd=folder, env=clean, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project with packages that are called as the folders of this repository are."""
+    for name in ("jobs", "cli", "orchestration", "expectations"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("MINE = True\n")
+    (tmp_path / "server.conf").write_text(MAPPING)
+    return tmp_path
+
+
+def test_holds_one_package(wheel: Path) -> None:
+    """Nothing stands beside it that could hide, or be hidden by, a user's own packages."""
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {name.split("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"nats_transform"}
+    assert "nats_transform/py.typed" in names
+    assert "nats_transform/kernel/kernel.so" in names
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        pytest.param(["map", "orders.*", "v1.$1", "orders.7"], "v1.7\n", id="map"),
+        pytest.param(["check", "server.conf"], "1 file checked, nothing found\n", id="check"),
+        pytest.param(["trace", "orders.7", "--config", "server.conf"], "v1.7", id="trace"),
+    ],
+)
+def test_commands_of_the_base(
+    environment: Path, project: Path, arguments: list[str], answer: str
+) -> None:
+    ended = run(environment, "nats-transform", *arguments, folder=project)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert answer in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "extra"),
+    [
+        pytest.param(["audit", "--stream", "S", "--mapping", "server.conf"], "archive", id="audit"),
+        pytest.param(["transform", "--stream", "S", "--mapping", "server.conf"], "archive", id="t"),
+        pytest.param(["maintain"], "archive", id="maintain"),
+        pytest.param(["demo"], "dagster", id="demo"),
+    ],
+)
+def test_a_missing_extra_is_named(
+    environment: Path, project: Path, arguments: list[str], extra: str
+) -> None:
+    ended = run(environment, "nats-transform", *arguments, folder=project)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert len(ended.stderr.splitlines()) == 1
+    assert f"pip install 'nats-transform[{extra}]'" in ended.stderr
+
+
+def test_lives_beside_packages_of_the_same_names(environment: Path, project: Path) -> None:
+    code = (
+        "import jobs, cli, nats_transform.jobs.ending as ending, nats_transform.cli.main\n"
+        "print(jobs.MINE, cli.MINE, ending.__name__)"
+    )
+    ended = run(environment, "python", "-c", code, folder=project)
+    assert (ended.stdout, ended.stderr) == ("True True nats_transform.jobs.ending\n", "")
+
+
+@pytest.mark.slow
+def test_component_beside_packages_of_the_same_names(wheel: Path, project: Path) -> None:
+    """The component for Dagster too, and all that it imports."""
+    installed = project / "installed"
+    zipfile.ZipFile(wheel).extractall(installed)
+    code = (
+        "import sys; sys.path[:0] = ['.', 'installed']\n"
+        "from nats_transform.dagster import SubjectArchive\n"
+        "import jobs, pkgutil, importlib, nats_transform.jobs as ours\n"
+        "for found in pkgutil.walk_packages(ours.__path__, 'nats_transform.jobs.'):\n"
+        "    if not found.name.endswith('__main__'):\n"
+        "        importlib.import_module(found.name)\n"
+        "assert jobs.MINE and not {'jobs.ingest', 'orchestration.components'} & set(sys.modules)\n"
+        "print(SubjectArchive.__module__)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-I", "-c", code], cwd=project, capture_output=True, text=True, check=False
+    )
+    assert ended.stdout == "nats_transform.orchestration.components.subject_archive\n", ended.stderr
+
+
+USERS_SAMPLE = """
+from nats_transform import AccountMappings, Mapping, Transform
+
+answer: str | None = Transform("orders.*", "v1.$1").apply("orders.7")
+wrong: int = Transform("orders.*", "v1.$1").apply("orders.7")
+"""
+
+
+@pytest.mark.slow
+def test_types_reach_the_user(environment: Path, project: Path) -> None:
+    """The types of the library hold for a user's own code: `py.typed` is in the wheel."""
+    (project / "sample.py").write_text(USERS_SAMPLE)
+    interpreter = f"--python-executable={environment / 'bin' / 'python'}"
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", interpreter, "sample.py"]
+    checked = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+    lines = checked.stdout.splitlines()
+    assert len(lines) == 2, checked.stdout
+    assert lines[0].startswith("sample.py:5: error: Incompatible types in assignment")
