@@ -29,6 +29,8 @@ SPARK_ERRORS = (PySparkException, Py4JError, ConnectionError)
 
 # Where Spark names the file that it cannot read, and what it says of it, as people say it.
 _FILES = (
+    r"error while reading file (.+?)\. File does not exist",
+    r"PATH_NOT_FOUND\] Path does not exist: (.+?)\. SQLSTATE",
     r"error while reading file (.+?)\.\s+SQLSTATE",
     r"RuntimeException: (.+?) is not a Parquet file",
     r"Could not read footer for file:? (.+?)\. ",
@@ -36,8 +38,11 @@ _FILES = (
 _CAUSES = (
     ("Unexpected end of input stream", "it ends too early; copy it again"),
     ("is not a Parquet file", "it is no Parquet file, or it was cut short; copy it again"),
-    ("encrypted footer|No keys available", "it is encrypted; give Spark the keys, or decrypt it"),
-    ("FileNotFoundException", "it is not there any more; put it back, or run again"),
+    (
+        "encrypted footer|No keys available|ParquetCrypto",
+        "it is encrypted; give Spark the keys, or decrypt it",
+    ),
+    ("FileNotFoundException|PATH_NOT_FOUND", "it is not there any more; put it back, or run again"),
 )
 
 

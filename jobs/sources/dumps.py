@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from jobs.errors import SPARK_ERRORS, ArchiveError, WarehouseError, job_error
-from jobs.sources.files import DumpFiles, shown
+from jobs.sources.files import DumpFiles, is_remote, shown
 from jobs.sources.times import EPOCH_UNITS, epoch_ns, exact_ns
 from jobs.warehouse.schema import HEADERS
 from jobs.warehouse.specs import MESSAGES
@@ -119,7 +119,10 @@ def parquet_messages(
             raise _wrong_type(path, found["ts_ns"], kinds["ts_ns"], "an integer")
         ts_ns = take("ts_ns").cast("long")
     elif "ts" in found:
-        ts_ns = _nanoseconds(take("ts"), kinds["ts"], path, found["ts"])
+        if _read(lambda: _counts_nanoseconds(spark, files, found["ts"]), path):
+            ts_ns = take("ts").cast("long")
+        else:
+            ts_ns = _nanoseconds(take("ts"), kinds["ts"], path, found["ts"])
     else:
         raise ArchiveError(f"{path} has no time: {_NO_TIME}; it has {', '.join(dump.columns)}")
     subject = take("subject")
@@ -376,6 +379,30 @@ def _with_time(rows: DataFrame) -> DataFrame:
     return timed.select(*MESSAGES.spark_schema.names)
 
 
+def _counts_nanoseconds(spark: SparkSession, files: DumpFiles, name: str) -> bool:
+    """Whether the first file that has a column says that it is a timestamp in nanoseconds.
+
+    Its numbers are exact then, also near 1970, where those of an epoch would be seconds. A Spark
+    Connect server does not tell: there they are read as an epoch.
+    """
+    if is_remote(spark):
+        return False
+    parquet: Any = spark.sparkContext._jvm.org.apache.parquet.hadoop  # type: ignore[union-attr]
+    configuration = spark.sparkContext._jsc.hadoopConfiguration()
+    for file in files.read:
+        path = spark.sparkContext._jvm.org.apache.hadoop.fs.Path(file)  # type: ignore[union-attr]
+        readable = parquet.util.HadoopInputFile.fromPath(path, configuration)
+        reader = parquet.ParquetFileReader.open(readable)
+        try:
+            schema = reader.getFooter().getFileMetaData().getSchema()
+            if schema.containsField(name):
+                kind = schema.getType(schema.getFieldIndex(name)).getLogicalTypeAnnotation()
+                return kind is not None and kind.toString().startswith("TIMESTAMP(NANOS")
+        finally:
+            reader.close()
+    return False  # it is the name of a folder
+
+
 def _nanoseconds(column: Column, kind: T.DataType, path: str, name: str) -> Column:
     """Nanoseconds since 1970; null where 64 bits do not hold them, which the ingest refuses."""
     match kind:
@@ -416,7 +443,10 @@ def _payload(
         case T.BinaryType():
             return F.coalesce(column, empty)
         case T.StringType() if columns.data_encoding == "base64":
-            return F.coalesce(F.to_binary(column, F.lit("base64")), empty)
+            # Null where it is no base64, as `base64.b64decode` says too; the ingest refuses null.
+            right = column.rlike(r"\A[A-Za-z0-9+/]*={0,2}\z") & (F.length(column) % 4 == 0)
+            decoded = F.when(right, F.to_binary(column, F.lit("base64")))
+            return F.when(column.isNull(), empty).otherwise(decoded)
         case T.StringType():
             return F.coalesce(column.cast("binary"), empty)
         case _:

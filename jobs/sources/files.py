@@ -60,7 +60,7 @@ def dump_files(spark: SparkSession, path: str) -> DumpFiles:
         ArchiveError: there is no such file, or one that Spark cannot read.
     """
     try:
-        found = _on_server(spark, path) if _is_remote(spark) else _listed(spark, path)
+        found = _on_server(spark, path) if is_remote(spark) else _listed(spark, path)
     except SPARK_ERRORS as error:
         raise ArchiveError(f"{path} cannot be read: {job_error(error)}") from error
     if not found.read:
@@ -157,7 +157,8 @@ def _refuse_dead_links(folder: str) -> None:
             raise ArchiveError(f"{path} leads to a file that is not there; remove the link")
 
 
-def _is_remote(spark: SparkSession) -> bool:
+def is_remote(spark: SparkSession) -> bool:
+    """Whether a Spark Connect server works for this session: then there is no JVM here."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 

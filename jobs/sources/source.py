@@ -272,6 +272,7 @@ def _faults() -> list[tuple[str, Column]]:
             "no time, or one that is not between the years 1678 and 2262",
             F.col("ts_ns").isNull(),
         ),
+        ("data that is not base64", F.col("data").isNull()),
         ("a header without a name or a value", no_header),
         ("a header with a line break, which no NATS header can have", broken),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
 from collections.abc import Callable
@@ -11,14 +12,17 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyarrow.parquet.encryption as pe
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+import jobs.ingest
 from jobs.errors import ArchiveError, JobError
 from jobs.ingest import IngestResult, IngestSettings, ingest
 from jobs.sources.dumps import DumpColumns, parquet_messages, parse_line
 from jobs.sources.files import dump_files
+from jobs.sources.source import DumpSource
 from jobs.sources.times import epoch_ns
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.tables import Warehouse, open_table, read
@@ -139,6 +143,8 @@ def jsonl(tmp_path: Path) -> Callable[..., Path]:
         pytest.param(pa.array([-1]), -(10**9), id="before-1970"),
         pytest.param(pa.array(["2026-01-02 12:00:00,123456789"]), NOON_NS, id="comma"),
         pytest.param(pa.array(["1969-12-31T23:59:59.999999999Z"]), -1, id="iso-before-1970"),
+        pytest.param(pa.array([5], pa.timestamp("ns", "UTC")), 5, id="ns-near-1970"),
+        pytest.param(pa.array([-(10**11)], pa.timestamp("ns")), -(10**11), id="ns-before-1970"),
     ],
 )
 def test_parquet_times(
@@ -496,6 +502,59 @@ def test_mistakes_in_parquet(
 
 
 @pytest.mark.spark
+def test_what_is_not_base64(
+    run: Ingest, warehouse: Warehouse, parquet: Callable[..., Path]
+) -> None:
+    """The same in Parquet as in JSON lines, and before anything is written."""
+    columns = DumpColumns(data_encoding="base64")
+    wrong = ["!", "aGk", "aG k=", "aGk=\n", "=aGk", "-_-_", "aGk===", "===="]
+    for text in wrong:
+        line = json.dumps({"subject": "a", "ts": 0, "data": text}).encode()
+        with pytest.raises(ArchiveError, match="is not base64"):
+            parse_line(line, 1, "a.jsonl", columns)
+    texts = ["aGk=", None, "", *wrong]
+    path = parquet(subject=["a"] * len(texts), ts=[0] * len(texts), data=texts)
+    with pytest.raises(
+        ArchiveError, match=r"8 of 11 messages have data that is not base64; .* sequence 4$"
+    ):
+        run(parquet=path, columns=columns)
+    assert not warehouse.folder.exists()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("moment", ["dump_files", "parquet_messages", "json_messages", "plan"])
+def test_a_file_that_vanishes(
+    run: Ingest,
+    warehouse: Warehouse,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    moment: str,
+) -> None:
+    """After the step of this name: one line that names the file, and nothing is published."""
+    folder = tmp_path / "dump"
+    folder.mkdir()
+    kind = "jsonl" if moment == "json_messages" else "parquet"
+    for seq in (1, 2):
+        one = {"seq": seq, "subject": "a", "ts": 0}
+        if kind == "jsonl":
+            (folder / f"{seq}.jsonl").write_text(json.dumps(one) + "\n")
+        else:
+            pq.write_table(pa.Table.from_pylist([one]), folder / f"{seq}.parquet")
+    owner: Any = DumpSource if moment == "plan" else jobs.ingest
+    step = getattr(owner, moment)
+
+    def then_gone(*given: Any) -> Any:
+        result = step(*given)
+        (folder / f"2.{kind}").unlink()
+        return result
+
+    monkeypatch.setattr(owner, moment, then_gone)
+    with pytest.raises(JobError, match=rf"/2\.{kind} cannot be read: it is not there any more"):
+        run(**{kind: folder})
+    assert list(warehouse.folder.rglob("*.parquet")) == []
+
+
+@pytest.mark.spark
 def test_a_column_counts_if_any_file_has_it(
     run: Ingest, spark: SparkSession, warehouse: Warehouse, tmp_path: Path
 ) -> None:
@@ -514,10 +573,10 @@ def gzipped(folder: Path) -> dict[str, Any]:
     return {"jsonl": path}
 
 
-def truncated(folder: Path) -> dict[str, Any]:
+def truncated(folder: Path, length: int = -100) -> dict[str, Any]:
     path = folder / "cut.parquet"
     pq.write_table(pa.table({"subject": ["a"] * 1000, "ts": [0] * 1000}), path)
-    path.write_bytes(path.read_bytes()[:-100])
+    path.write_bytes(path.read_bytes()[:length])
     return {"parquet": path}
 
 
@@ -531,9 +590,23 @@ def damaged(folder: Path) -> dict[str, Any]:
     return {"parquet": path}
 
 
-def encrypted(folder: Path) -> dict[str, Any]:
+class Keys(pe.KmsClient):  # type: ignore[misc]
+    """Keeps keys for the one who has them, which no reader of ours is."""
+
+    def wrap_key(self, key_bytes: bytes, master_key_identifier: str) -> str:
+        return base64.b64encode(key_bytes).decode()
+
+
+def encrypted(folder: Path, plaintext_footer: bool = False) -> dict[str, Any]:
     path = folder / "secret.parquet"
-    path.write_bytes(b"PARE" + bytes(8) + (4).to_bytes(4, "little") + b"PARE")
+    table = pa.table({"subject": ["a"] * 1000, "ts": [0] * 1000})
+    settings = pe.EncryptionConfiguration(
+        footer_key="f", column_keys={"c": ["subject"]}, plaintext_footer=plaintext_footer
+    )
+    factory = pe.CryptoFactory(lambda given: Keys())
+    properties = factory.file_encryption_properties(pe.KmsConnectionConfig(), settings)
+    with pq.ParquetWriter(path, table.schema, encryption_properties=properties) as writer:
+        writer.write_table(table)
     return {"parquet": path}
 
 
@@ -561,8 +634,21 @@ def not_utf8(folder: Path) -> dict[str, Any]:
     [
         pytest.param(gzipped, r"/cut.jsonl.gz cannot be read: it ends too early.*copy", id="gzip"),
         pytest.param(truncated, r"/cut.parquet cannot be read: .*copy it again", id="truncated"),
+        *(
+            pytest.param(
+                lambda f, length=length: truncated(f, length),
+                r"/cut.parquet cannot be read: .*copy it again",
+                id=f"truncated-to-{length}",
+            )
+            for length in (-1, 500, 3)
+        ),
         pytest.param(damaged, r"/bad.parquet cannot be read: .*", id="damaged"),
         pytest.param(encrypted, r"/secret.parquet cannot be read: it is encrypted", id="encrypted"),
+        pytest.param(
+            lambda f: encrypted(f, plaintext_footer=True),
+            r"/secret.parquet cannot be read: it is encrypted",
+            id="encrypted-column",
+        ),
         pytest.param(text, r"/text.parquet cannot be read: it is no Parquet", id="text"),
         pytest.param(empty, r"/empty.parquet cannot be read: it is no Parquet", id="empty"),
         pytest.param(
