@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from zoneinfo import available_timezones
 
 import dagster as dg
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from jobs.ingest import IngestSettings
 from jobs.jetstream.connection import NatsSettings
@@ -28,6 +29,11 @@ Day = Annotated[date, dg.Resolver(_resolve_date, model_field_type=str)]
 # Relative paths are relative to the folder of the YAML file.
 FilePath = Annotated[Path, dg.Resolver(_resolve_path, model_field_type=str)]
 OptionalPath = Annotated[Path | None, dg.Resolver(_resolve_path, model_field_type=str | None)]
+
+
+# What `NatsSettings` takes beside the servers, and the columns of a dump that can be named.
+_LOGIN = ("creds", "nkey", "user", "password", "token", "tls_ca", "tls_cert", "tls_key", "domain")
+_COLUMNS = ("subject", "seq", "time", "cluster", "headers", "data")
 
 
 class ArchiveSource(dg.Model, dg.Resolvable):
@@ -86,18 +92,9 @@ class ArchiveSource(dg.Model, dg.Resolvable):
         """What to ingest of this source for a range of days, both inclusive."""
         server = None
         if self.server is not None:
-            server = NatsSettings(
-                servers=self.server,
-                creds=self.creds,
-                nkey=self.nkey,
-                user=self.user,
-                password=None if self.password is None else SecretStr(self.password),
-                token=None if self.token is None else SecretStr(self.token),
-                tls_ca=self.tls_ca,
-                tls_cert=self.tls_cert,
-                tls_key=self.tls_key,
-                domain=self.domain,
-            )
+            login = {name: getattr(self, name) for name in _LOGIN}
+            server = NatsSettings.model_validate({"servers": self.server} | login)
+        columns = {name: getattr(self, f"{name}_column") for name in _COLUMNS}
         first, last = days
         return IngestSettings(
             stream=stream,
@@ -107,14 +104,7 @@ class ArchiveSource(dg.Model, dg.Resolvable):
             parquet=None if self.parquet is None else str(self.parquet),
             jsonl=None if self.jsonl is None else str(self.jsonl),
             columns=DumpColumns(
-                subject=self.subject_column,
-                seq=self.seq_column,
-                time=self.time_column,
-                cluster=self.cluster_column,
-                headers=self.headers_column,
-                data=self.data_column,
-                data_encoding=self.data_encoding,
-                first_seq=self.first_seq,
+                **columns, data_encoding=self.data_encoding, first_seq=self.first_seq
             ),
             since=datetime.combine(first, time(), UTC),
             until=datetime.combine(last + timedelta(days=1), time(), UTC),
@@ -252,3 +242,18 @@ class Archive(dg.Model, dg.Resolvable):
     def key(self, asset: str) -> dg.AssetKey:
         """The key of one of the archive's assets."""
         return dg.AssetKey([self.name, asset])
+
+    def job_settings(self, days: Sequence[date], run_id: str) -> dict[str, Any]:
+        """The settings that all jobs over days of the archive share; the days are ascending."""
+        return {
+            "stream": self.stream,
+            "warehouse": self.tables,
+            "first_day": days[0],
+            "last_day": days[-1],
+            "run_id": run_id,
+        }
+
+    def mapped_settings(self, days: Sequence[date], run_id: str) -> dict[str, Any]:
+        """The settings that all jobs which apply the archive's mapping share."""
+        mapping = {"mapping": self.mapping, "account": self.account, "seed": self.seed}
+        return self.job_settings(days, run_id) | mapping

@@ -149,9 +149,8 @@ def _metadata(archive: Archive, result: DryRunResult, page: Path) -> Metadata:
                 (f.severity.value, f.code, f.about, f.message, f"{f.messages:,}", f.cure)
                 for f in found.findings[:_MOST_FINDINGS]
             ],
-        )
-        if found.findings
-        else dg.MetadataValue.md("none"),
+            empty="none",
+        ),
     }
     counts = {f"number of {s.value} findings": count for s, count in result.counts.items()}
     simulated = {

@@ -76,9 +76,8 @@ def _metadata(
                 (str(f.severity), f.code, _place(f), f"{f.source}: {f.message}", f.cure)
                 for f in findings
             ],
-        )
-        if findings
-        else dg.MetadataValue.md("none"),
+            empty="none",
+        ),
         "number of findings": len(findings),
         "difference": _difference(before, version),
         "versions so far": known,

@@ -34,13 +34,7 @@ def subject_census_asset(archive: Archive) -> dg.AssetsDefinition:
     ) -> dg.MaterializeResult[None]:
         days = days_of(context)
         started = time.monotonic()
-        settings = CensusSettings(
-            stream=archive.stream,
-            warehouse=archive.tables,
-            first_day=days[0],
-            last_day=days[-1],
-            run_id=context.run.run_id,
-        )
+        settings = CensusSettings(**archive.job_settings(days, context.run.run_id))
         with failing_with_one_line():
             result = census(spark.session, settings)
             table = tables.open_table(archive.tables, CENSUS)

@@ -48,16 +48,7 @@ def transformed_messages_asset(archive: Archive) -> dg.AssetsDefinition:
 
         days = days_of(context)
         started = time.monotonic()
-        settings = TransformSettings(
-            stream=archive.stream,
-            mapping=archive.mapping,
-            account=archive.account,
-            warehouse=archive.tables,
-            first_day=days[0],
-            last_day=days[-1],
-            seed=archive.seed,
-            run_id=context.run.run_id,
-        )
+        settings = TransformSettings(**archive.mapped_settings(days, context.run.run_id))
         with failing_with_one_line():
             mappings, version = mapping_in_force(context.instance, archive)
             staged = stage(spark.session, settings, mappings, version)

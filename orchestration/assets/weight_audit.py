@@ -41,16 +41,9 @@ def weight_audit_asset(archive: Archive) -> dg.AssetsDefinition:
         days = days_of(context)
         with failing_with_one_line():
             settings = AuditSettings(
-                stream=archive.stream,
-                mapping=archive.mapping,
-                account=archive.account,
-                warehouse=archive.tables,
-                first_day=days[0],
-                last_day=days[-1],
-                seed=archive.seed,
+                **archive.mapped_settings(days, context.run.run_id),
                 tolerance=archive.tolerance,
                 confidence=archive.confidence,
-                run_id=context.run.run_id,
             )
             mappings, version = mapping_in_force(context.instance, archive)
             result = audit_periods(spark.session, settings, [Period(mappings, version)])

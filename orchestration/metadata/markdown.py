@@ -21,8 +21,18 @@ def bar(percent: float, mark: float | None = None) -> str:
     return "".join(cells)
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> dg.MetadataValue[Any]:
-    """A Markdown table; what a subject holds cannot end a cell or become markup."""
+def table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], empty: str = ""
+) -> dg.MetadataValue[Any]:
+    """A Markdown table; what a subject holds cannot end a cell or become markup.
+
+    Args:
+        columns: the names in the first row.
+        rows: the cells of each further row.
+        empty: what to say if there are no rows; by default a table without rows is shown.
+    """
+    if empty and not rows:
+        return dg.MetadataValue.md(empty)
     lines = [columns, ["---"] * len(columns), *rows]
     return dg.MetadataValue.md(
         "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)

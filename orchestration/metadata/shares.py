@@ -84,9 +84,8 @@ def _split(shares: Sequence[Share]) -> Mapping[str, Plain]:
                 )
                 for share in shares
             ],
-        )
-        if shares
-        else dg.MetadataValue.md("No message was under a mapping with weights."),
+            empty="No message was under a mapping with weights.",
+        ),
         # Numbers of their own, so that the UI plots how they went.
         **{
             visible(
@@ -119,9 +118,8 @@ def _balance(balances: Sequence[tuple[str, Sequence[int]]]) -> Mapping[str, Plai
                 for destination, counts in balances
                 for number, count in enumerate(counts)
             ],
-        )
-        if balances
-        else dg.MetadataValue.md("No message got a partition number."),
+            empty="No message got a partition number.",
+        ),
         "busiest partition over mean": max(
             (max(counts) * len(counts) / max(1, sum(counts)) for _, counts in balances),
             default=0.0,
