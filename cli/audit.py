@@ -7,19 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.options import (
-    account_option,
-    day_option,
-    debug_option,
-    json_option,
-    mapping_option,
-    report_option,
-    seed_option,
-    settings,
-    spark_options,
-    stream_option,
-    warehouse_options,
-)
+from cli import options
 from cli.output import print_json, print_line, quiet_work
 
 if TYPE_CHECKING:
@@ -35,9 +23,9 @@ NEVER = "never"
     epilog="Exit codes: 0 no verdict is as bad as --fail-on; 1 some verdict is; 2 the split could "
     "not be audited, and the line on stderr says why.",
 )
-@stream_option("The stream whose messages are counted.")
-@mapping_option
-@account_option
+@options.stream("The stream whose messages are counted.")
+@options.mapping
+@options.account
 @click.option(
     "--observed",
     is_flag=True,
@@ -49,8 +37,8 @@ NEVER = "never"
     metavar="NAME",
     help="Count only messages of this cluster. Messages that name no cluster are counted too.",
 )
-@day_option
-@seed_option("A number that decides every draw, where the audit applies the mapping.")
+@options.day
+@options.seed("A number that decides every draw, where the audit applies the mapping.")
 @click.option(
     "--by",
     type=click.Choice(["hour", "day"]),
@@ -105,7 +93,7 @@ NEVER = "never"
     help="With --observed: subjects that get messages also from elsewhere, not only "
     "through this mapping. May be given several times.",
 )
-@report_option("Write the audit into this file, as an HTML page.")
+@options.report("Write the audit into this file, as an HTML page.")
 @click.option(
     "--fail-on",
     type=click.Choice(["outside", "undecided", "nothing", NEVER]),
@@ -114,10 +102,10 @@ NEVER = "never"
     help="The mildest verdict that makes the exit code 1; `nothing` means that no message was "
     "audited.",
 )
-@warehouse_options
-@spark_options
-@json_option("Print one JSON document: verdict, rules with their destinations, fates, ...")
-@debug_option
+@options.warehouse
+@options.spark
+@options.json("Print one JSON document: verdict, rules with their destinations, fates, ...")
+@options.debug
 def command(
     spark: Spark,
     published: tuple[tuple[str, int], ...],
@@ -146,7 +134,7 @@ def command(
             {"source": source, "messages": count, "cluster": given["cluster"]}
             for source, count in published
         ]
-        result = audit(spark, settings(AuditSettings, given | {"published": counted}))
+        result = audit(spark, options.settings(AuditSettings, given | {"published": counted}))
         if report is not None:
             write(result, report)
     if as_json:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from cli.options import debug_option, json_option
+from cli import options
 from cli.output import print_json, print_line
 from nats_transform.errors import InvalidConfig, UnknownAccount, printable
 from nats_transform.findings import Finding, Severity
@@ -58,8 +58,8 @@ NEVER = "never"
     show_default=True,
     help="The mildest severity that makes the exit code 1.",
 )
-@json_option("Print one JSON document: files, fine, summary, findings.")
-@debug_option
+@options.json("Print one JSON document: files, fine, summary, findings.")
+@options.debug
 def command(
     files: tuple[str, ...],
     account: str | None,

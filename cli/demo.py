@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cli.options import debug_option, json_option
+from cli import options
 from cli.output import print_json, print_lines, quiet_work
 
 
@@ -43,8 +43,8 @@ from cli.output import print_json, print_lines, quiet_work
     help="The folder for everything that the demo makes; it removes an earlier demo there.  "
     "[default: ./demo]",
 )
-@json_option("Print one JSON document: days, checks, digest, same_as_before, seconds.")
-@debug_option
+@options.json("Print one JSON document: days, checks, digest, same_as_before, seconds.")
+@options.debug
 def command(as_json: bool, **given: object) -> None:
     """Publish messages to a nats-server, then archive, transform and audit them.
 

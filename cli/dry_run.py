@@ -7,20 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.options import (
-    FILE,
-    account_option,
-    day_option,
-    debug_option,
-    json_option,
-    report_option,
-    run_id_option,
-    seed_option,
-    settings,
-    spark_options,
-    stream_option,
-    warehouse_options,
-)
+from cli import options
 from cli.output import print_json, print_line, quiet_work
 from nats_transform.errors import printable
 from nats_transform.findings import Severity
@@ -43,38 +30,38 @@ _FINDINGS = 50
         "2 the mapping could not be tried, and the line on stderr says why."
     ),
 )
-@stream_option("The stream whose subjects are tried.")
+@options.stream("The stream whose subjects are tried.")
 @click.option(
     "--candidate",
     required=True,
     metavar="FILE",
-    type=FILE,
+    type=options.FILE,
     help="The mappings to try: a server configuration, an account JWT, JSON or YAML.",
 )
 @click.option(
     "--current",
     metavar="FILE",
-    type=FILE,
+    type=options.FILE,
     help="The mappings that are in force today.  [default: there are none]",
 )
-@account_option
+@options.account
 @click.option(
     "--streams",
     metavar="DIR",
-    type=FILE,
+    type=options.FILE,
     help="A folder with one file per stream: the output of `nats stream info NAME --json`.",
 )
 @click.option(
     "--consumers",
     metavar="DIR",
-    type=FILE,
+    type=options.FILE,
     help="A folder with one file per consumer: the output of `nats consumer info STREAM NAME "
     "--json`.",
 )
 @click.option(
     "--permissions",
     metavar="FILE",
-    type=FILE,
+    type=options.FILE,
     help="A server configuration: the dry run shows what its users may no longer publish or "
     "subscribe to.",
 )
@@ -91,7 +78,7 @@ _FINDINGS = 50
     help="A cluster that you run. May be given several times.  [default: the clusters that the "
     "archive names]",
 )
-@day_option
+@options.day
 @click.option(
     "--exact",
     is_flag=True,
@@ -103,8 +90,8 @@ _FINDINGS = 50
     help="Compute which messages the streams of --streams would hold, and write them into the "
     "table `simulated_streams`.",
 )
-@seed_option("A number that decides every draw of --exact and --simulate.")
-@report_option("Write the result into this file, as an HTML page.")
+@options.seed("A number that decides every draw of --exact and --simulate.")
+@options.report("Write the result into this file, as an HTML page.")
 @click.option(
     "--fail-on",
     type=click.Choice([*(severity.value for severity in Severity), NEVER]),
@@ -112,11 +99,11 @@ _FINDINGS = 50
     show_default=True,
     help="The mildest severity that makes the exit code 1.",
 )
-@run_id_option
-@warehouse_options
-@spark_options
-@json_option("Print one JSON document: summary, findings, changes, partitions, ...")
-@debug_option
+@options.run_id
+@options.warehouse
+@options.spark
+@options.json("Print one JSON document: summary, findings, changes, partitions, ...")
+@options.debug
 def command(
     spark: Spark, report: Path | None, fail_on: str, as_json: bool, **given: object
 ) -> None:
@@ -140,7 +127,7 @@ def command(
         from jobs.dry_run.settings import DryRunSettings
         from jobs.pages.dry_run import write
 
-        result = dry_run(spark, settings(DryRunSettings, given))
+        result = dry_run(spark, options.settings(DryRunSettings, given))
         if report is not None:
             write(result, report)
     if as_json:

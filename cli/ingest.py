@@ -6,16 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.options import (
-    debug_option,
-    json_option,
-    run_id_option,
-    server_options,
-    settings,
-    spark_options,
-    stream_option,
-    warehouse_options,
-)
+from cli import options
 from cli.output import print_counts, print_json, print_line, progress, quiet_work
 
 if TYPE_CHECKING:
@@ -40,13 +31,13 @@ _COLUMNS = (
     epilog="Exit codes: 0 all the messages are archived; 2 they are not, and the line on stderr "
     "says why.",
 )
-@stream_option("The name that the stream has in the table, and on the server.")
+@options.stream("The name that the stream has in the table, and on the server.")
 @click.option(
     "--from-stream",
     metavar="NAME",
     help="The name of the stream on the server.  [default: the name that --stream gives]",
 )
-@server_options
+@options.server
 @click.option("--backup", metavar="DIR", help="A folder that `nats stream backup` wrote.")
 @click.option("--parquet", metavar="PATH", help="A Parquet file, folder or pattern.")
 @click.option("--jsonl", metavar="PATH", help="A JSON lines file, folder or pattern.")
@@ -97,11 +88,11 @@ _COLUMNS = (
     metavar="N",
     help="The first number, where messages are numbered in the order of the files.  [default: 1]",
 )
-@run_id_option
-@warehouse_options
-@spark_options
-@json_option("Print one JSON document: stream, messages, first_seq, last_seq, gaps, bytes, ...")
-@debug_option
+@options.run_id
+@options.warehouse
+@options.spark
+@options.json("Print one JSON document: stream, messages, first_seq, last_seq, gaps, bytes, ...")
+@options.debug
 def command(
     spark: Spark,
     as_json: bool,
@@ -124,8 +115,8 @@ def command(
         from jobs.sources.dumps import DumpColumns
 
         columns = {name.removesuffix("_column"): given.pop(name) for name in _COLUMNS}
-        given["columns"] = settings(DumpColumns, columns)
-        result = ingest(spark, settings(IngestSettings, given), progress)
+        given["columns"] = options.settings(DumpColumns, columns)
+        result = ingest(spark, options.settings(IngestSettings, given), progress)
     if as_json:
         print_json(result.model_dump(mode="json"))
         return

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 import click
 
-from cli.options import DEBUG, debug_option
+from cli import options
 from cli.output import print_line, print_lines
 from jobs.ending import INTERRUPTED, PIPE_CLOSED, UNUSABLE, ended_by_signals, reason_of
 
@@ -62,7 +62,7 @@ class CommandLine(click.Group):
         except KeyboardInterrupt:  # of a handler that Spark has put in the place of ours
             raise click.exceptions.Exit(INTERRUPTED) from None
         except Exception as error:
-            if ctx.meta.get(DEBUG):
+            if ctx.meta.get(options.DEBUG):
                 print_lines(traceback.format_exc().rstrip(), err=True)
             raise click.ClickException(reason_of(error)) from error
 
@@ -98,7 +98,7 @@ def _show(error: click.ClickException) -> None:
 
 @click.group("nats-transform", cls=CommandLine, context_settings={"max_content_width": 100})
 @click.version_option(package_name="nats-transform", message="nats-transform %(version)s")
-@debug_option
+@options.debug
 def main() -> None:
     """Replay message archives through the subject transforms of nats-server.
 

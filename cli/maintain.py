@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.options import debug_option, json_option, warehouse_options
+from cli import options
 from cli.output import print_json, print_line, quiet_work
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     metavar="NAME",
     help="Remove this stream from all tables, and do nothing else.",
 )
-@warehouse_options
-@json_option("Print one JSON document: for each table snapshots, files, bytes, snapshots_left.")
-@debug_option
+@options.warehouse
+@options.json("Print one JSON document: for each table snapshots, files, bytes, snapshots_left.")
+@options.debug
 def command(
     retention: float, remove_stream: str | None, warehouse: Warehouse, as_json: bool
 ) -> None:

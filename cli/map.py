@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import click
 
-from cli.options import debug_option, json_option
+from cli import options
 from cli.output import print_json, print_line, print_subject
 from nats_transform.draw import mapping_key, message_entropy
 from nats_transform.errors import printable
@@ -50,8 +50,8 @@ class MapCommand(click.Command):
     metavar="N",
     help="A number that decides every draw of random(): the same seed gives the same results.",
 )
-@json_option("Print one JSON object per subject: subject, mapped_subject, fate, reason.")
-@debug_option
+@options.json("Print one JSON object per subject: subject, mapped_subject, fate, reason.")
+@options.debug
 def command(
     source: str, destination: str, subjects: tuple[str, ...], seed: int, as_json: bool
 ) -> None:

@@ -41,7 +41,7 @@ def _remember_debug(ctx: click.Context, parameter: click.Parameter, value: bool)
     ctx.meta[DEBUG] = value or ctx.meta.get(DEBUG, False)
 
 
-def debug_option(command: _Command) -> _Command:
+def debug(command: _Command) -> _Command:
     """`--debug`, for the group and for every command."""
     return click.option(
         "--debug",
@@ -58,17 +58,17 @@ def is_debug() -> bool:
     return bool(click.get_current_context().meta.get(DEBUG))
 
 
-def json_option(help: str) -> Callable[[_Command], _Command]:
+def json(help: str) -> Callable[[_Command], _Command]:
     """`--json`, with what it prints."""
     return click.option("--json", "as_json", is_flag=True, help=help)
 
 
-def stream_option(help: str) -> Callable[[_Command], _Command]:
+def stream(help: str) -> Callable[[_Command], _Command]:
     """`--stream`, the stream whose messages are meant."""
     return click.option("--stream", required=True, metavar="NAME", help=help)
 
 
-def mapping_option(command: _Command) -> _Command:
+def mapping(command: _Command) -> _Command:
     """`--mapping`, a file with mappings."""
     return click.option(
         "--mapping",
@@ -79,7 +79,7 @@ def mapping_option(command: _Command) -> _Command:
     )(command)
 
 
-def account_option(command: _Command) -> _Command:
+def account(command: _Command) -> _Command:
     """`--account`, which account of a server configuration or JWT is meant."""
     return click.option(
         "--account",
@@ -90,12 +90,12 @@ def account_option(command: _Command) -> _Command:
     )(command)
 
 
-def seed_option(help: str) -> Callable[[_Command], _Command]:
+def seed(help: str) -> Callable[[_Command], _Command]:
     """`--seed`, which decides every draw."""
     return click.option("--seed", type=int, default=0, show_default=True, metavar="N", help=help)
 
 
-def run_id_option(command: _Command) -> _Command:
+def run_id(command: _Command) -> _Command:
     """`--run-id`, a name for the run."""
     return click.option(
         "--run-id",
@@ -104,12 +104,12 @@ def run_id_option(command: _Command) -> _Command:
     )(command)
 
 
-def report_option(help: str) -> Callable[[_Command], _Command]:
+def report(help: str) -> Callable[[_Command], _Command]:
     """`--report`, an HTML page to write."""
     return click.option("--report", metavar="FILE", type=FILE, help=help)
 
 
-def day_option(command: _Command) -> _Command:
+def day(command: _Command) -> _Command:
     """`--day`, some days of the archive; the command gets `first_day` and `last_day`."""
     option = click.option(
         "--day",
@@ -133,7 +133,7 @@ def _days(day: str | None) -> dict[str, date | None]:
     return {"first_day": first, "last_day": last}
 
 
-def warehouse_options(command: _Command) -> _Command:
+def warehouse(command: _Command) -> _Command:
     """`--warehouse` and `--catalog`; the command gets `warehouse`."""
     folder = click.option(
         "--warehouse",
@@ -162,7 +162,7 @@ def _warehouse(folder: Path | None, catalog: str | None) -> dict[str, Warehouse]
     return {"warehouse": Warehouse(dir=folder, catalog=catalog)}
 
 
-def spark_options(command: _Command) -> _Command:
+def spark(command: _Command) -> _Command:
     """`--master` and `--remote`; the command gets `spark`, which gives a job its session."""
     master = click.option(
         "--master",
@@ -187,7 +187,7 @@ def _spark(master: str | None, remote: str | None) -> dict[str, Spark]:
     return {"spark": SessionOnDemand(where)}
 
 
-def server_options(command: _Command) -> _Command:
+def server(command: _Command) -> _Command:
     """`--server` and what a connection takes; the command gets `server`, None if not given."""
     wrapped = _given(command, list(_CONNECTION), _server)
     for name, (flag, metavar, variable, help) in reversed(_CONNECTION.items()):

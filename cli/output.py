@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from cli.options import is_debug
+from cli import options
 from nats_transform.subject import encode
 from nats_transform.untrusted import json_text, visible
 
@@ -65,7 +65,7 @@ def quiet_work() -> Iterator[None]:
     in our errors, but says it at length; `--debug` lets it.
     """
     with contextlib.ExitStack() as undo:
-        if not is_debug():
+        if not options.is_debug():
             # py4j logs a stack trace on Ctrl-C; where nobody handles it, logging prints it.
             silent = logging.NullHandler()
             logging.getLogger().addHandler(silent)
@@ -86,7 +86,7 @@ def _streams_apart() -> Iterator[None]:
     with contextlib.ExitStack() as undo:
         ours = undo.enter_context(open(os.dup(_STDERR), "w", buffering=1, errors="replace"))
         nobody = undo.enter_context(open(os.devnull, "w"))
-        theirs = ours if is_debug() else nobody
+        theirs = ours if options.is_debug() else nobody
         for stream in (_STDOUT, _STDERR):
             undo.callback(os.close, saved := os.dup(stream))
             undo.callback(os.dup2, saved, stream)

@@ -6,15 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.options import (
-    day_option,
-    debug_option,
-    json_option,
-    server_options,
-    settings,
-    stream_option,
-    warehouse_options,
-)
+from cli import options
 from cli.output import print_counts, print_json, print_line, progress, quiet_work
 
 if TYPE_CHECKING:
@@ -30,12 +22,12 @@ ALLOW = ("skips", "limits", "versions", "ingress", "rollup", "ttl")
     "would be), and each reason is printed, or the target removed messages meanwhile; 2 it failed "
     "or was interrupted: run it again to go on.",
 )
-@stream_option("The stream whose transformed messages are sent.")
+@options.stream("The stream whose transformed messages are sent.")
 @click.option(
     "--to", required=True, metavar="NAME", help="The stream that gets the messages. It must exist."
 )
-@server_options
-@day_option
+@options.server
+@options.day
 @click.option(
     "--fates",
     metavar="FATES",
@@ -56,12 +48,12 @@ ALLOW = ("skips", "limits", "versions", "ingress", "rollup", "ttl")
 @click.option(
     "--dry-run", is_flag=True, help="Check everything that a replay checks, and send nothing."
 )
-@warehouse_options
-@json_option(
+@options.warehouse
+@options.json(
     "Print one JSON document: stream, to, sent, already, not_sent, refusals, target_messages, "
     "removed, breaks."
 )
-@debug_option
+@options.debug
 def command(
     fates: str,
     as_json: bool,
@@ -85,7 +77,7 @@ def command(
         from jobs.replay import ReplaySettings, replay
 
         wanted = {**given, "fates": [fate.strip() for fate in fates.split(",")]}
-        chosen = settings(ReplaySettings, wanted)
+        chosen = options.settings(ReplaySettings, wanted)
         result = replay(chosen, progress)
     if as_json:
         print_json(result.model_dump(mode="json"))

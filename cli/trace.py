@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cli.options import account_option, debug_option, json_option
+from cli import options
 from cli.output import print_json, print_lines
 from nats_transform.subject import is_valid_publish_subject
 
@@ -23,7 +23,7 @@ from nats_transform.subject import is_valid_publish_subject
     type=click.Path(path_type=Path),
     help="The mappings: a server configuration, an account JWT, JSON or YAML.",
 )
-@account_option
+@options.account
 @click.option(
     "--streams",
     metavar="DIR",
@@ -35,8 +35,10 @@ from nats_transform.subject import is_valid_publish_subject
     metavar="NAME",
     help="The cluster that the message is published in.  [default: none]",
 )
-@json_option("Print one JSON document: subject, cluster, paths (each with percent, fate, streams).")
-@debug_option
+@options.json(
+    "Print one JSON document: subject, cluster, paths (each with percent, fate, streams)."
+)
+@options.debug
 def command(
     subject: str,
     config: Path | None,

@@ -6,19 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.options import (
-    account_option,
-    day_option,
-    debug_option,
-    json_option,
-    mapping_option,
-    run_id_option,
-    seed_option,
-    settings,
-    spark_options,
-    stream_option,
-    warehouse_options,
-)
+from cli import options
 from cli.output import print_counts, print_json, print_line, quiet_work
 from jobs.ending import NOT_FINE
 
@@ -33,16 +21,18 @@ if TYPE_CHECKING:
     "days, and nothing was published; 2 it failed, nothing was published, and the line on "
     "stderr says why.",
 )
-@stream_option("The stream whose messages are transformed.")
-@mapping_option
-@account_option
-@day_option
-@seed_option("A number that decides every draw: the same seed gives the same rows.")
-@run_id_option
-@warehouse_options
-@spark_options
-@json_option("Print one JSON document: stream, days, messages, fates, mapping_version, digest, ...")
-@debug_option
+@options.stream("The stream whose messages are transformed.")
+@options.mapping
+@options.account
+@options.day
+@options.seed("A number that decides every draw: the same seed gives the same rows.")
+@options.run_id
+@options.warehouse
+@options.spark
+@options.json(
+    "Print one JSON document: stream, days, messages, fates, mapping_version, digest, ..."
+)
+@options.debug
 def command(spark: Spark, as_json: bool, **given: object) -> None:
     """Apply mappings to the archived messages of a stream, and write `transformed_messages`.
 
@@ -58,7 +48,7 @@ def command(spark: Spark, as_json: bool, **given: object) -> None:
     with quiet_work():
         from jobs.transform import TransformSettings, transform
 
-        wanted = settings(TransformSettings, given)
+        wanted = options.settings(TransformSettings, given)
         result = transform(spark, wanted)
     if as_json:
         print_json(result.as_json())
