@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,19 @@ NEVER = "never"
     is_flag=True,
     help="The stream holds messages that nats-server has mapped already. Without this option it "
     "holds messages as they were published, and the audit applies the mapping to them.",
+)
+@click.option(
+    "--in-force",
+    "in_force",
+    multiple=True,
+    metavar="MOMENT=FILE",
+    help="From MOMENT on, such as 2026-10-01T12:00Z, the mappings of FILE were in force instead. "
+    "May be given several times, oldest first; MOMENT..MOMENT=FILE names the end too. `git`: each "
+    "commit of --mapping was in force from its time on.",
+)
+@click.option("--since", metavar="MOMENT", help="Count only messages from this moment on.")
+@click.option(
+    "--until", metavar="MOMENT", help="Count only messages before this moment, which must be over."
 )
 @click.option(
     "--cluster",
@@ -109,6 +123,9 @@ NEVER = "never"
 def command(
     spark: Spark,
     published: tuple[tuple[str, int], ...],
+    in_force: tuple[str, ...],
+    since: str | None,
+    until: str | None,
     report: Path | None,
     fail_on: str,
     as_json: bool,
@@ -122,8 +139,10 @@ def command(
 
     \b
     Examples:
-      nats-transform audit --stream ORDERS --mapping server.conf --report audit.html
       nats-transform audit --stream SHIPPED --mapping server.conf --observed --by hour
+      nats-transform audit --stream SHIPPED --mapping before.conf --observed \\
+        --in-force 2026-10-01T12:00Z=canary-2.conf --in-force 2026-10-03T12:00Z=canary-10.conf
+      nats-transform audit --stream ORDERS --mapping server.conf --report rehearsal.html
     """
     with quiet_work():
         from jobs.audit.run import audit
@@ -134,7 +153,13 @@ def command(
             {"source": source, "messages": count, "cluster": given["cluster"]}
             for source, count in published
         ]
-        result = audit(spark, options.settings(AuditSettings, given | {"published": counted}))
+        given |= {
+            "published": counted,
+            "in_force": "git" if in_force == ("git",) else [_in_force(text) for text in in_force],
+            "since": since and _moment(since, "--since"),
+            "until": until and _moment(until, "--until"),
+        }
+        result = audit(spark, options.settings(AuditSettings, given))
         if report is not None:
             write(result, report)
     if as_json:
@@ -145,11 +170,54 @@ def command(
         raise click.exceptions.Exit(1)
 
 
+def _in_force(text: str) -> dict[str, object]:
+    """What `MOMENT=FILE` or `MOMENT..MOMENT=FILE` says."""
+    moments, separator, file = text.partition("=")
+    if not separator or not file:
+        raise click.BadParameter(
+            f"{text!r} is not a moment and a file: write 2026-10-01T12:00Z=mapping.conf, or `git` "
+            "alone",
+            param_hint="--in-force",
+        )
+    since, _, until = moments.partition("..")
+    return {
+        "since": _moment(since, "--in-force"),
+        "until": _moment(until, "--in-force") if until else None,
+        "mapping": Path(file),
+    }
+
+
+def _moment(text: str, option: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise click.BadParameter(
+            f"{text!r} is not a moment such as 2026-10-01T12:00Z", param_hint=option
+        ) from error
+    if moment.tzinfo is None:
+        raise click.BadParameter(
+            f"{text!r} does not say its time zone: write {text}Z for UTC, or {text}+02:00",
+            param_hint=option,
+        )
+    return moment
+
+
 def _print(result: AuditResult) -> None:
-    how = {"expected": "by replay", "observed": "as observed"}[result.kind]
+    how = {"expected": "rehearsal by replay", "observed": "observed"}[result.kind]
     print_line(f"{result.stream}: {result.verdict}, {result.messages:,} messages, {how}")
+    if len(result.in_force) > 1:
+        for stage in result.in_force:
+            since, until = (
+                f"{t:%Y-%m-%d %H:%M}" if t else "..." for t in (stage.since, stage.until)
+            )
+            print_line(
+                f"  {since} to {until}  version {stage.mapping_version[:12]}  {stage.verdict}, "
+                f"{stage.messages:,} messages"
+            )
     for rule in result.rules:
         scope = f" in {rule.cluster}" if rule.cluster else ""
+        if started := result.in_force[rule.stage].since:
+            scope += f" from {_short(started)} on"
         print_line()
         print_line(f"{rule.source}{scope}: {rule.verdict}, {rule.messages:,} messages")
         for found in rule.destinations:
@@ -168,3 +236,7 @@ def _print(result: AuditResult) -> None:
     for note in result.notes:
         print_line()
         print_line(note)
+
+
+def _short(moment: datetime | None) -> str:
+    return f"{moment:%Y-%m-%d %H:%M}" if moment else "..."

@@ -97,7 +97,7 @@ def _of_table(
     spark: SparkSession, settings: AuditSettings, periods: Sequence[Period]
 ) -> Counted | None:
     """The counts of the transformed messages; None unless every day has them, in this version."""
-    if len(periods) > 1:
+    if len(periods) > 1 or settings.since or settings.ends:
         return None
     try:
         table = tables.open_table(settings.warehouse, specs.TRANSFORMED)
@@ -163,6 +163,10 @@ def messages_of(
 ) -> DataFrame:
     """The messages of a stream that the settings ask for."""
     rows = tables.read(spark, table, specs.MESSAGES, stream, settings.days)
+    if settings.since is not None:
+        rows = rows.where(F.col("ts") >= F.lit(settings.since))
+    if settings.ends is not None:
+        rows = rows.where(F.col("ts") < F.lit(settings.ends))
     if settings.cluster is not None:
         rows = rows.withColumn("cluster", F.coalesce("cluster", F.lit(settings.cluster)))
         rows = rows.where(F.col("cluster") == settings.cluster)

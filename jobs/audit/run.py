@@ -10,24 +10,27 @@ after the mapping, and reads their destination back from their subject (`jobs.au
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, time
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from jobs.audit.attribution import Attribution, attribute, with_keys
 from jobs.audit.counts import (
-    Counted,
     expected_counts,
     messages_of,
     nothing_there,
     snapshot_id,
 )
+from jobs.audit.in_force import check_times, periods_of
 from jobs.audit.settings import AuditError, AuditResult, AuditSettings, MappingInForce
 from jobs.audit.spread import expected_keys, keys_of, partition_balances
 from jobs.audit.table import publish
+from jobs.errors import NoTable
 from jobs.session import Spark, started
 from jobs.warehouse import specs, tables
 from nats_transform.audit import (
@@ -38,8 +41,8 @@ from nats_transform.audit import (
     Verdict,
     assess,
     is_audited,
+    worst_of,
 )
-from nats_transform.config import load_mappings, mapping_version
 
 
 def audit(spark: Spark, settings: AuditSettings) -> AuditResult:
@@ -53,17 +56,6 @@ def audit(spark: Spark, settings: AuditSettings) -> AuditResult:
     return run(spark, settings, periods_of(settings))
 
 
-def periods_of(settings: AuditSettings) -> list[Period]:
-    """The mapping versions that the settings name, loaded."""
-    files = [(None, settings.mapping), *((v.since, v.mapping) for v in settings.in_force)]
-    ends = [since for since, _ in files[1:]] + [None]
-    periods = []
-    for (since, path), until in zip(files, ends, strict=True):
-        mappings = load_mappings(path, settings.account)
-        periods.append(Period(mappings, mapping_version(mappings, settings.seed), since, until))
-    return periods
-
-
 def run(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) -> AuditResult:
     """`audit` with mappings that are loaded already."""
     audited = [m for period in periods for m in period.mappings.mappings if is_audited(m)]
@@ -74,6 +66,7 @@ def run(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) -> Aud
             Assessment(Verdict.NOTHING, (), (), 0),
             notes=(f"no mapping in {settings.mapping} has weights, so there is nothing to audit",),
         )
+    _check_times(settings, periods)
     session = started(spark)
     if settings.observed:
         result = _observed(session, settings, periods)
@@ -100,9 +93,7 @@ def _result(
         confidence=settings.confidence,
         comparisons=found.comparisons,
         mapping_version=periods[-1].version,
-        in_force=tuple(
-            MappingInForce(mapping_version=p.version, since=p.since, until=p.until) for p in periods
-        ),
+        in_force=tuple(_stage(n, period, found) for n, period in enumerate(periods)),
         rules=found.rules,
         clusters=found.clusters,
         run_id=settings.run_id or str(uuid.uuid4()),
@@ -110,12 +101,39 @@ def _result(
     )
 
 
+def _stage(index: int, period: Period, found: Assessment) -> MappingInForce:
+    rules = [rule for rule in found.rules if rule.stage == index]
+    return MappingInForce(
+        mapping_version=period.version,
+        since=period.since,
+        until=period.until,
+        verdict=worst_of(rule.verdict for rule in rules),
+        messages=sum(rule.messages for rule in rules),
+    )
+
+
+def _check_times(settings: AuditSettings, periods: Sequence[Period]) -> None:
+    """Refuses times that the archive cannot answer for."""
+    begins = None
+    with contextlib.suppress(NoTable):  # what counts the messages says it better
+        days = tables.days_of(
+            tables.open_table(settings.warehouse, specs.MESSAGES), settings.stream
+        )
+        begins = datetime.combine(min(days), time(), UTC) if days else None
+    check_times(settings, periods, begins, datetime.now(UTC))
+
+
 def _expected(
     spark: SparkSession, settings: AuditSettings, periods: Sequence[Period]
 ) -> AuditResult:
     """The audit of what the mappings make of the archive."""
     counted = expected_counts(spark, settings, periods)
-    notes = tuple(_unlabelled(counted, periods))
+    by_cluster = Counter[tuple[str, str | None]]()
+    for count in counted.counts:
+        if count.source is not None:
+            by_cluster[count.source, count.cluster] += count.messages
+    instead = "they are compared with the weights for all clusters"
+    notes = tuple(_cluster_notes(periods, by_cluster, instead))
     keys = expected_keys(counted.rows, periods, settings.key) if settings.key else ()
     return _result(
         settings,
@@ -184,32 +202,64 @@ def _observed(
     )
 
 
-def _no_cluster(source: str, messages: int) -> AuditError:
-    return AuditError(
-        f"mapping {source} has weights for clusters, but none of its {messages:,} messages has a "
-        "cluster name: give --cluster NAME, or ingest again with --cluster or --cluster-header"
-    )
+def _cluster_notes(
+    periods: Sequence[Period], counts: Mapping[tuple[str, str | None], int], instead: str
+) -> Iterator[str]:
+    """What to say of messages that name no cluster, or one that their mapping does not have.
 
-
-def _unlabelled(counted: Counted, periods: Sequence[Period]) -> Iterator[str]:
-    """What to say of messages without a cluster where a mapping has clusters.
+    Args:
+        periods: the mapping versions in force.
+        counts: messages of each mapping and cluster.
+        instead: what becomes of messages without a cluster name.
 
     Raises:
-        AuditError: no message of such a mapping has one.
+        AuditError: no message can be compared with weights of its cluster.
     """
-    for mapping in (m for period in periods for m in period.mappings.mappings):
-        mine = [count for count in counted.counts if count.source == mapping.source]
+    for mapping in {m.source: m for p in periods for m in p.mappings.mappings}.values():
+        mine = {cluster: n for (source, cluster), n in counts.items() if source == mapping.source}
         if not mapping.clusters or not mine:
             continue
-        total = sum(count.messages for count in mine)
-        without = sum(count.messages for count in mine if count.cluster is None)
+        total, without = sum(mine.values()), mine.pop(None, 0)
         if without == total:
-            raise _no_cluster(mapping.source, total)
+            raise AuditError(
+                f"mapping {mapping.source} has weights for clusters, but none of its {total:,} "
+                "messages has a cluster name: give --cluster NAME, or ingest again with --cluster "
+                "or --cluster-header (docs/clusters.md says where a name can come from)"
+            )
         if without:
             yield (
-                f"{without:,} of {total:,} messages of {mapping.source} have no cluster name; they "
-                "are compared with the weights for all clusters"
+                f"{without:,} of {total:,} messages of {mapping.source} have no cluster name; "
+                f"{instead}"
             )
+        names = ", ".join(mapping.clusters)
+        known = {cluster for period in periods for cluster in _clusters_of(period, mapping.source)}
+        strange = sorted({cluster for cluster in mine if cluster} - known)
+        is_general = any(d.cluster is None for d in mapping.destinations)
+        if strange and not is_general and not known & mine.keys():
+            raise AuditError(
+                f"mapping {mapping.source} has weights for {names}, but its messages are labelled "
+                f"{', '.join(strange)}: ingest again with the names that nats-server has (`cluster "
+                "{ name: ... }`), or correct the mapping"
+            )
+        folded = {cluster.casefold().strip(): cluster for cluster in known}
+        for cluster in strange:
+            alike = folded.get(cluster.casefold().strip())
+            if alike is not None or not is_general:
+                yield (
+                    f"{mine[cluster]:,} messages of {mapping.source} are labelled {cluster}, which "
+                    f"the mapping does not have (it has {names}); "
+                    + (
+                        f"if {alike} is meant, ingest again with that name"
+                        if alike
+                        else "nothing is mapped there"
+                    )
+                )
+
+
+def _clusters_of(period: Period, source: str) -> Iterator[str]:
+    for mapping in period.mappings.mappings:
+        if mapping.source == source:
+            yield from mapping.clusters
 
 
 def _observed_notes(
@@ -221,22 +271,18 @@ def _observed_notes(
     """What to say of what the subjects of an archive cannot tell.
 
     Raises:
-        AuditError: no message of a mapping with clusters says its cluster.
+        AuditError: no message of a mapping with clusters says its cluster, or a counter is wrong.
     """
-    labelled = Counter[str]()
+    labelled = Counter[tuple[str, str | None]]()
+    for source, count in attribution.unlabelled.items():
+        labelled[source, None] += count
     seen = Counter[Scope]()
     for tally in attribution.tallies:
         for source in {end.source for end in tally.ends}:
-            labelled[source] += tally.count
+            labelled[source, tally.cluster] += tally.count
         if len(tally.ends) == 1:
             seen[tally.period, tally.ends[0].source, tally.cluster] += tally.count
-    for source, count in attribution.unlabelled.items():
-        if not labelled[source]:
-            raise _no_cluster(source, count)
-        yield (
-            f"{count:,} messages of {source} have no cluster name, which its weights need; they "
-            "are not counted"
-        )
+    yield from _cluster_notes(periods, labelled, "they are not counted")
     for ends, count in attribution.mixed.items():
         yield f"{count:,} messages fit each of these, and count for none alone: {'; '.join(ends)}"
     for one, other in attribution.alike:
@@ -254,6 +300,12 @@ def _observed_notes(
         sent = sent if isinstance(sent, int) else sum(sent.values())
         if seen[scope] > sent:
             where = f" in cluster {scope[2]}" if scope[2] else ""
+            if settings.published:
+                raise AuditError(
+                    f"{seen[scope]:,} messages of {scope[1]} were stored{where}, but the counter "
+                    f"says that only {sent:,} were published: read it for the same time and "
+                    "cluster, or name other publishers (--publisher)"
+                )
             yield (
                 f"{seen[scope]:,} messages of {scope[1]} came out{where}, but only {sent:,} were "
                 "published: something else publishes to its destinations, or the two streams do "

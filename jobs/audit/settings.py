@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
 from typing import Literal as OneOf
@@ -21,11 +23,18 @@ class AuditError(ArchiveError):
 
 
 class InForce(BaseModel):
-    """A mapping file that came into force at some time."""
+    """A mapping file and the time in which it was in force.
+
+    Attributes:
+        since: when it took over.
+        until: when it ended, if that is to be checked: the next one must start there.
+        mapping: the file.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     since: AwareDatetime
+    until: AwareDatetime | None = None
     mapping: Path
 
 
@@ -58,7 +67,10 @@ class AuditSettings(StreamDays):
         confidence: the probability that all intervals are right together.
         key: number of a wildcard of the source: report how many of its values saw more than one
             destination.
-        in_force: mapping files that took over from `mapping`; each is compared with its own time.
+        in_force: mapping files that took over from `mapping`, one after the other; each is
+            compared with its own time. `git`: the versions in the git history of `mapping`.
+        since: count only messages from this time on.
+        until: count only messages before this time, which must be over.
         observed: the messages were stored after the mapping.
         source_stream: observed only: the same messages as they were published; what was lost or
             is not captured is inferred from them.
@@ -75,7 +87,9 @@ class AuditSettings(StreamDays):
     tolerance: float = 1.0
     confidence: float = 0.99
     key: int | None = Field(default=None, ge=1)
-    in_force: tuple[InForce, ...] = ()
+    in_force: tuple[InForce, ...] | OneOf["git"] = ()
+    since: AwareDatetime | None = None
+    until: AwareDatetime | None = None
     observed: bool = False
     source_stream: str | None = None
     published: tuple[Published, ...] = ()
@@ -84,9 +98,14 @@ class AuditSettings(StreamDays):
 
     @model_validator(mode="after")
     def _checked(self) -> AuditSettings:
-        times = [version.since for version in self.in_force]
-        if times != sorted(set(times)):
-            raise ValueError("the mapping files in force must be given in the order of their times")
+        _check_turns(() if self.in_force == "git" else self.in_force)
+        if self.since and self.until and self.since >= self.until:
+            raise ValueError("the window must start before it ends")
+        if self.published and (self.in_force or self.since or self.until):
+            raise ValueError(
+                "counts of what was published say nothing of when: give a source stream "
+                "(--source-stream), or audit one mapping over the whole archive"
+            )
         if not self.observed and (
             self.source_stream or self.published or self.captured or self.publishers
         ):
@@ -103,6 +122,22 @@ class AuditSettings(StreamDays):
         return self
 
     @property
+    def days(self) -> list[date] | None:
+        """Every day of the range, or of the window; None for all that the archive has."""
+        first, last = self.since, self.ends
+        if self.first_day is not None or first is None or last is None:
+            return super().days
+        there = first.astimezone(UTC).date()
+        count = (last.astimezone(UTC) - timedelta(microseconds=1)).date() - there
+        return [there + timedelta(days=n) for n in range(count.days + 1)]
+
+    @property
+    def ends(self) -> datetime | None:
+        """From when on no message counts: the end of the window or of the last mapping."""
+        last = self.in_force[-1].until if self.in_force and self.in_force != "git" else None
+        return min((end for end in (self.until, last) if end is not None), default=None)
+
+    @property
     def criteria(self) -> Criteria:
         """What splits are compared with."""
         return Criteria(self.tolerance, self.confidence, self.by)
@@ -111,10 +146,34 @@ class AuditSettings(StreamDays):
     def range(self) -> str:
         """The days in words."""
         if self.first_day is None:
-            return "any day"
+            days = self.days
+            return f"{days[0]}..{days[-1]}" if days else "any day"
         if self.last_day in (None, self.first_day):
             return str(self.first_day)
         return f"{self.first_day}..{self.last_day}"
+
+
+def _check_turns(in_force: Sequence[InForce]) -> None:
+    """Refuses mappings in force that overlap or leave a gap."""
+    for version in in_force:
+        if version.until is not None and version.until <= version.since:
+            raise ValueError(
+                f"{printable(str(version.mapping))} is in force from {version.since} until "
+                f"{version.until}: it must start before it ends"
+            )
+    for one, other in pairwise(in_force):
+        names = f"{printable(str(one.mapping))} and {printable(str(other.mapping))}"
+        if other.since <= one.since:
+            raise ValueError(
+                f"{names} are not in the order of their times ({one.since}, {other.since}): give "
+                "the mappings in force oldest first, each with a time of its own"
+            )
+        if one.until is not None and one.until != other.since:
+            what = "overlap" if one.until > other.since else "leave a gap"
+            raise ValueError(
+                f"{names} {what}: the first is in force until {one.until}, the second from "
+                f"{other.since} on; give both the same moment"
+            )
 
 
 class PartitionBalance(BaseModel):
@@ -152,11 +211,18 @@ class KeyStickiness(BaseModel):
 
 
 class MappingInForce(BaseModel):
-    """A mapping version, and from when to when it was in force; null is open."""
+    """A mapping version, and from when to when it was in force; null is open.
+
+    Attributes:
+        verdict: the worst of its rules.
+        messages: of its rules.
+    """
 
     mapping_version: str
     since: datetime | None
     until: datetime | None
+    verdict: Verdict = Verdict.NOTHING
+    messages: int = 0
 
 
 class AuditResult(BaseModel):

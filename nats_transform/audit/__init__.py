@@ -29,6 +29,7 @@ from nats_transform.audit.verdicts import (
     Split,
     Timeline,
     Verdict,
+    worst_of,
 )
 
 __all__ = [
@@ -48,4 +49,5 @@ __all__ = [
     "Verdict",
     "assess",
     "is_audited",
+    "worst_of",
 ]

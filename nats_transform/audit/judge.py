@@ -92,6 +92,7 @@ def _judged_rule(
         source=source,
         cluster=cluster,
         mapping_version=periods[index].version,
+        stage=index,
         reason=reason_of(whole, buckets, regimes, criteria, rule.is_blind),
         buckets=buckets,
         regimes=regimes,

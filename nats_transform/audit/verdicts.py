@@ -151,6 +151,7 @@ class MappingAudit(Split):
         source: of the mapping.
         cluster: where the messages were published; null if the archive does not say.
         mapping_version: in force.
+        stage: which of the mapping versions in force, from 0 on.
         reason: the verdict in a few words.
         buckets: the same by hour or day; empty if there is only one.
         regimes: the same for each stretch of time with one split; empty if it never changed.
@@ -160,6 +161,7 @@ class MappingAudit(Split):
     source: str
     cluster: str | None
     mapping_version: str
+    stage: int = 0
     reason: str
     buckets: tuple[Split, ...] = ()
     regimes: tuple[Split, ...] = ()

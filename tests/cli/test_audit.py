@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -23,7 +25,7 @@ MAPPING = """mappings {
   "nobody": [{ destination: "x", weight: 40% }, { destination: "nobody", weight: 0% }]
 }
 """
-START = datetime(2026, 11, 30, tzinfo=UTC)
+START = datetime(2025, 11, 30, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +51,13 @@ def folder(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pat
 def audit(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(folder)
 
-    def audit(stream: str, *args: str) -> tuple[int, str]:
+    def audit(stream: str, *args: str, fails: bool = False) -> tuple[int, str] | str:
         code, out, err = nats_transform(
             "audit", "--stream", stream, "--mapping", "mapping.conf", *args
         )
+        if fails:
+            assert (code, out, err.count("\n")) == (2, "", 1)
+            return err
         assert err == ""
         return code, out
 
@@ -62,7 +67,7 @@ def audit(folder: Path, monkeypatch: pytest.MonkeyPatch):
 def test_keys_are_told_in_text(audit) -> None:
     code, out = audit("IN", "--tolerance", "10", "--key", "1")
     assert code == 0
-    assert "IN: within, 2,000 messages, by replay" in out
+    assert "IN: within, 2,000 messages, rehearsal by replay" in out
     assert re.search(r"shop\.\*: 3\d of 30 values of wildcard 1 came to more than one dest", out)
     assert "no keys" in audit("IN", "--key", "2")[1]
 
@@ -104,6 +109,96 @@ def test_what_the_notes_advise_can_be_done(audit) -> None:
 def test_what_fails_can_be_chosen(audit, args: tuple[str, ...], codes: tuple[int, ...]) -> None:
     levels = ("outside", "undecided", "nothing", "never")
     assert codes == tuple(audit("IN", *args, "--fail-on", level)[0] for level in levels)
+
+
+def test_a_ramp_is_audited_stage_by_stage(audit, folder: Path) -> None:
+    (folder / "later.conf").write_text(MAPPING.replace("50%", "10%", 1).replace("50%", "90%", 1))
+    moments = [START + timedelta(seconds=seconds) for seconds in (1000, 1500)]
+    half, later = (f"{moment.isoformat()}" for moment in moments)
+    args = ("OUT", "--observed", "--tolerance", "20", "--source-stream", "IN")
+    code, out = audit(*args, "--in-force", f"{half}=mapping.conf")
+    assert code == 0
+    assert "2025-11-30 00:16" in out
+    code, out = audit(
+        *args, "--in-force", f"{half}=later.conf", "--in-force", f"{later}=mapping.conf"
+    )
+    stages = re.findall(r"^  \S.* version \w{12}  (\w+), ([\d,]+) messages$", out, re.MULTILINE)
+    assert [verdict for verdict, _ in stages] == ["within", "outside", "within"]
+    assert "shop.* from 2025-11-30 00:16 on: outside" in out
+    assert code == 1
+    # The window leaves the stage out that was never in force.
+    assert audit(*args, "--until", half)[0] == 0
+
+
+def test_moments_of_git(audit, folder: Path) -> None:
+    config = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main")
+
+    def git(*args: str, seconds: int = 0) -> None:
+        when = (START + timedelta(seconds=seconds)).isoformat()
+        environment = os.environ | {"GIT_COMMITTER_DATE": when, "GIT_AUTHOR_DATE": when}
+        subprocess.run(["git", *config, *args], cwd=folder, check=True, env=environment)
+
+    args = (
+        "OUT",
+        "--mapping",
+        "history.conf",
+        "--observed",
+        "--tolerance",
+        "10",
+        "--in-force",
+        "git",
+    )
+    (folder / "history.conf").write_text(MAPPING)
+    assert "name the moments instead" in audit(*args, fails=True)
+    git("init", "--quiet")
+    assert "not committed" in audit(*args, fails=True)
+    git("add", "history.conf")
+    git("commit", "--quiet", "-m", "one")
+    (folder / "history.conf").write_text(MAPPING + "# only a comment\n")
+    git("commit", "--quiet", "-am", "two", seconds=500)
+    (folder / "history.conf").write_text(MAPPING.replace("50%", "40%", 1).replace("50%", "60%", 1))
+    git("commit", "--quiet", "-am", "three", seconds=1000)
+    _, out = audit(*args)
+    assert len(re.findall(r" version \w{12} ", out)) == 2
+    assert "  2025-11-30 00:16 to ...  version" in out
+
+
+def in_force(*texts: str) -> list[str]:
+    return [word for text in texts for word in ("--in-force", text)]
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--in-force", "2025-11-30=x.conf"], "does not say its time zone: write 2025-11-30Z"),
+        (["--in-force", "yesterday=x.conf"], "'yesterday' is not a moment such as"),
+        (["--in-force", "x.conf"], "'x.conf' is not a moment and a file"),
+        (
+            in_force("2025-11-30T01:00Z=a", "2025-11-30T01:00Z=b"),
+            "oldest first",
+        ),
+        (
+            in_force("2025-11-30T01:00Z..2025-11-30T03:00Z=a", "2025-11-30T02:00Z=b"),
+            "'a' and 'b' overlap: the first is in force until 2025-11-30 03:00",
+        ),
+        (
+            in_force("2025-11-30T01:00Z..2025-11-30T02:00Z=a", "2025-11-30T03:00Z=b"),
+            "'a' and 'b' leave a gap",
+        ),
+        (["--in-force", "2025-11-30T02:00Z..2025-11-30T01:00Z=a"], "must start before it ends"),
+        (["--until", "2999-01-01T00:00Z"], "still to come: wait until then"),
+        (["--since", "2025-11-01T00:00Z"], "before the archive of OUT begins (2025-11-30): start"),
+        (
+            in_force("2025-11-01T00:00Z=plain.conf", "2025-11-02T00:00Z=mapping.conf"),
+            "was replaced at 2025-11-02 00:00 UTC, before the archive of OUT begins",
+        ),
+        (["--published", "beat", "5"], "but the counter says that only 5 were published: read"),
+        (["--published", "beat", "5", "--since", "2025-11-30T00:00Z"], "give a source stream"),
+    ],
+    ids=lambda value: None if isinstance(value, list) else "-".join(value.split()[:4]),
+)
+def test_times_that_cannot_be_are_one_line(audit, args: list[str], said: str) -> None:
+    assert said in audit("OUT", "--observed", *args, fails=True)
 
 
 def test_options_of_observed_audits_need_one(folder: Path, monkeypatch) -> None:

@@ -1,0 +1,157 @@
+"""Which mapping was in force when: from moments that somebody names, or from a file's git history.
+
+A moment of git is when the commit was made. That is not when a server loaded the file: what an
+audit then finds outside around a moment may be the time that the rollout took.
+"""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import tarfile
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from jobs.audit.settings import AuditError, AuditSettings
+from nats_transform.audit import Period
+from nats_transform.config import load_mappings, mapping_version
+from nats_transform.errors import NatsTransformError
+
+
+def periods_of(settings: AuditSettings) -> list[Period]:
+    """The mapping versions that the settings name, loaded.
+
+    Raises:
+        InvalidConfig: a mapping file.
+        AuditError: the git history cannot be read.
+    """
+    if settings.in_force == "git":
+        return _in_turn(list(_from_git(settings)))
+    files = [(None, settings.mapping), *((v.since, v.mapping) for v in settings.in_force)]
+    return _in_turn([(since, _loaded(settings, path)) for since, path in files])
+
+
+def _loaded(settings: AuditSettings, path: Path) -> Period:
+    mappings = load_mappings(path, settings.account)
+    return Period(mappings, mapping_version(mappings, settings.seed))
+
+
+def _in_turn(stages: Sequence[tuple[datetime | None, Period]]) -> list[Period]:
+    """Each version until the next one came into force."""
+    ends = [since for since, _ in stages[1:]] + [None]
+    return [
+        Period(period.mappings, period.version, since, until)
+        for (since, period), until in zip(stages, ends, strict=True)
+    ]
+
+
+def _from_git(settings: AuditSettings) -> Iterator[tuple[datetime | None, Period]]:
+    """The versions in the history of the mapping file; one that means the same is no new one.
+
+    What the first commit has also held before it, as far as anybody knows.
+    """
+    file = settings.mapping.absolute()
+    if _git(file, "status", "--porcelain", "--", file.name):
+        raise AuditError(
+            f"{settings.mapping} has changes that are not committed, so its history does not say "
+            "when they came into force: commit them, or name the moments (--in-force MOMENT=FILE)"
+        )
+    commits = _git(file, "log", "--format=%H %ct", "--", file.name).decode().split("\n")
+    before: str | None = None
+    for line in reversed([line for line in commits if line]):
+        commit, _, seconds = line.partition(" ")
+        with TemporaryDirectory() as folder:
+            # The whole folder: the file may include others.
+            with tarfile.open(fileobj=io.BytesIO(_git(file, "archive", commit, "."))) as tar:
+                tar.extractall(folder, filter="data")
+            there = Path(folder, file.name)
+            if not there.exists():  # this commit removed it
+                continue
+            try:
+                period = _loaded(settings, there)
+            except NatsTransformError as error:
+                said = str(error).replace(str(there), str(settings.mapping))
+                raise AuditError(
+                    f"commit {commit[:12]}: {said}; name the moments instead "
+                    "(--in-force MOMENT=FILE)"
+                ) from error
+        if period.version != before:
+            yield None if before is None else datetime.fromtimestamp(int(seconds), UTC), period
+        before = period.version
+    if before is None:
+        raise AuditError(
+            f"git knows no version of {settings.mapping}: commit it, or name the moments "
+            "(--in-force MOMENT=FILE)"
+        )
+
+
+def _git(file: Path, *arguments: str) -> bytes:
+    """What git prints, in the folder of a file."""
+    try:
+        done = subprocess.run(  # noqa: S603 - no shell; the names are arguments
+            ["git", "-C", str(file.parent), *arguments],  # noqa: S607 - the user's git
+            capture_output=True,
+            check=False,
+        )
+    except OSError as error:
+        raise AuditError(
+            f"git cannot be started ({error.strerror}): install it, or name the moments "
+            "(--in-force MOMENT=FILE)"
+        ) from error
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
+        raise AuditError(
+            f"git cannot read the history of {file}: {said[-1].removeprefix('fatal: ')}; name the "
+            "moments instead (--in-force MOMENT=FILE)"
+        )
+    return done.stdout
+
+
+def check_times(
+    settings: AuditSettings,
+    periods: Sequence[Period],
+    archive_begins: datetime | None,
+    now: datetime,
+) -> None:
+    """Refuses times that the archive cannot answer for.
+
+    Args:
+        settings: with the window.
+        periods: the mapping versions in force.
+        archive_begins: the first day of the archive; None if it is empty.
+        now: the time.
+
+    Raises:
+        AuditError: with the cure.
+    """
+    if settings.until is not None and settings.until > now:
+        raise AuditError(
+            f"the window ends at {_utc(settings.until)}, which is still to come: wait until then, "
+            f"or give an end that is over (it is {_utc(now)})"
+        )
+    if not all(a.since < b.since for a, b in pairwise(periods[1:]) if a.since and b.since):
+        raise AuditError(
+            "two commits of the mapping file have times out of order: name the moments instead "
+            "(--in-force MOMENT=FILE)"
+        )
+    if archive_begins is None:
+        return
+    begins = f"before the archive of {settings.stream} begins ({archive_begins:%Y-%m-%d})"
+    if settings.since is not None and settings.since < archive_begins:
+        raise AuditError(
+            f"the window starts at {_utc(settings.since)}, {begins}: start it later, or ingest "
+            "older messages"
+        )
+    for period in periods[1:]:
+        if period.until is not None and period.until <= archive_begins:
+            raise AuditError(
+                f"the mapping in force from {_utc(period.since)} was replaced at "
+                f"{_utc(period.until)}, {begins}: leave it out, or ingest older messages"
+            )
+
+
+def _utc(moment: datetime | None) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC" if moment else "?"
