@@ -1,32 +1,46 @@
 """Subject transforms and mappings exactly as nats-server does them.
 
 `nats_transform.spark` compiles them to Columns; it is imported by name, so that this package
-needs no Spark. Names that need Pydantic or a parser are imported when they are first used: that
-takes longer than all the rest, and `nats-transform map` should answer at once.
+needs no Spark. Every name is imported when it is first used: `nats-transform map` should answer at
+once, and be ended by Ctrl-C without a stack trace from its first moments on.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
-from nats_transform.errors import (
-    InvalidConfig,
-    InvalidMapping,
-    InvalidStream,
-    InvalidTransform,
-    NatsTransformError,
-)
-from nats_transform.imports import AccountImport, ImportKind
-from nats_transform.mapping import AccountMappings, Destination, Fate, Mapping, Outcome
-from nats_transform.transform import Transform
+# What type checkers know by this name; to import `typing` takes longer than all of this module.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from nats_transform.config.load import load
+    from nats_transform.errors import (
+        InvalidConfig,
+        InvalidMapping,
+        InvalidStream,
+        InvalidTransform,
+        NatsTransformError,
+    )
+    from nats_transform.imports import AccountImport, ImportKind
+    from nats_transform.mapping import AccountMappings, Destination, Fate, Mapping, Outcome
     from nats_transform.stream import StreamConfig, parse_stream
     from nats_transform.stream_source import StreamSource, bucket_source
+    from nats_transform.transform import Transform
 
 _ON_USE = {
+    "AccountImport": "nats_transform.imports",
+    "AccountMappings": "nats_transform.mapping",
+    "Destination": "nats_transform.mapping",
+    "Fate": "nats_transform.mapping",
+    "ImportKind": "nats_transform.imports",
+    "InvalidConfig": "nats_transform.errors",
+    "InvalidMapping": "nats_transform.errors",
+    "InvalidStream": "nats_transform.errors",
+    "InvalidTransform": "nats_transform.errors",
+    "Mapping": "nats_transform.mapping",
+    "NatsTransformError": "nats_transform.errors",
+    "Outcome": "nats_transform.mapping",
     "StreamConfig": "nats_transform.stream",
     "StreamSource": "nats_transform.stream_source",
+    "Transform": "nats_transform.transform",
     "bucket_source": "nats_transform.stream_source",
     "load": "nats_transform.config",
     "parse_stream": "nats_transform.stream",

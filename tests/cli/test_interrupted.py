@@ -53,6 +53,39 @@ def virtual_machines(process: subprocess.Popen[str]) -> list[int]:
     return found
 
 
+# Python imports it before it runs a program: it sends Ctrl-C before the nth import of the command.
+AT_IMPORT = """
+import os, signal, sys
+
+class Interrupt:
+    left = None
+
+    def find_spec(self, name, path=None, target=None):
+        if name == "cli.main":
+            self.left = int(os.environ["INTERRUPT_AT"])
+        if self.left is not None:
+            if self.left == 0:
+                os.kill(os.getpid(), signal.SIGINT)
+            self.left -= 1
+
+sys.meta_path.insert(0, Interrupt())
+"""
+
+
+def test_ctrl_c_while_the_command_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(AT_IMPORT)
+    (tmp_path / "server.conf").write_text('mappings { "a": "b" }')
+    for count in (0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233):
+        ended = subprocess.run(
+            [SCRIPT, "check", str(tmp_path / "server.conf")],
+            env=os.environ | {"PYTHONPATH": str(tmp_path), "INTERRUPT_AT": str(count)},
+            capture_output=True,
+            text=True,
+        )
+        told = (ended.returncode, ended.stdout, ended.stderr)
+        assert told == (130, "", "nats-transform: interrupted\n"), count
+
+
 @pytest.mark.parametrize("moment", [importing, spark_starts, spark_works, spark_is_gone])
 def test_ctrl_c(tmp_path: Path, moment: Moment) -> None:
     dump, warehouse = tmp_path / "messages.jsonl", tmp_path / "warehouse"
