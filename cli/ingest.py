@@ -37,7 +37,7 @@ _COLUMNS = (
     metavar="NAME",
     help="The name of the stream on the server.  [default: the name that --stream gives]",
 )
-@options.server
+@options.server(instead_of=("backup", "parquet", "jsonl"))
 @click.option("--backup", metavar="DIR", help="A folder that `nats stream backup` wrote.")
 @click.option("--parquet", metavar="PATH", help="A Parquet file, folder or pattern.")
 @click.option("--jsonl", metavar="PATH", help="A JSON lines file, folder or pattern.")

@@ -187,9 +187,39 @@ def _spark(master: str | None, remote: str | None) -> dict[str, Spark]:
     return {"spark": SessionOnDemand(where)}
 
 
-def server(command: _Command) -> _Command:
-    """`--server` and what a connection takes; the command gets `server`, None if not given."""
-    wrapped = _given(command, list(_CONNECTION), _server)
+def server(instead_of: tuple[str, ...] = ()) -> Callable[[_Command], _Command]:
+    """`--server`, `--context` and what a connection takes, as the `nats` command has them.
+
+    The command gets `server`; None if no server is given, or if it is only implied (by the
+    environment, or by the context that is selected) and one of the options `instead_of` is given.
+    """
+
+    def wrap(command: _Command) -> _Command:
+        return _with_server(command, instead_of)
+
+    return wrap
+
+
+def _with_server(command: _Command, instead_of: tuple[str, ...]) -> _Command:
+    @functools.wraps(command)
+    def connecting(**values: Any) -> Any:
+        connection = {name: values.pop(name) for name in ("context", *_CONNECTION)}
+        if _is_on_command_line("context") and not _is_on_command_line("servers"):
+            connection["servers"] = None  # the context's own, whatever the environment names
+        asked = any(_is_on_command_line(name) for name in ("context", "servers"))
+        if not asked and any(values.get(name) is not None for name in instead_of):
+            return command(**values, server=None)
+        return command(**values, server=_server(**connection))
+
+    wrapped = cast(_Command, connecting)
+    wrapped = click.option(
+        "--context",
+        metavar="NAME",
+        envvar="NATS_CONTEXT",
+        show_envvar=True,
+        help="A context of the `nats` command; options of a connection replace parts of it.  "
+        "[default: the one that `nats context select` chose, if no --server is given]",
+    )(wrapped)
     for name, (flag, metavar, variable, help) in reversed(_CONNECTION.items()):
         wrapped = click.option(
             flag, name, metavar=metavar, envvar=variable, show_envvar=bool(variable), help=help
@@ -199,7 +229,12 @@ def server(command: _Command) -> _Command:
 
 # Field of NatsSettings: its option, named as the `nats` command names it.
 _CONNECTION: dict[str, tuple[str, str, str | None, str]] = {
-    "servers": ("--server", "URL", None, "The URL of a nats-server; put commas between several."),
+    "servers": (
+        "--server",
+        "URL",
+        "NATS_URL",
+        "The URL of a nats-server; put commas between several.",
+    ),
     "creds": ("--creds", "FILE", "NATS_CREDS", "A credentials file with a user JWT and its seed."),
     "nkey": ("--nkey", "FILE", "NATS_NKEY", "A file with an NKey seed."),
     "user": ("--user", "NAME", "NATS_USER", "The name of a user."),
@@ -227,12 +262,25 @@ _CONNECTION: dict[str, tuple[str, str, str | None, str]] = {
 }
 
 
-def _server(**connection: str | None) -> dict[str, NatsSettings | None]:
-    from jobs.jetstream.connection import NatsSettings
+def _is_on_command_line(name: str) -> bool:
+    source = click.get_current_context().get_parameter_source(name)
+    return source is click.core.ParameterSource.COMMANDLINE
 
-    if connection["servers"] is None:
-        return {"server": None}
-    return {"server": settings(NatsSettings, connection)}
+
+def _server(context: str | None, **connection: str | None) -> NatsSettings | None:
+    from jobs.jetstream.connection import NatsSettings
+    from jobs.jetstream.contexts import selected_context, with_context
+
+    if connection["user"] is not None and connection["password"] is None:
+        # As natscli has it: a user without a password is a token.
+        connection |= {"token": connection["user"], "user": None}
+    if context is not None:
+        return with_context(context, connection)
+    if connection["servers"] is not None:
+        # Not with the selected context: its credentials are for its own servers.
+        return settings(NatsSettings, connection)
+    selected = selected_context()
+    return None if selected is None else with_context(selected, connection)
 
 
 def _given(

@@ -26,7 +26,7 @@ ALLOW = ("skips", "limits", "versions", "ingress", "rollup", "ttl")
 @click.option(
     "--to", required=True, metavar="NAME", help="The stream that gets the messages. It must exist."
 )
-@options.server
+@options.server()
 @options.day
 @click.option(
     "--fates",
@@ -72,7 +72,7 @@ def command(
       nats-transform replay --stream KV_A --to KV_B --server nats://hub --allow limits
     """
     if given["server"] is None:
-        raise click.UsageError("--server is missing: say where the stream is")
+        raise click.UsageError("--server or --context is missing: say where the stream is")
     with quiet_work():
         from jobs.replay import ReplaySettings, replay
 

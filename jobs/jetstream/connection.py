@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import nats.errors
 import nkeys
-from nats.aio.client import Client
+from nats.aio.client import Client, RawCredentials
 from nats.aio.subscription import Subscription
 from nats.protocol.parser import AWAITING_CONTROL_LINE, CRLF_SIZE, Parser
 from pydantic import BaseModel, ConfigDict, SecretStr, field_validator
@@ -34,11 +34,15 @@ class NatsSettings(BaseModel):
     Attributes:
         servers: one URL or several, separated by commas.
         creds: path of a credentials file (a user JWT and its seed).
+        credentials: the content of a credentials file, instead of `creds`.
         nkey: path of a file with an NKey seed.
         user, password, token: as the server's configuration has them.
         tls_ca, tls_cert, tls_key: paths of PEM files. With one of them, or a URL `tls://`, a
             server that does not offer TLS is refused before it is sent anything.
+        tls_first: the server starts TLS before it says anything (`handshake_first`).
         domain: JetStream domain.
+        js_api_prefix: what subjects of the JetStream API start with, instead of a domain.
+        inbox_prefix: what subjects of answers start with, where a user may not use `_INBOX`.
         connect_timeout: seconds for one attempt to connect, and for one request.
         patience: seconds without progress before giving up, such as while a server restarts.
     """
@@ -47,6 +51,7 @@ class NatsSettings(BaseModel):
 
     servers: str
     creds: Path | None = None
+    credentials: SecretStr | None = None
     nkey: Path | None = None
     user: str | None = None
     password: SecretStr | None = None
@@ -54,7 +59,10 @@ class NatsSettings(BaseModel):
     tls_ca: Path | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
+    tls_first: bool = False
     domain: str | None = None
+    js_api_prefix: str | None = None
+    inbox_prefix: str | None = None
     connect_timeout: float = 5.0
     patience: float = 60.0
 
@@ -78,13 +86,16 @@ class NatsSettings(BaseModel):
     @property
     def api_prefix(self) -> str:
         """What subjects of the JetStream API start with."""
+        if self.js_api_prefix:
+            return self.js_api_prefix.rstrip(".")
         return f"$JS.{self.domain}.API" if self.domain else "$JS.API"
 
     @property
     def wants_tls(self) -> bool:
         """Whether nothing may be sent without TLS."""
         schemes = {url.partition("://")[0].lower() for url in self.urls if "://" in url}
-        return "tls" in schemes or any((self.tls_ca, self.tls_cert, self.tls_key))
+        certificates = (self.tls_ca, self.tls_cert, self.tls_key)
+        return "tls" in schemes or self.tls_first or any(certificates)
 
     def to_options(self) -> dict[str, str]:
         """These settings as the options of a Spark data source."""
@@ -96,7 +107,7 @@ class NatsSettings(BaseModel):
 
     def tls(self) -> ssl.SSLContext | None:
         """The TLS context, or None to let the server decide with the system's authorities."""
-        if not (self.tls_ca or self.tls_cert):
+        if not (self.tls_ca or self.tls_cert or self.tls_first):
             return None
         reading = self.tls_ca
         try:
@@ -122,21 +133,30 @@ class NatsSettings(BaseModel):
         for path in (self.creds, self.nkey, self.tls_ca, self.tls_cert, self.tls_key):
             if path is not None and not path.is_file():
                 raise ArchiveError(f"no file {path}: give the path of the NATS credentials")
-        for path, form, what in (
-            (self.creds, _CREDS, "JWT and seed of a NATS user (a .creds file of nsc)"),
+        user = "JWT and seed of a NATS user (a .creds file of nsc)"
+        for given, form, what in (
+            (self.creds, _CREDS, user),
+            (self.credentials, _CREDS, user),
             (self.nkey, _SEED, "NKey seed"),
         ):
-            if path is None:
+            if given is None:
                 continue
+            where = given if isinstance(given, Path) else "the text of the credentials"
             try:
-                with path.open("rb") as file:
-                    found = form.search(file.read(_MAX_CREDENTIALS))
+                found = form.search(_content(given))
                 if found is None:
                     raise ValueError("not found")
                 nkeys.from_seed(bytearray(found[1])).wipe()  # type: ignore[no-untyped-call]
             except (OSError, ValueError, nkeys.NkeysError) as error:
                 # Not the error's text: it may have parts of the secret.
-                raise ArchiveError(f"{path} has no {what}: {type(error).__name__}") from None
+                raise ArchiveError(f"{where} has no {what}: {type(error).__name__}") from None
+
+
+def _content(given: Path | SecretStr) -> bytes:
+    if isinstance(given, SecretStr):
+        return given.get_secret_value().encode()
+    with given.open("rb") as file:
+        return file.read(_MAX_CREDENTIALS)
 
 
 _MAX_CREDENTIALS = 1024 * 1024
@@ -273,6 +293,12 @@ async def connection(settings: NatsSettings) -> AsyncIterator[RawClient]:
     for name, path in (("user_credentials", settings.creds), ("nkeys_seed", settings.nkey)):
         if path is not None:
             options[name] = str(path)
+    if settings.credentials is not None:
+        options["user_credentials"] = RawCredentials(settings.credentials.get_secret_value())
+    if settings.tls_first:
+        options["tls_handshake_first"] = True
+    if settings.inbox_prefix:
+        options["inbox_prefix"] = settings.inbox_prefix
     for attempt in range(_ATTEMPTS):
         client = RawClient(settings.wants_tls)
         try:

@@ -148,6 +148,20 @@ def test_tls_with_a_client_certificate(
         assert "certificate verify failed" in refused(no_ca)
 
 
+def test_tls_before_the_first_word(certificates: Path) -> None:
+    config = tls_config(certificates, "handshake_first: true\nverify: true")
+    with run_nats_server(config) as server:
+        settings = NatsSettings(
+            servers=server.url,
+            tls_ca=certificates / "ca.pem",
+            tls_cert=certificates / "client.pem",
+            tls_key=certificates / "client.key",
+            tls_first=True,
+        )
+        fill(servers=server.url, tls=settings.tls(), tls_handshake_first=True)
+        assert read_all(settings) == ALL
+
+
 def test_the_certificate_names_the_user(certificates: Path) -> None:
     config = tls_config(certificates, "verify_and_map: true") + "\n" + MAPPED_USER
     with tls_server(certificates, config) as (_, settings):

@@ -1,0 +1,187 @@
+"""Contexts of the `nats` command: connections that people have saved under a name.
+
+They are read as natscli reads them (jsm.go, package natscontext): `context/NAME.json` and the
+selected name in `context.txt`, both under `$XDG_CONFIG_HOME/nats` or `~/.config/nats`. What this
+program cannot do for a context is refused, never left out.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from jobs.errors import ArchiveError
+from jobs.jetstream.connection import NatsSettings
+
+# Field of a context: field of NatsSettings.
+_FIELDS = {
+    "url": "servers",
+    "token": "token",
+    "user": "user",
+    "password": "password",
+    "creds": "creds",
+    "nkey": "nkey",
+    "cert": "tls_cert",
+    "key": "tls_key",
+    "ca": "tls_ca",
+    "jetstream_domain": "domain",
+    "jetstream_api_prefix": "js_api_prefix",
+    "inbox_prefix": "inbox_prefix",
+    "tls_first": "tls_first",
+}
+_JWT = {"user_jwt", "user_seed"}
+# They change nothing here: texts for people, and events that this program does not read.
+_WITHOUT_EFFECT = {"name", "description", "color_scheme", "jetstream_event_prefix"}
+_PATHS = {"creds", "nkey", "cert", "key", "ca"}
+_SECRETS = {"token", "password", *_JWT}
+# In natscli's order: a connection uses the first of these that there is.
+_CREDENTIALS = ("user", "creds", "nkey", "credentials")
+
+_DEFAULT_URL = "nats://127.0.0.1:4222"
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):(//)?", re.IGNORECASE)
+
+
+def selected_context() -> str | None:
+    """The name that `nats context select` chose, or None."""
+    try:
+        return (_folder() / "context.txt").read_text(encoding="utf-8").strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def known_contexts() -> list[str]:
+    """The names of all saved contexts."""
+    return sorted(file.stem for file in (_folder() / "context").glob("*.json"))
+
+
+def with_context(name: str, given: Mapping[str, object]) -> NatsSettings:
+    """The settings of a context, with what was given besides in place of its own.
+
+    A user, credentials file, NKey or token that is given replaces all credentials of the context.
+
+    Args:
+        name: of a saved context, or the path of a file whose name ends with `.json`.
+        given: fields of NatsSettings; None is not given.
+
+    Raises:
+        ArchiveError: no such context, it cannot be read, or it asks for what is not supported.
+    """
+    found = _read(name)
+    over = {field: value for field, value in given.items() if value is not None}
+    if not over.keys().isdisjoint((*_CREDENTIALS, "token")):
+        found = {
+            field: value
+            for field, value in found.items()
+            if field not in (*_CREDENTIALS, "token", "password")
+        }
+    return NatsSettings.model_validate({"servers": _DEFAULT_URL, **found, **over})
+
+
+def _folder() -> Path:
+    config = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(config) if config else Path.home() / ".config") / "nats"
+
+
+def _read(name: str) -> dict[str, object]:
+    is_file = name.endswith(".json") and Path(name).is_file()
+    if not is_file and (".." in name or "/" in name or "\\" in name or not name):
+        raise ArchiveError(
+            f"{name!r} is no name of a context: give one that `nats context ls` shows"
+        )
+    file = Path(name) if is_file else _folder() / "context" / f"{name}.json"
+    try:
+        values = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        known = ", ".join(known_contexts()) or "there are none"
+        raise ArchiveError(f"no context {name} in {file.parent}; known contexts: {known}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ArchiveError(
+            f"{file}: not a context that can be read: {type(error).__name__}"
+        ) from None
+    if not isinstance(values, dict):
+        raise ArchiveError(f"{file}: a context is a JSON object; save it again with `nats context`")
+    settings: dict[str, object] = {}
+    jwt: dict[str, str] = {}
+    for field, value in values.items():
+        if not value or field in _WITHOUT_EFFECT:
+            continue
+        if field not in _FIELDS and field not in _JWT:
+            cure = "give --creds FILE" if field == "nsc" else "remove it, or give --server"
+            raise ArchiveError(f"{file}: the field {field} is not supported: {cure}")
+        if field == "tls_first" and value is True:
+            settings[field] = True
+        elif not isinstance(value, str):
+            raise ArchiveError(f"{file}: the field {field} has a wrong type: give a text")
+        elif field in _JWT:
+            jwt[field] = _secret(value, field, file)
+        elif field == "creds" and _SCHEME.match(value):
+            _put_creds(settings, value, file)
+        elif field in _PATHS:
+            settings[_FIELDS[field]] = _path(value, field, file)
+        else:
+            secret = field in _SECRETS
+            settings[_FIELDS[field]] = _secret(value, field, file) if secret else value
+    if jwt:
+        if len(jwt) < 2:
+            raise ArchiveError(f"{file}: user_jwt and user_seed belong together: give both")
+        settings["credentials"] = _credentials(**jwt)
+    first = next((kind for kind in _CREDENTIALS if kind in settings), None)
+    others = set(_CREDENTIALS) - {first}
+    return {field: value for field, value in settings.items() if field not in others}
+
+
+def _path(value: str, field: str, file: Path) -> str:
+    """A path with `$VARIABLE` and `~` as natscli expands them."""
+    scheme = _SCHEME.match(value)
+    if scheme and scheme[1].lower() != "file":
+        raise ArchiveError(f"{file}: {field}: {scheme[1]}:// is not supported: give a file")
+    path = re.sub(r"\$\{?(\w+)\}?", lambda found: os.environ.get(found[1], ""), value)
+    path = path.removeprefix("file://")
+    return str(Path.home()) + path[1:] if path.startswith("~") else path
+
+
+def _put_creds(settings: dict[str, object], value: str, file: Path) -> None:
+    if value.lower().startswith("file:"):
+        settings["creds"] = _path(value, "creds", file)
+    else:
+        settings["credentials"] = _secret(value, "creds", file)
+
+
+def _secret(value: str, field: str, file: Path) -> str:
+    """A secret: the text itself, or what `env://NAME`, `data:;base64,` or `file://` leads to."""
+    scheme = _SCHEME.match(value)
+    kind = scheme[1].lower() if scheme else ""
+    if kind == "env":
+        variable = value[len("env://") :]
+        if found := os.environ.get(variable):
+            return found.rstrip("\r\n")
+        raise ArchiveError(f"{file}: {field}: the environment has no variable {variable}: set it")
+    if kind == "data":
+        try:
+            return base64.b64decode(value.rpartition(",")[2], validate=True).decode().rstrip("\r\n")
+        except (binascii.Error, UnicodeDecodeError):
+            raise ArchiveError(f"{file}: {field}: data: must hold base64") from None
+    if kind == "file":
+        try:
+            return Path(value[len("file://") :]).read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ArchiveError(f"{file}: {field}: {type(error).__name__} of {value}") from None
+    if kind in ("nsc", "op"):
+        raise ArchiveError(
+            f"{file}: {field}: {kind}:// is not supported: export the credentials into a file, "
+            "and give --creds FILE"
+        )
+    return value
+
+
+def _credentials(user_jwt: str, user_seed: str) -> str:
+    """The text of a credentials file."""
+    return (
+        f"-----BEGIN NATS USER JWT-----\n{user_jwt}\n------END NATS USER JWT------\n"
+        f"-----BEGIN USER NKEY SEED-----\n{user_seed}\n------END USER NKEY SEED------\n"
+    )

@@ -1,0 +1,227 @@
+"""Contexts of the `nats` command, and what the command line makes of them."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from cli import options
+from jobs.errors import ArchiveError
+from jobs.jetstream.connection import NatsSettings, connection
+from jobs.jetstream.contexts import with_context
+from jobs.jetstream.process import nats_server
+from tests.support.jwt_signing import credentials, new_key, operator_config, seed
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of contexts; nothing in the environment but what a test puts there."""
+    for name in ("URL", "CONTEXT", "CREDS", "NKEY", "USER", "PASSWORD", "TOKEN", "CA"):
+        monkeypatch.delenv(f"NATS_{name}", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", "/at")
+    (tmp_path / "nats" / "context").mkdir(parents=True)
+    return tmp_path / "nats"
+
+
+def save(folder: Path, name: str, fields: dict[str, Any] | None = None) -> None:
+    (folder / "context" / f"{name}.json").write_text(json.dumps(fields or {}))
+
+
+def plain(settings: NatsSettings) -> dict[str, str]:
+    return settings.to_options()
+
+
+def encoded(text: str) -> str:
+    return "data:;base64," + base64.b64encode(text.encode()).decode()
+
+
+@pytest.mark.parametrize(
+    ("context", "expected"),
+    [
+        pytest.param({}, {"servers": "nats://127.0.0.1:4222"}, id="empty"),
+        pytest.param(
+            {"url": "nats://a,nats://b", "description": "x", "color_scheme": "red", "token": ""},
+            {"servers": "nats://a,nats://b"},
+            id="texts for people",
+        ),
+        pytest.param(
+            {"url": "tls://a", "user": "u", "password": "p", "creds": "/c"},
+            {"servers": "tls://a", "user": "u", "password": "p"},
+            id="a user comes before other credentials",
+        ),
+        pytest.param(
+            {"url": "a", "creds": "~/x/${WHO}.creds", "ca": "$WHO.pem", "cert": "file:///c"},
+            {
+                "servers": "a",
+                "creds": "/at/x/me.creds",
+                "tls_ca": "me.pem",
+                "tls_cert": "/c",
+            },
+            id="paths",
+        ),
+        pytest.param(
+            {"url": "a", "token": "env://WHO", "jetstream_domain": "hub", "inbox_prefix": "_I.x"},
+            {"servers": "a", "token": "me", "domain": "hub", "inbox_prefix": "_I.x"},
+            id="from the environment",
+        ),
+        pytest.param(
+            {"url": "a", "user": "u", "password": encoded("s:e/c"), "tls_first": True},
+            {"servers": "a", "user": "u", "password": "s:e/c", "tls_first": "True"},
+            id="encoded",
+        ),
+        pytest.param(
+            {"url": "a", "token": "not:a:scheme"},
+            {"servers": "a", "token": "not:a:scheme"},
+            id="a secret with a colon",
+        ),
+        pytest.param(
+            {"url": "a", "nkey": "/n", "jetstream_api_prefix": "JS.hub.API"},
+            {"servers": "a", "nkey": "/n", "js_api_prefix": "JS.hub.API"},
+            id="prefix of the API",
+        ),
+    ],
+)
+def test_fields(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, context: dict[str, Any], expected: dict[str, str]
+) -> None:
+    monkeypatch.setenv("WHO", "me")
+    save(folder, "x", context)
+    assert plain(with_context("x", {})) == expected
+    assert plain(with_context(str(folder / "context" / "x.json"), {})) == expected
+
+
+def test_options_replace_parts(folder: Path) -> None:
+    save(folder, "x", {"url": "nats://a", "user": "u", "password": "p", "ca": "/ca"})
+    assert plain(with_context("x", {"servers": "nats://b", "creds": None})) == {
+        "servers": "nats://b", "user": "u", "password": "p", "tls_ca": "/ca",
+    }  # fmt: skip
+    # Other credentials leave nothing of the context's.
+    assert plain(with_context("x", {"token": "t"})) == {
+        "servers": "nats://a", "token": "t", "tls_ca": "/ca",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        pytest.param(None, "no context x in", id="missing"),
+        pytest.param("{", "not a context that can be read", id="not JSON"),
+        pytest.param("[" * 100_000, "not a context that can be read", id="deep"),
+        pytest.param("[]", "a context is a JSON object", id="a list"),
+        pytest.param('{"creds": "nsc://O/A/U"}', "nsc:// is not supported", id="nsc"),
+        pytest.param('{"nsc": "nsc://O/A/U"}', "field nsc is not supported", id="old nsc"),
+        pytest.param('{"password": "op://v/i"}', "op:// is not supported", id="1Password"),
+        pytest.param('{"socks_proxy": "socks5://x"}', "socks_proxy is not supported", id="proxy"),
+        pytest.param('{"windows_cert_store": "user"}', "windows_cert_store", id="windows"),
+        pytest.param('{"user_jwt": "x"}', "user_jwt and user_seed belong together", id="half"),
+        pytest.param('{"token": "env://NOT_SET"}', "no variable NOT_SET", id="variable"),
+        pytest.param('{"token": "data:;base64,%"}', "must hold base64", id="no base64"),
+        pytest.param('{"user": 5}', "the field user has a wrong type", id="type"),
+        pytest.param('{"ca": "env://X"}', "ca: env:// is not supported", id="path"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(folder: Path, content: str | None, told: str) -> None:
+    save(folder, "other")
+    if content is not None:
+        (folder / "context" / "x.json").write_text(content)
+    with pytest.raises(ArchiveError, match=told) as caught:
+        with_context("x", {})
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "a\\b", ""])
+def test_a_name_is_no_path(name: str) -> None:
+    with pytest.raises(ArchiveError, match="no name of a context"):
+        with_context(name, {})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "server"),
+    [
+        pytest.param([], {}, "nats://selected", id="selected"),
+        pytest.param(["--dump", "d"], {}, None, id="implied and not needed"),
+        pytest.param(["--dump", "d", "--context", "x"], {}, "nats://x", id="asked for"),
+        pytest.param(["--server", "s"], {}, "s", id="server"),
+        pytest.param([], {"NATS_URL": "nats://e"}, "nats://e", id="URL of the environment"),
+        pytest.param(["--dump", "d"], {"NATS_URL": "nats://e"}, None, id="URL not needed"),
+        pytest.param([], {"NATS_CONTEXT": "x"}, "nats://x", id="context of the environment"),
+        pytest.param(["--context", "x"], {"NATS_URL": "nats://e"}, "nats://x", id="option first"),
+        pytest.param(["--context", "x", "--server", "s"], {}, "s", id="both"),
+    ],
+)
+def test_which_server(
+    folder: Path, arguments: list[str], environment: dict[str, str], server: str | None
+) -> None:
+    @click.command()
+    @click.option("--dump")
+    @options.server(instead_of=("dump",))
+    def command(dump: str | None, server: NatsSettings | None) -> None:
+        click.echo(server.servers if server else "none")
+        click.echo(server.token.get_secret_value() if server and server.token else "no token")
+
+    save(folder, "x", {"url": "nats://x", "token": "secret"})
+    save(folder, "chosen", {"url": "nats://selected"})
+    (folder / "context.txt").write_text("chosen\n")
+    run = CliRunner().invoke(command, arguments, env=environment)
+    assert run.output.splitlines()[0] == (server or "none"), run.output
+    # A server that is named without a context gets no context's credentials.
+    with_token = "x" in arguments or environment.get("NATS_CONTEXT") == "x"
+    assert run.output.splitlines()[1] == ("secret" if with_token else "no token")
+
+
+def greet(settings: NatsSettings) -> bytes:
+    """What comes back to a subject of our own."""
+
+    async def work() -> bytes:
+        async with connection(settings) as client:
+            inbox = client.new_inbox()
+            subscription = await client.subscribe(inbox)
+            await client.publish(inbox, b"hello")
+            return (await subscription.next_msg(5)).data + b" " + inbox.encode()
+
+    return asyncio.run(work())
+
+
+USERS = """
+authorization { users [
+  { user: "u", password: "p", permissions { publish: "_MINE.>", subscribe: "_MINE.>" } }
+] }
+"""
+
+
+@pytest.mark.server
+def test_user_of_a_real_server(folder: Path) -> None:
+    with nats_server(USERS) as server:
+        save(
+            folder,
+            "x",
+            {"url": server.url, "user": "u", "password": "p", "inbox_prefix": "_MINE.x"},
+        )
+        assert greet(with_context("x", {})).startswith(b"hello _MINE.x.")
+        with pytest.raises(ArchiveError, match="refuses these credentials"):
+            greet(with_context("x", {"user": "u", "password": "q"}))
+
+
+@pytest.mark.server
+def test_jwt_of_a_real_server(folder: Path, tmp_path: Path) -> None:
+    operator, account, system = (new_key(kind) for kind in ("operator", "account", "account"))
+    user = new_key("user")
+    config = operator_config(operator, account, system, tmp_path)
+    text = credentials(user, account)
+    jwt = text.splitlines()[1]
+    with nats_server(config) as server:
+        save(folder, "jwt", {"url": server.url, "user_jwt": jwt, "user_seed": seed(user).decode()})
+        save(folder, "text", {"url": server.url, "creds": encoded(text)})
+        for name in ("jwt", "text"):
+            assert greet(with_context(name, {})).startswith(b"hello _INBOX.")
+        save(folder, "bad", {"url": server.url, "creds": encoded("no JWT here")})
+        with pytest.raises(ArchiveError, match="the text of the credentials has no JWT"):
+            greet(with_context("bad", {}))
