@@ -56,8 +56,8 @@ class _ExpectDigest(MeasuredExpectation):
     """The columns of the archive have the digest they had, over all rows.
 
     Args:
-        messages: how many there were.
-        digest: of them, as 16 hexadecimal digits.
+        messages: how many messages there were.
+        digest: the digest of these messages, as 16 hexadecimal digits.
     """
 
     messages: int
@@ -175,7 +175,7 @@ class ExpectOneMappingVersion(MeasuredExpectation):
     """Every row names the mapping version it was written with.
 
     Args:
-        mapping_version: that all rows should name.
+        mapping_version: the version that all rows should name.
     """
 
     mapping_version: str

@@ -13,7 +13,7 @@ class ExpectTheSameDigest(MeasuredExpectation):
     """The rows have the digest that they had before.
 
     Args:
-        digest: of all columns, as 16 hexadecimal digits.
+        digest: the digest of all columns, as 16 hexadecimal digits.
         origin: whose digest that is, in a few words.
     """
 
@@ -42,8 +42,8 @@ class ExpectScalarReplayToAgree(MeasuredExpectation):
     """The scalar path, which is other code, gives a sample of the messages the same outcomes.
 
     Args:
-        mappings: the rows were written with, as `expectations.mappings.as_plain` gives them.
-        seed: that the draws depend on.
+        mappings: those that wrote the rows, as `expectations.mappings.as_plain` gives them.
+        seed: the seed of the draws.
     """
 
     mappings: list[dict[str, Any]]

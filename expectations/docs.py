@@ -55,8 +55,8 @@ def write_page(found: ExpectationSuiteValidationResult, folder: Path, page: Path
 
     Args:
         found: what Great Expectations found.
-        folder: of the pages; the index goes there.
-        page: the file, under it.
+        folder: the folder of the pages, where the index is written.
+        page: the file of the page, in this folder.
     """
     results = sorted(found.results, key=lambda result: bool(result.success))
     table: Any = results_table.ValidationResultsTableContentBlockRenderer.render(results)
@@ -83,7 +83,7 @@ def write_index(folder: Path, results: Path) -> None:
     """Writes the index of the latest runs.
 
     Args:
-        folder: of the pages.
+        folder: the folder of the pages.
         results: the folder of the results, laid out like the pages.
     """
     files = sorted(results.glob("*/*/*/*.json"), key=lambda file: file.parent.name, reverse=True)

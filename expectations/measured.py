@@ -54,11 +54,11 @@ class Judgement:
     """The judgement of an expectation on the measures.
 
     Attributes:
-        success: whether it holds.
+        success: whether the expectation holds.
         observed: what was seen, in a sentence.
-        examples: of what breaks it, as rows of plain values.
-        evidence: rows that are shown whether it holds or not.
-        details: the numbers behind it, as plain values.
+        examples: rows that break the expectation, as plain values.
+        evidence: rows that are shown whether the expectation holds or not.
+        details: the numbers that the judgement is based on, as plain values.
     """
 
     success: bool

@@ -97,7 +97,7 @@ class ExpectPartitionsToBeBalanced(_PartitionExpectation):
 
     Args:
         partitions: `source`, `destination` and `count` of each partition function.
-        confidence: that keys which chance spreads pass, 0 to 1.
+        confidence: the probability, 0 to 1, that keys which are spread by chance pass.
     """
 
     confidence: float = 0.9999

@@ -52,8 +52,8 @@ class Reference:
     """What another party counted, to compare a table with.
 
     Attributes:
-        messages: how many there are.
-        digest: of their columns, as 16 hexadecimal digits; None if it is not known.
+        messages: the number of messages.
+        digest: the digest of their columns, as 16 hexadecimal digits; None if it is not known.
     """
 
     messages: int
@@ -97,14 +97,14 @@ def transformed_messages_suite(
     """The suite of `transformed_messages`: what a transform must have left for any day.
 
     Args:
-        mappings: the rows were written with.
+        mappings: the mappings that the rows were written with.
         archive: the messages that were read.
-        seed: the rows were written with.
+        seed: the seed that the rows were written with.
         version: the mapping version they should name.
         written: the digest of all columns that the job saw while it wrote.
         before: the digest that an earlier run over the same messages, mappings and seed published.
-        tolerance: percentage points that a share may be off its weight.
-        confidence: of the verdicts on shares.
+        tolerance: how many percentage points a share may differ from its weight.
+        confidence: the probability, 0 to 1, that all intervals of shares are right together.
     """
     suite: list[MeasuredExpectation] = [
         ExpectMessagesToBeConserved(messages=archive.messages, severity=BLOCKS)

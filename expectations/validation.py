@@ -53,15 +53,15 @@ class ExpectationResult:
     """The result of one expectation.
 
     Attributes:
-        name: of its class.
-        topic: what it is about: the name of the module that has it.
-        expects: in a sentence.
+        name: the name of its class.
+        topic: what it checks: the name of the module that defines it.
+        expects: what it expects, in a sentence.
         success: whether it holds.
-        blocks: whether what is downstream must stop if it does not.
+        blocks: whether the assets downstream must not be made if it does not hold.
         severity: critical, warning or info.
         observed: what was seen, in a sentence.
-        examples: rows that break it, some of them, as plain values.
-        details: the numbers behind it, as plain values.
+        examples: some of the rows that break it, as plain values.
+        details: the numbers that the judgement is based on, as plain values.
     """
 
     name: str
@@ -134,9 +134,9 @@ def validate_messages(
     """The report of the suite of `messages` on some of its rows; one pass over them.
 
     Args:
-        rows: of `messages`: of whole days, or gaps will be seen.
+        rows: the rows of `messages` of whole days; if a part of a day is left out, gaps are found.
         folder: where results and Data Docs are kept; shared by all runs.
-        name: of what the rows are, for people: a stream and its days.
+        name: what the rows are, for people: a stream and its days.
         ingested: what the ingest counted, if that is known for just these rows.
         explained: inclusive ranges of sequences that may be missing.
         row_hash: the 64-bit hash that the digest in `ingested` adds up.
@@ -164,19 +164,19 @@ def validate_transformed_messages(
     """The report of the suite of `transformed_messages` on some of its rows; one pass over them.
 
     Args:
-        rows: of `transformed_messages`, as they are read back.
-        mappings: they were written with.
+        rows: the rows of `transformed_messages`, as they are read back.
+        mappings: the mappings that the rows were written with.
         folder: where results and Data Docs are kept; shared by all runs.
-        name: of what the rows are, for people: a stream and its days.
+        name: what the rows are, for people: a stream and its days.
         archive: the messages that were read; its digest adds up `archive_hash`.
-        seed: the rows were written with.
+        seed: the seed that the rows were written with.
         version: the mapping version they should name.
         written: the digest of all columns that the job saw while it wrote; adds up `table_hash`.
         before: the same of an earlier run over the same messages, mappings and seed.
         archive_hash: a 64-bit hash of the columns that `messages` has.
         table_hash: a 64-bit hash of all columns.
-        tolerance: percentage points that a share may be off its weight.
-        confidence: of the verdicts on shares.
+        tolerance: how many percentage points a share may differ from its weight.
+        confidence: the probability, 0 to 1, that all intervals of shares are right together.
     """
     suite = transformed_messages_suite(
         mappings,
@@ -204,9 +204,9 @@ def validate(prepared: DataFrame, suite: ExpectationSuite, folder: Path, *, name
 
     Args:
         prepared: what `expectations.measures` prepared.
-        suite: from `expectations.suites`.
+        suite: one that `expectations.suites` made.
         folder: where results and Data Docs are kept.
-        name: of what the rows are, for people.
+        name: what the rows are, for people.
 
     Raises:
         ChecksBroken: an expectation could not be checked, as when Spark fails.

@@ -32,9 +32,9 @@ class ExpectWeightsToHold(MeasuredExpectation):
     for the number of comparisons. What too few messages leave undecided does not fail.
 
     Args:
-        mappings: as `expectations.mappings.as_plain` gives them.
-        tolerance: in percentage points.
-        confidence: that no interval misses, 0 to 1.
+        mappings: the mappings, as `expectations.mappings.as_plain` gives them.
+        tolerance: how many percentage points a share may differ from its weight.
+        confidence: the probability, 0 to 1, that all intervals are right together.
     """
 
     mappings: list[dict[str, Any]]

@@ -43,13 +43,13 @@ class CensusResult(BaseModel):
     """What a census found.
 
     Attributes:
-        stream: whose subjects.
-        rows: of the table: subjects by cluster and day.
-        messages: that were counted.
-        bytes: of their payloads.
+        stream: the name of the stream.
+        rows: the number of rows: one for each subject, cluster and day.
+        messages: the number of messages that were counted.
+        bytes: the size of their payloads.
         input_snapshot: the snapshot of `messages` that was read.
-        run_id: as kept with the snapshot.
-        snapshot_id: of `subject_census`.
+        run_id: the id of the run, which is also kept with the snapshot.
+        snapshot_id: the new snapshot of `subject_census`.
     """
 
     stream: str

@@ -13,11 +13,11 @@ class StreamDays(BaseModel):
     """Some days of a stream in a warehouse; the settings of jobs extend it.
 
     Attributes:
-        stream: whose messages.
-        warehouse: where the tables are.
+        stream: the name of the stream.
+        warehouse: the warehouse with the tables.
         first_day: the first day; with `last_day` None too, every day there is.
         last_day: the last day; None is `first_day` alone.
-        run_id: of whoever runs the job, kept with the snapshot; one is made up if None.
+        run_id: an id that is kept with the snapshot; if it is None, a random one is made.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -74,7 +74,7 @@ class IngestSettings(BaseModel):
         server: how to reach the server that has it.
         backup: a folder that `nats stream backup` wrote.
         parquet, jsonl: a file, folder or pattern.
-        columns: of the dump.
+        columns: which column of the dump holds what.
         since: the first sequence, or the first moment.
         until: the last sequence (inclusive), or the first moment that is too late.
         subject: a subject filter; a stream is archived with one filter or none.
@@ -82,7 +82,7 @@ class IngestSettings(BaseModel):
         cluster_header: the header with the value of column `cluster`, where a message has it.
         publish_messages: a commit ends at the first midnight after this number of messages.
         readers: how many ranges of a stream to read side by side.
-        run_id: for the snapshot; a random one by default.
+        run_id: an id that is kept with the snapshot; a random one by default.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -130,11 +130,11 @@ class IngestResult(BaseModel):
 
     Attributes:
         gaps: sequences between the first and the last that the table does not have.
-        bytes: of payloads.
-        digest: of all its rows.
-        snapshot_id: of the table; None if nothing was ever published.
-        added: messages of this run.
-        days: that this run added messages to.
+        bytes: the size of all payloads.
+        digest: the digest of all its rows.
+        snapshot_id: the snapshot of the table; None if nothing was ever published.
+        added: how many messages this run added.
+        days: the days that this run added messages to.
         open_day: the last day, if it is not over yet (UTC): what is still to come on it is for
             later runs to add. None if all days are whole.
         files_read: the files of a dump that have been read; none of a stream.

@@ -51,7 +51,7 @@ class SessionOnDemand:
     """Gives a session when it is called, and says whether anybody asked for Spark.
 
     Attributes:
-        settings: of the session.
+        settings: the settings of the session.
     """
 
     settings: SparkSettings

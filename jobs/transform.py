@@ -64,19 +64,19 @@ class TransformResult:
     """What a run did.
 
     Attributes:
-        stream: whose messages.
-        days: those that have messages, ascending.
-        messages: how many.
+        stream: the name of the stream.
+        days: the days that have messages, ascending.
+        messages: the number of messages.
         fates: how many of them for each fate.
-        mapping_version: of the mappings and the seed.
-        seed: as given.
-        digest: of the rows, order-independent; see `nats_transform.spark.digest`.
+        mapping_version: the version of the mappings and the seed.
+        seed: the seed of the settings.
+        digest: the digest of the rows in any order; see `nats_transform.spark.digest`.
         archive_digest: of the messages they were made from, as the ingest counted them; None for
             a table that was not made by our ingest.
         input_snapshot: the snapshot of `messages` that was read.
-        run_id: as kept with the snapshot.
-        engine: what did the work: `process`, this one, or `spark`.
-        snapshot_id: of `transformed_messages`; None while nothing is published.
+        run_id: the id of the run, which is also kept with the snapshot.
+        engine: what did the work: `process` (this process) or `spark`.
+        snapshot_id: the new snapshot of `transformed_messages`; None before it is published.
     """
 
     stream: str
@@ -137,7 +137,7 @@ class StagedTransform:
     Look at them, then `publish` them, or raise what `refused` returns.
 
     Attributes:
-        settings: of the run.
+        settings: the settings of the run.
         table: `transformed_messages`, as it was before the run.
         files: the staged files.
         result: counts and digest of the rows.
@@ -199,7 +199,7 @@ def stage(
         spark: a session, or a function that gives one, called only if the work is large.
         settings: what to transform; the mapping file is not read.
         mappings: the mappings.
-        version: of the mappings and the seed.
+        version: the version of the mappings and the seed.
 
     Raises:
         WarehouseError, ArchiveError: as `transform`.

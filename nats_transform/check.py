@@ -51,8 +51,8 @@ class Origin:
 
     Attributes:
         path: its file.
-        account: whose mappings, where the file says so.
-        places: where each mapping stands, by source.
+        account: the account of the mappings, where the file names it.
+        places: the place of each mapping in the file, by its source.
         expires: when the JWT of the account ends, in seconds since 1970.
         shared: the streams that the account exports, and that others import from it.
     """
@@ -88,7 +88,7 @@ def check(
         config: mappings of accounts and streams; several are also compared with each other.
         clusters: the names of all clusters, if known; those in mappings are compared with them.
         subjects: literal subjects seen in traffic, if any; they show how many keys a partition has.
-        origins: where each configuration came from, in the same order.
+        origins: the origin of each configuration, in the same order.
         now: seconds since 1970, to tell JWTs that have expired; None: none has.
     """
     configs = [config] if isinstance(config, AccountMappings | StreamConfig) else list(config)

@@ -15,7 +15,7 @@ class Consumer:
     Attributes:
         stream: the name of the stream.
         name: its own name.
-        filters: of stored subjects; none at all: it gets every message.
+        filters: filters of stored subjects; without any, the consumer gets every message.
     """
 
     stream: str

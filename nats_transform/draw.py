@@ -60,7 +60,7 @@ def random_of(entropy: int, slot: int, count: int) -> int:
     Args:
         entropy: the bits of the message.
         slot: 0-based position of the function in the destination, so that two differ.
-        count: as nats-server reads it: 0 gives 0 and the sign is ignored.
+        count: how many numbers there are; as in nats-server, 0 gives 0 and the sign is ignored.
     """
     return _signed(_chain(entropy, slot)) % abs(count) if count else 0
 

@@ -27,7 +27,7 @@ class Code:
     """What one code means.
 
     Attributes:
-        severity: of every finding with the code.
+        severity: the severity of every finding with this code.
         about: what the configuration does, for the table in docs/check.md.
         cure: what to do, one line.
     """
@@ -248,12 +248,12 @@ class Finding:
 
     Attributes:
         code: a key of `CODES`.
-        message: what is so here, one line.
+        message: what was found, in one line.
         source, destination: of the transform or mapping it is about, or "".
-        place: where that stands: a mapping, or which part of which stream.
+        place: which mapping it is about, or which part of which stream.
         path: the file, where it came from one.
         line: 1-based line in it, where known.
-        severity, cure: of the code.
+        severity, cure: those of the code.
     """
 
     code: str

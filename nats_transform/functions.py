@@ -52,7 +52,7 @@ class DestinationToken(ABC):
         """The text that stands in the result.
 
         Args:
-            tokens: of the subject.
+            tokens: the tokens of the subject.
             entropy: 64 bits that decide each `random()`; None leaves it as it is written.
         """
 

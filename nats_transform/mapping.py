@@ -91,9 +91,9 @@ class Share:
     """One possible end of a mapping in one cluster.
 
     Attributes:
-        destination: as in `Outcome.mapping_destination`; None for the part that is lost.
+        destination: see `Outcome.mapping_destination`; None for the part that is lost.
         transform: makes the new subject; None for the lost part and for an empty destination.
-        weight: percent of the draws.
+        weight: its part of the draws, in percent.
         below: the share is taken by draws below this number that no earlier share took.
     """
 

@@ -43,9 +43,9 @@ class Arrival:
     """A message that comes to a stream.
 
     Attributes:
-        stream: that it comes to.
+        stream: the stream that it comes to.
         taken: what the stream's mirror or source made of it; a captured one is taken as it is.
-        subject: under which it is stored; None: the mirror or source does not take it.
+        subject: the stored subject; None: the mirror or source does not take it.
         via: how it came.
         origin: the number of the arrival that it came from; None: it was published.
         position: of the entry in `sources` that took it; None unless via source.
@@ -161,10 +161,10 @@ class Network:
         """Everywhere that a published subject comes to, what comes first before what follows.
 
         Args:
-            subject: as the account mappings left it.
+            subject: the subject that the account mappings gave to it.
             entropy: the chance of a message; the place of a published message's ingress is
                 `INGRESS`, as in `StreamConfig.replay`.
-            also_filtered: with the mirrors and sources that do not take the message.
+            also_filtered: whether to include the mirrors and sources that do not take the message.
         """
         walk = _Walk(self._takers, self._listening, entropy, also_filtered)
         walk.capture(subject, None, ())

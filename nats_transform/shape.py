@@ -43,7 +43,7 @@ class Shape:
     """What all subjects of a destination have in common.
 
     Attributes:
-        pattern: that the whole of a subject's `view` matches; a little too wide at most.
+        pattern: a pattern that the whole `view` of a subject matches; perhaps a little too wide.
         prefix: the literal text that every one of them starts with, as in the `view`.
         filter: a filter that covers all of them.
         rest: how many tokens follow the prefix, if they are any tokens at all; -1 for one or

@@ -221,7 +221,7 @@ def change_points(counts: ArrayLike, confidence: float) -> list[int]:
 
     Args:
         counts: one row for each time bucket, one column for each destination.
-        confidence: that a steady series shows no change at all.
+        confidence: the probability that a steady series shows no change at all.
     """
     table = np.asarray(counts, np.int64)
     table = table[:, table.sum(axis=0) > 0]

@@ -80,8 +80,8 @@ class Republished:
         """The headers that nats-server adds.
 
         Args:
-            sequence: of the message in the stream.
-            last_sequence: of the message before it under the same subject, or 0.
+            sequence: the sequence of the message in the stream.
+            last_sequence: the sequence of the last message before it with this subject, or 0.
             timestamp: when it was stored, as RFC 3339 in UTC with nanoseconds.
             size: bytes of the body.
         """
@@ -221,7 +221,7 @@ class StreamConfig(Wire):
         """What a message of an archive is stored under: `ingress` with the message's own draw.
 
         Args:
-            subject: of the message; without one it is invalid.
+            subject: the subject of the message; without one it is invalid.
             stream: the stream the message is in.
             seq: its sequence there.
             seed: the seed of the run.

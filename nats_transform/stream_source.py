@@ -192,7 +192,7 @@ class StreamSource(Wire):
         """What becomes of a message in an archive of the other stream: `take` with its own draw.
 
         Args:
-            subject: of the message; without one it is invalid.
+            subject: the subject of the message; without one it is invalid.
             stream: the stream the message is in.
             seq: its sequence there.
             seed: the seed of the run.

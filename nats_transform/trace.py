@@ -105,7 +105,7 @@ class Trace(_Model):
     A `random()` stands in subjects as it is written.
 
     Attributes:
-        subject: as published.
+        subject: the subject as it is published.
         cluster: where, if anywhere.
         paths: every possible result of the account mappings.
     """
@@ -137,7 +137,7 @@ def trace(
 
     Args:
         subject: a literal subject.
-        mappings: of the account it is published in.
+        mappings: the mappings of the account that it is published in.
         streams: of that account. Streams of other accounts or domains (`external`) are not
             followed.
         cluster: the cluster it is published in, if any.

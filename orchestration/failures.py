@@ -26,9 +26,9 @@ class FailedRun:
     """A run that failed.
 
     Attributes:
-        run_id: of Dagster.
-        job: its name.
-        assets: that were to be made.
+        run_id: the id that Dagster gave to the run.
+        job: the name of its job.
+        assets: the assets that it should have made.
         reasons: one line for each step that failed, with the asset in front.
     """
 

@@ -78,7 +78,7 @@ def prepare_messages(rows: DataFrame, *, row_hash: Column) -> DataFrame:
     """The rows of `messages` and what the checks need to know of each.
 
     Args:
-        rows: of any streams and days.
+        rows: the rows of `messages`, of any streams and days.
         row_hash: a 64-bit hash of the row.
     """
     needed = [F.col(name).isNull() for name in ("stream", "seq", "ts", "ts_ns", "day")]

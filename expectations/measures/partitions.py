@@ -28,7 +28,7 @@ class PartitionedEnd:
 
     Attributes:
         end: the source of the mapping, and the destination.
-        count: of partitions.
+        count: the number of partitions.
         place: `Transform.partition_place`: of the number among the tokens of the mapped subject.
         key: 0-based places of the key's tokens in the subject; none stands for the whole subject.
     """

@@ -112,8 +112,8 @@ def prepare_transformed(
     """The rows of `transformed_messages` and what the checks need to know of each.
 
     Args:
-        rows: of any streams and days.
-        mappings: they were written with.
+        rows: the rows of `transformed_messages`, of any streams and days.
+        mappings: the mappings that the rows were written with.
         messages: about how many rows there are; it sets how large a part the samples are.
         version: the mapping version they should name; not looked at if None.
         archive_hash: a 64-bit hash of the columns that `messages` has.

@@ -34,8 +34,8 @@ class Candidate:
     Attributes:
         period: index of the mapping version.
         mapping: whose end it is.
-        end: which.
-        shape: of its subjects.
+        end: the end.
+        shape: the shape of the subjects that the end makes.
     """
 
     period: int
@@ -60,12 +60,12 @@ class Attribution:
     """Where the messages of an observed archive came from.
 
     Attributes:
-        tallies: of what mappings made.
+        tallies: the counts of messages that mappings made.
         attributed: messages of one destination alone.
         ambiguous: messages of several, or of a destination and another publisher.
         other: messages that no mapping with weights made.
         mixed: the ends, as text, that ambiguous messages fit, with how many.
-        hidden: ends that the archive cannot hold.
+        hidden: ends whose messages the archive cannot contain.
         published: messages of the source archive by rule and hour; None without one.
         unlabelled: messages of mappings with clusters that do not say theirs, by source.
         alike: pairs of ends of one mapping and cluster that make the same subjects.

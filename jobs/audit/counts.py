@@ -33,7 +33,7 @@ class Count:
 
     Attributes:
         source, destination, fate: of the outcome; None as in `Outcome`.
-        cluster: where they were published.
+        cluster: the cluster that they were published in.
         hour: its start, or that of the period if it began later.
         messages: how many.
         period: index of the mapping version in force.
@@ -55,8 +55,8 @@ class Counted:
     Attributes:
         rows: the transformed messages.
         basis: what was counted.
-        snapshot: of the table that was read.
-        counts: of its messages.
+        snapshot: the snapshot of the table that was read.
+        counts: the counts of its messages.
     """
 
     rows: DataFrame

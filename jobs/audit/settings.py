@@ -42,9 +42,9 @@ class Published(BaseModel):
     """How many messages were published to the source of a mapping, from a counter.
 
     Attributes:
-        source: of the mapping.
-        messages: how many.
-        cluster: where; None if the messages of the archive say no cluster.
+        source: the source of the mapping.
+        messages: the number of messages.
+        cluster: the cluster; None if the messages of the archive name no cluster.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -180,11 +180,11 @@ class PartitionBalance(BaseModel):
     """How `partition()` of one destination spread the messages.
 
     Attributes:
-        source: of the mapping.
-        destination: with the `partition()`.
+        source: the source of the mapping.
+        destination: the destination that contains the `partition()`.
         partitions: how many there are.
-        counts: of messages for each partition number, from 0 on.
-        busiest: messages of the busiest partition over the mean.
+        counts: the number of messages of each partition, from partition 0 on.
+        busiest: the messages of the busiest partition, divided by the mean.
     """
 
     source: str
@@ -198,8 +198,8 @@ class KeyStickiness(BaseModel):
     """How many keys saw more than one destination: weights are drawn per message, not per key.
 
     Attributes:
-        source: of the mapping.
-        wildcard: number of the source's wildcard that is the key.
+        source: the source of the mapping.
+        wildcard: the number of the wildcard of the source that is the key.
         keys: how many values it had.
         split: how many of them saw more than one destination.
     """
@@ -233,23 +233,23 @@ class AuditResult(BaseModel):
             `nothing to audit` without weights or messages.
         kind: `expected` by replay, or `observed` after the mapping.
         basis: the table that was counted.
-        stream: whose messages.
-        from_, to: of the hours that have messages, the end excluded.
-        by, tolerance, confidence: as asked for.
+        stream: the name of the stream.
+        from_, to: the time from the first hour with messages to the end of the last one.
+        by, tolerance, confidence: as in the settings.
         comparisons: how many intervals share the error that the confidence allows.
-        mapping_version: of the mapping file and the seed; the last one in force.
-        in_force: all versions.
-        messages: that were looked at.
+        mapping_version: the version of the mapping file and the seed; the last one in force.
+        in_force: all versions, each with its time.
+        messages: the number of messages that were counted.
         fates: how many of them for each fate; if observed, how many could be attributed to one
             destination, are ambiguous, and are none of a mapping with weights.
         rules: one for each mapping with weights, each cluster and mapping version.
         clusters: each mapping over all its clusters.
-        partitions: the balance of every `partition()`; expected only.
-        keys: who saw more than one destination, if asked for.
+        partitions: the balance of every `partition()`; only where `kind` is `expected`.
+        keys: how many keys came to more than one destination, if that was asked for.
         notes: what else the reader must know, in sentences.
         input_snapshot: the snapshot that was read.
-        run_id: as kept with the snapshot.
-        snapshot_id: of `weight_audit`; null if there was nothing to write.
+        run_id: the id of the run, which is also kept with the snapshot.
+        snapshot_id: the new snapshot of `weight_audit`; null if there was nothing to write.
     """
 
     model_config = ConfigDict(frozen=True, serialize_by_alias=True, validate_by_name=True)

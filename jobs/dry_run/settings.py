@@ -76,17 +76,17 @@ class DryRunResult:
 
     Attributes:
         found: the findings.
-        stream: whose subjects.
+        stream: the name of the stream.
         days: the days that have messages of it.
         candidate, current: names of the mapping files; None: no current mappings.
         candidate_version, current_version: SHA-256 of what they say.
         streams, consumers, users: how many of each were checked against the change.
-        seed: of the draws, if messages were replayed; None: weights count as shares.
-        census_snapshot, input_snapshot: of `subject_census` and `messages`.
-        run_id: of this run.
+        seed: the seed of the draws, if messages were replayed; None: weights count as shares.
+        census_snapshot, input_snapshot: the snapshots of `subject_census` and `messages`.
+        run_id: the id of the run.
         simulated: what became of the messages in each stream, if that was asked for.
-        simulated_snapshot: of `simulated_streams`.
-        simulated_seed: of the draws of that.
+        simulated_snapshot: the new snapshot of `simulated_streams`.
+        simulated_seed: the seed of the draws of the simulation.
     """
 
     found: DryRun

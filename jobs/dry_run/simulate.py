@@ -69,8 +69,8 @@ class SimulatedStream:
 
     Attributes:
         stream: its name.
-        messages: that it holds.
-        discarded: that it held until newer ones of the subject took their place.
+        messages: how many messages it holds at the end.
+        discarded: how many messages newer ones of the same subject replaced.
         refused: that it did not take because the subject had its number. At the first of them a
             stream source stands still; what would come after it counts here too.
     """
@@ -94,13 +94,13 @@ def simulate(
     """Simulate the streams; return the counts of each and the snapshot with their messages.
 
     Args:
-        warehouse: where the table is.
+        warehouse: the warehouse with the table.
         archive: the stream of the messages.
-        messages: as they were published.
-        mappings: of the account.
-        streams: of the account.
+        messages: the messages as they were published.
+        mappings: the mappings of the account.
+        streams: the streams of the account.
         seed: decides every draw, as in `transform`.
-        properties: of the snapshot.
+        properties: the properties of the snapshot.
 
     Raises:
         SimulationError: streams that refuse messages and feed each other, or mirror.
@@ -180,9 +180,9 @@ def arrivals(
     """One row for each message and each stream that it reaches, before any limit applies.
 
     Args:
-        messages: of one archive, as they were published.
-        mappings: of the account.
-        streams: of the account.
+        messages: the messages of one archive, as they were published.
+        mappings: the mappings of the account.
+        streams: the streams of the account.
         seed: decides every draw.
     """
     published = spark_mappings.apply(

@@ -111,7 +111,7 @@ def added_up(rows: DataFrame, parts: int) -> DataFrame:
     """One row for each subject and cluster of a census, over all days.
 
     Args:
-        rows: of the census, or of messages.
+        rows: the rows of the census, or of messages.
         parts: how many to make; in each, the rows of a subject follow one another.
     """
     keys = [name for name in _KEYS if name in rows.columns]

@@ -47,7 +47,7 @@ def arrow_schema(schema: Schema, words: frozenset[str] = frozenset()) -> pa.Sche
     """The columns of a table for Arrow, with their Iceberg numbers.
 
     Args:
-        schema: of the table.
+        schema: the schema of the table.
         words: text columns with few values, held as dictionaries.
     """
     fields = []

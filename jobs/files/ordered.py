@@ -59,8 +59,8 @@ def in_order(
     """The rows of pieces, in batches, by ascending sequence.
 
     Args:
-        storage: where the files are.
-        extents: of the pieces, as their rows were read before.
+        storage: the file systems of the table.
+        extents: the range of sequences of each piece, from an earlier pass over its rows.
         schema: the columns; `seq` must be one.
 
     Raises:

@@ -34,9 +34,9 @@ def plan(table: Table, files: Iterable[DataFile], goal: int = GOAL) -> list[Task
     """The tasks that read these files of a table that is partitioned by day.
 
     Args:
-        table: that has the files.
-        files: of one stream.
-        goal: bytes of a task.
+        table: the table that has the files.
+        files: files of one stream.
+        goal: the size of a task, in bytes.
     """
     names = [table.schema().find_column_name(field.source_id) for field in table.spec().fields]
     position = names.index("day")

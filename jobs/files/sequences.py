@@ -86,7 +86,7 @@ class Search:
     """Looks for a repeated sequence among one share of those of some pieces.
 
     Attributes:
-        storage: where the pieces are.
+        storage: the file systems of the table.
         pieces: what to read.
         shares: into how many shares the sequences are divided.
     """
@@ -117,7 +117,7 @@ def find_repeated(
     """The lowest sequence that is there twice, or None.
 
     Args:
-        storage: where the files are.
+        storage: the file systems of the table.
         tasks: each with the runs of its messages and how many these are.
         spark: runs the searches; None is this process.
     """

@@ -25,7 +25,7 @@ class Storage:
     """The file systems of a table.
 
     Attributes:
-        settings: of PyIceberg's file systems; they may hold keys, so they are never shown.
+        settings: the settings for PyIceberg; they may hold keys, so they are never shown.
     """
 
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)

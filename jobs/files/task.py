@@ -15,7 +15,7 @@ class Piece:
     """A file, or some of its row groups.
 
     Attributes:
-        path: of the file, as the table has it.
+        path: the path of the file, as the table has it.
         first, end: its row groups from `first` up to, and without, `end`.
         groups: how many the file has, as the table says; 0 if it does not say. The piece is the
             whole file then.
@@ -33,9 +33,9 @@ class Task:
 
     Attributes:
         number: 0-based, in the order of days.
-        day: of the rows.
+        day: the day of the rows.
         pieces: what to read.
-        size: bytes of Parquet.
+        size: the size of the Parquet data, in bytes.
     """
 
     number: int

@@ -29,8 +29,8 @@ class Done:
         written: the file.
         fates: how many messages have each.
         digest: the sum of the hashes of the rows.
-        archive: that of the messages that were read.
-        runs: of their sequences.
+        archive: the same sum for the messages that were read.
+        runs: the ranges of their sequences.
         missing: how many messages have no sequence.
     """
 
@@ -47,14 +47,14 @@ class TransformTask:
     """The function of a task; it holds all that the task needs.
 
     Attributes:
-        storage: where the files are.
-        folder: where the new files go.
+        storage: the file systems of the table.
+        folder: the folder for the new files.
         read: the columns of `messages` as the table stores them.
         messages: the columns of messages as jobs have them, see `jobs.warehouse.raw`.
-        rows: those of transformed messages.
+        rows: the same for transformed messages.
         stored: the columns to write, with their Iceberg numbers.
         program: the mappings, compiled.
-        version: of the mappings and the seed.
+        version: the version of the mappings and the seed.
     """
 
     storage: Storage

@@ -30,9 +30,9 @@ class Written:
     """A file that is complete.
 
     Attributes:
-        path: of the file, as a table takes it.
-        size: bytes.
-        rows: how many.
+        path: the path of the file, as a table takes it.
+        size: the size of the file, in bytes.
+        rows: the number of rows.
         footer: the file's own metadata, of which a commit makes its statistics.
     """
 

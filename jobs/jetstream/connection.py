@@ -36,7 +36,7 @@ class NatsSettings(BaseModel):
         creds: path of a credentials file (a user JWT and its seed).
         credentials: the content of a credentials file, instead of `creds`.
         nkey: path of a file with an NKey seed.
-        user, password, token: as the server's configuration has them.
+        user, password, token: what the server's configuration asks for.
         tls_ca, tls_cert, tls_key: paths of PEM files. With one of them, or a URL `tls://`, a
             server that does not offer TLS is refused before it is sent anything.
         tls_first: the server starts TLS before it says anything (`handshake_first`).

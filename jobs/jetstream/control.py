@@ -101,7 +101,7 @@ def outgoing(lines: Sequence[bytes], acts: frozenset[str]) -> list[bytes]:
 
     Args:
         lines: `Name: value` of each archived header.
-        acts: of `ACTS`, what may act again.
+        acts: the names among `ACTS` that may act again.
 
     Raises:
         Unsendable: a line is no header.

@@ -33,9 +33,9 @@ class Making:
     """How messages are made out of rows.
 
     Attributes:
-        version, stream: of the archive, as `SOURCE` has them.
-        acts: headers that act again.
-        most: bytes that the headers and the payload of a message may have together.
+        version, stream: the release and the stream of the archive, for the header `SOURCE`.
+        acts: the archived headers that may act again.
+        most: how many bytes the headers and the payload of a message may have together.
     """
 
     version: bytes
@@ -149,8 +149,8 @@ class Looked:
     """What some rows are.
 
     Attributes:
-        subjects: of the messages that can be sent, with how many have each.
-        faults: of the other messages, with their sequences, in the order of the rows.
+        subjects: how many of the messages that can be sent have each subject.
+        faults: why each other message cannot be sent, with its sequence, in the order of the rows.
     """
 
     subjects: Counter[bytes]

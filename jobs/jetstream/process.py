@@ -34,9 +34,9 @@ class NatsServer:
     """A running nats-server.
 
     Attributes:
-        url: where clients connect.
-        password: of `USER`, if it asks for one.
-        store: the folder of its streams.
+        url: the URL for clients.
+        password: the password of `USER`, if the server asks for one.
+        store: the folder with its streams.
         process: the process, for tests that kill it.
     """
 

@@ -66,7 +66,7 @@ class StreamState:
     """What the server says about a stream.
 
     Attributes:
-        created: when, as the server writes it; tells a stream from a later one of its name.
+        created: when it was made, as the server writes it; a later stream of its name differs.
         messages, bytes, first, last: of what it holds now; `last` below `first` if it is empty.
         cluster: the cluster that it lives in, or None.
         config: its configuration.

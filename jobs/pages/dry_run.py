@@ -84,8 +84,8 @@ class Node:
     Attributes:
         name: the prefix; None is nobody.
         share: percent of the messages.
-        top: of its slot, in pixels.
-        height: of its bar, in pixels.
+        top: where its bar begins, in pixels from the top.
+        height: the height of its bar, in pixels.
     """
 
     name: str | None

@@ -86,8 +86,8 @@ def parquet_messages(
 
     Args:
         spark: the session.
-        files: with the messages.
-        stream: what column `stream` says.
+        files: the files with the messages.
+        stream: the value of the column `stream`.
         columns: which column holds what.
 
     Raises:

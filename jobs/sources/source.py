@@ -185,7 +185,7 @@ class DumpSource:
 
     Attributes:
         messages: all of them, as rows of the table.
-        files: where they are.
+        files: the paths of the files.
     """
 
     messages: DataFrame

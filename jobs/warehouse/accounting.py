@@ -25,8 +25,8 @@ class Total:
 
     Attributes:
         first, last: sequences; None of no messages.
-        bytes: of payloads.
-        digest: with the number of rows.
+        bytes: the size of the payloads.
+        digest: the digest, which includes the number of rows.
     """
 
     first: int | None
@@ -76,7 +76,7 @@ class Archived(BaseModel):
 
     Attributes:
         covered: the sequences that are archived, with those that no longer existed then.
-        messages, first_seq, last_seq, bytes, digest: of the rows; bytes are of the payloads.
+        messages, first_seq, last_seq, bytes, digest: what all the rows come to, as in `Total`.
         days: messages and digest of each day.
         subject: the filter that the stream is archived with.
     """

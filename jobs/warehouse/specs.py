@@ -31,11 +31,11 @@ class TableSpec:
     """A table of ours: its name and columns, for Iceberg and for Spark.
 
     Attributes:
-        name: in the namespace.
+        name: the name of the table in the namespace.
         schema: the columns that the table stores.
-        spark_schema: the columns of rows as jobs have them, see `jobs.warehouse.raw`.
+        spark_schema: the columns of rows as jobs use them, see `jobs.warehouse.raw`.
         raw: the text columns of such rows that may hold any bytes.
-        partitions: the columns that every file has one value of.
+        partitions: the columns that have only one value in each file.
     """
 
     name: str

@@ -36,9 +36,9 @@ class Staged:
     """Files beside a table that are not part of it yet.
 
     Attributes:
-        folder: where they are.
-        paths: of the files.
-        data_files: what a commit needs of them, if it is known; else they are looked into.
+        folder: the folder of the files.
+        paths: the paths of the files.
+        data_files: what a commit must know of the files; if it is empty, the commit reads them.
     """
 
     folder: str
@@ -52,8 +52,8 @@ def stage(rows: DataFrame, table: Table, spec: TableSpec) -> Staged:
     Nothing is left behind when writing fails. A stage that is not published must be dropped.
 
     Args:
-        rows: with the columns of the table, in any order; one stream.
-        table: where they will go.
+        rows: rows of one stream, with the columns of the table in any order.
+        table: the table that they are for.
         spec: its columns.
 
     Raises:
@@ -106,13 +106,13 @@ def publish(
     """The id of the snapshot in which the staged files are part of the table: one commit.
 
     Args:
-        table: as loaded before the job read anything from it: that state is what it builds on.
+        table: the table in the state that the job has read.
         staged: the new files; they are deleted if they cannot be published.
-        stream: whose rows these are.
-        days: the days they are of; None for the whole stream.
+        stream: the stream of the rows.
+        days: the days of the rows; None for the whole stream.
         replace: whether they take the place of the files of these days, or join them.
-        properties: of the snapshot, without the prefix.
-        table_properties: of the table, without the prefix, set in the same commit.
+        properties: the properties of the snapshot, without the prefix.
+        table_properties: properties of the table to set in the same commit, without the prefix.
 
     Raises:
         ConcurrentWrite: someone changed files of this stream and these days since.

@@ -120,7 +120,7 @@ def open_catalog(warehouse: Warehouse, create: bool = False) -> Catalog:
     """The catalog of a warehouse, with the namespace in it.
 
     Args:
-        warehouse: where it is.
+        warehouse: the warehouse.
         create: make the folder and its catalog if they are not there; else that is an error.
 
     Raises:
@@ -143,8 +143,8 @@ def open_table(warehouse: Warehouse, spec: TableSpec, create: bool = False) -> T
     """A table of the warehouse.
 
     Args:
-        warehouse: where it is.
-        spec: which.
+        warehouse: the warehouse.
+        spec: which table.
         create: make it if it is not there, and add the columns that one of an older release lacks;
             for jobs that write. Else a table that is not there is an error.
 

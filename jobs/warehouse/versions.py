@@ -72,9 +72,9 @@ class Rule:
     """One destination of a mapping.
 
     Attributes:
-        source: of the mapping.
-        destination: as written.
-        weight: percent.
+        source: the source of the mapping.
+        destination: the destination as it is written.
+        weight: the weight in percent.
         cluster: the cluster it is for; empty for those without an entry of their own.
     """
 
@@ -91,11 +91,11 @@ class Version:
     Attributes:
         mapping_version: SHA-256 of the canonical form.
         recorded_at: when it was first used.
-        account: whose mappings.
-        seed: that decides the draws.
+        account: the account of the mappings.
+        seed: the seed of the draws.
         canonical: the canonical form; `nats_transform.config.from_canonical` reads it.
         rules: one for each destination, in the order of the file.
-        findings: of `check`, as plain values: code, severity, message, source, destination.
+        findings: what `check` found: code, severity, message, source and destination of each.
         config: the mappings alone, in the syntax of nats-server's configuration.
     """
 

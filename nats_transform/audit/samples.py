@@ -56,10 +56,10 @@ class MappingCounts:
 
     Attributes:
         is_blind: the archive can hold only one end of the mapping, so it shows no share.
-        hours: by hour, ascending.
-        whole: all of them together.
-        buckets: by hour or day; empty if there is only one.
-        regimes: by stretch of time with one split; empty if it never changed.
+        hours: the counts of each hour, ascending.
+        whole: the counts of all hours together.
+        buckets: the counts by hour or day; empty if there is only one hour or day.
+        regimes: the counts of each time with one split; empty if the split never changed.
     """
 
     scope: Scope

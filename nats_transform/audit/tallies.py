@@ -16,7 +16,7 @@ class End:
     """One possible end of a mapping.
 
     Attributes:
-        source: of the mapping.
+        source: the source of the mapping.
         destination: as in `Outcome.mapping_destination`; "" for the part that is lost.
     """
 
@@ -29,10 +29,10 @@ class Tally:
     """How many messages of one cluster and hour came to one end.
 
     Attributes:
-        cluster: where they were published; None if unknown.
-        start: of the hour, or of the period if that began later.
+        cluster: the cluster that they were published in; None if it is not known.
+        start: when the hour began, or the period if that began later.
         ends: the ends they can have come to; more than one if that cannot be told.
-        count: of messages.
+        count: the number of messages.
         period: index of the mapping version in force.
     """
 

@@ -35,9 +35,9 @@ class Criteria:
     """What a split is compared with.
 
     Attributes:
-        tolerance: percentage points that a share may be off.
+        tolerance: how many percentage points a share may differ from its weight.
         confidence: that none of the intervals misses, and no change is seen where none was.
-        by: the buckets that get a verdict of their own.
+        by: `hour` or `day`: each of them gets a verdict of its own.
     """
 
     tolerance: float = 1.0
@@ -67,17 +67,17 @@ class DestinationAudit(_Result):
     """The share of one destination, compared with its weight.
 
     Attributes:
-        destination: as configured; null for messages that are lost or not captured.
+        destination: as it is configured; null for messages that are lost or not captured.
         end: `destination`; `remainder`, the part that keeps its subject; `lost`; `unlisted`, a
             destination of another cluster; `uncaptured`, several ends that the archive cannot hold.
-        weight: percent configured.
+        weight: the weight that is configured, in percent.
         expected: percent of the messages counted; differs from the weight where the archive cannot
             hold every end.
-        count: messages that can only have ended here.
-        ambiguous: further messages that may have.
+        count: messages that certainly came to this destination.
+        ambiguous: further messages of which that is not certain.
         inferred: the count is what the source archive has more than the observed one.
         share, low, high: percent; the interval holds whatever the ambiguous messages are.
-        verdict: on the interval.
+        verdict: the verdict on the interval.
         messages_to_decide: how many messages would decide it; null if no number would.
     """
 
@@ -99,9 +99,9 @@ class Goodness(_Result):
     """A test of exactly these weights, without tolerance.
 
     Attributes:
-        method: which one.
-        p_value: by itself.
-        p_adjusted: corrected for the number of such tests in the audit (Bonferroni).
+        method: the name of the test.
+        p_value: the p-value of this test alone.
+        p_adjusted: the same, corrected for the number of tests in the audit (Bonferroni).
     """
 
     method: str
@@ -114,11 +114,11 @@ class Split(_Result):
 
     Attributes:
         from_, to: the time, the end excluded; null where there is no message.
-        verdict: of its destinations: outside if one is, within if all are.
-        messages: that came to a known end of the mapping.
-        ambiguous: further messages that may have.
-        destinations: in ascending order of weight, as nats-server tries them.
-        test: of the exact weights; null where the counts are not certain.
+        verdict: outside if one of the destinations is, within if all of them are.
+        messages: how many messages came to a known end of the mapping.
+        ambiguous: further messages of which that is not certain.
+        destinations: those of the mapping by ascending weight, as nats-server tries them.
+        test: a test of the exact weights; null where the counts are not certain.
     """
 
     from_: Annotated[datetime | None, Field(alias="from")]
@@ -134,7 +134,7 @@ class Timeline(_Result):
     """Counts by hour.
 
     Attributes:
-        starts: of the hours that have messages.
+        starts: when each hour with messages began.
         counts: for each hour, one for each destination of the mapping.
     """
 
@@ -148,14 +148,14 @@ class MappingAudit(Split):
     Its verdict is outside also if the whole looks right but a bucket or a regime does not.
 
     Attributes:
-        source: of the mapping.
+        source: the source of the mapping.
         cluster: where the messages were published; null if the archive does not say.
-        mapping_version: in force.
+        mapping_version: the version that was in force.
         stage: which of the mapping versions in force, from 0 on.
         reason: the verdict in a few words.
         buckets: the same by hour or day; empty if there is only one.
         regimes: the same for each stretch of time with one split; empty if it never changed.
-        timeline: the counts behind it.
+        timeline: the counts by hour.
     """
 
     source: str
@@ -172,13 +172,13 @@ class ClustersAudit(_Result):
     """One mapping over all clusters: whether a total that looks right hides clusters that differ.
 
     Attributes:
-        source: of the mapping.
-        mapping_version: in force.
+        source: the source of the mapping.
+        mapping_version: the version that was in force.
         total: the split of all clusters together, expected as their messages weigh.
         same_split: p-value that clusters with the same weights share one split; null where the
             clusters have weights of their own.
         hides: the total is within the tolerance and a cluster is outside.
-        message: that, in a sentence.
+        message: the same in a sentence.
     """
 
     source: str

@@ -42,7 +42,7 @@ def load_consumers(place: Path, streams: Iterable[StreamConfig]) -> tuple[Consum
 
     Args:
         place: the folder or file.
-        streams: that the consumers may consume.
+        streams: the streams that the consumers may read.
 
     Raises:
         InvalidConfig: there is no such file, a file is no consumer, or its stream is not given.

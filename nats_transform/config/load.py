@@ -102,7 +102,7 @@ class Located:
     Attributes:
         config: the mappings of one account, or a stream.
         accounts: names of the account; none where the file names none.
-        places: where each mapping stands, by source; of a JWT nothing is known.
+        places: the place of each mapping in the file, by its source; empty for a JWT.
         expires: when a JWT ends, in seconds since 1970; None: never, or it is no JWT.
         shares: the streams that the account exports and imports.
     """
@@ -192,7 +192,7 @@ def shared_by(account: str, everything: Iterable[Located]) -> tuple[SharedStream
 
     Args:
         account: one of the names of the account.
-        everything: as `load_all` gives it for one file or several.
+        everything: all that `load_all` gave for one file or several.
     """
     known = list(everything)
     names = {name for one in known if account in one.accounts for name in one.accounts}

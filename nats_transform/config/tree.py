@@ -52,7 +52,7 @@ class Node:
 
     Attributes:
         value: the value.
-        place: where it starts.
+        place: the place where the value starts.
         depth: how many maps and arrays are nested in it, itself included.
         size: how many values it comes to, itself included.
     """
@@ -90,7 +90,7 @@ class Entry:
 
     Attributes:
         key: the key as written.
-        place: where the key starts.
+        place: the place where the key starts.
         node: the value.
         is_variable: whether a `$KEY` after it referred to it; nats-server lets such an entry
             stand where it knows no field of that name.

@@ -25,9 +25,9 @@ class CensusRow(NamedTuple):
 
     Attributes:
         subject: as archived; None if the message had none.
-        cluster: where it was published, if known.
-        messages: how many.
-        bytes: of their payloads.
+        cluster: the cluster that it was published in, if known.
+        messages: the number of messages.
+        bytes: the size of their payloads.
         chosen: the destination that these messages drew under the current mapping and under the
             candidate, None where none was to be had; without, every outcome counts by its weight.
     """
@@ -43,7 +43,7 @@ class Case(NamedTuple):
     """A subject in one cluster, and all that can become of it.
 
     Attributes:
-        subject, cluster: of the census.
+        subject, cluster: those of the row of the census.
         messages, bytes: how many, and of their payloads.
         tokens_before, tokens: of the subject, as mapping functions see them under the current
             mapping and the candidate.
@@ -131,9 +131,9 @@ class Matcher:
 
         Args:
             subject: a legal literal one.
-            cluster: where it was published.
-            covering: as `covering` gives it.
-            tokens: as `seen` gives them.
+            cluster: the cluster that it was published in.
+            covering: what `covering` gives for it.
+            tokens: what `seen` gives for it.
         """
         if not covering:
             return [(Outcome(subject, Fate.UNMATCHED), 100)]

@@ -41,9 +41,9 @@ class Merged:
         mappings: the numbers of the candidate's mapping that makes them, twice; or of the first
             and the last of several; -1 for subjects that no mapping takes.
         is_new: whether they are apart under the current mapping.
-        parts: of messages.
-        subjects: that are merged.
-        results: what they become.
+        parts: the messages, in parts.
+        subjects: the number of subjects that are merged.
+        results: the number of subjects that they become.
         largest: hashes of the results with most messages.
     """
 
@@ -60,7 +60,7 @@ class Distinct:
     """How many distinct subjects there are.
 
     Attributes:
-        before, after: under the current mapping and the candidate.
+        before, after: their number under the current mapping and under the candidate.
         drawn: after, with every `random()` drawn.
     """
 
@@ -215,7 +215,7 @@ def _already(
     """Of merged results those whose subjects are all one under the current mapping too.
 
     Args:
-        pairs: of the results alone.
+        pairs: the pairs of these results.
         keys: hashes of the results, in order.
         sizes: how many subjects become each.
     """

@@ -230,10 +230,10 @@ class Limit:
 
     Attributes:
         code: discards or refuses.
-        stream: whose.
+        stream: the name of the stream.
         limit: messages per subject.
-        parts: of messages beyond the limit, more than before.
-        subjects: that share a subject which is over the limit.
+        parts: the messages beyond the limit, without those that were beyond it before, in parts.
+        subjects: the number of subjects that share a subject which is over the limit.
         largest: hashes of the stored subjects furthest over it.
     """
 

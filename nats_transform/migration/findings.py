@@ -239,7 +239,7 @@ class Example:
     """A subject that shows a finding.
 
     Attributes:
-        subject: as in the archive.
+        subject: the subject in the archive.
         before: what the current mapping makes of it; None is nothing.
         after: what the candidate makes of it; None is nothing.
         messages: how many it has; expected, where weights decide.
@@ -258,12 +258,12 @@ class MigrationFinding:
     Attributes:
         code: a key of `ALL`.
         about: the mapping, stream, consumer or user; "" for the whole candidate.
-        message: what is so here, one line.
+        message: what was found, in one line.
         messages: how many it concerns; expected, where weights decide.
         subjects: distinct subjects of the archive that it concerns.
         share: percent of all messages.
-        examples: the largest.
-        severity, cure: of the code.
+        examples: the largest examples.
+        severity, cure: those of the code.
     """
 
     code: str

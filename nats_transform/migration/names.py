@@ -15,9 +15,9 @@ class Wanted:
     """The hashes whose names are to be shown.
 
     Attributes:
-        merged: of what subjects become.
+        merged: hashes of what subjects become.
         limited: streams with a hash of a stored subject each.
-        keys: of partitions, as `entry`.
+        keys: hashes of keys of partitions, as `entry` gives them.
     """
 
     merged: frozenset[int]
@@ -35,7 +35,7 @@ class Names:
     Attributes:
         merged: subjects that become the same as others, by hash of that.
         limited: subjects that share a stored subject, by stream and hash of that.
-        keys: of partitions, by `entry`.
+        keys: keys of partitions, by their `entry`.
     """
 
     merged: dict[int, Count] = field(default_factory=lambda: defaultdict(Count))

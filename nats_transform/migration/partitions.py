@@ -41,11 +41,11 @@ class Balance:
     """How one `partition()` spreads the messages.
 
     Attributes:
-        source, destination: of the mapping.
+        source, destination: those of the mapping.
         partitions: how many there are.
         counts: messages of each, from partition 0 on.
-        keys: how many distinct keys.
-        busiest: messages of the busiest over the mean.
+        keys: the number of distinct keys.
+        busiest: the messages of the busiest partition, divided by the mean.
         largest: the largest keys with their partition and messages.
         nearby: for counts around this one, the busiest over the mean.
     """
@@ -74,7 +74,7 @@ class Totals:
         keys: how many distinct ones.
         moved_keys: how many of them change their partition number.
         largest: the largest by `entry`, with their parts.
-        counts: by number of partitions, the parts of each partition.
+        counts: for each number of partitions, the messages of each partition, in parts.
     """
 
     keys: int
@@ -87,8 +87,8 @@ class Spread(Counted):
     """The keys of one destination as they are counted.
 
     Attributes:
-        source, destination: of the mapping.
-        partition: of the destination.
+        source, destination: those of the mapping.
+        partition: the `partition()` of the destination.
         moved: the subjects whose partition number changes.
     """
 

@@ -43,11 +43,11 @@ class DryRun:
     """What a candidate would do.
 
     Attributes:
-        messages, subjects: of the census.
+        messages, subjects: how many the census has.
         changed_messages, changed_subjects: whose result differs; expected, where weights decide.
         subjects_before, subjects_after: distinct results.
-        bytes: of the payloads.
-        clusters: that the census names.
+        bytes: the size of the payloads.
+        clusters: the clusters that the census names.
         fates_before, fates_after: messages for each fate.
         findings: worst first, then largest first.
         changes: what changes by pair of rules, largest first.
@@ -83,10 +83,10 @@ class Question:
 
     Attributes:
         candidate: the mappings to try.
-        current: the mappings there are; none leaves every subject as it is.
-        streams: of the account; those of the archive's own account.
-        consumers: of these streams.
-        users: with permissions.
+        current: the mappings that are in force; without any, every subject stays as it is.
+        streams: the streams of the account that the archive is from.
+        consumers: the consumers of these streams.
+        users: the users that have permissions.
         clusters: the names of all clusters; none: those that the census names.
         shared: what the account exports, and what other accounts import from it.
     """

@@ -27,7 +27,7 @@ def run_requests(
     """The runs that cover some days as the archive's backfills do: in ranges, or day by day.
 
     Args:
-        archive: whose days.
+        archive: the archive.
         days: ascending.
         one_run: ranges, whatever the archive says.
         assets: those of the job by default.

@@ -21,8 +21,8 @@ def schedule_of(
     """A schedule that asks a job for the last days that are over.
 
     Args:
-        archive: whose days.
-        name: of the schedule.
+        archive: the archive.
+        name: the name of the schedule.
         schedule: when, and how many days.
         job: what to run.
         one_run: one run for all days, whatever the archive says of backfills.

@@ -74,7 +74,7 @@ class DemoRun:
             server set.
         same_as_before: whether an earlier demo with the same seed and size had this digest; None
             if there was none.
-        audit: of the weights, as the asset `weight_audit` has it.
+        audit: the audit of the weights, as the asset `weight_audit` has it.
         page: the audit as an HTML file.
         seconds: how long it took.
     """

@@ -23,7 +23,7 @@ def split_plot(shares: Sequence[Mapping[str, Any]]) -> str:
     A bar as long as the share, its interval as a line, and a tick where the weight wants it to end.
 
     Args:
-        shares: with `source`, `cluster`, `destination`, `expected`, `share`, `low`, `high` and
+        shares: each has `source`, `cluster`, `destination`, `expected`, `share`, `low`, `high` and
             `verdict`; `share` is not null.
     """
     rows = "".join(_row(number, share) for number, share in enumerate(shares))
