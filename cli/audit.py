@@ -75,6 +75,12 @@ NEVER = "never"
     help="The probability, from 0 to 1, that all confidence intervals are right together.",
 )
 @click.option(
+    "--sequential",
+    is_flag=True,
+    help="The audit is one of many looks at a canary that still runs: however often one looks, "
+    "a false alarm is as rare as --confidence says. Use the same --since at every look.",
+)
+@click.option(
     "--key",
     type=int,
     metavar="N",

@@ -91,6 +91,7 @@ def _result(
         by=settings.by,
         tolerance=settings.tolerance,
         confidence=settings.confidence,
+        sequential=settings.sequential,
         comparisons=found.comparisons,
         mapping_version=periods[-1].version,
         in_force=tuple(_stage(n, period, found) for n, period in enumerate(periods)),

@@ -71,6 +71,8 @@ class AuditSettings(StreamDays):
             compared with its own time. `git`: the versions in the git history of `mapping`.
         since: count only messages from this time on.
         until: count only messages before this time, which must be over.
+        sequential: the audit is one of many looks at messages that still grow in number;
+            `confidence` holds for all looks together.
         observed: the messages were stored after the mapping.
         source_stream: observed only: the same messages as they were published; what was lost or
             is not captured is inferred from them.
@@ -90,6 +92,7 @@ class AuditSettings(StreamDays):
     in_force: tuple[InForce, ...] | OneOf["git"] = ()
     since: AwareDatetime | None = None
     until: AwareDatetime | None = None
+    sequential: bool = False
     observed: bool = False
     source_stream: str | None = None
     published: tuple[Published, ...] = ()
@@ -140,7 +143,7 @@ class AuditSettings(StreamDays):
     @property
     def criteria(self) -> Criteria:
         """What splits are compared with."""
-        return Criteria(self.tolerance, self.confidence, self.by)
+        return Criteria(self.tolerance, self.confidence, self.by, self.sequential)
 
     @property
     def range(self) -> str:
@@ -236,6 +239,7 @@ class AuditResult(BaseModel):
         stream: the name of the stream.
         from_, to: the time from the first hour with messages to the end of the last one.
         by, tolerance, confidence: as in the settings.
+        sequential: whether the confidence holds for any number of looks.
         comparisons: how many intervals share the error that the confidence allows.
         mapping_version: the version of the mapping file and the seed; the last one in force.
         in_force: all versions, each with its time.
@@ -263,6 +267,7 @@ class AuditResult(BaseModel):
     by: OneOf["hour", "day"]
     tolerance: float
     confidence: float
+    sequential: bool = False
     comparisons: int
     mapping_version: str
     in_force: tuple[MappingInForce, ...] = ()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nats_transform import statistics
+from nats_transform.audit import sequential
 from nats_transform.audit.reasons import clusters_in_words, reason_of
-from nats_transform.audit.samples import MappingCounts, Sample, Target, counted, empty, spread
+from nats_transform.audit.samples import HOUR, MappingCounts, Sample, Target, counted, empty, spread
 from nats_transform.audit.tallies import End, Hours, Period, Scope, Tally
 from nats_transform.audit.verdicts import (
     Assessment,
@@ -23,6 +26,7 @@ from nats_transform.audit.verdicts import (
     Verdict,
     worst_of,
 )
+from nats_transform.statistics import Counts, Floats
 
 
 def assess(
@@ -46,7 +50,11 @@ def assess(
     """
     rules = counted(periods, tallies, criteria, hidden, published)
     totals = _totals(rules)
-    comparisons = sum(_intervals(len(rule.targets)) * len(rule.samples) for rule in rules)
+    # Whoever looks again and again spends the error on all hours together, not on each sample.
+    comparisons = sum(
+        _intervals(len(rule.targets)) * (1 if criteria.sequential else len(rule.samples))
+        for rule in rules
+    )
     comparisons += sum(_intervals(len(_ends(members))) for members in totals)
     level = 1 - (1 - criteria.confidence) / max(1, comparisons)
     tests = max(1, sum(len(rule.samples) for rule in rules))
@@ -77,14 +85,16 @@ def _judged_rule(
     rule: MappingCounts, periods: Sequence[Period], criteria: Criteria, level: float, tests: int
 ) -> MappingAudit:
     index, source, cluster = rule.scope
-    judged = _judged(rule.samples, rule.targets, criteria, level, tests)
+    samples = (rule.whole, *rule.buckets) if criteria.sequential else rule.samples
+    judged = _judged(samples, rule.targets, criteria, level, tests)
+    alarm = None if rule.is_blind or not criteria.sequential else _alarm(rule, criteria, level)
     if rule.is_blind:
         judged = [_undecided(split) if split.messages else split for split in judged]
     whole, *rest = judged
     buckets = tuple(rest[: len(rule.buckets)])
     regimes = tuple(rest[len(rule.buckets) :])
     verdict = whole.verdict
-    if any(part.verdict is Verdict.OUTSIDE for part in rest):
+    if alarm is not None or any(part.verdict is Verdict.OUTSIDE for part in rest):
         verdict = Verdict.OUTSIDE
     return MappingAudit(
         **{name: getattr(whole, name) for name in Split.model_fields if name != "verdict"},
@@ -93,7 +103,8 @@ def _judged_rule(
         cluster=cluster,
         mapping_version=periods[index].version,
         stage=index,
-        reason=reason_of(whole, buckets, regimes, criteria, rule.is_blind),
+        alarm=alarm,
+        reason=reason_of(whole, buckets, regimes, criteria, rule.is_blind, alarm),
         buckets=buckets,
         regimes=regimes,
         timeline=Timeline(
@@ -114,6 +125,65 @@ def _undecided(split: Split) -> Split:
     )
 
 
+def _hour(sample: Sample, first: Sample) -> int:
+    """How many hours after another sample one starts."""
+    assert sample.start is not None and first.start is not None  # noqa: S101, PT018 - not empty
+    return int((sample.start - first.start) / HOUR)
+
+
+def _alarm(rule: MappingCounts, criteria: Criteria, level: float) -> datetime | None:
+    """The end of the hour after which the evidence that a share is off was too strong."""
+    tolerance = criteria.tolerance / 100
+    hours = [_hour(hour, rule.hours[0]) for hour in rule.hours]
+    crossed = np.zeros(len(hours), bool)
+    for n, target in enumerate(rule.targets):
+        found = [
+            sequential.evidence(hits, misses, hours, edge, tolerance)
+            for hits, misses, edge in _sides(rule.hours, n, target, tolerance)
+        ]
+        # Half of the stake on each side.
+        crossed |= np.logaddexp(*found) - np.log(2) >= -np.log1p(-level)
+    return rule.hours[int(crossed.argmax())].end if crossed.any() else None
+
+
+def _sides(
+    samples: Sequence[Sample], n: int, target: Target, tolerance: float
+) -> Iterator[tuple[Counts, Counts, float]]:
+    """Hits, misses and the edge for “too many came” and, turned round, for “too few”.
+
+    Ambiguous messages count for the side that alarms less.
+    """
+    certain = np.array([sample.certain[n] for sample in samples])
+    others = np.array([sample.certain.sum() for sample in samples]) - certain
+    elsewhere = np.array([sample.elsewhere[n] for sample in samples])
+    possible = np.array([sample.possible[n] for sample in samples])
+    yield certain, others + elsewhere, target.expected + tolerance
+    yield others, certain + possible, 1 - (target.expected - tolerance)
+
+
+def _judged_at_any_look(
+    samples: Sequence[Sample], targets: Sequence[Target], criteria: Criteria, level: float
+) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+    """Low and high ends of shares, and whether they are outside; the first sample is the whole."""
+    tolerance = criteria.tolerance / 100
+    whole, *rest = samples
+    if whole.start is None:
+        shape = (len(samples), len(targets))
+        return np.zeros(shape), np.ones(shape), np.zeros(shape, bool)
+    error = (1 - level) * sequential.weight([0, *(_hour(sample, whole) for sample in rest)])
+    low, high, outside = [], [], []
+    for n, target in enumerate(targets):
+        found, ends = list[Floats](), list[Floats]()
+        for hits, misses, edge in _sides(samples, n, target, tolerance):
+            found.append(sequential.above(hits, misses, edge, tolerance))
+            share = target.expected if not ends else 1 - target.expected
+            ends.append(sequential.interval(hits, hits + misses, share, tolerance, 1 - error)[0])
+        low.append(ends[0])
+        high.append(1 - ends[1])
+        outside.append(np.logaddexp(*found) - np.log(2) >= -np.log(error))
+    return np.array(low).T, np.array(high).T, np.array(outside).T
+
+
 def _judged(
     samples: Sequence[Sample],
     targets: Sequence[Target],
@@ -126,18 +196,32 @@ def _judged(
     possible = np.array([sample.possible for sample in samples])
     elsewhere = np.array([sample.elsewhere for sample in samples])
     totals = certain.sum(axis=1, keepdims=True)
-    low, _ = statistics.intervals(certain, totals + elsewhere, level)
-    _, high = statistics.intervals(certain + possible, totals + possible, level)
+    if criteria.sequential:
+        low, high, outside = _judged_at_any_look(samples, targets, criteria, level)
+    else:
+        low, _ = statistics.intervals(certain, totals + elsewhere, level)
+        _, high = statistics.intervals(certain + possible, totals + possible, level)
+        tolerance, expected = criteria.tolerance / 100, np.array([t.expected for t in targets])
+        outside = (high < np.maximum(expected - tolerance, 0)) | (
+            low > np.minimum(expected + tolerance, 1)
+        )
     power = 1 - (1 - statistics.POWER) / max(1, _intervals(len(targets)))
-    is_tested = [bool(s.certain.sum()) and not s.ambiguous[0] for s in samples]
+    # A p-value is right at one look only.
+    is_tested = [
+        bool(s.certain.sum()) and not s.ambiguous[0] and not criteria.sequential for s in samples
+    ]
     fits = iter(
         statistics.fits(certain[is_tested].tolist(), [target.expected for target in targets])
     )
     splits = []
-    for sample, tested, lows, highs in zip(samples, is_tested, low, high, strict=True):
+    for sample, tested, lows, highs, out in zip(
+        samples, is_tested, low, high, outside, strict=True
+    ):
         messages, ambiguous = int(sample.certain.sum()), int(sample.ambiguous[0])
         destinations = tuple(
-            _judged_destination(target, n, sample, (lows[n], highs[n]), criteria, level, power)
+            _judged_destination(
+                target, n, sample, (lows[n], highs[n], out[n]), criteria, level, power
+            )
             for n, target in enumerate(targets)
         )
         verdict = worst_of(destination.verdict for destination in destinations)
@@ -167,19 +251,19 @@ def _judged_destination(
     target: Target,
     n: int,
     sample: Sample,
-    interval: tuple[float, float],
+    interval: tuple[float, float, bool],
     criteria: Criteria,
     level: float,
     power: float,
 ) -> DestinationAudit:
     tolerance = criteria.tolerance / 100
     bottom, top = max(0.0, target.expected - tolerance), min(1.0, target.expected + tolerance)
-    low, high = interval
+    low, high, is_outside = interval
     verdict = Verdict.UNDECIDED
-    if bottom <= low and high <= top:
-        verdict = Verdict.WITHIN
-    elif high < bottom or low > top:
+    if is_outside:
         verdict = Verdict.OUTSIDE
+    elif bottom <= low and high <= top:
+        verdict = Verdict.WITHIN
     count, messages = int(sample.certain[n]), int(sample.certain.sum())
     needed = statistics.messages_to_decide(target.expected, tolerance, level, power)
     if verdict is Verdict.UNDECIDED and needed is not None and messages >= needed:
@@ -242,7 +326,7 @@ def _total(
     (split,) = _judged([total], list(targets.values()), criteria, level, 1)
     lists = {tuple((t.end, t.expected) for t in rule.targets if t.weight) for rule, _ in members}
     same = None
-    if len(lists) == 1 and not split.ambiguous:
+    if len(lists) == 1 and not split.ambiguous and not criteria.sequential:
         found = statistics.homogeneity(
             [spread(rule.whole, rule.targets, ends).certain.tolist() for rule, _ in members]
         )

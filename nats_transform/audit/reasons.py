@@ -15,6 +15,7 @@ def reason_of(
     regimes: Sequence[Split],
     criteria: Criteria,
     is_blind: bool,
+    alarm: datetime | None = None,
 ) -> str:
     """Why a mapping has its verdict, in a clause."""
     if whole.verdict is Verdict.NOTHING:
@@ -34,6 +35,11 @@ def reason_of(
             if name:
                 times = f"in {len(out)} of {len(parts)} {name}s, the worst {times}"
             return f"{whole.verdict} over the whole time, but outside the tolerance {times}"
+        if alarm is not None:
+            return (
+                f"{whole.verdict} over the whole time, but outside the tolerance in hours before "
+                f"{_moment(alarm)}"
+            )
     if whole.verdict is Verdict.UNDECIDED:
         needed = [d for d in whole.destinations if d.verdict is Verdict.UNDECIDED]
         if whole.ambiguous and any(d.ambiguous for d in needed):

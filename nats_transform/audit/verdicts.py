@@ -38,11 +38,14 @@ class Criteria:
         tolerance: how many percentage points a share may differ from its weight.
         confidence: that none of the intervals misses, and no change is seen where none was.
         by: `hour` or `day`: each of them gets a verdict of its own.
+        sequential: the counts grow and are looked at again and again; `confidence` is then that
+            no look of all ever gives a wrong verdict.
     """
 
     tolerance: float = 1.0
     confidence: float = 0.99
     by: Literal["hour", "day"] = "day"
+    sequential: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.tolerance <= 100:
@@ -152,6 +155,8 @@ class MappingAudit(Split):
         cluster: where the messages were published; null if the archive does not say.
         mapping_version: the version that was in force.
         stage: which of the mapping versions in force, from 0 on.
+        alarm: sequential audits only: the end of the hour after which the evidence against the
+            weights was too strong; it stays, whatever comes after it.
         reason: the verdict in a few words.
         buckets: the same by hour or day; empty if there is only one.
         regimes: the same for each stretch of time with one split; empty if it never changed.
@@ -162,6 +167,7 @@ class MappingAudit(Split):
     cluster: str | None
     mapping_version: str
     stage: int = 0
+    alarm: datetime | None = None
     reason: str
     buckets: tuple[Split, ...] = ()
     regimes: tuple[Split, ...] = ()

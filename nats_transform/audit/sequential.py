@@ -1,0 +1,119 @@
+"""Audits that may be looked at as often as one likes, without more false alarms.
+
+The interval of one look is right at that look. Who looks every hour will see it miss some day,
+though nothing is wrong. What stands here holds at every look at once, however many there are:
+
+- `evidence` is an e-process: while the true share stays within its tolerance, the chance that it
+  ever reaches 1/a is at most a (Ville's inequality). It bets on a few shares beyond the edge of the
+  tolerance (Robbins' mixture of likelihood ratios, "Statistical methods related to the law of the
+  iterated logarithm", 1970; as bets: Waudby-Smith and Ramdas, "Estimating means of bounded random
+  variables by betting", JRSS B 86, 2024), from every hour on. The share may change within the
+  tolerance. A fault that starts late is found late by the logarithm of that hour only.
+- `interval` is a confidence sequence: at all looks together it misses the true share, if that is
+  one, with probability at most 1 - confidence (Howard, Ramdas, McAuliffe and Sekhon, "Time-uniform,
+  nonparametric, nonasymptotic confidence sequences", Annals of Statistics 49, 2021, for a
+  beta-binomial mixture).
+
+Shares are fractions, 0 to 1; evidence is the natural logarithm of an e-value.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import special
+
+from nats_transform.statistics import Floats
+
+_BETS = 2.0 ** np.arange(-1, 8)
+"""Beyond the edge by how many tolerances: from half of one, which is hard to see, to any."""
+
+_HALVINGS = 60  # of an interval of length 1: more than a float can tell
+
+
+def weight(hour: ArrayLike) -> Floats:
+    """The part of the error that an hour may use, from hour 0 on; all of them add up to 1."""
+    n = np.asarray(hour, np.float64)
+    return np.asarray(1 / ((n + 1) * (n + 2)))
+
+
+def bets(hits: ArrayLike, misses: ArrayLike, edge: float, tolerance: float) -> Floats:
+    """The logarithm of what each bet on a share above the edge wins; a new last axis of bets.
+
+    While the true share is at most the edge, each wins at most 1 on average.
+    """
+    shares = np.minimum(edge + _BETS * tolerance, (1 + edge) / 2)[: _useful(edge, tolerance)]
+    up, down = np.log(shares / edge), np.log1p(-shares) - np.log1p(-edge)
+    won = np.asarray(hits)[..., None] * up + np.asarray(misses)[..., None] * down
+    return np.asarray(won, np.float64)
+
+
+def _useful(edge: float, tolerance: float) -> int:
+    """How many bets there are up to the first that lies half-way from the edge to 1."""
+    return int(np.searchsorted(edge + _BETS * tolerance, (1 + edge) / 2)) + 1
+
+
+def above(hits: ArrayLike, misses: ArrayLike, edge: float, tolerance: float) -> Floats:
+    """The evidence in one lot of messages that the share is above the edge."""
+    if not 0 < edge < 1:
+        return np.full(np.shape(hits), 0.0 if edge >= 1 else -np.inf)
+    won = bets(hits, misses, edge, tolerance)
+    return np.asarray(special.logsumexp(won, axis=-1) - np.log(won.shape[-1]), np.float64)
+
+
+def evidence(
+    hits: ArrayLike, misses: ArrayLike, hours: ArrayLike, edge: float, tolerance: float
+) -> Floats:
+    """The evidence after each lot of messages that the share rose above the edge, at some hour.
+
+    Args:
+        hits: messages that came to the destination, one number for each lot; last axis is time.
+        misses: messages that did not.
+        hours: which hour of the canary each lot is of, from 0 on, ascending.
+        edge: the highest share that is fine.
+        tolerance: the size of the smallest bets.
+    """
+    if not 0 < edge < 1:
+        return np.zeros(np.shape(hits))
+    won = bets(hits, misses, edge, tolerance)
+    reached = np.cumsum(won, axis=-2)
+    entered = np.log(weight(hours))[:, None] - (reached - won)
+    # Bets that started at each hour so far, and what has not been placed yet.
+    each = reached + np.logaddexp.accumulate(entered, axis=-2)
+    placed = np.asarray(special.logsumexp(each, axis=-1) - np.log(won.shape[-1]))
+    waiting = -np.log(np.asarray(hours, np.float64) + 2)
+    return np.asarray(np.logaddexp(placed, waiting), np.float64)
+
+
+def interval(
+    counts: ArrayLike, totals: ArrayLike, share: float, tolerance: float, confidence: ArrayLike
+) -> tuple[Floats, Floats]:
+    """The lowest and highest shares that agree with the counts, at this look and at all others.
+
+    Args:
+        counts: messages that came to the destination.
+        totals: all messages; 0 gives 0 to 1.
+        share: where the interval is to be short: the share that is expected.
+        tolerance: about how long it is to be there.
+        confidence: that no look ever misses.
+    """
+    k, n, level = np.broadcast_arrays(
+        np.asarray(counts, np.float64), np.asarray(totals, np.float64), np.asarray(confidence)
+    )
+    middle = min(max(share, tolerance / 4), 1 - tolerance / 4)
+    size = max(1.0, middle * (1 - middle) / (tolerance / 2) ** 2 - 1)
+    a, b = middle * size, (1 - middle) * size
+    most = special.betaln(a + k, b + n - k) - special.betaln(a, b) + np.log1p(-level)
+    seen = np.divide(k, n, out=np.full(k.shape, 0.5), where=n > 0)
+
+    def edge(far: float) -> Floats:
+        out, inside = np.full(k.shape, far), seen.copy()
+        for _ in range(_HALVINGS):
+            middle = (out + inside) / 2
+            likelihood = special.xlogy(k, middle) + special.xlog1py(n - k, -middle)
+            is_out = likelihood <= most
+            out, inside = np.where(is_out, middle, out), np.where(is_out, inside, middle)
+        return np.asarray(out, np.float64)
+
+    low, high = edge(0.0), edge(1.0)
+    return low, high
