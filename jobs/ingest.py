@@ -12,37 +12,45 @@ What the table has of a stream is a property of the table, `nats-transform.strea
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pyiceberg.table import Table
-from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F
+from pyiceberg.utils.config import Config
+from pyspark.sql import SparkSession
 
-from jobs.errors import (
-    SPARK_ERRORS,
-    AccountingError,
-    ArchiveError,
-    ConcurrentWrite,
-    NoTable,
-    job_error,
-)
+from jobs.errors import AccountingError, ArchiveError, ConcurrentWrite, NoTable
+from jobs.files.commit import arrow_schema, data_file
+from jobs.files.ingest import IngestTask, Part
+from jobs.files.run import engine_of, run, session_for
+from jobs.files.storage import Storage
 from jobs.jetstream.connection import NatsSettings
 from jobs.jetstream.stream import JetStreamSettings
-from jobs.session import Spark, started
+from jobs.session import Spark
 from jobs.sources.backup import open_backup, restored
-from jobs.sources.dumps import DumpColumns, json_messages, parquet_messages
-from jobs.sources.files import dump_files, shown
-from jobs.sources.source import DumpSource, Source, Span, StreamSource
-from jobs.warehouse.accounting import Archived, Total, total_of
+from jobs.sources.dump import DumpSource
+from jobs.sources.dumps import Choice, DumpColumns
+from jobs.sources.files import FindFiles
+from jobs.sources.json_lines import open_json_lines
+from jobs.sources.parquet import open_parquet
+from jobs.sources.source import Source, Span, StreamSource
+from jobs.warehouse.accounting import NOTHING, Archived, Total, total_of
+from jobs.warehouse.rows import WORDS
 from jobs.warehouse.specs import MESSAGES
-from jobs.warehouse.staging import drop, publish, stage
-from jobs.warehouse.tables import Warehouse, open_table, read_files
+from jobs.warehouse.staging import Staged, drop, new_folder, publish
+from jobs.warehouse.tables import Warehouse, open_table
+from nats_transform.spark.digest import Digest
 
+PROCESS_BYTES = 2**30
+"""So many bytes of a stream or of a dump are read in this process unless somebody asks for Spark.
+
+Python reads most of them, and one process has one Python at work: at four cores and more, Spark's
+processes are faster in the end, and above this they earn back what their start takes.
+"""
 _ATTEMPTS = 5  # at a stream that another ingest is busy with
 
 Progress = Callable[[str], None]
@@ -139,6 +147,7 @@ class IngestResult(BaseModel):
             later runs to add. None if all days are whole.
         files_read: the files of a dump that have been read; none of a stream.
         files_not_read: what lay beside them and was not read: markers that Spark writes.
+        engine: what did the work: `process`, this one, or `spark`.
     """
 
     stream: str
@@ -154,6 +163,7 @@ class IngestResult(BaseModel):
     open_day: date | None = None
     files_read: list[str] = []
     files_not_read: list[str] = []
+    engine: str = "process"
 
 
 def ingest(
@@ -180,6 +190,7 @@ def _ingest(
     spark: Spark, settings: IngestSettings, source: Source, progress: Progress | None
 ) -> IngestResult:
     added, days = 0, set[date]()
+    session = None
     files = source.files if isinstance(source, DumpSource) else None
     if files and progress:
         progress(f"{settings.stream}: reads {files}")
@@ -195,9 +206,11 @@ def _ingest(
                 "ingest another filter under another name (--stream)"
             )
         source.check(table, archived.coverage)
+        if spans:
+            session = session_for(spark, sum(span.size for span in spans), PROCESS_BYTES)
         try:
             for span in spans:
-                account, span_days = _add(spark, source, span, table, settings)
+                account, span_days = _add(session, source, span, table, settings)
                 added += account.digest.rows
                 days |= span_days
                 if progress:
@@ -222,8 +235,9 @@ def _ingest(
         added=added,
         days=sorted(days),
         open_day=last_day if last_day and last_day >= datetime.now(UTC).date() else None,
-        files_read=[shown(file) for file in files.read] if files else [],
-        files_not_read=[shown(file) for file in files.left_out] if files else [],
+        files_read=[file.path for file in files.read] if files else [],
+        files_not_read=list(files.left_out) if files else [],
+        engine=engine_of(session),
     )
 
 
@@ -236,32 +250,33 @@ def _archived(settings: IngestSettings) -> Archived:
 
 
 def _add(
-    spark: Spark, source: Source, span: Span, table: Table, settings: IngestSettings
+    session: SparkSession | None, source: Source, span: Span, table: Table, settings: IngestSettings
 ) -> tuple[Total, set[date]]:
     """What one commit added, and to which days."""
     archived = Archived.of(table, settings.stream)
-    observation = Observation()
-    rows = source.rows(span, archived.coverage).observe(observation, *Total.aggregates())
-    staged = stage(rows, table, MESSAGES)
+    folder = new_folder(table)
+    read, tasks = source.tasks(span, archived.coverage)
+    stored = arrow_schema(table.schema(), frozenset(WORDS))
+    work = IngestTask(Storage.of(table), folder, stored, read)
     try:
-        read = Total.of(observation.get)
-        by_day = _verify(started(spark), staged.paths)
-        written = total_of(by_day.values())
+        parts = [part for parts in run(work, tasks, session) for part in parts]
+        by_day = _totals(parts, settings.stream)
+        added = total_of(by_day.values())
         least = source.count(span)
-        if read != written:
-            raise AccountingError(
-                f"stream {settings.stream}: read {read}; wrote {written}; "
-                "nothing was published, run again"
-            )
-        if not least <= read.digest.rows <= span.messages:
+        if not least <= added.digest.rows <= span.messages:
             raise AccountingError(
                 f"stream {settings.stream}: sequences {span.first} to {span.last} have {least} to "
-                f"{span.messages} messages, but {read.digest.rows} were read; "
+                f"{span.messages} messages, but {added.digest.rows} were read; "
                 "nothing was published, run again"
             )
         now = archived.add(span.first, span.last, by_day, settings.subject)
+        staged = Staged(
+            folder,
+            tuple(part.written.path for part in parts),
+            tuple(data_file(table, part.written) for part in parts),
+        )
     except BaseException:
-        drop(staged, table)
+        drop(folder, table)
         raise
     publish(
         table,
@@ -273,25 +288,34 @@ def _add(
             "run-id": settings.run_id,
             "source": source.kind,
             "stream": settings.stream,
-            "messages": str(written.digest.rows),
-            "first-seq": str(written.first),
-            "last-seq": str(written.last),
-            "bytes": str(written.bytes),
-            "digest": str(written.digest),
+            "messages": str(added.digest.rows),
+            "first-seq": str(added.first),
+            "last-seq": str(added.last),
+            "bytes": str(added.bytes),
+            "digest": str(added.digest),
         },
         table_properties={Archived.key(settings.stream): now.model_dump_json()},
     )
-    return written, set(by_day)
+    return added, set(by_day)
 
 
-def _verify(spark: SparkSession, paths: tuple[str, ...]) -> dict[date, Total]:
-    """What is in files that were written, day by day, read back from the disk."""
-    rows = read_files(spark, paths, MESSAGES)
-    try:
-        results = rows.groupBy("day").agg(*Total.aggregates()).collect()
-    except SPARK_ERRORS as error:
-        raise job_error(error) from error
-    return {row["day"]: Total.of(row.asDict()) for row in results}
+def _totals(parts: Iterable[Part], stream: str) -> dict[date, Total]:
+    """What the files have of each day.
+
+    Raises:
+        AccountingError: a file does not have as many rows as were read for it.
+    """
+    found: dict[date, Total] = {}
+    for part in parts:
+        if part.written.rows != part.rows:
+            raise AccountingError(
+                f"stream {stream}: read {part.rows} messages for {part.written.path}, which has "
+                f"{part.written.rows}; nothing was published, run again"
+            )
+        digest = Digest(part.rows, part.digest)
+        total = Total(part.first, part.last, part.bytes, digest)
+        found[part.day] = total_of([found.get(part.day, NOTHING), total])
+    return found
 
 
 @contextmanager
@@ -299,20 +323,34 @@ def _source(spark: Spark, settings: IngestSettings) -> Iterator[Source]:
     stream = settings.stream
     if settings.server is not None:
         of_stream = _stream_settings(settings, settings.from_stream or stream)
-        yield StreamSource(spark, settings.server, of_stream, settings.publish_messages)
+        yield StreamSource(settings.server, of_stream, settings.publish_messages)
     elif settings.backup is not None:
         backup = open_backup(settings.backup)
         with restored(backup) as nats:
             of_stream = _stream_settings(settings, backup.stream)
-            yield StreamSource(spark, nats, of_stream, settings.publish_messages, "backup")
-    elif settings.parquet is not None:
-        files = dump_files(started(spark), settings.parquet)
-        messages = parquet_messages(started(spark), files, stream, settings.columns)
-        yield DumpSource(_chosen(messages, settings), files, "parquet")
-    elif settings.jsonl is not None:
-        files = dump_files(started(spark), settings.jsonl)
-        messages = json_messages(started(spark), files, stream, settings.columns)
-        yield DumpSource(_chosen(messages, settings), files, "jsonl")
+            yield StreamSource(nats, of_stream, settings.publish_messages, "backup")
+    else:
+        yield _dump(spark, settings)
+
+
+def _dump(spark: Spark, settings: IngestSettings) -> DumpSource:
+    path = settings.parquet or settings.jsonl or ""
+    kind, opened = ("parquet", open_parquet) if settings.parquet else ("jsonl", open_json_lines)
+    catalog = settings.warehouse.catalog
+    # Keys of an object store are those of the warehouse.
+    keys = Config().get_catalog_config(catalog) if catalog else None
+    storage = Storage(cast(dict[str, str], keys or {}))
+    choice = Choice(
+        _with_zone(settings.since),
+        _with_zone(settings.until),
+        settings.cluster,
+        settings.cluster_header,
+    )
+    # Only Spark's workers may be able to see the files, if Spark was asked for.
+    (files,) = run(FindFiles(storage), [path], session_for(spark, 0))
+    session = session_for(spark, files.size, PROCESS_BYTES)
+    read, blocks = opened(storage, files, settings.stream, settings.columns, choice, session)
+    return DumpSource(read, blocks, files, settings.stream, kind, session)
 
 
 def _stream_settings(settings: IngestSettings, name: str) -> JetStreamSettings:
@@ -331,26 +369,8 @@ def _stream_settings(settings: IngestSettings, name: str) -> JetStreamSettings:
     )
 
 
-def _chosen(messages: DataFrame, settings: IngestSettings) -> DataFrame:
-    """The messages of a dump in the wanted range, with the wanted cluster."""
-    match settings.since:
-        case int():
-            messages = messages.where(F.col("seq") >= settings.since)
-        case datetime():
-            messages = messages.where(F.col("ts") >= F.lit(_utc(settings.since)))
-    match settings.until:
-        case int():
-            messages = messages.where(F.col("seq") <= settings.until)
-        case datetime():
-            messages = messages.where(F.col("ts") < F.lit(_utc(settings.until)))
-    if settings.cluster is not None:
-        messages = messages.withColumn("cluster", F.lit(settings.cluster))
-    if settings.cluster_header is not None:
-        wanted = settings.cluster_header
-        values = F.filter("headers", lambda h: h["name"] == wanted)
-        value = F.get(values, F.lit(0))["value"]
-        messages = messages.withColumn("cluster", F.coalesce(value, F.col("cluster")))
-    return messages
+def _with_zone(bound: int | datetime | None) -> int | datetime | None:
+    return _utc(bound) if isinstance(bound, datetime) else bound
 
 
 def _utc(moment: datetime) -> datetime:

@@ -28,8 +28,8 @@ from jobs.days import StreamDays
 from jobs.errors import AccountingError, ArchiveError, Refused
 from jobs.files.commit import arrow_schema, data_file
 from jobs.files.plan import plan
-from jobs.files.run import run, session_for
-from jobs.files.sequences import find_repeated
+from jobs.files.run import engine_of, run, session_for
+from jobs.files.sequences import SequencesOfFiles, find_repeated
 from jobs.files.storage import Storage
 from jobs.files.task import Task
 from jobs.files.transform import WORDS, Done, TransformTask
@@ -256,7 +256,7 @@ def stage(
         archive_digest=str(archive) if archived.messages else None,
         input_snapshot=None if snapshot is None else snapshot.snapshot_id,
         run_id=settings.run_id or str(uuid.uuid4()),
-        engine="process" if session is None else "spark",
+        engine=engine_of(session),
     )
     return StagedTransform(
         settings=settings,
@@ -283,7 +283,7 @@ def check_sequences(
         ArchiveError: there is such a message; the text names the sequence.
     """
     repeated = find_repeated(
-        Storage.of(table),
+        SequencesOfFiles(Storage.of(table)),
         [(task, one.runs, one.written.rows) for task, one in zip(tasks, done, strict=True)],
         session,
     )

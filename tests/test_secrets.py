@@ -10,7 +10,6 @@ import subprocess
 import sys
 import traceback
 from pathlib import Path
-from typing import Any
 
 import nats
 import pytest
@@ -21,7 +20,6 @@ from cli.main import main
 from jobs.ingest import IngestSettings
 from jobs.jetstream.connection import NatsSettings
 from jobs.jetstream.process import nats_server
-from jobs.jetstream.source import JetStreamSource
 from jobs.warehouse import versions
 from jobs.warehouse.tables import Warehouse
 from nats_transform.config import load_mappings
@@ -96,7 +94,6 @@ def test_planted_secrets_are_nowhere(
             [*stream, in_url.replace("nats://", "://")],
         ):
             assert run(*command, "--debug") == 2, command
-        plan(spark, server.url, said)
     account = ["--account", "A"]
     assert run("transform", "--stream", "ORDERS", "--mapping", mapping, *account) == 0
     report = ["--report", "report.html"]
@@ -128,19 +125,6 @@ async def fill(url: str) -> None:
     for n in range(20):
         await jetstream.publish(f"orders.{n}", b"x")
     await client.close()
-
-
-def plan(spark: SparkSession, url: str, said: list[str]) -> None:
-    """What Spark shows of a read in plans, which its UI and event log repeat."""
-    spark.dataSource.register(JetStreamSource)
-    settings = NatsSettings.model_validate(
-        {"servers": url, "user": "u", "password": SECRETS["password"]}
-    )
-    reader = spark.read.format("jetstream").option("stream", "ORDERS")
-    rows = reader.options(**settings.to_options()).load()
-    plans: Any = rows._jdf.queryExecution()
-    said.append(plans.toString())
-    assert rows.count() == 20
 
 
 def test_settings_hide_their_secrets() -> None:

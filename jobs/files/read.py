@@ -47,7 +47,7 @@ def batches(storage: Storage, piece: Piece, schema: pa.Schema) -> Iterator[pa.Re
             columns = [name for name in schema.names if name in there]
             for group in range(piece.first, piece.end if piece.groups else found):
                 read = file.iter_batches(
-                    batch_size=_rows_of(file.metadata.row_group(group)),
+                    batch_size=rows_of_batch(file.metadata.row_group(group)),
                     row_groups=[group],
                     columns=columns,
                     use_threads=False,
@@ -58,7 +58,7 @@ def batches(storage: Storage, piece: Piece, schema: pa.Schema) -> Iterator[pa.Re
         raise WarehouseError(f"{piece.path} cannot be read: {text_of(error)}") from error
 
 
-def _rows_of(group: pq.RowGroupMetaData) -> int:
+def rows_of_batch(group: pq.RowGroupMetaData) -> int:
     """How many rows of a row group make a batch."""
     bytes_of_row = group.total_byte_size / max(1, group.num_rows)
     return max(1, min(BATCH_ROWS, int(BATCH_BYTES / max(1, bytes_of_row))))

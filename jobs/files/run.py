@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import os
 import pickle
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from jobs.errors import SPARK_ERRORS, job_error
+from jobs.errors import SPARK_ERRORS, JobError, job_error
 from jobs.session import SessionOnDemand, Spark, started
 
 PROCESS_BYTES = 16 * 2**30
@@ -31,14 +32,24 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def session_for(spark: Spark, size: int) -> SparkSession | None:
-    """The session that work of so many bytes of Parquet is to run on; None is this process.
+def session_for(spark: Spark, size: int, most: int = PROCESS_BYTES) -> SparkSession | None:
+    """The session that work on so many bytes is to run on; None is this process.
 
     A session that is there already is used, and so is one that somebody asked for.
+
+    Args:
+        spark: as the job was given it.
+        size: bytes to read.
+        most: what is done in this process.
     """
-    if isinstance(spark, SessionOnDemand) and not spark.is_asked and size <= PROCESS_BYTES:
+    if isinstance(spark, SessionOnDemand) and not spark.is_asked and size <= most:
         return None
     return started(spark)
+
+
+def engine_of(session: SparkSession | None) -> str:
+    """What does the work, for a result: `process`, this one, or `spark`."""
+    return "process" if session is None else "spark"
 
 
 def run(work: Callable[[T], R], tasks: Sequence[T], spark: SparkSession | None) -> list[R]:
@@ -58,14 +69,33 @@ def run(work: Callable[[T], R], tasks: Sequence[T], spark: SparkSession | None) 
 
 
 def _here(work: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
+    ended = threading.Event()
     # Reading, mapping and writing are done outside of Python's lock.
-    with ThreadPoolExecutor(min(len(tasks), cores())) as pool:
+    with ThreadPoolExecutor(
+        min(len(tasks), cores()), initializer=setattr, initargs=(_LOCAL, "ended", ended)
+    ) as pool:
         waiting = [pool.submit(work, task) for task in tasks]
         try:
-            return [one.result() for one in waiting]
+            wait(waiting, return_when=FIRST_EXCEPTION)
+            failed = next((one for one in waiting if one.done() and one.exception()), None)
+            return [one.result() for one in ([failed] if failed else waiting)]
         except BaseException:
+            ended.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+_LOCAL = threading.local()
+
+
+def end_if_told() -> None:
+    """Ends the task of this thread if others have failed, or the whole program ends.
+
+    Tasks that may take long call it now and then: nothing else ends a thread.
+    """
+    ended: threading.Event | None = getattr(_LOCAL, "ended", None)
+    if ended is not None and ended.is_set():
+        raise JobError("the work was given up")
 
 
 def cores() -> int:

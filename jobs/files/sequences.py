@@ -7,8 +7,9 @@ tasks whose runs overlap are read again, and of them the sequences alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,7 @@ from pyspark.sql import SparkSession
 from jobs.files.read import concatenated
 from jobs.files.run import run as run_tasks
 from jobs.files.storage import Storage
-from jobs.files.task import Piece, Task
+from jobs.files.task import Task
 
 MOST_RUNS = 64
 """A task with more runs says only where they start and end, all together."""
@@ -83,50 +84,65 @@ class Runs:
 
 @dataclass(frozen=True)
 class Search:
-    """Looks for a repeated sequence among one share of those of some pieces.
+    """Looks for a repeated sequence among one share of those of some tasks.
 
     Attributes:
-        storage: the file systems of the table.
-        pieces: what to read.
+        read: gives the sequences of a task, a batch at a time.
+        tasks: whose sequences are compared.
         shares: into how many shares the sequences are divided.
     """
 
-    storage: Storage
-    pieces: tuple[Piece, ...]
+    read: Callable[[Any], Iterator[pa.Array]]
+    tasks: tuple[Any, ...]
     shares: int
 
     def __call__(self, share: int) -> int | None:
         """The lowest sequence of the share that is there twice, or None."""
         kept: list[np.ndarray] = []
-        for batch in concatenated(self.storage, self.pieces, _SCHEMA):
-            values = batch.column(0).drop_null().to_numpy(zero_copy_only=False)
-            kept.append(values[(values >> _SHARE_BITS) % self.shares == share])
+        for task in self.tasks:
+            for batch in self.read(task):
+                values = batch.drop_null().to_numpy(zero_copy_only=False)
+                kept.append(values[(values >> _SHARE_BITS) % self.shares == share])
         found = np.sort(np.concatenate(kept)) if kept else np.array([], np.int64)
         repeated = found[1:][found[1:] == found[:-1]]
         return int(repeated[0]) if len(repeated) else None
+
+
+@dataclass(frozen=True)
+class SequencesOfFiles:
+    """Gives the sequences of a task on the files of a table."""
+
+    storage: Storage
+
+    def __call__(self, task: Task) -> Iterator[pa.Array]:
+        """The sequences, a batch at a time."""
+        for batch in concatenated(self.storage, task.pieces, _SCHEMA):
+            yield batch.column(0)
 
 
 _SCHEMA = pa.schema([("seq", pa.int64())])
 
 
 def find_repeated(
-    storage: Storage,
-    tasks: Sequence[tuple[Task, Sequence[Run], int]],
+    read: Callable[[Any], Iterator[pa.Array]],
+    tasks: Sequence[tuple[Any, Sequence[Run], int]],
     spark: SparkSession | None,
 ) -> int | None:
     """The lowest sequence that is there twice, or None.
 
     Args:
-        storage: the file systems of the table.
+        read: gives the sequences of a task again; can be pickled.
         tasks: each with the runs of its messages and how many these are.
         spark: runs the searches; None is this process.
     """
-    overlapping = _overlapping([(run, task.number) for task, runs, _ in tasks for run in runs])
-    chosen = [(task, rows) for task, _, rows in tasks if task.number in overlapping]
+    overlapping = _overlapping(
+        [(run, number) for number, (_, runs, _) in enumerate(tasks) for run in runs]
+    )
+    chosen = [tasks[number] for number in sorted(overlapping)]
     if not chosen:
         return None
-    shares = -(-sum(rows for _, rows in chosen) // SHARE_ROWS)
-    search = Search(storage, tuple(piece for task, _ in chosen for piece in task.pieces), shares)
+    shares = -(-sum(rows for _, _, rows in chosen) // SHARE_ROWS)
+    search = Search(read, tuple(task for task, _, _ in chosen), shares)
     found = [one for one in run_tasks(search, range(shares), spark) if one is not None]
     return min(found, default=None)
 
@@ -134,7 +150,7 @@ def find_repeated(
 def _overlapping(runs: Sequence[tuple[Run, int]]) -> set[int]:
     """The tasks, by number, among which a sequence may be there twice."""
     found: set[int] = set()
-    highest, owner = -1, -1
+    highest, owner = -(2**63) - 1, -1
     for run, task in sorted(runs, key=lambda pair: pair[0].first):
         if not run.ascends:
             found.add(task)

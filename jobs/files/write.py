@@ -47,31 +47,27 @@ class Writer:
 
     As a context manager it deletes the file if it is left by an exception. A process that is killed
     leaves a part of a file, which no table has; `maintain` deletes it.
+
+    Attributes:
+        pending: bytes of rows that wait for their row group, in memory.
+        is_open: whether there is a file yet; there is none before the first row group.
     """
 
     def __init__(self, storage: Storage, folder: str, name: str, schema: pa.Schema) -> None:
+        self.pending = 0
+        self.is_open = False
         self._schema = schema
         self._path = f"{folder}/{name}-{uuid.uuid4().hex}.parquet"
         self._filesystem, self._place = storage.find(self._path)
-        self._pending: list[pa.RecordBatch] = []
-        self._bytes = self._rows = 0
+        self._waiting: list[pa.RecordBatch] = []
         self._footers: list[pq.FileMetaData] = []
-        try:
-            if self._filesystem.type_name == "local":
-                self._filesystem.create_dir(self._place.rpartition("/")[0])
-            self._sink = self._filesystem.open_output_stream(self._place)
-            self._writer = pq.ParquetWriter(
-                self._sink, schema, metadata_collector=self._footers, **_options(schema)
-            )
-        except OSError as error:
-            raise self._failed(error) from error
 
     def __enter__(self) -> Writer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
-            self._abandon()
+            self.abandon()
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Adds rows.
@@ -79,10 +75,26 @@ class Writer:
         Raises:
             WarehouseError: the file cannot be written.
         """
-        self._pending.append(batch)
-        self._bytes += batch.nbytes
-        if self._bytes >= GROUP_BYTES:
-            self._flush()
+        self._waiting.append(batch)
+        self.pending += batch.nbytes
+        if self.pending >= GROUP_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes the rows that wait, as a row group.
+
+        Raises:
+            WarehouseError: the file cannot be written.
+        """
+        table = pa.Table.from_batches(self._waiting, self._schema)
+        self._waiting, self.pending = [], 0
+        try:
+            if not self.is_open:
+                self._open()
+            if len(table):
+                self._writer.write_table(table, row_group_size=len(table))
+        except OSError as error:
+            raise self._failed(error) from error
 
     def close(self) -> Written:
         """The file, complete.
@@ -90,7 +102,7 @@ class Writer:
         Raises:
             WarehouseError: the file cannot be written.
         """
-        self._flush()
+        self.flush()
         try:
             self._writer.close()
             size = self._sink.tell()
@@ -99,26 +111,28 @@ class Writer:
             raise self._failed(error) from error
         footer = pa.BufferOutputStream()
         self._footers[0].write_metadata_file(footer)
-        return Written(self._path, size, self._rows, footer.getvalue().to_pybytes())
+        rows = self._footers[0].num_rows
+        return Written(self._path, size, rows, footer.getvalue().to_pybytes())
 
-    def _flush(self) -> None:
-        if not self._pending:
+    def abandon(self) -> None:
+        """Deletes the file."""
+        self._waiting, self.pending = [], 0
+        if not self.is_open:
             return
-        table = pa.Table.from_batches(self._pending, self._schema)
-        self._pending, self._bytes = [], 0
-        try:
-            self._writer.write_table(table, row_group_size=len(table))
-        except OSError as error:
-            raise self._failed(error) from error
-        self._rows += len(table)
-
-    def _abandon(self) -> None:
-        self._pending = []
         for close in (self._writer.close, self._sink.close):
             with contextlib.suppress(OSError, pa.ArrowException):
                 close()
         with contextlib.suppress(OSError):
             self._filesystem.delete_file(self._place)
+
+    def _open(self) -> None:
+        if self._filesystem.type_name == "local":
+            self._filesystem.create_dir(self._place.rpartition("/")[0])
+        self._sink = self._filesystem.open_output_stream(self._place)
+        self._writer = pq.ParquetWriter(
+            self._sink, self._schema, metadata_collector=self._footers, **_options(self._schema)
+        )
+        self.is_open = True
 
     def _failed(self, error: OSError) -> WarehouseError:
         return WarehouseError(f"writing to {self._path} failed: {text_of(error)}")

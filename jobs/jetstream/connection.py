@@ -97,14 +97,6 @@ class NatsSettings(BaseModel):
         certificates = (self.tls_ca, self.tls_cert, self.tls_key)
         return "tls" in schemes or self.tls_first or any(certificates)
 
-    def to_options(self) -> dict[str, str]:
-        """These settings as the options of a Spark data source."""
-        found = self.model_dump(exclude_none=True, exclude_defaults=True)
-        return {
-            name: value.get_secret_value() if isinstance(value, SecretStr) else str(value)
-            for name, value in found.items()
-        }
-
     def tls(self) -> ssl.SSLContext | None:
         """The TLS context, or None to let the server decide with the system's authorities."""
         if not (self.tls_ca or self.tls_cert or self.tls_first):

@@ -17,14 +17,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.warehouse.rows import PAIR
+
 Pair = tuple[bytes, bytes]
 
 VERSION = b"NATS/1.0"
 _CRLF = b"\r\n"
 _START = VERSION + _CRLF
 _END = _CRLF + _CRLF
-_PAIR_TYPE = pa.struct([("name", pa.string()), ("value", pa.string())])
-ARROW_TYPE = pa.list_(_PAIR_TYPE)
 
 
 def parse_headers(block: bytes) -> list[Pair]:
@@ -52,7 +52,7 @@ def header_columns(blocks: list[bytes | None]) -> tuple[pa.Array, pa.Array]:
     count = len(blocks)
     if not any(blocks):
         offsets = pa.array(np.zeros(count + 1, np.int32))
-        nothing = pa.array([], _PAIR_TYPE)
+        nothing = pa.array([], PAIR)
         return pa.ListArray.from_arrays(offsets, nothing), pa.nulls(count, pa.binary())
     try:
         columns = _cut(blocks)
@@ -84,7 +84,7 @@ def _cut(blocks: list[bytes | None]) -> tuple[pa.Array, pa.Array]:
         raise _Unusual
     counts = np.zeros(len(blocks) + 1, np.int32)
     counts[1:][present] = np.diff(lines.offsets.to_numpy())
-    pairs = pa.StructArray.from_arrays([names, values], fields=list(_PAIR_TYPE))
+    pairs = pa.StructArray.from_arrays([names, values], fields=list(PAIR))
     offsets = pa.array(np.cumsum(counts, dtype=np.int32))
     headers = pa.ListArray.from_arrays(offsets, pairs)
     return headers, pa.nulls(len(blocks), pa.binary())
@@ -99,7 +99,7 @@ def _one_by_one(blocks: list[bytes | None]) -> tuple[pa.Array, pa.Array]:
     names = _as_string(pa.array([name for pairs in parsed for name, _ in pairs], pa.binary()))
     values = _as_string(pa.array([value for pairs in parsed for _, value in pairs], pa.binary()))
     offsets = np.cumsum([0, *(len(pairs) for pairs in parsed)], dtype=np.int32)
-    pairs_array = pa.StructArray.from_arrays([names, values], fields=list(_PAIR_TYPE))
+    pairs_array = pa.StructArray.from_arrays([names, values], fields=list(PAIR))
     headers = pa.ListArray.from_arrays(pa.array(offsets), pairs_array)
     return headers, pa.array(raw, pa.binary())
 

@@ -13,24 +13,56 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from nats import errors as nats_errors
 
 from jobs.errors import ArchiveError, text_of
 from jobs.jetstream.connection import ApiError, NatsSettings, RawClient, api, connection, refusal
-from jobs.jetstream.headers import ARROW_TYPE, header_columns
+from jobs.jetstream.headers import header_columns
 from jobs.jetstream.pull import Delivered, Pull, arrive, consumer, pulling, request
 from jobs.jetstream.stream import STREAM_NOT_FOUND, JetStreamSettings, StreamState
-
-_DAY_NS = 86_400 * 1_000_000_000
+from jobs.warehouse.rows import constant, header_values, rows_of
 
 
 class _Stale(Exception):
     """The consumer or the connection is gone, or a message was lost on the way."""
+
+
+@dataclass(frozen=True)
+class RangeReader:
+    """Reads ranges of a stream, in tasks; it holds all that a task needs.
+
+    Attributes:
+        nats: how to reach the server.
+        settings: what to read; its own range and times do not count.
+        state: of the stream, when the ranges were planned.
+    """
+
+    nats: NatsSettings
+    settings: JetStreamSettings
+    state: StreamState
+
+    def __call__(self, sequences: tuple[int, int]) -> Iterator[pa.RecordBatch]:
+        """The messages of a range, in batches.
+
+        Raises:
+            ArchiveError: as `read_range`.
+        """
+        batches = read_range(self.nats, self.settings, *sequences, self.state)
+        loop = asyncio.new_event_loop()
+        try:
+            while True:
+                try:
+                    yield loop.run_until_complete(anext(batches))
+                except StopAsyncIteration:
+                    return
+        finally:
+            loop.run_until_complete(batches.aclose())  # type: ignore[attr-defined]
+            loop.close()
 
 
 async def read_range(
@@ -41,7 +73,7 @@ async def read_range(
     Raises:
         ArchiveError: the stream is gone or another one, or the server stays away.
     """
-    columns = _Columns(settings, state)
+    rows = _Rows(settings, state)
     following = first
     deadline = time.monotonic() + nats.patience
     async with connection(nats) as client:
@@ -50,7 +82,7 @@ async def read_range(
                 async for pull, delivered, count in _pulls(client, nats, settings, following, last):
                     following = int(delivered.sequence[count - 1]) + 1
                     deadline = time.monotonic() + nats.patience
-                    yield columns.batch(pull, delivered, count)
+                    yield rows.batch(pull, delivered, count)
                 return
             except _Stale as reason:
                 if client.is_closed:  # by the server, and for good: credentials that expired
@@ -131,7 +163,7 @@ async def _pulls(
         raise _Stale(text_of(error)) from error
 
 
-class _Columns:
+class _Rows:
     """Turns messages as they came into rows of the table `messages`."""
 
     def __init__(self, settings: JetStreamSettings, state: StreamState) -> None:
@@ -141,55 +173,17 @@ class _Columns:
 
     def batch(self, pull: Pull, delivered: Delivered, count: int) -> pa.RecordBatch:
         """The first messages that a request brought."""
-        ts_ns = delivered.time[:count]
         headers, raw = header_columns(pull.blocks[:count])
-        subjects = pa.array(pull.subjects[:count], pa.binary()).view(pa.string())
-        return pa.RecordBatch.from_arrays(
-            [
-                _constant(self.label, count),
-                pa.array(delivered.sequence[:count]),
-                pa.array(ts_ns // 1000).cast(pa.timestamp("us", "UTC")),
-                pa.array(ts_ns),
-                pa.array((ts_ns // _DAY_NS).astype(np.int32)).cast(pa.date32()),
-                subjects,
-                self._clusters(headers, count),
-                headers,
-                raw,
-                pa.array(pull.data[:count], pa.binary()),
-            ],
-            schema=_ARROW_SCHEMA,
+        clusters = constant(self.cluster, count)
+        if self.cluster_header is not None:
+            clusters = header_values(headers, self.cluster_header, clusters)
+        return rows_of(
+            self.label,
+            pa.array(delivered.sequence[:count]),
+            pa.array(delivered.time[:count]),
+            pa.array(pull.subjects[:count], pa.binary()).view(pa.string()),
+            clusters,
+            headers,
+            raw,
+            pa.array(pull.data[:count], pa.binary()),
         )
-
-    def _clusters(self, headers: pa.ListArray, count: int) -> pa.Array:
-        fallback = _constant(self.cluster, count)
-        if self.cluster_header is None:
-            return fallback
-        names, values = headers.values.field(0), headers.values.field(1)
-        found = np.flatnonzero(pc.equal(names, self.cluster_header).to_numpy(zero_copy_only=False))
-        rows = pc.list_parent_indices(headers).to_numpy()[found]
-        rows, earliest = np.unique(rows, return_index=True)  # the first of repeated headers
-        places = np.zeros(count, np.int64)
-        present = np.zeros(count, bool)
-        places[rows], present[rows] = found[earliest], True
-        taken = values.take(pa.array(places, mask=~present))
-        return pc.if_else(pa.array(present), taken, fallback)
-
-
-def _constant(value: str | None, count: int) -> pa.Array:
-    return pa.nulls(count, pa.string()) if value is None else pa.repeat(value, count)
-
-
-_ARROW_SCHEMA = pa.schema(
-    [
-        ("stream", pa.string()),
-        ("seq", pa.int64()),
-        ("ts", pa.timestamp("us", "UTC")),
-        ("ts_ns", pa.int64()),
-        ("day", pa.date32()),
-        ("subject", pa.string()),
-        ("cluster", pa.string()),
-        ("headers", ARROW_TYPE),
-        ("headers_raw", pa.binary()),
-        ("data", pa.binary()),
-    ]
-)

@@ -22,7 +22,7 @@ _SMALLEST_RANGE = 20_000  # messages; below, another consumer costs more than it
 
 
 class JetStreamSettings(BaseModel):
-    """What to read of which stream. The data source takes these as options, by these names.
+    """What to read of which stream.
 
     Attributes:
         stream: its name on the server.
@@ -54,11 +54,6 @@ class JetStreamSettings(BaseModel):
     batch_bytes: int = Field(default=8 * 1024 * 1024, ge=1)
     readers: int = Field(default=4, ge=1)
     headers_only: bool = False
-
-    def to_options(self) -> dict[str, str]:
-        """These settings as the options of the data source."""
-        found = self.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
-        return {name: str(value) for name, value in found.items()}
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """Which files a dump is made of, file by file, and which files beside them are left out.
 
-Spark takes every path as a pattern, reads no folder in a folder, and skips names that start with
-`_` or `.` without a word. So its reader is given the files that are found here, one by one.
+No message may be left out unseen: every file is read, or named as a marker of Spark, or refused.
 """
 
 from __future__ import annotations
@@ -10,20 +9,40 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import translate
+from itertools import chain
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlparse
 
-from pyspark.sql import SparkSession
+import pyarrow as pa
+import pyarrow.fs as pafs
 
-from jobs.errors import SPARK_ERRORS, ArchiveError, job_error
-from jobs.warehouse.paths import is_pattern, is_readable, literal_path
+from jobs.errors import ArchiveError, text_of
+from jobs.files.storage import Storage
 
 # What Spark and Hadoop leave beside the files that they write. Messages are never in them.
 _MARKER = re.compile(
     r"_SUCCESS|_temporary|_(common_)?metadata|_spark_metadata|_(started|committed)_\d+"
     r"|\..*\.crc|\.DS_Store"
 )
+_SIGN = re.compile(r"[*?\[{]")  # of a pattern
+_ALTERNATIVES = re.compile(r"\{([^{}]*)\}")
 _MOST_FOLDERS = 20  # one in another; a link that leads back to its own folder has no end
+
+
+@dataclass(frozen=True, slots=True)
+class DumpFile:
+    """A file with messages.
+
+    Attributes:
+        path: where it is: a path of this machine, or an address.
+        size: bytes.
+        columns: what the names of its folders say, such as `cluster=east`, below what was given.
+    """
+
+    path: str
+    size: int
+    columns: tuple[tuple[str, str | None], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -32,138 +51,189 @@ class DumpFiles:
 
     Attributes:
         path: a file, a folder or a pattern, as it was given.
-        base: the folder below which `name=value` folders are columns; None for one file.
         read: the files with messages, in the order of their names.
         left_out: files and folders that were found but are not read: markers of Spark.
     """
 
     path: str
-    base: str | None
-    read: tuple[str, ...]
+    read: tuple[DumpFile, ...]
     left_out: tuple[str, ...] = ()
 
-    def __str__(self) -> str:
-        return f"{_some(self.read)}; leaves out {_some(self.left_out)}"
-
     @property
-    def literal(self) -> list[str]:
-        """The files as Spark's readers take them."""
-        return [literal_path(file) for file in self.read]
+    def size(self) -> int:
+        """Bytes of all that is read."""
+        return sum(file.size for file in self.read)
+
+    def __str__(self) -> str:
+        read = _some([file.path for file in self.read])
+        return f"{read}; leaves out {_some(self.left_out)}"
 
 
-def dump_files(spark: SparkSession, path: str) -> DumpFiles:
-    """The files at a path: of a folder, also those in folders in it.
+@dataclass(frozen=True)
+class FindFiles:
+    """Finds the files at a path; a task, because only what reads them may be able to see them.
 
-    A path that exists is meant literally; else `*`, `?`, `[a-c]` and `{a,b}` make it a pattern.
-
-    Raises:
-        ArchiveError: there is no such file, or one that Spark cannot read.
+    Attributes:
+        storage: the settings of file systems.
     """
-    try:
-        found = _on_server(spark, path) if is_remote(spark) else _listed(spark, path)
-    except SPARK_ERRORS as error:
-        raise ArchiveError(f"{path} cannot be read: {job_error(error)}") from error
-    if not found.read:
-        others = f"; left out: {', '.join(map(shown, found.left_out))}" if found.left_out else ""
-        raise ArchiveError(f"no file with messages in {path}{others}")
-    for file in found.read:
-        if not is_readable(file) or ":" in file.rpartition("/")[2]:
+
+    storage: Storage
+
+    def __call__(self, path: str) -> DumpFiles:
+        """The files at a path: of a folder, also those in folders in it.
+
+        A path that exists is meant literally; else `*`, `?`, `[a-c]` and `{a,b}` make it a pattern.
+
+        Raises:
+            ArchiveError: there is no such file, or one of which nobody can say what it is.
+        """
+        start = path if "://" in path else f"file://{os.path.abspath(path)}"
+        if path.startswith("file:") and "://" not in path:
+            start = f"file://{path.removeprefix('file:')}"
+        try:
+            found = self._find(path, start)
+        except (OSError, pa.ArrowException, ImportError, ValueError) as error:
+            raise ArchiveError(f"{path} cannot be read: {text_of(error)}") from error
+        if not found.read:
+            others = f"; left out: {', '.join(found.left_out)}" if found.left_out else ""
+            raise ArchiveError(f"no file with messages in {path}{others}")
+        return found
+
+    def _find(self, path: str, start: str) -> DumpFiles:
+        scheme = f"{urlparse(start).scheme}://{urlparse(start).netloc}"
+        # By hand: `#`, `?` and `%` are characters of file names.
+        bare = start.removeprefix("file://")
+        filesystem, top = (
+            (pafs.LocalFileSystem(), bare) if scheme == "file://" else self.storage.find(start)
+        )
+        prefix = "" if scheme == "file://" else start.removesuffix(top.lstrip("/"))
+        walk = _Walk(filesystem, prefix)
+        top = top.rstrip("/") or "/"
+        info = filesystem.get_file_info(top)
+        if info.type != pafs.FileType.NotFound:
+            roots, base = [info], top if info.type == pafs.FileType.Directory else None
+        else:
+            roots = [one for pattern in _expanded(top) for one in _matching(filesystem, pattern)]
+            base = top[: _SIGN.search(top).start()].rpartition("/")[0] if _SIGN.search(top) else ""  # type: ignore[union-attr]
+        if not roots:
+            raise ArchiveError(f"no file or folder {path}")
+        found = list(chain.from_iterable(walk.below(root, base) for root in roots))
+        read = {one.path: one for one in found if isinstance(one, DumpFile)}
+        left_out = {one for one in found if isinstance(one, str)}
+        return DumpFiles(path, tuple(read[name] for name in sorted(read)), tuple(sorted(left_out)))
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """Goes through folders."""
+
+    filesystem: Any
+    prefix: str
+
+    def below(self, info: Any, base: str | None, depth: int = 0) -> Iterator[DumpFile | str]:
+        """The files below a file or folder: those that are read, and the names of others."""
+        name, shown = info.base_name, self.prefix + info.path
+        if _MARKER.fullmatch(name):
+            yield shown
+        elif (name.startswith("_") and "=" not in name) or name.startswith("."):
             raise ArchiveError(
-                f"{shown(file)} has a `:` in its name, or one in its path together with one of "
-                "`* ? [ ] { } \\`, which Spark cannot read; rename it"
+                f"{shown} starts with `{name[0]}`, as files do that are no messages; "
+                "rename it, or move it away if it has no messages"
             )
-    return found
+        elif name.endswith("._COPYING_"):
+            raise ArchiveError(f"{shown} is still being copied; wait, or remove it")
+        elif info.type == pafs.FileType.NotFound:
+            raise ArchiveError(f"{shown} leads to a file that is not there; remove the link")
+        elif info.type == pafs.FileType.File:
+            yield DumpFile(shown, info.size, _columns(info.path, base))
+        elif depth == _MOST_FOLDERS:
+            raise ArchiveError(
+                f"{shown} is in more than {_MOST_FOLDERS} folders; "
+                "perhaps a link leads back to its own folder"
+            )
+        else:
+            for one in _inside(self.filesystem, info.path):
+                yield from self.below(one, base, depth + 1)
 
 
-def shown(file: str) -> str:
-    """A file as people write it: without the scheme of local files, and not percent-encoded."""
-    if file.startswith("file:///"):  # a URI, as Spark writes it
-        return unquote(file.removeprefix("file://"))
-    return file.removeprefix("file:")
+def unreadable(path: str, error: Exception) -> ArchiveError:
+    """The error of a file that cannot be read, with the cure."""
+    text = text_of(error)
+    known = [cure for said, cure in _CAUSES if re.search(said, text, re.IGNORECASE)]
+    if isinstance(error, FileNotFoundError):
+        known = ["it is not there any more; put it back, or run again"]
+    return ArchiveError(f"{path} cannot be read: {known[0] if known else text}")
 
 
-def _listed(spark: SparkSession, path: str) -> DumpFiles:
-    """With the file systems of Hadoop, which are those that Spark reads with."""
-    jvm: Any = spark.sparkContext._jvm
-    configuration = spark.sparkContext._jsc.hadoopConfiguration()
-    if ":" in path and "://" not in path and os.path.exists(path):
-        path = f"file:{os.path.abspath(path)}"  # the colon is no end of a scheme
-    top = jvm.org.apache.hadoop.fs.Path(path)
-    filesystem = top.getFileSystem(configuration)
-    if filesystem.exists(top):
-        roots, base = [filesystem.getFileStatus(top)], top
-    else:
-        roots, base = list(filesystem.globStatus(top) or []), _above_pattern(top)
-    if not roots:
-        raise ArchiveError(f"no file or folder {shown(path)}")
-    read: list[str] = []
-    left_out: list[str] = []
-    for root in roots:
-        for file, is_read in _walk(filesystem, root):
-            (read if is_read else left_out).append(file)
-    if len(roots) == 1 and roots[0].isFile():
-        return DumpFiles(path, None, tuple(read), tuple(left_out))
-    return DumpFiles(path, str(base.toString()), tuple(sorted(read)), tuple(sorted(left_out)))
+# What pyarrow says of a file, and what people are told.
+_CAUSES = (
+    ("encrypt|decrypt", "it is encrypted; decrypt it"),
+    (
+        "file size is|magic bytes|footer",
+        "it is no Parquet file, or it was cut short; copy it again",
+    ),
+    ("truncated|end of (stream|file)", "it ends too early; copy it again"),
+)
 
 
-def _above_pattern(pattern: Any) -> Any:
-    """The last folder of a pattern's path above its first sign."""
-    while is_pattern(pattern.toString()):
-        pattern = pattern.getParent()
-    return pattern
-
-
-def _walk(filesystem: Any, status: Any, depth: int = 0) -> Iterator[tuple[str, bool]]:
-    """The files below a file or folder, each with whether it is read."""
-    path = status.getPath()
-    name, location = path.getName(), path.toString()
-    if _MARKER.fullmatch(name):
-        yield location, False
-    elif (name.startswith("_") and "=" not in name) or name.startswith("."):
-        raise ArchiveError(
-            f"{shown(location)} starts with `{name[0]}`, and Spark leaves such names out; "
-            "rename it, or move it away if it has no messages"
+def _inside(filesystem: Any, folder: str) -> list[Any]:
+    """What is in a folder, links to files that are gone included."""
+    if isinstance(filesystem, pafs.LocalFileSystem):  # whose own list leaves those out
+        return list(
+            filesystem.get_file_info([os.path.join(folder, name) for name in os.listdir(folder)])
         )
-    elif name.endswith("._COPYING_"):
-        raise ArchiveError(f"{shown(location)} is still being copied; wait, or remove it")
-    elif status.isFile():
-        yield location, True
-    elif depth == _MOST_FOLDERS:
-        raise ArchiveError(
-            f"{shown(location)} is in more than {_MOST_FOLDERS} folders; "
-            "perhaps a link leads back to its own folder"
-        )
-    else:
-        if location.startswith("file:"):  # Hadoop lists no link to a file that is gone
-            _refuse_dead_links(shown(location))
-        for below in filesystem.listStatus(path):
-            yield from _walk(filesystem, below, depth + 1)
+    return list(filesystem.get_file_info(pafs.FileSelector(folder)))
 
 
-def _some(files: tuple[str, ...]) -> str:
+def _columns(path: str, base: str | None) -> tuple[tuple[str, str | None], ...]:
+    """What the folders between the base and a file say, as Spark and Hive name them."""
+    if base is None:
+        return ()
+    folders = path.removeprefix(base).split("/")[:-1]
+    pairs = [folder.partition("=")[::2] for folder in folders if "=" in folder]
+    return tuple(
+        (unquote(name), None if value == "__HIVE_DEFAULT_PARTITION__" else unquote(value))
+        for name, value in pairs
+    )
+
+
+def _expanded(pattern: str) -> list[str]:
+    """The patterns that one with `{a,b}` stands for."""
+    found = _ALTERNATIVES.search(pattern)
+    if found is None:
+        return [pattern]
+    before, after = pattern[: found.start()], pattern[found.end() :]
+    return [one for choice in found[1].split(",") for one in _expanded(before + choice + after)]
+
+
+def _matching(filesystem: Any, pattern: str) -> list[Any]:
+    """The files and folders whose path is as a pattern says, folder by folder."""
+    start, *parts = pattern.split("/")
+    paths = [start or "/"]
+    for part in parts:
+        below = [path.rstrip("/") + "/" for path in paths]
+        if not _SIGN.search(part):
+            paths = [path + part for path in below]
+            continue
+        name = re.compile(translate(part.replace("[^", "[!")))
+        folders = [path for path in below if _is_folder(filesystem, path)]
+        paths = [
+            one.path
+            for folder in folders
+            for one in _inside(filesystem, folder)
+            if name.match(one.base_name)
+        ]
+    infos = filesystem.get_file_info(sorted(paths))
+    # A link to a file that is gone is refused later.
+    return [i for i in infos if i.type != pafs.FileType.NotFound or os.path.islink(i.path)]
+
+
+def _is_folder(filesystem: Any, path: str) -> bool:
+    return bool(filesystem.get_file_info(path.rstrip("/") or "/").type == pafs.FileType.Directory)
+
+
+def _some(files: list[str] | tuple[str, ...]) -> str:
     """How many, and the names of the first ones."""
     count = f"{len(files)} file{'' if len(files) == 1 else 's'}"
-    names = [shown(file).rpartition("/")[2] for file in files[:5]]
+    names = [file.rpartition("/")[2] for file in files[:5]]
     return f"{count} ({', '.join(names)}{', ...' if len(files) > 5 else ''})" if files else count
-
-
-def _refuse_dead_links(folder: str) -> None:
-    try:
-        paths = [os.path.join(folder, name) for name in os.listdir(folder)]
-    except OSError as error:
-        raise ArchiveError(f"{folder} cannot be read: {error.strerror}") from error
-    for path in paths:
-        if not os.path.exists(path):
-            raise ArchiveError(f"{path} leads to a file that is not there; remove the link")
-
-
-def is_remote(spark: SparkSession) -> bool:
-    """Whether a Spark Connect server works for this session: then there is no JVM here."""
-    return type(spark).__module__.startswith("pyspark.sql.connect")
-
-
-def _on_server(spark: SparkSession, path: str) -> DumpFiles:
-    """What a Spark Connect server finds; it does not tell what it leaves out."""
-    files = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(path)
-    found = sorted(row["path"] for row in files.select("path").collect())
-    return DumpFiles(path, None, tuple(found))

@@ -10,6 +10,7 @@ import pytest
 
 from jobs.jetstream.connection import NatsSettings
 from jobs.jetstream.process import NatsServer
+from jobs.session import SessionOnDemand, SparkSettings
 from jobs.warehouse.tables import Warehouse
 from tests.support.streams import Stream, new_stream
 
@@ -18,6 +19,12 @@ from tests.support.streams import Stream, new_stream
 def warehouse(tmp_path: Path) -> Warehouse:
     """An empty warehouse; its path has a space."""
     return Warehouse(dir=tmp_path / "ware house")
+
+
+@pytest.fixture
+def here() -> SessionOnDemand:
+    """Lets a job do its work in this process, without Spark."""
+    return SessionOnDemand(SparkSettings())
 
 
 @pytest.fixture

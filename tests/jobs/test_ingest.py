@@ -10,47 +10,51 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 
 from jobs.errors import AccountingError, ArchiveError
+from jobs.files.write import Writer
 from jobs.ingest import IngestResult, IngestSettings, ingest
 from jobs.jetstream.connection import NatsSettings
-from jobs.sources.source import StreamSource
-from jobs.warehouse.accounting import Total
+from jobs.jetstream.reader import RangeReader
+from jobs.session import SessionOnDemand, Spark
 from jobs.warehouse.specs import MESSAGES
-from jobs.warehouse.tables import Warehouse, open_table, read, snapshot_properties
+from jobs.warehouse.tables import Warehouse, open_table, snapshot_properties
 from nats_transform.spark.digest import digest_of
+from tests.support.archive import rows_of
 
-pytestmark = [pytest.mark.server, pytest.mark.spark]
+pytestmark = pytest.mark.server
 
 Run = Callable[..., IngestResult]
 
 
 @pytest.fixture
-def run(spark: SparkSession, warehouse: Warehouse, nats: NatsSettings) -> Run:
+def run(here: SessionOnDemand, warehouse: Warehouse, nats: NatsSettings) -> Run:
+    """An ingest in this process."""
+    return runner(here, warehouse, nats)
+
+
+def runner(engine: Spark, warehouse: Warehouse, nats: NatsSettings) -> Run:
     def run(stream: str, **settings: Any) -> IngestResult:
         if not settings.keys() & {"server", "backup", "parquet", "jsonl"}:
             settings["server"] = nats
-        return ingest(spark, IngestSettings(stream=stream, warehouse=warehouse, **settings))
+        return ingest(engine, IngestSettings(stream=stream, warehouse=warehouse, **settings))
 
     return run
 
 
-def rows_in(spark: SparkSession, warehouse: Warehouse, stream: str) -> list[Any]:
-    table = open_table(warehouse, MESSAGES)
-    return read(spark, table, MESSAGES, stream).orderBy("seq").collect()
-
-
-def check(spark: SparkSession, warehouse: Warehouse, result: IngestResult) -> None:
+def check(warehouse: Warehouse, result: IngestResult) -> None:
     """The result says what is in the table."""
-    rows = rows_in(spark, warehouse, result.stream)
-    assert result.digest == str(digest_of([r.asDict() for r in rows], MESSAGES.spark_schema))
+    rows = rows_of(warehouse, result.stream)
+    assert result.digest == str(digest_of([vars(r) for r in rows], MESSAGES.spark_schema))
     assert result.messages == len(rows) == len({r.seq for r in rows})
     assert result.bytes == sum(len(r.data) for r in rows)
     assert (result.first_seq, result.last_seq) == (rows[0].seq, rows[-1].seq)
@@ -61,12 +65,12 @@ def files_in(warehouse: Warehouse) -> list[Path]:
 
 
 def test_a_stream_is_followed_and_a_repeat_changes_nothing(
-    spark: SparkSession, run: Run, warehouse: Warehouse, stream: Any
+    run: Run, warehouse: Warehouse, stream: Any
 ) -> None:
     stream.count(300)
     stream.delete(1, 2, 50, 51)
     first = run(stream.name)
-    check(spark, warehouse, first)
+    check(warehouse, first)
     assert (first.messages, first.first_seq, first.last_seq, first.gaps) == (296, 3, 300, 2)
     assert first.added == 296
 
@@ -76,7 +80,7 @@ def test_a_stream_is_followed_and_a_repeat_changes_nothing(
 
     stream.count(100)
     more = run(stream.name)
-    check(spark, warehouse, more)
+    check(warehouse, more)
     assert (more.messages, more.last_seq, more.added) == (396, 400, 100)
     properties = snapshot_properties(open_table(warehouse, MESSAGES))
     assert properties["messages"] == "100"
@@ -84,7 +88,7 @@ def test_a_stream_is_followed_and_a_repeat_changes_nothing(
 
 
 def test_what_the_stream_has_deleted_since_stays(
-    spark: SparkSession, run: Run, warehouse: Warehouse, stream: Any
+    run: Run, warehouse: Warehouse, stream: Any
 ) -> None:
     stream.count(50)
     run(stream.name)
@@ -92,18 +96,16 @@ def test_what_the_stream_has_deleted_since_stays(
     assert run(stream.name).messages == 50
     stream.count(10)
     result = run(stream.name)
-    check(spark, warehouse, result)
+    check(warehouse, result)
     assert (result.messages, result.last_seq) == (60, 60)
 
 
-def test_ranges_are_put_together(
-    spark: SparkSession, run: Run, warehouse: Warehouse, stream: Any
-) -> None:
+def test_ranges_are_put_together(run: Run, warehouse: Warehouse, stream: Any) -> None:
     stream.count(100)
     assert run(stream.name, since=41, until=60).messages == 20
     assert run(stream.name, since=1, until=50).messages == 60
     result = run(stream.name)
-    check(spark, warehouse, result)
+    check(warehouse, result)
     assert (result.messages, result.gaps, result.added) == (100, 0, 40)
 
 
@@ -134,11 +136,11 @@ def test_another_stream_of_the_same_name_is_refused(
     assert files_in(warehouse) == before
 
 
-def test_several_commits(spark: SparkSession, run: Run, warehouse: Warehouse, stream: Any) -> None:
+def test_several_commits(run: Run, warehouse: Warehouse, stream: Any) -> None:
     """Messages of one day are one commit, however many a commit should have."""
     stream.count(100)
     result = run(stream.name, publish_messages=10)
-    check(spark, warehouse, result)
+    check(warehouse, result)
     assert len(open_table(warehouse, MESSAGES).metadata.snapshots) == len(result.days)
 
 
@@ -198,8 +200,13 @@ def test_what_was_lost_on_the_way_is_not_published(
     run: Run, warehouse: Warehouse, stream: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream.count(100)
-    rows = StreamSource.rows
-    monkeypatch.setattr(StreamSource, "rows", lambda *a: rows(*a).where("seq <> 7"))
+    read = RangeReader.__call__
+
+    def lossy(*given: Any) -> Iterator[pa.RecordBatch]:
+        for rows in read(*given):
+            yield rows.filter(pc.not_equal(rows.column("seq"), 7))
+
+    monkeypatch.setattr(RangeReader, "__call__", lossy)
     with pytest.raises(AccountingError, match="have 100 to 100 messages, but 99 were read"):
         run(stream.name)
     assert files_in(warehouse) == []
@@ -211,22 +218,53 @@ def test_what_was_written_wrong_is_not_published(
     run: Run, warehouse: Warehouse, stream: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream.count(100)
-    of = Total.of
-    calls: list[Total] = []
-
-    def twist(results: Any) -> Total:
-        calls.append(of(results))
-        return calls[0] if len(calls) == 1 else of(dict(results) | {"bytes": 1})
-
-    monkeypatch.setattr(Total, "of", twist)
-    with pytest.raises(AccountingError, match=r"read 100 messages.*; wrote 100 messages.*1 bytes"):
+    write = Writer.write
+    monkeypatch.setattr(Writer, "write", lambda self, rows: write(self, rows.slice(1)))
+    with pytest.raises(AccountingError, match=r"read 100 messages for .*, which has 99"):
         run(stream.name)
     assert files_in(warehouse) == []
 
 
-def test_concurrent_ingests_never_mix(
-    spark: SparkSession, run: Run, warehouse: Warehouse, stream: Any
+@pytest.mark.spark
+def test_spark_and_this_process_make_the_same(
+    spark: SparkSession, here: SessionOnDemand, nats: NatsSettings, stream: Any, tmp_path: Path
 ) -> None:
+    stream.count(45_000)
+    found = []
+    for name, engine in (("spark", spark), ("process", here)):
+        warehouse = Warehouse(dir=tmp_path / name)
+        result = runner(engine, warehouse, nats)(stream.name)
+        assert result.engine == name
+        check(warehouse, result)
+        assert len(files_in(warehouse)) == 2 * len(result.days)
+        found.append(result.digest)
+    assert found[0] == found[1]
+
+
+def test_a_program_that_ends_does_not_wait_for_the_rest(
+    run: Run, warehouse: Warehouse, stream: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of two ranges fails: the other one is given up, and no file stays."""
+    stream.count(40_000)
+    read = RangeReader.__call__
+    batches = []
+
+    def failing(self: Any, sequences: tuple[int, int]) -> Iterator[pa.RecordBatch]:
+        if sequences[0] > 1:
+            raise ArchiveError("it fails")
+        slow = RangeReader(self.nats, self.settings.model_copy(update={"batch": 10}), self.state)
+        for rows in read(slow, sequences):
+            batches.append(rows)
+            yield rows
+
+    monkeypatch.setattr(RangeReader, "__call__", failing)
+    with pytest.raises(ArchiveError, match="it fails"):
+        run(stream.name)
+    assert len(batches) < 2000
+    assert files_in(warehouse) == []
+
+
+def test_concurrent_ingests_never_mix(run: Run, warehouse: Warehouse, stream: Any) -> None:
     stream.count(400)
     results: list[IngestResult] = []
     threads = [threading.Thread(target=lambda: results.append(run(stream.name))) for _ in range(3)]
@@ -237,16 +275,14 @@ def test_concurrent_ingests_never_mix(
     assert len(results) == 3
     assert sum(result.added for result in results) == 400
     for result in results:
-        check(spark, warehouse, result)
+        check(warehouse, result)
     assert len(files_in(warehouse)) == len(
         list(open_table(warehouse, MESSAGES).scan().plan_files())
     )
 
 
 @pytest.mark.slow
-def test_a_day_that_is_still_being_written(
-    spark: SparkSession, run: Run, warehouse: Warehouse, stream: Any
-) -> None:
+def test_a_day_that_is_still_being_written(run: Run, warehouse: Warehouse, stream: Any) -> None:
     """Each run has the stream up to some message, the last all of it; all say the day goes on."""
     stream.count(100)
     done = threading.Event()
@@ -263,7 +299,7 @@ def test_a_day_that_is_still_being_written(
             done.set()
         publishing.result()
     results.append(run(stream.name))
-    check(spark, warehouse, results[-1])
+    check(warehouse, results[-1])
     assert results[-1].messages == stream.info().state.messages
     assert all(result.messages == result.last_seq for result in results)
     assert sum(result.added for result in results) == results[-1].messages
@@ -271,11 +307,11 @@ def test_a_day_that_is_still_being_written(
     assert results[1].added > 0
 
 
-def start(settings: dict[str, Any], folder: Path) -> subprocess.Popen[bytes]:
+def start(settings: dict[str, Any], folder: Path, *options: str) -> subprocess.Popen[bytes]:
     path = folder / "settings.json"
     path.write_text(json.dumps(settings))
     return subprocess.Popen(
-        [sys.executable, "-m", "jobs", "ingest", str(path), "--master", "local[2]"],
+        [sys.executable, "-m", "jobs", "ingest", str(path), *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
@@ -283,7 +319,7 @@ def start(settings: dict[str, Any], folder: Path) -> subprocess.Popen[bytes]:
 
 
 def survive_kills(
-    spark: SparkSession, run: Run, warehouse: Warehouse, stream: Any, folder: Path, kills: int
+    run: Run, warehouse: Warehouse, stream: Any, folder: Path, kills: int, *options: str
 ) -> None:
     """Kills ingests of a growing stream, each at another moment; the next must repair it."""
     settings = {
@@ -293,7 +329,7 @@ def survive_kills(
     }
     started = time.monotonic()
     stream.count(2000)
-    whole = start(settings, folder)
+    whole = start(settings, folder, *options)
     output, errors = whole.communicate()
     assert whole.returncode == 0, errors
     assert json.loads(output)["messages"] == 2000
@@ -301,27 +337,26 @@ def survive_kills(
     chance = random.Random(stream.name)
     for _ in range(kills):
         stream.count(2000)
-        process = start(settings, folder)
+        process = start(settings, folder, *options)
         time.sleep(chance.uniform(0.3, 1.0) * took)
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         result = run(stream.name)
-        check(spark, warehouse, result)
+        check(warehouse, result)
         assert result.messages == result.last_seq == stream.info().state.messages
 
 
 @pytest.mark.slow
-def test_killed_and_run_again(
-    spark: SparkSession, run: Run, warehouse: Warehouse, stream: Any, tmp_path: Path
-) -> None:
-    survive_kills(spark, run, warehouse, stream, tmp_path, kills=1)
+@pytest.mark.spark
+def test_killed_and_run_again(run: Run, warehouse: Warehouse, stream: Any, tmp_path: Path) -> None:
+    survive_kills(run, warehouse, stream, tmp_path, 2, "--master", "local[2]")
 
 
 @pytest.mark.slow
 def test_killed_at_twenty_moments(
-    spark: SparkSession, run: Run, warehouse: Warehouse, stream: Any, tmp_path: Path
+    run: Run, warehouse: Warehouse, stream: Any, tmp_path: Path
 ) -> None:
-    survive_kills(spark, run, warehouse, stream, tmp_path, kills=20)
+    survive_kills(run, warehouse, stream, tmp_path, 20)
 
 
 def test_main_says_one_line_and_2(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -11,9 +12,14 @@ from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from jobs.files.commit import arrow_schema
+from jobs.files.read import batches
+from jobs.files.storage import Storage
+from jobs.files.task import Piece
+from jobs.files.text import restored
 from jobs.warehouse.specs import MESSAGES, TableSpec
 from jobs.warehouse.staging import publish, stage
-from jobs.warehouse.tables import Warehouse, open_table, read
+from jobs.warehouse.tables import Warehouse, data_files, open_table, read
 from nats_transform.subject import encode
 
 Row = dict[str, Any]
@@ -94,6 +100,28 @@ def archive(
         mine = [row for row in rows if row["stream"] == stream]
         staged = stage(frame(spark, mine), table, spec)
         publish(table, staged, stream, replace=False, properties={})
+
+
+def rows_of(warehouse: Warehouse, stream: str = "S", spec: TableSpec = MESSAGES) -> list[Any]:
+    """The rows of a stream by sequence, read without Spark; subjects and headers are bytes."""
+    table = open_table(warehouse, spec)
+    schema, storage = arrow_schema(spec.schema), Storage.of(table)
+    found = []
+    for file in data_files(table, stream):
+        for batch in batches(storage, Piece(file.file_path), schema):
+            columns = {
+                name: column.cast(_BYTES.get(name, column.type)).to_pylist()
+                for name, column in restored(batch).items()
+            }
+            rows = zip(*columns.values(), strict=True)
+            found += [SimpleNamespace(**dict(zip(columns, row, strict=True))) for row in rows]
+    return sorted(found, key=lambda row: row.seq)
+
+
+_BYTES = {
+    "subject": pa.binary(),
+    "headers": pa.list_(pa.struct([("name", pa.binary()), ("value", pa.binary())])),
+}
 
 
 def sequences(spark: SparkSession, table: Table, **where: Any) -> list[int]:

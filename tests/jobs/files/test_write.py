@@ -160,6 +160,7 @@ def test_a_file_that_is_not_finished_is_deleted(table: Table) -> None:
     def fail() -> None:
         with Writer(Storage(), folder, "f", schema) as writer:
             writer.write(rows(schema))
+            writer.flush()
             assert [*there.iterdir()]
             raise ZeroDivisionError
 
@@ -208,5 +209,6 @@ def test_a_damaged_file(table: Table, harm: Any) -> None:
 
 def test_a_place_that_cannot_be_written(table: Table, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
+    writer = Writer(Storage(), f"{tmp_path}/file/x", "f", arrow_schema(table.schema()))
     with pytest.raises(WarehouseError, match=r"^writing to .* failed: "):
-        Writer(Storage(), f"{tmp_path}/file/x", "f", arrow_schema(table.schema()))
+        writer.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import pickle
 import re
 import socket
 import subprocess
@@ -18,7 +19,6 @@ from typing import Any
 import pytest
 from nats import connect
 from nats.js.api import StorageType
-from pyspark.sql import SparkSession
 
 from jobs.errors import ArchiveError
 from jobs.ingest import IngestSettings, ingest
@@ -26,8 +26,8 @@ from jobs.jetstream.connection import NatsSettings, api, connection
 from jobs.jetstream.process import NatsServer
 from jobs.jetstream.process import nats_server as run_nats_server
 from jobs.jetstream.reader import read_range
-from jobs.jetstream.source import settings_from_options
 from jobs.jetstream.stream import JetStreamSettings, stream_state
+from jobs.session import SessionOnDemand
 from jobs.warehouse.tables import Warehouse
 from tests.support.jwt_signing import credentials, new_key, operator_config, public, seed
 
@@ -53,8 +53,8 @@ def fill(**options: Any) -> None:
 
 
 def read_all(settings: NatsSettings) -> list[bytes]:
-    """The payloads of the stream, read with the settings as a Spark task gets them."""
-    nats, _ = settings_from_options(settings.to_options() | {"stream": STREAM})
+    """The payloads of the stream, read with the settings as a task gets them."""
+    nats = pickle.loads(pickle.dumps(settings))  # noqa: S301 - our own
     assert nats == settings
 
     async def read() -> list[bytes]:
@@ -129,14 +129,13 @@ def tls_server(folder: Path, config: str) -> Iterator[tuple[NatsServer, NatsSett
 MAPPED_USER = 'authorization { users [ { user: "archive@example.com" } ] }'
 
 
-@pytest.mark.spark
 def test_tls_with_a_client_certificate(
-    spark: SparkSession, certificates: Path, tmp_path: Path
+    here: SessionOnDemand, certificates: Path, tmp_path: Path
 ) -> None:
     with tls_server(certificates, tls_config(certificates)) as (_, settings):
         assert read_all(settings) == ALL
         wanted = IngestSettings(stream=STREAM, server=settings, warehouse=Warehouse(dir=tmp_path))
-        assert ingest(spark, wanted).messages == COUNT
+        assert ingest(here, wanted).messages == COUNT
 
         no_certificate = settings.model_copy(update={"tls_cert": None, "tls_key": None})
         # The server's alert comes or, if it hung up first, the broken connection.

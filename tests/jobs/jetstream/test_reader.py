@@ -1,4 +1,4 @@
-"""The data source `jetstream` against a real server: nothing is lost, nothing is disturbed."""
+"""Reading a stream of a real server: nothing is lost, nothing is disturbed."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ import signal
 import threading
 import time
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from nats.js.api import ConsumerConfig, StreamSource
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from nats.js import api
+from nats.js.api import ConsumerConfig
 
-from jobs.errors import ArchiveError, job_error
+from jobs.errors import ArchiveError
 from jobs.jetstream.connection import NatsSettings, connection
 from jobs.jetstream.headers import format_headers
 from jobs.jetstream.process import NatsServer
 from jobs.jetstream.process import nats_server as run_nats_server
 from jobs.jetstream.reader import read_range
-from jobs.jetstream.source import JetStreamSource, settings_from_options
 from jobs.jetstream.stream import JetStreamSettings, StreamState, split, stream_state
+from jobs.sources.source import StreamSource
+from jobs.warehouse.coverage import Coverage
+from jobs.warehouse.rows import SCHEMA
 
 pytestmark = pytest.mark.server
 
@@ -52,30 +54,43 @@ ODD = [
 ]
 
 
-def frame(spark: SparkSession, server: NatsServer, stream: str, **options: Any) -> DataFrame:
-    spark.dataSource.register(JetStreamSource)
-    reader = spark.read.format("jetstream").option("servers", server.url).option("stream", stream)
-    return reader.options(**options).load()
+def read(server: NatsServer, stream: str, **options: Any) -> list[list[Any]]:
+    """The messages of each range, with text as its bytes."""
+    given = {"servers": server.url} | {n: options.pop(n) for n in ("servers",) if n in options}
+    settings = JetStreamSettings.model_validate({"stream": stream} | options)
+    source = StreamSource(NatsSettings.model_validate(given), settings, 10**9)
+    found = []
+    for span in source.plan(Coverage.of([(10**9, 10**9)])):
+        reader, ranges = source.tasks(span, Coverage())
+        assert source.count(span) == span.messages
+        for one in ranges:
+            rows = [row for batch in reader(one) for row in batch.cast(BYTES).to_pylist()]
+            found.append([SimpleNamespace(**row) for row in rows])
+    return found
 
 
-def raw_rows(rows: DataFrame) -> list[Any]:
-    """The rows in order, with text as its bytes."""
-    binary = rows.withColumns(
-        {
-            "subject": F.col("subject").cast("binary"),
-            "headers": F.transform(
-                "headers",
-                lambda h: F.struct(h["name"].cast("binary"), h["value"].cast("binary")),
-            ),
-        }
-    )
-    return binary.orderBy("seq").collect()
+BYTES = pa.schema(
+    [
+        pa.field(
+            field.name,
+            {
+                "subject": pa.binary(),
+                "headers": pa.list_(pa.struct([("name", pa.binary()), ("value", pa.binary())])),
+            }.get(field.name, field.type),
+        )
+        for field in SCHEMA
+    ]
+)
+
+
+def read_rows(server: NatsServer, stream: str, **options: Any) -> list[Any]:
+    return [row for rows in read(server, stream, **options) for row in rows]
 
 
 def block_of(row: Any) -> bytes:
     if row.headers_raw is not None:
         return bytes(row.headers_raw)
-    return format_headers((bytes(name), bytes(value)) for name, value in row.headers)
+    return format_headers((pair["name"], pair["value"]) for pair in row.headers)
 
 
 def read_all(nats: NatsSettings, settings: JetStreamSettings, last: int) -> list[int]:
@@ -92,12 +107,11 @@ def read_all(nats: NatsSettings, settings: JetStreamSettings, last: int) -> list
     return asyncio.run(read())
 
 
-@pytest.mark.spark
-def test_odd_messages_come_back_byte_for_byte(spark: SparkSession, make_stream: Any) -> None:
+def test_odd_messages_come_back_byte_for_byte(make_stream: Any) -> None:
     stream = make_stream(allow_rollup_hdrs=True)
     odd = [param.values[0] for param in ODD]
     stream.publish(odd)
-    rows = raw_rows(frame(spark, stream.server, stream.name, batch=5))
+    rows = read_rows(stream.server, stream.name, batch=5)
     prefix = stream.name.encode() + b"."
     read = [(bytes(r.subject).removeprefix(prefix), block_of(r), bytes(r.data)) for r in rows]
     assert read == odd
@@ -105,10 +119,9 @@ def test_odd_messages_come_back_byte_for_byte(spark: SparkSession, make_stream: 
     assert {(r.stream, r.cluster) for r in rows} == {(stream.name, None)}
 
 
-@pytest.mark.spark
-def test_times_are_exact(spark: SparkSession, stream: Any) -> None:
+def test_times_are_exact(stream: Any) -> None:
     stream.count(20)
-    rows = frame(spark, stream.server, stream.name).orderBy("seq").collect()
+    rows = read_rows(stream.server, stream.name)
     for row in rows:
         message = stream.run(lambda js, seq=row.seq: js.get_msg(stream.name, seq))
         assert message.time is not None
@@ -151,7 +164,6 @@ def test_gaps_and_a_purged_head(stream: Any, nats: NatsSettings, batch: int) -> 
     assert read_all(nats, settings, 41) == [n for n in expected if n < 40]
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -165,23 +177,19 @@ def test_gaps_and_a_purged_head(stream: Any, nats: NatsSettings, batch: int) -> 
         pytest.param({"since": "2001-01-01", "readers": 1}, range(1, 101), id="since"),
     ],
 )
-def test_ranges(
-    spark: SparkSession, shared_stream: Any, options: dict[str, Any], expected: Any
-) -> None:
+def test_ranges(shared_stream: Any, options: dict[str, Any], expected: Any) -> None:
     name = shared_stream.name
     options = {k: str(v).format(stream=name) for k, v in options.items()}
-    rows = frame(spark, shared_stream.server, name, **options).select("seq").collect()
-    assert sorted(row.seq for row in rows) == list(expected)
+    rows = read_rows(shared_stream.server, name, **options)
+    assert [row.seq for row in rows] == list(expected)
 
 
-@pytest.mark.spark
-def test_a_range_of_time(spark: SparkSession, shared_stream: Any) -> None:
-    rows = frame(spark, shared_stream.server, shared_stream.name).orderBy("seq").collect()
+def test_a_range_of_time(shared_stream: Any) -> None:
+    rows = read_rows(shared_stream.server, shared_stream.name)
     # Options are in microseconds: a bound between messages takes those at or after it.
     since = datetime.fromtimestamp(rows[30].ts_ns // 1000 / 1e6, UTC)
     until = datetime.fromtimestamp(rows[60].ts_ns // 1000 / 1e6, UTC) + timedelta(microseconds=1)
-    found = frame(
-        spark,
+    found = read_rows(
         shared_stream.server,
         shared_stream.name,
         since=since.isoformat(),
@@ -189,44 +197,37 @@ def test_a_range_of_time(spark: SparkSession, shared_stream: Any) -> None:
     )
     low, high = (int(m.timestamp() * 1e6) * 1000 for m in (since, until))
     expected = [row.seq for row in rows if low <= row.ts_ns < high]
-    assert sorted(row.seq for row in found.collect()) == expected
+    assert [row.seq for row in found] == expected
     assert 25 < len(expected) < 40
 
 
-@pytest.mark.spark
-def test_ranges_are_read_side_by_side(spark: SparkSession, stream: Any) -> None:
+def test_ranges_are_read_side_by_side(stream: Any) -> None:
     stream.count(60_000, 1)
-    rows = frame(spark, stream.server, stream.name, readers=3)
-    tasks = rows.groupBy(F.spark_partition_id().alias("task")).agg(
-        F.min("seq").alias("a"), F.max("seq").alias("b"), F.count(F.lit(1)).alias("n")
-    )
-    found = sorted((row.a, row.b, row.n) for row in tasks.collect())
+    ranges = read(stream.server, stream.name, readers=3)
+    found = [(rows[0].seq, rows[-1].seq, len(rows)) for rows in ranges]
     assert found == [(1, 20000, 20000), (20001, 40000, 20000), (40001, 60000, 20000)]
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
         pytest.param({}, [None, None, None], id="server-without-a-cluster"),
         pytest.param({"cluster": "eu"}, ["eu", "eu", "eu"], id="fixed"),
-        pytest.param({"clusterHeader": "C"}, ["a", None, "b"], id="header"),
+        pytest.param({"cluster_header": "C"}, ["a", None, "b"], id="header"),
     ],
 )
-def test_cluster(
-    spark: SparkSession, make_stream: Any, options: dict[str, str], expected: list[str | None]
-) -> None:
+def test_cluster(make_stream: Any, options: dict[str, str], expected: list[str | None]) -> None:
     stream = make_stream()
     blocks = [H + b"X: 1\r\nC: a\r\nC: z\r\n\r\n", b"", H + b"c: q\r\nC: b\r\n\r\n"]
     stream.publish((b"x", block, b"") for block in blocks)
-    rows = frame(spark, stream.server, stream.name, **options).orderBy("seq").collect()
+    rows = read_rows(stream.server, stream.name, **options)
     assert [row.cluster for row in rows] == expected
 
 
 def test_streams_that_forbid_deletes_and_mirrors(make_stream: Any, nats: NatsSettings) -> None:
     origin = make_stream(deny_delete=True, deny_purge=True, allow_direct=False)
     origin.count(50)
-    mirror = make_stream(mirror=StreamSource(name=origin.name))
+    mirror = make_stream(mirror=api.StreamSource(name=origin.name))
     while mirror.info().state.messages < 50:  # pytest's timeout ends it
         time.sleep(0.05)
     for name in (origin.name, mirror.name):
@@ -331,30 +332,30 @@ def test_a_server_that_stays_away(make_stream: Any) -> None:
     [
         pytest.param({"stream": "NONE"}, r"no stream NONE on 127\.0\.0\.1", id="no-stream"),
         pytest.param({"servers": "nats://127.0.0.1:1"}, "cannot be reached", id="no-server"),
-        pytest.param({"servers": ""}, "option servers: .*no server URL", id="empty-server"),
-        pytest.param({"user": "u", "password": "p", "stram": "x"}, "no option stram", id="typo"),
-        pytest.param({"first": "x"}, "option first", id="not-a-number"),
-        pytest.param({"creds": "/none"}, "no file /none", id="no-credentials-file"),
         pytest.param({"first": "9", "last": "3"}, "ends before it starts", id="backwards"),
         pytest.param(
             {"since": "2026-02-01", "until": "2026-01-01"}, "ends before it starts", id="times"
         ),
     ],
 )
-@pytest.mark.spark
-def test_bad_options(
-    spark: SparkSession, shared_stream: Any, options: dict[str, str], message: str
-) -> None:
-    options = {"servers": shared_stream.server.url, "stream": shared_stream.name} | options
-    spark.dataSource.register(JetStreamSource)
-    reader = spark.read.format("jetstream").options(**options)
-    with pytest.raises(PySparkException) as caught:
-        reader.load().count()
-    error = job_error(caught.value)
-    assert isinstance(error, ArchiveError)
-    with pytest.raises(ArchiveError, match=message):
-        raise error
-    assert "\n" not in str(error)
+def test_what_cannot_be_read(shared_stream: Any, options: dict[str, str], message: str) -> None:
+    options = {"stream": shared_stream.name} | options
+    with pytest.raises(ArchiveError, match=message) as caught:
+        read(shared_stream.server, **options)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "message"),
+    [
+        pytest.param(NatsSettings, {"servers": ""}, "no server URL", id="empty-server"),
+        pytest.param(JetStreamSettings, {"stram": "x"}, "stram", id="typo"),
+        pytest.param(JetStreamSettings, {"first": "x"}, "valid integer", id="not-a-number"),
+    ],
+)
+def test_bad_settings(model: Any, given: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        model.model_validate({"stream": "S"} | given if model is JetStreamSettings else given)
 
 
 @pytest.mark.parametrize(
@@ -369,7 +370,7 @@ def test_bad_options(
 )
 def test_wrong_credentials(config: str, options: dict[str, str]) -> None:
     with run_nats_server(config) as server:
-        nats, _ = settings_from_options({"servers": server.url, "stream": "S"} | options)
+        nats = NatsSettings.model_validate({"servers": server.url} | options)
 
         async def connect() -> None:
             async with connection(nats):
@@ -408,8 +409,8 @@ def test_a_refusal_that_is_lost_on_the_way_is_asked_for_again() -> None:
 
 def test_right_credentials() -> None:
     with run_nats_server("authorization { user: u, password: right }") as server:
-        nats, _ = settings_from_options(
-            {"servers": server.url, "stream": "S", "user": "u", "password": "right"}
+        nats = NatsSettings.model_validate(
+            {"servers": server.url, "user": "u", "password": "right"}
         )
 
         async def connect() -> bool:

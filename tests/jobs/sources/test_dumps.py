@@ -15,17 +15,22 @@ import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 import jobs.ingest
+import jobs.sources.parquet
 from jobs.errors import ArchiveError, JobError
+from jobs.files.storage import Storage
 from jobs.ingest import IngestResult, IngestSettings, ingest
-from jobs.sources.dumps import DumpColumns, parquet_messages, parse_line
-from jobs.sources.files import dump_files
-from jobs.sources.source import DumpSource
+from jobs.session import SessionOnDemand
+from jobs.sources.dump import DumpSource
+from jobs.sources.dumps import Choice, DumpColumns
+from jobs.sources.files import FindFiles
+from jobs.sources.json_lines import parse_line
+from jobs.sources.parquet import open_parquet
 from jobs.sources.times import epoch_ns
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.tables import Warehouse, open_table, read
+from tests.support.archive import rows_of
 
 NOON_NS = 1767355200_123456789
 NOON = datetime(2026, 1, 2, 12, 0, 0, 123456)
@@ -92,17 +97,12 @@ Ingest = Callable[..., IngestResult]
 
 
 @pytest.fixture
-def run(spark: SparkSession, warehouse: Warehouse) -> Ingest:
+def run(here: SessionOnDemand, warehouse: Warehouse) -> Ingest:
     def run(**settings: Any) -> IngestResult:
         settings = {k: str(v) if isinstance(v, Path) else v for k, v in settings.items()}
-        return ingest(spark, IngestSettings(stream="S", warehouse=warehouse, **settings))
+        return ingest(here, IngestSettings(stream="S", warehouse=warehouse, **settings))
 
     return run
-
-
-def rows_in(spark: SparkSession, warehouse: Warehouse) -> list[Any]:
-    rows = read(spark, open_table(warehouse, MESSAGES), MESSAGES)
-    return rows.withColumn("subject", F.col("subject").cast("binary")).orderBy("seq").collect()
 
 
 @pytest.fixture
@@ -126,7 +126,6 @@ def jsonl(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize(
     ("column", "ts_ns"),
     [
@@ -147,21 +146,23 @@ def jsonl(tmp_path: Path) -> Callable[..., Path]:
         pytest.param(pa.array([-(10**11)], pa.timestamp("ns")), -(10**11), id="ns-before-1970"),
     ],
 )
-def test_parquet_times(
-    spark: SparkSession, parquet: Callable[..., Path], column: Any, ts_ns: int
-) -> None:
-    files = dump_files(spark, str(parquet(subject=["a"], when=column)))
-    row = parquet_messages(spark, files, "S", DumpColumns(time="when")).collect()[0]
-    assert row.ts_ns == ts_ns
-    assert row.ts.replace(tzinfo=UTC).timestamp() == pytest.approx(ts_ns / 1e9, abs=1e-5)
-    assert row.day == datetime.fromtimestamp(ts_ns // 10**9, UTC).date()
+def test_parquet_times(parquet: Callable[..., Path], column: Any, ts_ns: int) -> None:
+    row = first_row(parquet(subject=["a"], when=column), time="when")
+    assert row["ts_ns"] == ts_ns
+    assert row["ts"].timestamp() == pytest.approx(ts_ns / 1e9, abs=1e-5)
+    assert row["day"] == datetime.fromtimestamp(ts_ns // 10**9, UTC).date()
+
+
+def first_row(path: Path, **columns: Any) -> dict[str, Any]:
+    files = FindFiles(Storage())(str(path))
+    read, (block,) = open_parquet(Storage(), files, "S", DumpColumns(**columns), Choice(), None)
+    return next(read(block)).to_pylist()[0]
 
 
 HEADER_LINE = pa.array([[("a", "1\r\nb: 2")]], pa.map_(S, S))
 PAIRS = pa.list_(pa.struct([("name", S), ("value", S)]))
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize(
     ("column", "expected"),
     [
@@ -186,17 +187,13 @@ PAIRS = pa.list_(pa.struct([("name", S), ("value", S)]))
         pytest.param(pa.array([None], pa.map_(S, S)), [], id="null"),
     ],
 )
-def test_parquet_headers(
-    spark: SparkSession, parquet: Callable[..., Path], column: Any, expected: list[Any]
-) -> None:
-    files = dump_files(spark, str(parquet(subject=["a"], ts=[0], headers=column)))
-    row = parquet_messages(spark, files, "S", DumpColumns()).collect()[0]
-    assert [tuple(pair) for pair in row.headers] == expected
+def test_parquet_headers(parquet: Callable[..., Path], column: Any, expected: list[Any]) -> None:
+    row = first_row(parquet(subject=["a"], ts=[0], headers=column))
+    assert [tuple(pair.values()) for pair in row["headers"]] == expected
 
 
-@pytest.mark.spark
 def test_parquet_with_its_own_names(
-    run: Ingest, spark: SparkSession, warehouse: Warehouse, parquet: Callable[..., Path]
+    run: Ingest, warehouse: Warehouse, parquet: Callable[..., Path]
 ) -> None:
     path = parquet(
         topic=pa.array([b"a.\xff", b"b"], pa.binary()),
@@ -215,17 +212,16 @@ def test_parquet_with_its_own_names(
     )
     result = run(parquet=path, columns=columns)
     assert (result.messages, result.first_seq, result.last_seq, result.gaps) == (2, 7, 9, 1)
-    rows = rows_in(spark, warehouse)
-    assert [(bytes(r.subject), r.seq, r.cluster, bytes(r.data)) for r in rows] == [
+    rows = rows_of(warehouse)
+    assert [(r.subject, r.seq, r.cluster, r.data) for r in rows] == [
         (b"a.\xff", 7, "eu", b"hi"),
         (b"b", 9, None, b""),
     ]
     assert {r.day for r in rows} == {date(2026, 1, 2)}
 
 
-@pytest.mark.spark
 def test_parquet_is_numbered_in_file_order(
-    run: Ingest, spark: SparkSession, warehouse: Warehouse, tmp_path: Path
+    run: Ingest, warehouse: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Several files of several row groups, read in blocks smaller than a file."""
     folder = tmp_path / "dump"
@@ -234,41 +230,39 @@ def test_parquet_is_numbered_in_file_order(
         subjects = [f"s.{part}.{n}" for n in range(5000)]
         table = pa.table({"subject": subjects, "ts": [0] * 5000, "data": [b"x" * 50] * 5000})
         pq.write_table(table, folder / f"part-{part}.parquet", row_group_size=700)
-    spark.conf.set("spark.sql.files.maxPartitionBytes", "40000")
-    try:
-        run(parquet=folder, columns=DumpColumns(first_seq=11))
-    finally:
-        spark.conf.unset("spark.sql.files.maxPartitionBytes")
-    rows = rows_in(spark, warehouse)
+    monkeypatch.setattr(jobs.sources.parquet, "BLOCK_BYTES", 40_000)
+    run(parquet=folder, columns=DumpColumns(first_seq=11))
+    rows = rows_of(warehouse)
     expected = [f"s.{part}.{n}".encode() for part in range(3) for n in range(5000)]
-    assert [bytes(r.subject) for r in rows] == expected
+    assert [r.subject for r in rows] == expected
     assert [r.seq for r in rows] == list(range(11, 15011))
 
 
 @pytest.mark.spark
-def test_an_exported_table_comes_back_as_it_was(
+def test_spark_and_this_process_make_the_same_of_a_dump(
     run: Ingest,
     spark: SparkSession,
     warehouse: Warehouse,
     jsonl: Callable[..., Path],
     tmp_path: Path,
 ) -> None:
-    first = run(
-        jsonl=jsonl({"subject": "a", "ts": NOON_NS, "headers": {"B": "1", "A": ["2", "3"]}})
+    """Also of the table itself, exported by Spark."""
+    path = jsonl(
+        {"subject": "a", "ts": NOON_NS, "headers": {"B": "1", "A": ["2", "3"]}},
+        '{"subject": "b.\\udcff", "ts": 0}',
     )
+    first = run(jsonl=path)
+    assert first.engine == "process"
     exported = str(tmp_path / "export")
     read(spark, open_table(warehouse, MESSAGES), MESSAGES).write.parquet(exported)
-    again = ingest(
-        spark,
-        IngestSettings(stream="S", parquet=exported, warehouse=Warehouse(dir=tmp_path / "other")),
-    )
-    assert again.digest == first.digest
+    for number, source in enumerate(({"parquet": exported}, {"jsonl": str(path)})):
+        other = Warehouse(dir=tmp_path / f"other-{number}")
+        again = ingest(spark, IngestSettings(stream="S", warehouse=other, **source))
+        assert (again.digest, again.engine) == (first.digest, "spark")
+        assert ingest(spark, IngestSettings(stream="S", warehouse=other, **source)).added == 0
 
 
-@pytest.mark.spark
-def test_json_lines(
-    run: Ingest, spark: SparkSession, warehouse: Warehouse, jsonl: Callable[..., Path]
-) -> None:
+def test_json_lines(run: Ingest, warehouse: Warehouse, jsonl: Callable[..., Path]) -> None:
     path = jsonl(
         {"subject": "a", "ts": "2026-01-02T12:00:00.123456789Z", "cluster": "eu", "data": "grüße"},
         "",
@@ -277,16 +271,16 @@ def test_json_lines(
     )
     result = run(jsonl=path)
     assert (result.messages, result.gaps) == (3, 0)
-    rows = rows_in(spark, warehouse)
+    rows = rows_of(warehouse)
     assert [r.seq for r in rows] == [1, 2, 3]
-    assert [bytes(r.subject) for r in rows] == [b"a", b"b.\xff", b"c"]
+    assert [r.subject for r in rows] == [b"a", b"b.\xff", b"c"]
     assert [r.ts_ns for r in rows] == [NOON_NS, 1767355200_000000000, 0]
-    assert [bytes(r.data) for r in rows] == ["grüße".encode(), b"", b""]
-    assert [tuple(h) for h in rows[1].headers] == [("z", "1"), ("A", "2"), ("A", "3"), ("z", "4")]
+    assert [r.data for r in rows] == ["grüße".encode(), b"", b""]
+    pairs = [(b"z", b"1"), (b"A", b"2"), (b"A", b"3"), (b"z", b"4")]
+    assert [tuple(header.values()) for header in rows[1].headers] == pairs
     assert [r.cluster for r in rows] == ["eu", None, None]
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
@@ -296,7 +290,6 @@ def test_json_lines(
 )
 def test_cluster(
     run: Ingest,
-    spark: SparkSession,
     warehouse: Warehouse,
     jsonl: Callable[..., Path],
     settings: dict[str, Any],
@@ -310,10 +303,9 @@ def test_cluster(
         ),
         **settings,
     )
-    assert [r.cluster for r in rows_in(spark, warehouse)] == expected
+    assert [r.cluster for r in rows_of(warehouse)] == expected
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize(
     ("bounds", "expected"),
     [
@@ -325,7 +317,6 @@ def test_cluster(
 )
 def test_ranges(
     run: Ingest,
-    spark: SparkSession,
     warehouse: Warehouse,
     jsonl: Callable[..., Path],
     bounds: dict[str, Any],
@@ -333,10 +324,9 @@ def test_ranges(
 ) -> None:
     days = ["2026-01-01T23:59:59Z", "2026-01-02", "2026-01-03"]
     run(jsonl=jsonl(*({"subject": "a", "ts": day} for day in days)), **bounds)
-    assert [r.seq for r in rows_in(spark, warehouse)] == expected
+    assert [r.seq for r in rows_of(warehouse)] == expected
 
 
-@pytest.mark.spark
 def test_a_repeat_changes_nothing_and_a_longer_dump_adds(
     run: Ingest, jsonl: Callable[..., Path], warehouse: Warehouse
 ) -> None:
@@ -348,7 +338,6 @@ def test_a_repeat_changes_nothing_and_a_longer_dump_adds(
     assert len(open_table(warehouse, MESSAGES).metadata.snapshots) == 2
 
 
-@pytest.mark.spark
 def test_other_messages_under_the_same_sequences_are_refused(
     run: Ingest, jsonl: Callable[..., Path]
 ) -> None:
@@ -402,7 +391,6 @@ def test_mistakes_in_a_line(line: str, columns: dict[str, Any], message: str) ->
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
@@ -430,7 +418,6 @@ def test_mistakes_in_json_lines(
     assert not warehouse.folder.exists()
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize(
     ("table", "columns", "message"),
     [
@@ -438,13 +425,13 @@ def test_mistakes_in_json_lines(
             {"subject": None, "topic": ["a"]}, {}, "no column subject; name it", id="no-subject"
         ),
         pytest.param({}, {"data": "body"}, "no column body; it has subject", id="no-column"),
-        pytest.param({"subject": [1]}, {}, "subject is bigint, not text", id="subject"),
+        pytest.param({"subject": [1]}, {}, "subject is int64, not text", id="subject"),
         pytest.param({"seq": ["1"]}, {}, "seq is string, not an integer", id="seq"),
         pytest.param({"ts": [1.5]}, {}, "ts is double, not a time", id="time"),
         pytest.param({"ts": None}, {}, "has no time: no column ts, ts_ns or time", id="no-time"),
         pytest.param({"ts_ns": ["5"]}, {}, "ts_ns is string, not an integer", id="ts-ns"),
         pytest.param({"headers": ["x"]}, {}, "headers is string, not a map", id="headers"),
-        pytest.param({"data": [1]}, {}, "data is bigint, not bytes", id="data"),
+        pytest.param({"data": [1]}, {}, "data is int64, not bytes", id="data"),
         pytest.param(
             {"subject": [None, "b"], "ts": [0, 0]},
             {},
@@ -501,7 +488,6 @@ def test_mistakes_in_parquet(
     assert not warehouse.folder.exists()
 
 
-@pytest.mark.spark
 def test_what_is_not_base64(
     run: Ingest, warehouse: Warehouse, parquet: Callable[..., Path]
 ) -> None:
@@ -521,8 +507,7 @@ def test_what_is_not_base64(
     assert not warehouse.folder.exists()
 
 
-@pytest.mark.spark
-@pytest.mark.parametrize("moment", ["dump_files", "parquet_messages", "json_messages", "plan"])
+@pytest.mark.parametrize("moment", ["find", "open_parquet", "open_json_lines", "plan"])
 def test_a_file_that_vanishes(
     run: Ingest,
     warehouse: Warehouse,
@@ -533,37 +518,37 @@ def test_a_file_that_vanishes(
     """After the step of this name: one line that names the file, and nothing is published."""
     folder = tmp_path / "dump"
     folder.mkdir()
-    kind = "jsonl" if moment == "json_messages" else "parquet"
+    kind = "jsonl" if moment == "open_json_lines" else "parquet"
     for seq in (1, 2):
         one = {"seq": seq, "subject": "a", "ts": 0}
         if kind == "jsonl":
             (folder / f"{seq}.jsonl").write_text(json.dumps(one) + "\n")
         else:
             pq.write_table(pa.Table.from_pylist([one]), folder / f"{seq}.parquet")
-    owner: Any = DumpSource if moment == "plan" else jobs.ingest
-    step = getattr(owner, moment)
+    owners: dict[str, Any] = {"find": FindFiles, "plan": DumpSource}
+    owner, name = owners.get(moment, jobs.ingest), "__call__" if moment == "find" else moment
+    step = getattr(owner, name)
 
     def then_gone(*given: Any) -> Any:
         result = step(*given)
         (folder / f"2.{kind}").unlink()
         return result
 
-    monkeypatch.setattr(owner, moment, then_gone)
+    monkeypatch.setattr(owner, name, then_gone)
     with pytest.raises(JobError, match=rf"/2\.{kind} cannot be read: it is not there any more"):
         run(**{kind: folder})
     assert list(warehouse.folder.rglob("*.parquet")) == []
 
 
-@pytest.mark.spark
 def test_a_column_counts_if_any_file_has_it(
-    run: Ingest, spark: SparkSession, warehouse: Warehouse, tmp_path: Path
+    run: Ingest, warehouse: Warehouse, tmp_path: Path
 ) -> None:
     (tmp_path / "dump").mkdir()
     one, two = pa.table({"subject": ["a"], "ts": [0]}), {"subject": ["b"], "ts": [0], "data": ["x"]}
     pq.write_table(one, tmp_path / "dump" / "1.parquet")
     pq.write_table(pa.table(two), tmp_path / "dump" / "2.parquet")
     run(parquet=tmp_path / "dump")
-    assert [bytes(r.data) for r in rows_in(spark, warehouse)] == [b"", b"x"]
+    assert [r.data for r in rows_of(warehouse)] == [b"", b"x"]
 
 
 def gzipped(folder: Path) -> dict[str, Any]:
@@ -628,7 +613,6 @@ def not_utf8(folder: Path) -> dict[str, Any]:
     return {"jsonl": path}
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize(
     ("make", "message"),
     [

@@ -1,0 +1,288 @@
+"""A dump as a source: what is new in it, whether it is fit for the table, and who reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.table import Table
+from pyspark.sql import SparkSession
+
+from jobs.errors import ArchiveError
+from jobs.files.commit import arrow_schema
+from jobs.files.plan import plan
+from jobs.files.read import concatenated
+from jobs.files.run import end_if_told, run
+from jobs.files.sequences import Run, Runs, find_repeated
+from jobs.files.storage import Storage
+from jobs.files.task import Task
+from jobs.files.text import restored
+from jobs.sources.dumps import Block, ReadBlock
+from jobs.sources.files import DumpFiles
+from jobs.sources.source import Span
+from jobs.warehouse.coverage import Coverage
+from jobs.warehouse.rows import SCHEMA
+from jobs.warehouse.tables import data_files
+from nats_transform.kernel.digest import digest_batch
+
+_COMPARED = ("seq", "ts_ns", "subject", "headers", "headers_raw", "data")
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What messages come to that the table may have too: how many, and the sum of their hashes."""
+
+    rows: int = 0
+    digest: int = 0
+    first: int | None = None
+    last: int | None = None
+
+    def __add__(self, other: Shared) -> Shared:
+        return Shared(
+            self.rows + other.rows,
+            (self.digest + other.digest) % 2**64,
+            min((n for n in (self.first, other.first) if n is not None), default=None),
+            max((n for n in (self.last, other.last) if n is not None), default=None),
+        )
+
+    @classmethod
+    def of(cls, rows: pa.RecordBatch) -> Shared:
+        """Of some rows; each has a sequence."""
+        bounds = pc.min_max(rows.column("seq")).as_py()
+        return cls(*digest_batch(rows, _COMPARED), bounds["min"], bounds["max"])
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is in a block.
+
+    Attributes:
+        rows: how many are new.
+        first, last: of their sequences.
+        runs: of their sequences.
+        faults: what no message may be: how many of the new ones, and a sequence of one of them.
+        shared: what the others come to, whose sequences the table has.
+    """
+
+    rows: int
+    first: int | None
+    last: int | None
+    runs: tuple[Run, ...]
+    faults: dict[str, tuple[int, int | None]]
+    shared: Shared
+
+
+@dataclass(frozen=True)
+class NewRows:
+    """Gives the messages of a block that the table does not have."""
+
+    read: ReadBlock
+    have: Coverage
+
+    def __call__(self, block: Block) -> Iterator[pa.RecordBatch]:
+        """The messages, a batch at a time."""
+        for rows in self.read(block):
+            end_if_told()
+            yield rows.filter(pa.array(~within(rows.column("seq"), self.have)))
+
+
+@dataclass(frozen=True)
+class _NewSequences:
+    new: NewRows
+
+    def __call__(self, block: Block) -> Iterator[pa.Array]:
+        for rows in self.new(block):
+            yield rows.column("seq")
+
+
+@dataclass(frozen=True)
+class _Look:
+    """Looks at the messages of a block."""
+
+    read: ReadBlock
+    have: Coverage
+
+    def __call__(self, block: Block) -> Seen:
+        runs, shared, faults = Runs(), Shared(), dict[str, tuple[int, int | None]]()
+        count, first, last = 0, list[int](), list[int]()
+        for rows in self.read(block):
+            end_if_told()
+            is_shared = within(rows.column("seq"), self.have)
+            if is_shared.any():
+                shared += Shared.of(rows.filter(pa.array(is_shared)))
+                rows = rows.filter(pa.array(~is_shared))
+            count += len(rows)
+            runs.add(rows.column("seq"))
+            bounds = pc.min_max(rows.column("seq")).as_py()
+            first += [] if bounds["min"] is None else [bounds["min"]]
+            last += [] if bounds["max"] is None else [bounds["max"]]
+            for what, found in _faults(rows):
+                faults[what] = _both(faults.get(what, (0, None)), found)
+        return Seen(
+            count, min(first, default=None), max(last, default=None), runs.found, faults, shared
+        )
+
+
+def within(seq: pa.Array, sequences: Coverage) -> np.ndarray:
+    """Whether each sequence is among these; one that is null is not."""
+    numbers = seq.fill_null(-1).to_numpy()
+    if not sequences:
+        return np.zeros(len(numbers), bool)
+    starts, ends = np.array(sequences.ranges).T
+    place = np.searchsorted(starts, numbers, "right") - 1
+    found: np.ndarray = (place >= 0) & (numbers <= ends[place])
+    return found
+
+
+def _faults(rows: pa.RecordBatch) -> Iterator[tuple[str, tuple[int, int | None]]]:
+    """What no row of the table may be, and how many of these are that."""
+    seq, headers = rows.column("seq"), rows.column("headers")
+    pairs = headers.flatten()
+    names, values = (column.view(pa.binary()) for column in pairs.flatten())
+    parents = pc.list_parent_indices(headers)
+    broken = [pc.match_substring(text, end) for text in (names, values) for end in ("\r", "\n")]
+    for what, wrong in (
+        ("no sequence", seq.is_null()),
+        ("no subject", rows.column("subject").is_null()),
+        (
+            "no time, or one that is not between the years 1678 and 2262",
+            rows.column("ts_ns").is_null(),
+        ),
+        ("data that is not base64", rows.column("data").is_null()),
+        (
+            "a header without a name or a value",
+            _rows_with(pc.or_(names.is_null(), values.is_null()), parents, len(rows)),
+        ),
+        (
+            "a header with a line break, which no NATS header can have",
+            _rows_with(_any(broken), parents, len(rows)),
+        ),
+    ):
+        if count := wrong.true_count:
+            yield what, (count, pc.min(seq.filter(wrong)).as_py())
+
+
+def _any(columns: Sequence[pa.Array]) -> pa.Array:
+    found = columns[0].fill_null(False)
+    for column in columns[1:]:
+        found = pc.or_(found, column.fill_null(False))
+    return found
+
+
+def _rows_with(wrong: pa.Array, parents: pa.Array, count: int) -> pa.Array:
+    found = np.zeros(count, bool)
+    found[parents.filter(wrong).to_numpy()] = True
+    return pa.array(found)
+
+
+def _both(one: tuple[int, int | None], other: tuple[int, int | None]) -> tuple[int, int | None]:
+    sequences = [seq for seq in (one[1], other[1]) if seq is not None]
+    return one[0] + other[0], min(sequences, default=None)
+
+
+@dataclass(frozen=True)
+class _Compare:
+    """What the messages of a table between two sequences come to."""
+
+    storage: Storage
+    schema: pa.Schema
+    first: int
+    last: int
+
+    def __call__(self, task: Task) -> Shared:
+        shared = Shared()
+        for batch in concatenated(self.storage, task.pieces, self.schema):
+            end_if_told()
+            columns = restored(batch)
+            rows = pa.RecordBatch.from_pydict({name: columns[name] for name in _COMPARED})
+            between = Coverage.of([(self.first, self.last)])
+            rows = rows.filter(pa.array(within(rows.column("seq"), between)))
+            shared += Shared.of(rows) if len(rows) else Shared()
+        return shared
+
+
+@dataclass
+class DumpSource:
+    """Files with messages.
+
+    Attributes:
+        read: reads their blocks.
+        blocks: all of them.
+        files: where they are.
+        stream: whose messages they are.
+        kind: `parquet` or `jsonl`.
+        session: does the work; None is this process.
+    """
+
+    read: ReadBlock
+    blocks: Sequence[Block]
+    files: DumpFiles
+    stream: str
+    kind: str
+    session: SparkSession | None
+
+    def __post_init__(self) -> None:
+        self._shared = Shared()
+
+    def plan(self, have: Coverage) -> list[Span]:
+        """One span with all that is new."""
+        path = self.files.path
+        seen = run(_Look(self.read, have), self.blocks, self.session)
+        self._shared = sum((one.shared for one in seen), Shared())
+        rows = sum(one.rows for one in seen)
+        faults = dict[str, tuple[int, int | None]]()
+        for one in seen:
+            for what, found in one.faults.items():
+                faults[what] = _both(faults.get(what, (0, None)), found)
+        for what, (count, first) in faults.items():
+            raise ArchiveError(
+                f"{path}: {count} of {rows} messages have {what}"
+                + ("" if first is None else f"; the first is sequence {first}")
+            )
+        repeated = find_repeated(
+            _NewSequences(NewRows(self.read, have)),
+            [(block, one.runs, one.rows) for block, one in zip(self.blocks, seen, strict=True)],
+            self.session,
+        )
+        if repeated is not None:
+            raise ArchiveError(f"{path}: sequence {repeated} is there more than once")
+        firsts = [one.first for one in seen if one.first is not None]
+        lasts = [one.last for one in seen if one.last is not None]
+        if firsts and min(firsts) < 1:
+            raise ArchiveError(f"{path}: sequences start at 1, but there is {min(firsts)}")
+        if not rows and not have:
+            raise ArchiveError(f"{path} has no messages in this range")
+        return [Span(min(firsts), max(lasts), rows, self.files.size)] if rows else []
+
+    def check(self, table: Table, have: Coverage) -> None:
+        """Compares all messages that both have."""
+        first, last = self._shared.first, self._shared.last
+        if first is None or last is None:
+            return
+        columns = pa.schema(
+            [
+                field
+                for field in arrow_schema(table.schema())
+                if field.name.removesuffix("_raw") in SCHEMA.names
+            ]
+        )
+        compare = _Compare(Storage.of(table), columns, first, last)
+        tasks = plan(table, data_files(table, self.stream))
+        if self._shared != sum(run(compare, tasks, self.session), Shared()):
+            raise ArchiveError(
+                f"{self.files.path} and the table have different messages among sequences "
+                f"{first} to {last} of stream {self.stream}; number them apart with "
+                "--first-seq, or ingest under another name"
+            )
+
+    def tasks(self, span: Span, have: Coverage) -> tuple[Any, Sequence[Any]]:
+        """What reads the messages that the table does not have, and the tasks to give it."""
+        return NewRows(self.read, have), self.blocks
+
+    def count(self, span: Span) -> int:
+        """As planned: files do not change."""
+        return span.messages

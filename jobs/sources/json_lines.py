@@ -1,0 +1,276 @@
+"""Dumps with one JSON object a line.
+
+Lines are read by Python's own JSON: it keeps the order of headers, and bytes that are not UTF-8 as
+surrogate escapes (`"\\udcff"`). Empty lines are skipped.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from jobs.errors import ArchiveError
+from jobs.files.run import run
+from jobs.files.storage import Storage
+from jobs.sources.dumps import BLOCK_BYTES, NO_TIME, Block, Choice, DumpColumns, numbered
+from jobs.sources.files import DumpFile, DumpFiles, unreadable
+from jobs.sources.times import epoch_ns, exact_ns
+from jobs.warehouse.rows import HEADERS, PAIR, rows_of
+
+_COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".br")
+_BATCH_ROWS, _BATCH_BYTES = 20_000, 8 * 2**20
+_BUFFER = 2**20
+
+# seq, ts_ns, subject, cluster, headers, data
+Message = tuple[int, int, bytes, bytes | None, list[tuple[bytes, bytes]], bytes]
+
+
+def open_json_lines(
+    storage: Storage,
+    files: DumpFiles,
+    stream: str,
+    columns: DumpColumns,
+    choice: Choice,
+    spark: SparkSession | None,
+) -> tuple[JsonLines, list[Block]]:
+    """What reads a dump of JSON lines, and its blocks; see `jobs.sources.parquet.open_parquet`.
+
+    Raises:
+        ArchiveError: a file cannot be read.
+    """
+    cut = [block for file in files.read for block in _cut(file)]
+    counts = run(_Count(storage), cut, spark)
+    blocks = [replace(block, messages=n) for block, n in zip(cut, counts, strict=True)]
+    return JsonLines(storage, stream, columns, choice), numbered(blocks, columns.first_seq)
+
+
+@dataclass(frozen=True)
+class JsonLines:
+    """Reads blocks of such a dump, in tasks.
+
+    Attributes:
+        storage: where the files are.
+        stream: what column `stream` says.
+        columns: which field is what.
+        choice: which messages are wanted.
+    """
+
+    storage: Storage
+    stream: str
+    columns: DumpColumns
+    choice: Choice
+
+    def __call__(self, block: Block) -> Iterator[pa.RecordBatch]:
+        """The messages of a block.
+
+        Raises:
+            ArchiveError: the file cannot be read, or a line is no message.
+        """
+        parser, size = _Parser(self.columns), 0
+        messages: list[Message] = []
+        for place, line in enumerate(_lines(self.storage, block)):
+            try:
+                messages.append(parser(line, block.seq + place))
+            except Exception:  # once more, for an error that names the place
+                where = f"{block.file.path}: message {block.number + place}"
+                parse_line(line, block.seq + place, where, self.columns)
+                raise
+            size += len(line)
+            if len(messages) == _BATCH_ROWS or size >= _BATCH_BYTES:
+                yield self.choice.of(self._rows(messages))
+                messages, size = [], 0
+        if messages:
+            yield self.choice.of(self._rows(messages))
+
+    def _rows(self, messages: list[Message]) -> pa.RecordBatch:
+        seq, ts_ns, subject, cluster, headers, data = zip(*messages, strict=True)
+        pairs = [pair for one in headers for pair in one]
+        names, values = (_text([pair[n] for pair in pairs]) for n in (0, 1))
+        offsets = pa.array([0, *accumulate(map(len, headers))], pa.int32())
+        return rows_of(
+            self.stream,
+            pa.array(seq, pa.int64()),
+            pa.array(ts_ns, pa.int64()),
+            _text(subject),
+            _text(cluster),
+            pa.ListArray.from_arrays(
+                offsets, pa.StructArray.from_arrays([names, values], fields=list(PAIR)), HEADERS
+            ),
+            pa.nulls(len(messages), pa.binary()),
+            pa.array(data, pa.binary()),
+        )
+
+
+def _text(values: Sequence[bytes | None]) -> pa.Array:
+    """Bytes as a column of text that nobody checks."""
+    return pa.array(values, pa.binary()).view(pa.string())
+
+
+def _cut(file: DumpFile) -> list[Block]:
+    if file.path.lower().endswith(_COMPRESSED) or file.size <= BLOCK_BYTES:
+        return [Block(file)]
+    return [
+        Block(file, start, min(start + BLOCK_BYTES, file.size))
+        for start in range(0, file.size, BLOCK_BYTES)
+    ]
+
+
+@dataclass(frozen=True)
+class _Count:
+    """Counts the messages of a block."""
+
+    storage: Storage
+
+    def __call__(self, block: Block) -> int:
+        return sum(1 for _ in _lines(self.storage, block))
+
+
+def _lines(storage: Storage, block: Block) -> Iterator[bytes]:
+    """The lines that begin in a block and are not empty."""
+    path = block.file.path
+    try:
+        filesystem, place = storage.find(path)
+        opened = (
+            filesystem.open_input_stream(place, compression="detect")
+            if block.end is None
+            else filesystem.open_input_file(place)
+        )
+        with closing(opened), io.BufferedReader(opened, _BUFFER) as file:
+            at = block.start
+            if at:
+                file.seek(at - 1)
+                at += len(file.readline()) - 1  # what began before
+            while block.end is None or at < block.end:
+                line = file.readline()
+                if not line:
+                    return
+                at += len(line)
+                if not line.isspace():
+                    yield line
+    except (OSError, pa.ArrowException) as error:
+        raise unreadable(path, error) from error
+
+
+class _Object(list[tuple[str, Any]]):
+    """A JSON object as the pairs it was written with: a list, but not a JSON array."""
+
+
+_decode: Callable[[str], Any] = json.JSONDecoder(object_pairs_hook=_Object).decode
+
+
+def parse_line(line: bytes, seq: int, place: str, columns: DumpColumns) -> Message:
+    """The message of one line.
+
+    Args:
+        line: its bytes.
+        seq: its sequence, if the line names none.
+        place: the file and the number of the message in it, for errors.
+        columns: which field is what.
+
+    Raises:
+        ArchiveError: it is not a message; the error has the place and the start of the line.
+    """
+    try:
+        return _Parser(columns)(line, seq)
+    except UnicodeDecodeError as error:
+        raise ArchiveError(
+            f"{place}: byte {error.start + 1} of the line is not UTF-8; "
+            f'write it as "\\udc{line[error.start]:02x}"'
+        ) from error
+    except RecursionError as error:
+        fault = "is nested too deeply"
+        raise ArchiveError(f"{place}, line {_start(line)} {fault}") from error
+    except json.JSONDecodeError as error:
+        raise ArchiveError(f"{place}, line {_start(line)} is not JSON: {error}") from error
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ArchiveError(f"{place}, line {_start(line)}: {error}") from error
+
+
+def _start(line: bytes) -> str:
+    return repr(line.decode().rstrip("\r\n")[:60])
+
+
+class _Parser:
+    """Reads lines; most of a dump have the same fields, which are looked up once."""
+
+    def __init__(self, columns: DumpColumns) -> None:
+        self._columns = columns
+        self._found: dict[tuple[str, ...], dict[str, str]] = {}
+
+    def __call__(self, line: bytes, seq: int) -> Message:
+        pairs = _decode(line.decode())
+        if not isinstance(pairs, _Object):
+            raise ValueError("it is not a JSON object")
+        row = dict(pairs)
+        names = tuple(row)
+        found = self._found.get(names)
+        if found is None:
+            found = self._columns.find(names)
+            if len(self._found) < 1000:
+                self._found[names] = found
+        subject = row[found["subject"]]
+        if not isinstance(subject, str):
+            raise ValueError(f"column {found['subject']} is not text: {subject!r}")
+        number = row[found["seq"]] if "seq" in found else seq
+        if not isinstance(number, int) or isinstance(number, bool):
+            raise ValueError(f"column {found['seq']} is not an integer: {number!r}")
+        if not -(2**63) <= number < 2**63:
+            raise ValueError(f"sequence {number} does not fit into 64 bits")
+        cluster = row[found["cluster"]] if "cluster" in found else None
+        if "ts_ns" in found:
+            time = exact_ns(row[found["ts_ns"]])
+        elif "ts" in found:
+            time = epoch_ns(row[found["ts"]])
+        else:
+            raise ValueError(f"it has no time: {NO_TIME}")
+        return (
+            number,
+            time,
+            _bytes(subject),
+            None if cluster is None else _bytes(str(cluster)),
+            _headers(row[found["headers"]]) if "headers" in found else [],
+            _payload(row[found["data"]], self._columns) if "data" in found else b"",
+        )
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _headers(value: Any) -> list[tuple[bytes, bytes]]:
+    if value is None:
+        return []
+    if not isinstance(value, _Object):
+        raise ValueError("headers are not a JSON object")
+    found = []
+    for name, given in value:
+        one_or_more = given if isinstance(given, list) else [given]
+        if isinstance(given, _Object) or not all(isinstance(v, str) for v in one_or_more):
+            raise ValueError(f"header {name} is neither text nor a list of texts")
+        if any(c in text for text in (name, *one_or_more) for c in "\r\n"):
+            raise ValueError(f"header {name!r} has a line break, which no NATS header can have")
+        found += [(_bytes(name), _bytes(v)) for v in one_or_more]
+    return found
+
+
+def _payload(value: Any, columns: DumpColumns) -> bytes:
+    if value is None:
+        return b""
+    if not isinstance(value, str):
+        raise ValueError("data is not text; write it as JSON text or base64")
+    if columns.data_encoding == "text":
+        return _bytes(value)
+    try:
+        return base64.b64decode(value, validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"data is not base64: {error}") from error

@@ -1,0 +1,355 @@
+"""Dumps in Parquet: each column that can be taken for one of ours, as rows of the table."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from jobs.errors import ArchiveError, text_of
+from jobs.files.read import rows_of_batch
+from jobs.files.run import run
+from jobs.files.storage import Storage
+from jobs.sources.dumps import BLOCK_BYTES, NO_TIME, Block, Choice, DumpColumns, numbered
+from jobs.sources.files import DumpFile, DumpFiles, unreadable
+from jobs.sources.times import EPOCH_UNITS, epoch_ns
+from jobs.warehouse.rows import DAY_NS, HEADERS, PAIR, rows_of
+
+_MOST = 2**63 - 1
+_UNIT_NS = {"s": 10**9, "ms": 10**6, "us": 1000, "ns": 1}
+
+
+@dataclass(frozen=True)
+class Footer:
+    """What a file says of itself.
+
+    Attributes:
+        columns: their names.
+        groups: rows and bytes of each row group.
+    """
+
+    columns: tuple[str, ...]
+    groups: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class _ReadFooter:
+    storage: Storage
+
+    def __call__(self, file: DumpFile) -> Footer:
+        with _opened(self.storage, file) as parquet:
+            meta = parquet.metadata
+            groups = [meta.row_group(n) for n in range(meta.num_row_groups)]
+            names = tuple(parquet.schema_arrow.names)
+            return Footer(names, tuple((g.num_rows, g.total_byte_size) for g in groups))
+
+
+@contextmanager
+def _opened(storage: Storage, file: DumpFile) -> Iterator[pq.ParquetFile]:
+    """A file, whose errors name it and say what to do."""
+    try:
+        filesystem, place = storage.find(file.path)
+        with (
+            filesystem.open_input_file(place) as opened,
+            pq.ParquetFile(
+                opened,
+                page_checksum_verification=True,
+                coerce_int96_timestamp_unit="us",  # what Spark writes there
+                pre_buffer=filesystem.type_name != "local",
+            ) as parquet,
+        ):
+            yield parquet
+    except (OSError, pa.ArrowException) as error:
+        raise unreadable(file.path, error) from error
+
+
+def open_parquet(
+    storage: Storage,
+    files: DumpFiles,
+    stream: str,
+    columns: DumpColumns,
+    choice: Choice,
+    spark: SparkSession | None,
+) -> tuple[Parquet, list[Block]]:
+    """What reads a dump in Parquet, and its blocks: row groups, gathered.
+
+    Args:
+        storage: where the files are.
+        files: of the dump.
+        stream: what column `stream` says.
+        columns: which column is what.
+        choice: which messages are wanted.
+        spark: opens the files; None is this process.
+
+    Raises:
+        ArchiveError: a file is no Parquet, or a column is missing.
+    """
+    footers = run(_ReadFooter(storage), files.read, spark)
+    # A column counts if any file has it.
+    names = dict.fromkeys(name for footer in footers for name in footer.columns)
+    names |= dict.fromkeys(name for file in files.read for name, _ in file.columns)
+    try:
+        found = columns.find(tuple(names))
+    except ValueError as error:
+        raise ArchiveError(f"{files.path}: {error}") from error
+    if not found.keys() & {"ts", "ts_ns"}:
+        raise ArchiveError(f"{files.path} has no time: {NO_TIME}; it has {', '.join(names)}")
+    pairs = zip(files.read, footers, strict=True)
+    blocks = [block for file, footer in pairs for block in _gathered(file, footer)]
+    read = Parquet(storage, stream, found, columns.data_encoding, choice)
+    return read, numbered(blocks, columns.first_seq)
+
+
+@dataclass(frozen=True)
+class Parquet:
+    """Reads blocks of such a dump, in tasks.
+
+    Attributes:
+        storage: where the files are.
+        stream: what column `stream` says.
+        found: which column is what.
+        encoding: of payloads that are text.
+        choice: which messages are wanted.
+    """
+
+    storage: Storage
+    stream: str
+    found: dict[str, str]
+    encoding: str
+    choice: Choice
+
+    def __call__(self, block: Block) -> Iterator[pa.RecordBatch]:
+        """The messages of a block.
+
+        Raises:
+            ArchiveError: the file is damaged, or a column cannot be taken for what it should be.
+        """
+        seq, path = block.seq, block.file.path
+        with _opened(self.storage, block.file) as file:
+            there = set(file.schema_arrow.names)
+            wanted = [name for name in self.found.values() if name in there]
+            for group in range(block.start, block.end or 0):
+                for batch in file.iter_batches(
+                    batch_size=rows_of_batch(file.metadata.row_group(group)),
+                    row_groups=[group],
+                    columns=wanted,
+                    use_threads=False,
+                ):
+                    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+                    for name, value in block.file.columns:
+                        columns[name] = pa.repeat(pa.scalar(value, pa.string()), len(batch))
+                    taken = {
+                        ours: _Column(columns[name], name, path)
+                        for ours, name in self.found.items()
+                        if name in columns
+                    }
+                    yield self.choice.of(self._rows(taken, seq, len(batch)))
+                    seq += len(batch)
+
+    def _rows(self, taken: dict[str, _Column], first: int, count: int) -> pa.RecordBatch:
+        def column(name: str, take: Callable[[_Column], pa.Array], kind: pa.DataType) -> pa.Array:
+            return take(taken[name]) if name in taken else pa.nulls(count, kind)
+
+        times = "ts_ns" if "ts_ns" in taken else "ts"
+        data = taken.get("data")
+        headers = (
+            taken["headers"].headers()
+            if "headers" in taken
+            else _lists(np.zeros(count + 1), [], [])
+        )
+        raw = taken.get("headers_raw")
+        return rows_of(
+            self.stream,
+            # Without a name for it, the place in the dump; not where other files have one.
+            column("seq", _Column.integers, pa.int64())
+            if "seq" in self.found
+            else pa.array(np.arange(first, first + count)),
+            column(times, _Column.integers if times == "ts_ns" else _Column.times, pa.int64()),
+            column("subject", _Column.text, pa.string()),
+            column("cluster", _Column.words, pa.string()),
+            headers,
+            raw.values
+            if raw and pa.types.is_binary(raw.values.type)
+            else pa.nulls(count, pa.binary()),
+            data.payload(self.encoding) if data else pa.repeat(b"", count),
+        )
+
+
+def _gathered(file: DumpFile, footer: Footer) -> Iterator[Block]:
+    start = rows = size = 0
+    for number, (group_rows, group_bytes) in enumerate(footer.groups):
+        if rows and size + group_bytes > BLOCK_BYTES:
+            yield Block(file, start, number, rows)
+            start, rows, size = number, 0, 0
+        rows, size = rows + group_rows, size + group_bytes
+    if rows:
+        yield Block(file, start, len(footer.groups), rows)
+
+
+class _Column:
+    """A column of a file, and how it is taken for one of ours."""
+
+    def __init__(self, values: pa.Array, name: str, path: str) -> None:
+        if pa.types.is_dictionary(values.type):
+            values = values.dictionary_decode()
+        self.values, self._name, self._path = values, name, path
+
+    def _wrong(self, wanted: str) -> ArchiveError:
+        return ArchiveError(
+            f"{self._path}: column {self._name} is {self.values.type}, not {wanted}"
+        )
+
+    def _fault(self, error: Exception) -> ArchiveError:
+        return ArchiveError(f"{self._path}, column {self._name}: {text_of(error)}")
+
+    def integers(self) -> pa.Array:
+        """Whole numbers, as they are."""
+        if not pa.types.is_integer(self.values.type):
+            raise self._wrong("an integer")
+        try:
+            return self.values.cast(pa.int64())
+        except pa.ArrowInvalid as error:
+            raise self._fault(error) from error
+
+    def text(self) -> pa.Array:
+        """Text of any bytes, of text or bytes."""
+        if not _is_text(self.values.type) and not _is_bytes(self.values.type):
+            raise self._wrong("text or bytes")
+        return _as_text(self.values)
+
+    def words(self) -> pa.Array:
+        """Text, of anything."""
+        try:
+            return _as_text(self.values)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise self._wrong("text") from error
+
+    def payload(self, encoding: str) -> pa.Array:
+        """Bytes, of bytes or text; null where it is no base64, which the ingest refuses."""
+        is_text = _is_text(self.values.type)
+        if not is_text and not _is_bytes(self.values.type):
+            raise self._wrong("bytes or text")
+        found = self.values.cast(pa.binary()).fill_null(b"")
+        if encoding == "text" or not is_text:
+            return found
+        return pa.array(map(_of_base64, found.to_pylist()), pa.binary())
+
+    def times(self) -> pa.Array:
+        """Nanoseconds since 1970; null where 64 bits do not hold them, which the ingest refuses."""
+        kind = self.values.type
+        if pa.types.is_timestamp(kind):  # UTC, if it names no zone
+            return _scaled(self.values.cast(pa.int64()), _UNIT_NS[kind.unit])
+        if pa.types.is_date32(kind):
+            return _scaled(self.values.cast(pa.int32()).cast(pa.int64()), DAY_NS)
+        if pa.types.is_integer(kind):
+            return self._epochs()
+        if not _is_text(kind):
+            raise self._wrong("a timestamp, ISO 8601 text or an epoch")
+        try:
+            return pa.array(
+                [None if text is None else epoch_ns(text) for text in self.values.to_pylist()],
+                pa.int64(),
+            )
+        except ValueError as error:
+            raise self._fault(error) from error
+
+    def _epochs(self) -> pa.Array:
+        values = self.integers()
+        numbers = np.abs(values.fill_null(0).to_numpy())
+        found = values
+        for below, unit in reversed(EPOCH_UNITS):
+            found = pc.if_else(pa.array(numbers < below), _scaled(values, unit), found)
+        return found
+
+    def headers(self) -> pa.Array:
+        """Lists of pairs; an empty one where there is nothing."""
+        kind = self.values.type
+        if pa.types.is_struct(kind) and all(_is_text(field.type) for field in kind):
+            return self._headers_of_fields()
+        if pa.types.is_map(kind) and _is_text(kind.key_type):
+            offsets, entries = _entries(self.values)
+            names, values = _as_text(entries.field(0)), entries.field(1)
+            if _is_text(kind.item_type):
+                return _lists(offsets, names, _as_text(values))
+            if pa.types.is_list(kind.item_type) and _is_text(kind.item_type.value_type):
+                # Where there is no list, a header without a value: it is refused later.
+                lists = [[None] if one is None else one for one in values.to_pylist()]
+                sizes = np.cumsum([0, *map(len, lists)])
+                flat = pa.array([value for one in lists for value in one], pa.string())
+                repeated = names.take(pa.array(np.repeat(np.arange(len(lists)), np.diff(sizes))))
+                return _lists(sizes[offsets], repeated, flat)
+        if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            pair = kind.value_type
+            if pa.types.is_struct(pair) and [field.name for field in pair] == ["name", "value"]:
+                offsets, entries = _entries(self.values)
+                return _lists(offsets, *map(_as_text, entries.flatten()))
+        raise self._wrong("a map or a list of (name, value)")
+
+    def _headers_of_fields(self) -> pa.Array:
+        fields = [_as_text(field) for field in self.values.flatten()]
+        present = np.array([field.is_valid().to_numpy(zero_copy_only=False) for field in fields]).T
+        rows, places = np.nonzero(present)
+        flat = pa.concat_arrays(fields).take(pa.array(places * len(self.values) + rows))
+        names = pa.array([field.name for field in self.values.type]).take(pa.array(places))
+        return _lists(np.cumsum([0, *present.sum(axis=1)]), names, flat)
+
+
+def _of_base64(text: bytes) -> bytes | None:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error:
+        return None
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    )
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_binary_view(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    )
+
+
+def _as_text(values: pa.Array) -> pa.Array:
+    """A column of text that nobody checks."""
+    kind = values.type
+    if not _is_text(kind) and not _is_bytes(kind):
+        return values.cast(pa.string())
+    return values.cast(pa.binary()).view(pa.string())
+
+
+def _scaled(values: pa.Array, unit: int) -> pa.Array:
+    """The product where 64 bits hold it; it is formed only there."""
+    numbers = values.fill_null(_MOST).to_numpy() if values.null_count else values.to_numpy()
+    fits = (numbers <= _MOST // unit) & (numbers >= -(_MOST // unit))
+    known = fits & values.is_valid().to_numpy(zero_copy_only=False)
+    return pa.array(np.where(known, numbers, 0) * unit, mask=~known)
+
+
+def _entries(lists: Any) -> tuple[np.ndarray, Any]:
+    """Where the entries of each list begin, from 0, and the entries; null is an empty list."""
+    offsets = lists.offsets.to_numpy()
+    values = lists.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
+    return offsets - offsets[0], values
+
+
+def _lists(offsets: np.ndarray, names: Any, values: Any) -> pa.Array:
+    pairs = pa.StructArray.from_arrays(
+        [pa.array(names, pa.string()), pa.array(values, pa.string())], fields=list(PAIR)
+    )
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pairs, HEADERS)

@@ -1,0 +1,87 @@
+"""Messages in Arrow, as rows of the table `messages`: text columns hold any bytes, unchecked.
+
+Apart from `tables`, because tasks import it, and the libraries of the tables would take a worker
+longer than many a task.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+DAY_NS = 86_400 * 1_000_000_000
+
+PAIR = pa.struct([("name", pa.string()), ("value", pa.string())])
+HEADERS = pa.list_(PAIR)
+WORDS = ("stream", "cluster")
+"""The text columns with few values, held as dictionaries."""
+_WORD = pa.dictionary(pa.int32(), pa.string())
+SCHEMA = pa.schema(
+    [
+        ("stream", _WORD),
+        ("seq", pa.int64()),
+        ("ts", pa.timestamp("us", "UTC")),
+        ("ts_ns", pa.int64()),
+        ("day", pa.date32()),
+        ("subject", pa.string()),
+        ("cluster", _WORD),
+        ("headers", HEADERS),
+        ("headers_raw", pa.binary()),
+        ("data", pa.binary()),
+    ]
+)
+
+
+def rows_of(
+    stream: str,
+    seq: pa.Array,
+    ts_ns: pa.Array,
+    subject: pa.Array,
+    cluster: pa.Array,
+    headers: pa.Array,
+    headers_raw: pa.Array,
+    data: pa.Array,
+) -> pa.RecordBatch:
+    """The rows of messages; what the other columns say follows from these.
+
+    Args:
+        stream: of all of them.
+        seq, ts_ns: whole numbers; where the time is null, so are `ts` and `day`.
+        subject: text of any bytes.
+        cluster: text, plain or as a dictionary.
+        headers: as `HEADERS`.
+        headers_raw, data: bytes.
+    """
+    missing = ts_ns.is_null().to_numpy(zero_copy_only=False) if ts_ns.null_count else None
+    times = ts_ns.fill_null(0).to_numpy()
+    ts = pa.array(times // 1000, mask=missing).cast(pa.timestamp("us", "UTC"))
+    day = pa.array((times // DAY_NS).astype(np.int32), mask=missing).cast(pa.date32())
+    if not pa.types.is_dictionary(cluster.type):
+        cluster = cluster.dictionary_encode()
+    label = constant(stream, len(seq))
+    return pa.RecordBatch.from_arrays(
+        [label, seq, ts, ts_ns, day, subject, cluster, headers, headers_raw, data], schema=SCHEMA
+    )
+
+
+def constant(value: str | None, count: int) -> pa.Array:
+    """A column of one word, or of none."""
+    if value is None:
+        return pa.nulls(count, _WORD)
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([value]))
+
+
+def header_values(headers: pa.ListArray, name: str, otherwise: pa.Array) -> pa.Array:
+    """The first value of the header with this name, or what stands in `otherwise`."""
+    count = len(headers)
+    pairs = headers.flatten()
+    found = np.flatnonzero(
+        pc.equal(pairs.field("name"), name).fill_null(False).to_numpy(zero_copy_only=False)
+    )
+    rows = pc.list_parent_indices(headers).to_numpy()[found]
+    rows, earliest = np.unique(rows, return_index=True)  # the first of repeated headers
+    places, present = np.zeros(count, np.int64), np.zeros(count, bool)
+    places[rows], present[rows] = found[earliest], True
+    taken = pairs.field("value").take(pa.array(places, mask=~present))
+    return pc.if_else(pa.array(present), taken, otherwise.cast(pa.string()))
