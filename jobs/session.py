@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 from pyspark import SparkContext
@@ -103,8 +106,10 @@ def spark_session(settings: SparkSettings | None = None) -> SparkSession:
         builder = _local(builder, settings)
     for key, value in settings.config.items():
         builder = builder.config(key, value)
+    launches = not settings.remote and not under_submit and SparkContext._gateway is None
     try:
-        session = builder.getOrCreate()
+        with _private_scratch() if launches else contextlib.nullcontext():
+            session = builder.getOrCreate()
     except ImportError as error:
         raise SparkUnavailable(
             f"Spark Connect needs more packages ({text_of(error)}): "
@@ -149,6 +154,40 @@ def _local(builder: SparkSession.Builder, settings: SparkSettings) -> SparkSessi
     for key, value in defaults.items():
         builder = builder.config(key, value)
     return builder
+
+
+@contextlib.contextmanager
+def _private_scratch() -> Iterator[None]:
+    """A JVM that is launched meanwhile keeps its temporary files where only this user may read.
+
+    Spark makes its scratch folders readable for all, and shuffled messages are in them. Here each
+    is in a new folder with the mode 0700, which the JVM removes when it ends.
+    """
+    wanted = os.environ.get("SPARK_LOCAL_DIRS")
+    made: list[str] = []
+    options = os.environ.get("SPARK_SUBMIT_OPTS")
+    try:
+        for above in wanted.split(",") if wanted else [tempfile.gettempdir()]:
+            made.append(tempfile.mkdtemp(prefix="nats-transform-spark-", dir=above))
+        # Without SPARK_LOCAL_DIRS, and without the setting spark.local.dir, Spark takes this one.
+        os.environ["SPARK_SUBMIT_OPTS"] = f'"-Djava.io.tmpdir={made[0]}" {options or ""}'
+        if wanted:
+            os.environ["SPARK_LOCAL_DIRS"] = ",".join(made)
+        yield
+        jvm: Any = SparkContext._jvm
+        for folder in made:
+            jvm.org.apache.spark.util.ShutdownHookManager.registerShutdownDeleteDir(
+                jvm.java.io.File(folder)
+            )
+    except BaseException:
+        for folder in made:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    finally:
+        for name, value in (("SPARK_SUBMIT_OPTS", options), ("SPARK_LOCAL_DIRS", wanted)):
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
 
 
 def _log_config() -> str:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import stat
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from jobs.errors import SparkUnavailable
 from jobs.session import SparkSettings, spark_session
@@ -95,3 +102,65 @@ def test_a_killed_jvm_is_told_on_one_line() -> None:
     assert len(told) == 6, child.stderr
     assert all("planted" in line for line in told[:2]), told
     assert all("Spark's JVM is gone" in line for line in told[2:]), told
+
+
+def others_may_read(path: Path) -> bool:
+    """Whether any user of the host may read a file: its own mode, and those of its folders."""
+    with contextlib.suppress(FileNotFoundError):
+        readable = path.stat().st_mode & stat.S_IROTH
+        return bool(readable) and all(p.stat().st_mode & stat.S_IXOTH for p in path.parents)
+    return False  # it is deleted already
+
+
+@pytest.mark.spark
+def test_nobody_else_reads_the_scratch_folders(spark: SparkSession) -> None:
+    """While Spark works: neither its folders nor any temporary file that it has open."""
+    shuffled = spark.range(1000).repartition(3)
+    assert shuffled.select(F.udf(lambda number: number)("id")).distinct().count() == 1000
+    jvm: Any = spark.sparkContext._jvm
+    top = Path(jvm.java.lang.System.getProperty("java.io.tmpdir"))
+    assert (top.stat().st_mode & 0o777, top.stat().st_uid) == (0o700, os.getuid())
+    blocks = spark.sparkContext._jsc.sc().env().blockManager().diskBlockManager().localDirs()
+    scratch = [Path(folder.getPath()) for folder in blocks]
+    assert scratch
+    assert all(folder.is_relative_to(top) for folder in scratch)
+    files = [file for folder in scratch for file in folder.rglob("*") if file.is_file()]
+    assert files  # of the shuffle
+    process = Path(f"/proc/{jvm.java.lang.ProcessHandle.current().pid()}")
+    opened = {Path(os.path.realpath(link)) for link in (process / "fd").iterdir()}
+    mapped = {Path(line.split(maxsplit=5)[5]) for line in open_lines(process / "maps")}
+    temporary = Path(tempfile.gettempdir())
+    held = {path for path in opened | mapped | {*files} if path.is_relative_to(temporary)}
+    assert [path for path in held if others_may_read(path)] == []
+
+
+def open_lines(maps: Path) -> list[str]:
+    """The lines of a process's maps that name a file."""
+    return [line for line in maps.read_text().splitlines() if "/" in line]
+
+
+SCRATCH = """
+import os
+from jobs.session import SparkSettings, spark_session
+
+spark = spark_session(SparkSettings(master="local[1]"))
+blocks = spark.sparkContext._jsc.sc().env().blockManager().diskBlockManager().localDirs()
+for folder in [spark._jvm.java.lang.System.getProperty("java.io.tmpdir"), blocks[0].getParent()]:
+    print(os.path.dirname(folder), oct(os.stat(folder).st_mode), sep="\\n")
+print(os.environ["SPARK_LOCAL_DIRS"])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_scratch_folders_go_with_the_jvm(tmp_path: Path) -> None:
+    (scratch := tmp_path / "scratch here").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", SCRATCH],
+        env=os.environ | {"SPARK_LOCAL_DIRS": str(scratch)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.splitlines() == [str(scratch), "0o40700"] * 2 + [str(scratch)], done.stderr
+    while list(scratch.iterdir()):  # the JVM ends after us; pytest's timeout ends this
+        time.sleep(0.05)
