@@ -9,7 +9,7 @@ ARGS ?=
 WHAT ?= transform
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test test-slow cluster containers faults bench fuzz dist lint sbom format lock clean
+.PHONY: help setup demo ui test test-slow cluster containers faults bench fuzz dist docs lint sbom format lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -47,6 +47,9 @@ fuzz: ## feed random bytes to the readers and parsers for a while
 
 dist: ## build the wheel and the sdist into dist/
 	@$(IN_VENV) python -m build --no-isolation --outdir dist .
+
+docs: ## build the site of the documentation in build/site; fails on a dead link
+	@$(IN_VENV) sh -c 'python scripts/pages.py && zensical build --strict --clean'
 
 lint: ## check style, format and types; AUDIT=1 also looks for packages with known weaknesses
 	@$(IN_VENV) sh -c 'ruff check && ruff format --check && mypy'

@@ -43,8 +43,9 @@ class AccountImport:
     A stream's messages come from `subject` and arrive under `to`; a service's requests are
     published under `to` and go out under `subject`.
 
-    >>> AccountImport("stream", "sales.*.*", "from.$2.$1").apply("sales.eu.42")
-    'from.42.eu'
+    Examples:
+        >>> AccountImport("stream", "sales.*.*", "from.$2.$1").apply("sales.eu.42")
+        'from.42.eu'
 
     Args:
         kind: stream or service.

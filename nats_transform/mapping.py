@@ -107,7 +107,8 @@ class Share:
 class Mapping:
     """A source and its weighted, cluster-scoped destinations, validated as nats-server does.
 
-    >>> Mapping("shop.*", [Destination("shop.v1.$1", 98), Destination("shop.v2.$1", 2)])
+    Examples:
+        >>> Mapping("shop.*", [Destination("shop.v1.$1", 98), Destination("shop.v2.$1", 2)])
 
     Raises:
         InvalidMapping: the weights or destinations are refused; the text says which.

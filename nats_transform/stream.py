@@ -98,12 +98,13 @@ class Republished:
 class StreamConfig(Wire):
     """What `nats stream info --json` prints under `config`, refused as nats-server refuses it.
 
-    >>> config = StreamConfig.model_validate(
-    ...     {"name": "ORDERS", "subjects": ["orders.*"],
-    ...      "subject_transform": {"src": "orders.*", "dest": "orders.{{partition(3,1)}}.$1"}}
-    ... )
-    >>> config.ingress("orders.42").subject
-    'orders.1.42'
+    Examples:
+        >>> config = StreamConfig.model_validate(
+        ...     {"name": "ORDERS", "subjects": ["orders.*"],
+        ...      "subject_transform": {"src": "orders.*", "dest": "orders.{{partition(3,1)}}.$1"}}
+        ... )
+        >>> config.ingress("orders.42").subject
+        'orders.1.42'
 
     Field names and units are the server's: durations are nanoseconds, sizes bytes. `parse_stream`
     gives the same with a one-line error.

@@ -129,11 +129,12 @@ def trace(
 ) -> Trace:
     """Where a published subject goes: mappings, streams, republish, mirrors and stream sources.
 
-    >>> shop = StreamConfig(name="SHOP", subjects=["shop.*"])
-    >>> print(trace("shop.eu", streams=[shop]).text())
-    shop.eu published
-    └─ 100 % keeps its subject
-       └─ stream SHOP stores shop.eu
+    Examples:
+        >>> shop = StreamConfig(name="SHOP", subjects=["shop.*"])
+        >>> print(trace("shop.eu", streams=[shop]).text())
+        shop.eu published
+        └─ 100 % keeps its subject
+           └─ stream SHOP stores shop.eu
 
     Args:
         subject: a literal subject.

@@ -40,8 +40,9 @@ _BLANKS = "\t\n\f\r "
 class Transform:
     """A source filter and the destination that matching subjects get.
 
-    >>> Transform("orders.*.*", "orders.{{wildcard(2)}}.$1").apply("orders.eu.42")
-    'orders.42.eu'
+    Examples:
+        >>> Transform("orders.*.*", "orders.{{wildcard(2)}}.$1").apply("orders.eu.42")
+        'orders.42.eu'
 
     Args:
         source: a filter; empty stands for `>`.
