@@ -60,7 +60,7 @@ def in_order(
 
     Args:
         storage: the file systems of the table.
-        extents: the range of sequences of each piece, from an earlier pass over its rows.
+        extents: the pieces, with what an earlier pass found out about their sequences.
         schema: the columns; `seq` must be one.
 
     Raises:

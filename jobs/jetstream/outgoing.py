@@ -33,7 +33,7 @@ class Making:
     """How messages are made out of rows.
 
     Attributes:
-        version, stream: the release and the stream of the archive, for the header `SOURCE`.
+        version, stream: the mapping version and the stream of the archive, for the header `SOURCE`.
         acts: the archived headers that may act again.
         most: how many bytes the headers and the payload of a message may have together.
     """

@@ -43,7 +43,7 @@ def folder(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pat
         left = mappings.replay(subject, stream="IN", seq=seq).subject
         if left is not None:
             came_out.append(rows[-1] | {"stream": "OUT", "subject": left})
-    archive(spark, Warehouse(dir=folder / "warehouse"), rows + came_out)
+    archive(Warehouse(dir=folder / "warehouse"), rows + came_out)
     return folder
 
 

@@ -90,7 +90,7 @@ def warehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
         for at, subject in enumerate(subjects)
     ]
     after = [(subject, cluster) for _, subject, cluster in sorted(parts)]
-    archive(spark, warehouse, messages("IN", before) + messages("OUT", after))
+    archive(warehouse, messages("IN", before) + messages("OUT", after))
     return warehouse
 
 

@@ -60,7 +60,7 @@ def found(spark: SparkSession, warehouse: tables.Warehouse) -> set[tuple[Any, ..
 def test_every_subject_of_each_day_and_cluster(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = tables.Warehouse(dir=tmp_path / "warehouse")
     rows = messages()
-    archive(spark, warehouse, rows)
+    archive(warehouse, rows)
     result = census(spark, CensusSettings(stream="S", warehouse=warehouse, run_id="r1"))
     there = found(spark, warehouse)
     assert there == counted(rows)
@@ -84,6 +84,6 @@ def test_a_stream_that_is_not_there(spark: SparkSession, tmp_path: Path) -> None
     warehouse = tables.Warehouse(dir=tmp_path / "warehouse")
     with pytest.raises(WarehouseError, match=r"no table nats\.messages"):
         census(spark, CensusSettings(stream="S", warehouse=warehouse))
-    archive(spark, warehouse, messages(5))
+    archive(warehouse, messages(5))
     with pytest.raises(ArchiveError, match="has no messages of stream 'T'"):
         census(spark, CensusSettings(stream="T", warehouse=warehouse))

@@ -84,7 +84,7 @@ def test_rows_counts_digest_and_properties(
     spark: SparkSession, engine: Spark, warehouse: tables.Warehouse
 ) -> None:
     rows = messages()
-    archive(spark, warehouse, rows)
+    archive(warehouse, rows)
     result = run(engine, settings(warehouse, seed=7, run_id="r1"), MAPPINGS, "v")
     there = published(spark, warehouse)
 
@@ -128,7 +128,7 @@ def test_rows_counts_digest_and_properties(
 def test_a_rerun_replaces_only_its_days(
     spark: SparkSession, engine: Spark, warehouse: tables.Warehouse
 ) -> None:
-    archive(spark, warehouse, messages())
+    archive(warehouse, messages())
     run(engine, settings(warehouse), MAPPINGS, "v1")
     second = DAY + timedelta(days=1)
     result = run(engine, settings(warehouse, first_day=second), MAPPINGS, "v2")
@@ -142,7 +142,7 @@ def test_a_rerun_replaces_only_its_days(
 def test_a_day_without_messages(
     spark: SparkSession, engine: Spark, warehouse: tables.Warehouse
 ) -> None:
-    archive(spark, warehouse, messages())
+    archive(warehouse, messages())
     result = run(engine, settings(warehouse, first_day=date(2020, 1, 1)), MAPPINGS, "v")
     assert (result.messages, result.days, result.digest) == (0, (), "0" * 16)
     assert published(spark, warehouse) == []
@@ -151,7 +151,7 @@ def test_a_day_without_messages(
 def test_staged_rows(spark: SparkSession, engine: Spark, warehouse: tables.Warehouse) -> None:
     """They can be looked at before anyone else sees them, and thrown away."""
     rows = messages()
-    archive(spark, warehouse, rows)
+    archive(warehouse, rows)
     first = publish(stage(engine, settings(warehouse, seed=1), MAPPINGS, "v"))
     staged = stage(engine, settings(warehouse), MAPPINGS, "v")
     assert staged.rows(spark).count() == staged.result.messages == staged.messages == 300
@@ -167,7 +167,7 @@ def test_staged_rows(spark: SparkSession, engine: Spark, warehouse: tables.Wareh
 
 
 def test_days_that_someone_else_changed(spark: SparkSession, warehouse: tables.Warehouse) -> None:
-    archive(spark, warehouse, messages())
+    archive(warehouse, messages())
     staged = stage(spark, settings(warehouse), MAPPINGS, "v")
     publish(stage(spark, settings(warehouse), MAPPINGS, "w"))
     with pytest.raises(ConcurrentWrite):
@@ -179,7 +179,7 @@ def test_a_sequence_that_is_there_twice(
     spark: SparkSession, engine: Spark, warehouse: tables.Warehouse
 ) -> None:
     rows = messages()
-    archive(spark, warehouse, [*rows, rows[100]])
+    archive(warehouse, [*rows, rows[100]])
     with pytest.raises(ArchiveError, match="has sequence 101 more than once"):
         run(engine, settings(warehouse), MAPPINGS, "v")
     assert written(warehouse) == []
@@ -189,7 +189,7 @@ def test_a_message_without_a_sequence(
     spark: SparkSession, engine: Spark, warehouse: tables.Warehouse
 ) -> None:
     rows = messages()
-    archive(spark, warehouse, [*rows, rows[100] | {"seq": None}])
+    archive(warehouse, [*rows, rows[100] | {"seq": None}])
     with pytest.raises(ArchiveError, match="a message without a sequence"):
         run(engine, settings(warehouse), MAPPINGS, "v")
     assert written(warehouse) == []
@@ -200,7 +200,7 @@ def test_a_sequence_that_two_days_have(
 ) -> None:
     rows = messages()
     later = rows[0]["day"] + timedelta(days=2)
-    archive(spark, warehouse, [*rows, rows[0] | {"day": later}])
+    archive(warehouse, [*rows, rows[0] | {"day": later}])
     with pytest.raises(ArchiveError, match="has sequence 1 more than once"):
         run(engine, settings(warehouse), MAPPINGS, "v")
     assert written(warehouse) == []
@@ -311,7 +311,7 @@ def test_subjects_that_are_not_utf8(
     subjects = ["shop.\udcff.7", "\udcc3", "shop.é.\\", "x.y"]
     mappings = AccountMappings([Mapping("shop.*.*", [Destination("v.{{left(1,1)}}.$2")])])
     start = datetime(2026, 3, 1, tzinfo=UTC)
-    archive(spark, warehouse, [message(n, s, start) for n, s in enumerate(subjects, 1)])
+    archive(warehouse, [message(n, s, start) for n, s in enumerate(subjects, 1)])
     result = run(engine, settings(warehouse), mappings, "v")
     table = tables.open_table(warehouse, specs.TRANSFORMED)
     rows = tables.read(spark, table, specs.TRANSFORMED)
@@ -328,7 +328,7 @@ def test_subjects_that_are_not_utf8(
 
 
 def test_an_unknown_stream(spark: SparkSession, warehouse: tables.Warehouse) -> None:
-    archive(spark, warehouse, messages())
+    archive(warehouse, messages())
     elsewhere = TransformSettings(stream="T", mapping=Path("unused"), warehouse=warehouse)
     with pytest.raises(ArchiveError, match="no messages of stream 'T'"):
         run(spark, elsewhere, MAPPINGS, "v")

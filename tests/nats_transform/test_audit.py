@@ -278,7 +278,7 @@ SPLITS = {
     ("t.*", "east"): {"w.$1": 0.1, "u.$1": 0.3, "t.*": 0.6},
     ("e.*", "east"): {"g.$1": 0.05, "e.*": 0.95},
 }
-SIMULATIONS = 2000
+SIMULATIONS = 1000
 
 
 def simulated(rng: np.random.Generator, sizes: dict[tuple[str, str], int]) -> Iterator[Tally]:

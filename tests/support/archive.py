@@ -12,13 +12,14 @@ from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from jobs.files.commit import arrow_schema
+from jobs.files.commit import arrow_schema, data_file
 from jobs.files.read import batches
 from jobs.files.storage import Storage
 from jobs.files.task import Piece
-from jobs.files.text import restored
+from jobs.files.text import restored, stored
+from jobs.files.write import Writer
 from jobs.warehouse.specs import MESSAGES, TableSpec
-from jobs.warehouse.staging import publish, stage
+from jobs.warehouse.staging import Staged, new_folder, publish
 from jobs.warehouse.tables import Warehouse, data_files, open_table, read
 from nats_transform.subject import encode
 
@@ -71,8 +72,8 @@ def message(
     }
 
 
-def frame(spark: SparkSession, rows: Sequence[Row]) -> DataFrame:
-    """Rows of `messages` or `transformed_messages` in Spark, any bytes in their subjects."""
+def columns(rows: Sequence[Row]) -> dict[str, pa.Array]:
+    """The columns of some rows; subjects are binary."""
 
     def cell(name: str, value: Any) -> Any:
         if name == "headers" and value is not None:
@@ -81,24 +82,37 @@ def frame(spark: SparkSession, rows: Sequence[Row]) -> DataFrame:
             return encode(value)
         return value
 
-    names = [name for name in _ARROW if name in rows[0]]
-    columns = {
-        name: pa.array([cell(name, row[name]) for row in rows], _ARROW[name]) for name in names
+    return {
+        name: pa.array([cell(name, row[name]) for row in rows], kind)
+        for name, kind in _ARROW.items()
+        if name in rows[0]
     }
-    made = spark.createDataFrame(pa.table(columns))
+
+
+def frame(spark: SparkSession, rows: Sequence[Row]) -> DataFrame:
+    """Rows of `messages` or `transformed_messages` in Spark, any bytes in their subjects."""
+    made = spark.createDataFrame(pa.table(columns(rows)))
     return made.withColumns(
-        {name: F.col(name).cast("string") for name in names if name in _SUBJECTS}
+        {name: F.col(name).cast("string") for name in made.columns if name in _SUBJECTS}
     )
 
 
-def archive(
-    spark: SparkSession, warehouse: Warehouse, rows: Sequence[Row], spec: TableSpec = MESSAGES
-) -> None:
-    """Adds rows to a table, each stream in a commit of its own."""
+def archive(warehouse: Warehouse, rows: Sequence[Row], spec: TableSpec = MESSAGES) -> None:
+    """Adds rows to a table without Spark, each stream in a commit of its own."""
     table = open_table(warehouse, spec, create=True)
+    schema = arrow_schema(table.schema())
     for stream in dict.fromkeys(row["stream"] for row in rows):
+        folder, files = new_folder(table), []
         mine = [row for row in rows if row["stream"] == stream]
-        staged = stage(frame(spark, mine), table, spec)
+        for day in sorted({row["day"] for row in mine}):
+            found = columns([row for row in mine if row["day"] == day])
+            text = {name: found[name].view(pa.string()) for name in found if name in _SUBJECTS}
+            arrays = stored(found | text, schema.names)
+            arrays = [array.cast(field.type) for array, field in zip(arrays, schema, strict=True)]
+            with Writer(Storage.of(table), folder, day.isoformat(), schema) as writer:
+                writer.write(pa.RecordBatch.from_arrays(arrays, schema=schema))
+                files.append(data_file(table, writer.close()))
+        staged = Staged(folder, tuple(file.file_path for file in files), tuple(files))
         publish(table, staged, stream, replace=False, properties={})
 
 

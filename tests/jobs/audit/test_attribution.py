@@ -68,7 +68,7 @@ def warehouse(
     strange = [
         message(10**6 + n, f"v2.2.b{n}", START, stream="OUT", cluster="east") for n in range(200)
     ]
-    archive(spark, warehouse, published + came_out + strange)
+    archive(warehouse, published + came_out + strange)
     return warehouse
 
 
@@ -207,7 +207,7 @@ def test_what_the_archive_does_not_capture(
 
 def test_clear_messages(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = tables.Warehouse(dir=tmp_path / "warehouse")
-    archive(spark, warehouse, [message(n, "u.x", START, stream="OUT") for n in range(5)])
+    archive(warehouse, [message(n, "u.x", START, stream="OUT") for n in range(5)])
     with pytest.raises(AuditError, match=r"t\.> has weights for clusters, but none of its 5"):
         observe(spark, warehouse)
     with pytest.raises(AuditError, match="stream IN has no messages on any day that a mapping"):

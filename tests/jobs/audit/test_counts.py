@@ -30,7 +30,7 @@ def test_an_expected_audit_counts_the_transformed_messages(
     spark: SparkSession, warehouse: tables.Warehouse
 ) -> None:
     rows = list(messages())
-    archive(spark, warehouse, rows)
+    archive(warehouse, rows)
     transform(spark, warehouse)
     result = audit(spark, warehouse, tolerance=10, run_id="r1")
     assert result.basis == "transformed_messages"
@@ -58,7 +58,7 @@ def test_messages_are_replayed_where_they_are_not_transformed(
     spark: SparkSession, warehouse: tables.Warehouse
 ) -> None:
     rows = list(messages())
-    archive(spark, warehouse, rows)
+    archive(warehouse, rows)
     without_table = audit(spark, warehouse)
     transform(spark, warehouse, first_day=DAY)
     in_part = audit(spark, warehouse)
@@ -74,7 +74,7 @@ def test_messages_are_replayed_where_they_are_not_transformed(
 
 def test_one_cluster(spark: SparkSession, warehouse: tables.Warehouse) -> None:
     rows = list(messages())
-    archive(spark, warehouse, rows)
+    archive(warehouse, rows)
     transform(spark, warehouse)
     result = audit(spark, warehouse, cluster="west")
     wanted = [row for row in rows if row["cluster"] == "west"]
@@ -86,7 +86,7 @@ def test_the_named_cluster_stands_in_where_messages_have_none(
     spark: SparkSession, warehouse: tables.Warehouse
 ) -> None:
     rows = list(messages(clusters=("west", None)))
-    archive(spark, warehouse, rows)
+    archive(warehouse, rows)
     transform(spark, warehouse)
     assert any("have no cluster name" in note for note in audit(spark, warehouse).notes)
     result = audit(spark, warehouse, cluster="east")
@@ -105,6 +105,6 @@ def test_the_named_cluster_stands_in_where_messages_have_none(
 def test_nothing_in_range(
     spark: SparkSession, warehouse: tables.Warehouse, more: dict[str, Any], text: str
 ) -> None:
-    archive(spark, warehouse, list(messages(count=50)))
+    archive(warehouse, list(messages(count=50)))
     with pytest.raises(AuditError, match=text):
         audit(spark, warehouse, **more)

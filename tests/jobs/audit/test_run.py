@@ -28,7 +28,7 @@ def test_versions_in_force_are_replayed_in_their_own_time(
     spark: SparkSession, warehouse: tables.Warehouse
 ) -> None:
     rows = list(messages())
-    archive(spark, warehouse, rows)
+    archive(warehouse, rows)
     change = datetime(2026, 3, 2, 0, 30, tzinfo=UTC)
     later = AccountMappings([Mapping("shop.*", [Destination("v1.$1", 10)])])
     settings = AuditSettings(stream="S", mapping=Path("m.conf"), warehouse=warehouse, by="hour")
@@ -53,7 +53,7 @@ def test_versions_in_force_are_replayed_in_their_own_time(
 
 
 def test_no_message_says_its_cluster(spark: SparkSession, warehouse: tables.Warehouse) -> None:
-    archive(spark, warehouse, list(messages(clusters=(None,))))
+    archive(warehouse, list(messages(clusters=(None,))))
     with pytest.raises(AuditError, match=r"east\.\* has weights for clusters, but none of its"):
         audit(spark, warehouse)
 

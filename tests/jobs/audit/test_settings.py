@@ -48,7 +48,7 @@ def test_settings_that_are_refused(more: dict[str, Any], text: str) -> None:
 
 @pytest.mark.spark
 def test_json_has_the_names_of_the_design(spark: SparkSession, warehouse: tables.Warehouse) -> None:
-    archive(spark, warehouse, list(messages(count=500)))
+    archive(warehouse, list(messages(count=500)))
     document = json.loads(audit(spark, warehouse, by="hour").model_dump_json())
     assert {"verdict", "rules"} <= set(document)
     rule = document["rules"][0]

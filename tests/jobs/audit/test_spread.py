@@ -18,7 +18,7 @@ pytestmark = pytest.mark.spark
 
 def test_partition_balance(spark: SparkSession, warehouse: tables.Warehouse) -> None:
     rows = list(messages())
-    archive(spark, warehouse, rows)
+    archive(warehouse, rows)
     (balance,) = audit(spark, warehouse).partitions
     counts = [0] * 4
     for row in rows:
@@ -34,7 +34,7 @@ def test_keys_that_saw_more_than_one_destination(
     spark: SparkSession, warehouse: tables.Warehouse
 ) -> None:
     rows = list(messages())
-    archive(spark, warehouse, rows)
+    archive(warehouse, rows)
     result = audit(spark, warehouse, key=1)
     ends: dict[tuple[str, str], set[str | None]] = {}
     for row in rows:

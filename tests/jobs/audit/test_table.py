@@ -23,7 +23,7 @@ pytestmark = pytest.mark.spark
 def test_the_table_has_a_row_for_each_destination_and_day(
     spark: SparkSession, warehouse: tables.Warehouse
 ) -> None:
-    archive(spark, warehouse, list(messages()))
+    archive(warehouse, list(messages()))
     transform(spark, warehouse)
     result = audit(spark, warehouse, run_id="r1")
     table = tables.open_table(warehouse, WEIGHT_AUDIT)

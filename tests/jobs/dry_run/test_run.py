@@ -49,7 +49,7 @@ def messages(first: int = 1, count: int = 60) -> list[Row]:
 def warehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tables.Warehouse:
     """An archive of two days, without a census."""
     where = tables.Warehouse(dir=tmp_path_factory.mktemp("dry-run"))
-    archive(spark, where, messages())
+    archive(where, messages())
     return where
 
 
@@ -210,9 +210,9 @@ def test_a_census_that_is_behind_is_counted_anew(
     settings = DryRunSettings(stream="S", candidate=candidate, warehouse=where)
     with pytest.raises(NoTable):
         dry_run(spark, settings)
-    archive(spark, where, messages(1, 12))
+    archive(where, messages(1, 12))
     census(spark, CensusSettings(stream="S", warehouse=where))
-    archive(spark, where, messages(13, 12))
+    archive(where, messages(13, 12))
     assert dry_run(spark, settings).found.messages == 24
 
 

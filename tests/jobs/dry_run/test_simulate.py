@@ -36,7 +36,7 @@ def write(folder: Path, *configs: dict[str, Any]) -> Path:
 
 def test_what_the_table_holds(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = tables.Warehouse(dir=tmp_path / "warehouse")
-    archive(spark, warehouse, messages(count=12))
+    archive(warehouse, messages(count=12))
     candidate = tmp_path / "new.conf"
     candidate.write_text('mappings { "orders.*.*": "shop.$1" }')
     streams = write(
