@@ -47,6 +47,7 @@ from jobs.jetstream.reader import read_range
 from jobs.jetstream.stream import JetStreamSettings, stream_state
 from jobs.maintain import MaintenanceSettings, maintain
 from jobs.replay import ReplaySettings, replay
+from jobs.session import SessionOnDemand, Spark, SparkSettings
 from jobs.transform import TransformSettings, transform
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED, TableSpec
 from jobs.warehouse.tables import Warehouse, open_table
@@ -54,7 +55,7 @@ from nats_transform.config import load_mappings, mapping_version
 from nats_transform.subject import decode, encode
 from tests.support.streams import Stream, new_stream
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = pytest.mark.server
 
 DAYS = [date(2026, 3, 1) + timedelta(days=n) for n in range(3)]
 KEYS = ("a", "b", "ü")
@@ -90,7 +91,7 @@ class Held:
 class Archives(RuleBasedStateMachine):
     """One or more warehouses with a live stream and a dump that grows."""
 
-    spark: SparkSession
+    spark: Spark
     server: NatsServer
     steps = 0
 
@@ -485,7 +486,7 @@ def rows(place: Path, spec: TableSpec, *names: str) -> Iterator[tuple[Any, ...]]
 
 
 def run(
-    machine: type[Archives], spark: SparkSession, server: NatsServer, examples: int, steps: int
+    machine: type[Archives], spark: Spark, server: NatsServer, examples: int, steps: int
 ) -> int:
     """Runs so many histories of so many steps each; returns how many steps there were."""
 
@@ -508,15 +509,19 @@ def run(
     return Here.steps
 
 
-def test_a_short_history(spark: SparkSession, nats_server: NatsServer) -> None:
-    assert run(Archives, spark, nats_server, examples=2, steps=6) >= 6
+def test_a_short_history(nats_server: NatsServer) -> None:
+    """Without Spark, as little data is worked on."""
+    on_demand = SessionOnDemand(SparkSettings())
+    assert run(Archives, on_demand, nats_server, examples=2, steps=8) >= 8
 
 
 @pytest.mark.slow
+@pytest.mark.spark
 def test_long_histories(spark: SparkSession, nats_server: NatsServer) -> None:
     assert run(Archives, spark, nats_server, examples=7, steps=40) >= 200
 
 
 @pytest.mark.slow
+@pytest.mark.spark
 def test_long_histories_with_kills(spark: SparkSession, nats_server: NatsServer) -> None:
     assert run(KilledArchives, spark, nats_server, examples=4, steps=15) >= 40

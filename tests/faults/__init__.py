@@ -70,6 +70,11 @@ FAULTS = (
         ("tests/jobs/jetstream/test_reader.py::test_a_server_that_stays_away",),
     ),
     Fault(
+        "the stream purged, limited, deleted or made anew in mid-ingest",
+        "what was read is archived as it was, the rest counts as a gap; or one line",
+        (f"{HERE}::test_a_stream_that_changes_in_mid_ingest",),
+    ),
+    Fault(
         "connections cut in mid-message, again and again",
         "every message once, in order",
         (f"{HERE}::test_connections_that_break_in_mid_message",),
@@ -202,6 +207,14 @@ FAULTS = (
         "damaged stream backups",
         "one line; nothing published",
         ("tests/jobs/sources/test_backup.py::test_damaged_backups",),
+    ),
+    Fault(
+        "dumps that are encrypted, cut short, damaged, or gone in mid-ingest",
+        "one line that names the file; nothing published",
+        (
+            "tests/jobs/sources/test_dumps.py::test_files_that_cannot_be_read",
+            "tests/jobs/sources/test_dumps.py::test_a_file_that_vanishes",
+        ),
     ),
     Fault(
         "two jobs on the same stream at once, one of them killed; kills at random moments",

@@ -36,11 +36,12 @@ from jobs.audit.run import audit
 from jobs.audit.settings import AuditSettings
 from jobs.dry_run.run import dry_run
 from jobs.dry_run.settings import DryRunSettings
-from jobs.errors import JobError, WarehouseError
+from jobs.errors import ArchiveError, JobError, WarehouseError
 from jobs.ingest import IngestSettings, ingest
 from jobs.jetstream.connection import NatsSettings, connection
 from jobs.jetstream.reader import read_range
 from jobs.jetstream.stream import JetStreamSettings, stream_state
+from jobs.session import SessionOnDemand, SparkSettings
 from jobs.transform import TransformSettings, transform
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED
 from jobs.warehouse.tables import Warehouse, open_table, read
@@ -165,6 +166,69 @@ def test_a_slow_network(stream: Stream) -> None:
     stream.count(1000, 500)
     with network(stream.server.url, lambda _, data: (data, 0.05, False)) as url:
         assert read_all(url, stream.name, 1000) == list(range(1, 1001))
+
+
+async def purged(js: Any, stream: str) -> None:
+    await js.purge_stream(stream, keep=100)
+
+
+async def limited(js: Any, stream: str) -> None:
+    await js.update_stream(name=stream, subjects=[f"{stream}.>"], max_msgs=100)
+
+
+async def deleted(js: Any, stream: str) -> None:
+    await js.delete_stream(stream)
+
+
+async def made_anew(js: Any, stream: str) -> None:
+    await js.delete_stream(stream)
+    await js.add_stream(name=stream, subjects=[f"{stream}.>"])
+
+
+# For jobs on little data: it starts no JVM for them.
+ON_DEMAND = SessionOnDemand(SparkSettings())
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [(purged, None), (limited, None), (deleted, "vanished"), (made_anew, "made anew")],
+)
+def test_a_stream_that_changes_in_mid_ingest(
+    stream: Stream, tmp_path: Path, change: Callable[..., Any], message: str | None
+) -> None:
+    """What was read before the change is archived as it was, and nothing else; or one line."""
+    count = 10_000
+    stream.count(count, 1000)
+    seen = Counter[str]()
+
+    def treat(_: int, data: bytes) -> tuple[bytes, float, bool]:
+        seen["bytes"] += len(data)
+        if seen["bytes"] > 1_000_000 and not seen["changes"]:
+            seen["changes"] += 1
+            stream.run(lambda js: change(js, stream.name))
+        return data, 0.0, False
+
+    warehouse = Warehouse(dir=tmp_path / "warehouse")
+    with network(stream.server.url, treat) as url:
+        nats = NatsSettings(servers=url, patience=20)
+        given = IngestSettings(stream=stream.name, server=nats, warehouse=warehouse)
+        if message is not None:
+            with pytest.raises(ArchiveError, match=message) as told:
+                ingest(ON_DEMAND, given)
+            assert "\n" not in str(told.value)
+            assert list(warehouse.folder.rglob("*.parquet")) == []
+            return
+        result = ingest(ON_DEMAND, given)
+    assert seen["changes"] == 1
+    rows = open_table(warehouse, MESSAGES).scan().to_arrow().sort_by("seq")
+    held = rows["seq"].to_pylist()
+    assert 100 < len(held) < count
+    assert (result.messages, result.gaps) == (len(held), count - len(held))
+    assert held == sorted({*held} | {*range(count - 99, count + 1)})
+    assert rows["data"].to_pylist() == [b"%d " % (seq - 1) + b"x" * 1000 for seq in held]
+    assert ingest(ON_DEMAND, given.model_copy(update={"server": NatsSettings(
+        servers=stream.server.url)})).added == 0  # fmt: skip
 
 
 # --- Disks and catalogs ---------------------------------------------------------------------------
