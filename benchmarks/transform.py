@@ -413,13 +413,13 @@ def lines(
         )
 
     yield Line("noop", "scan", lambda: noop(plain), count)
-    yield Line("noop", "transform", lambda: noop(apply(MIXED, plain)), count)
+    yield Line("noop", "nats_transform.spark", lambda: noop(apply(MIXED, plain)), count)
     yield Line("noop", "Arrow UDF", lambda: noop(by_arrow), count)
     yield Line("noop", "Python UDF", lambda: noop(by_python), count)
     yield Line("parquet", "copy of the output", copy, count)
-    expressions = transformed(plain, MIXED, "version", 0)
+    mapped = transformed(plain, MIXED, "version", 0)
     here = SessionOnDemand(SparkSettings())
-    yield Line("parquet", "built-in expressions", lambda: write(expressions), count)
+    yield Line("parquet", "nats_transform.spark", lambda: write(mapped), count)
     yield Line("parquet", "whole job in Spark", lambda: job(spark), count, tidy=forget)
     if sum(file.file_size_in_bytes for file in tables.data_files(table)) <= PROCESS_BYTES:
         yield Line("parquet", "whole job in this process", lambda: job(here), count, tidy=forget)

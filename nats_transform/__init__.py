@@ -1,6 +1,6 @@
 """Subject transforms and mappings exactly as nats-server does them.
 
-`nats_transform.spark` compiles them to Columns; it is imported by name, so that this package
+`nats_transform.spark` does it to DataFrames; it is imported by name, so that this package
 needs no Spark. Every name is imported when it is first used: `nats-transform map` should answer at
 once, and be ended by Ctrl-C without a stack trace from its first moments on.
 """

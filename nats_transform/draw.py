@@ -2,8 +2,7 @@
 
 nats-server draws at random for every message, so two runs of it never agree. Here the same message
 under the same mapping and seed always draws the same number, on any engine. The hash is XXH64,
-chained column by column as Spark's `xxhash64` does it, so `nats_transform.spark` computes it with
-that one built-in function.
+chained column by column as Spark's `xxhash64` does it, so that SQL can compute it, too.
 
 Outputs depend on this hash and a mapping version stands for outputs: whoever changes anything here
 raises `FORMAT` in `nats_transform.config.version`, or one version would name two outputs.

@@ -14,7 +14,6 @@ NatsTransformError              an error that the user can correct; its text is 
 ├── InvalidConfig               a file that cannot be read as configuration (a ValueError)
 │   └── UnknownAccount          it has no such account, or no mappings for it
 ├── InvalidBackup               a stream backup that cannot be read or written (a ValueError)
-├── TooLarge                    a configuration that cannot be compiled to Spark
 └── KernelUnavailable           a compiled library is missing or was built from other sources
 
 Children of InvalidTransform follow nats-server's family under `ErrInvalidMappingDestination`
@@ -144,25 +143,6 @@ class UnknownAccount(InvalidConfig):
 
 class InvalidBackup(NatsTransformError, ValueError):
     """A stream backup that cannot be read, or messages that cannot be written as one."""
-
-
-class TooLarge(NatsTransformError):
-    """A configuration that cannot be compiled to Spark.
-
-    Attributes:
-        what: the name of the things of which there are too many.
-        count: how many there are.
-        most: how many can be compiled.
-    """
-
-    def __init__(self, what: str, count: int, most: int) -> None:
-        self.what = what
-        self.count = count
-        self.most = most
-        super().__init__(
-            f"too large to compile: {count:,} {what}, at most {most:,}; "
-            "leave out mappings that no archived subject meets"
-        )
 
 
 class KernelUnavailable(NatsTransformError):

@@ -2,8 +2,8 @@
 
 Each is one small immutable type with its arguments named and its traits (`DestinationToken`).
 `parse_token` reads one as nats-server does (`indexPlaceHolders` in `server/subject_transform.go`);
-`evaluate` gives its text for the tokens of a subject; `nats_transform.spark` compiles the same
-values to Columns. A new function is a class here, listed in `_FUNCTIONS`.
+`evaluate` gives its text for the tokens of a subject; `nats_transform.kernel` makes tables of the
+same values. A new function is a class here, listed in `_FUNCTIONS`.
 
 A `position` is the 0-based place of a token in the subject. Offsets and sizes count bytes of the
 token's UTF-8 form, as the server does (ADR-30 says characters), so a character can be cut in two.

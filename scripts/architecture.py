@@ -25,9 +25,9 @@ FLOORS: list[dict[str, str]] = [
     {
         "nats_transform.config": "reads mapping files",
         "nats_transform.kernel": "transforms Arrow batches",
-        "nats_transform.spark": "transforms DataFrames",
         "nats_transform.audit": "judges shares",
     },
+    {"nats_transform.spark": "transforms DataFrames"},
     {
         "nats_transform.migration": "the analyses of a dry run",
         "nats_transform.backup": "reads and writes backups",

@@ -1,59 +1,61 @@
-"""Mappings and streams compiled to Spark Columns: DataFrame in, DataFrame out.
+"""What becomes of messages, as columns of a Spark DataFrame: DataFrame in, DataFrame out.
 
-Everything is built-in functions on Columns that are made through the API, never from SQL text, so
-no subject, literal or delimiter can be read as code. Nothing touches the session: the result works
-under Spark Connect and in Structured Streaming.
+Spark's workers hand whole columns to the compiled kernel (`nats_transform.kernel`) in an Arrow UDF.
+They need nats-transform and pyarrow; nothing is read from the session, so the result works under
+Spark Connect and in Structured Streaming.
 
-- `frame` checks the columns and cuts subjects into tokens;
-- `matching` finds the mapping of a subject, by number;
-- `shares` finds the destination that cluster and draw choose, by number;
-- `destination` makes the new subject;
-- `lookup` holds what depends on those numbers; `bytes` and `fnv` are functions on subjects;
-- `stream` does with the same parts what a stream does; `size` refuses what is too large.
+An account's mappings are applied by `apply`. A mirror or stream source takes a message and may
+rename it (`take`), the ingress transform decides what it is stored under (`ingress`), and a stored
+message may be republished (`republish`). Each adds the columns of `OUTPUT`: to take a step after
+another, rename or drop those of the first and name its result as the subject.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+import json
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
 
-from nats_transform.draw import mapping_key
-from nats_transform.mapping import (
-    DRAWS,
-    EMPTY_DESTINATION,
-    EMPTY_RESULT,
-    AccountMappings,
-    Fate,
-)
-from nats_transform.spark.bytes import has_empty_token
-from nats_transform.spark.destination import Message, add_inputs, has_partitions, new_subject
-from nats_transform.spark.frame import (
-    COUNT,
-    FAULT,
-    OURS,
-    OUTPUT,
-    add_view,
-    check_columns,
-    column,
-    with_output,
-)
-from nats_transform.spark.lookup import pick
-from nats_transform.spark.matching import add_rule
-from nats_transform.spark.shares import Shares
-from nats_transform.spark.size import check_size
-from nats_transform.spark.stream import ingress, republish, take
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from nats_transform.errors import NatsTransformError
+from nats_transform.kernel import Program, compile_ingress, compile_republish, compile_take
+from nats_transform.kernel.library import library
+from nats_transform.kernel.rules import State
+from nats_transform.mapping import AccountMappings
 from nats_transform.stream import StreamConfig
+from nats_transform.stream_source import StreamSource
+from nats_transform.subject import encode
 
 __all__ = ["OUTPUT", "apply", "ingress", "republish", "take"]
 
-_RULE = OURS + "rule"
-_KEY = OURS + "key"
-_DRAW = OURS + "draw"
-_SCOPE = OURS + "scope"
-_SHARE = OURS + "share"
-_RESULT = OURS + "result"
-_REASON = OURS + "reason"
-_INPUT = OURS + "input"
+OUTPUT = T.StructType(
+    [
+        T.StructField("mapped_subject", T.StringType()),
+        T.StructField("fate", T.StringType()),
+        T.StructField("reason", T.StringType()),
+        T.StructField("mapping_source", T.StringType()),
+        T.StructField("mapping_destination", T.StringType()),
+        T.StructField("draw", T.IntegerType()),
+    ]
+)
+"""The columns that each function adds."""
+
+_OUTCOME = "__nats_outcome"
+"""A column that is there on the way only."""
+_MAPPED = "mapped_subject string, state int, draw int"
+_TOLD = ("fate", "reason", "mapping_source", "mapping_destination")
+"""What depends on the state alone."""
+
+_KINDS: Mapping[str, tuple[type[T.DataType], ...]] = {
+    "subject": (T.StringType, T.BinaryType),
+    "stream": (T.StringType,),
+    "seq": (T.LongType, T.IntegerType, T.ShortType, T.ByteType),
+    "cluster": (T.StringType,),
+}
 
 
 def apply(
@@ -83,63 +85,164 @@ def apply(
 
     Raises:
         NatsTransformError: a column is missing, has the wrong type or is there already.
-        TooLarge: more than Spark can plan, see `size`.
+        KernelUnavailable: the kernel is not compiled.
     """
     if isinstance(mappings, StreamConfig):
         return ingress(mappings, df, subject=subject, stream=stream, seq=seq, seed=seed)
-    check_columns(df, subject=subject, cluster=cluster, stream=stream, seq=seq)
-    filters = [mapping.filter for mapping in mappings.mappings]
-    shares = Shares(mappings)
-    check_size(filters, shares.templates)
-    rule, share = F.col(_RULE), F.col(_SHARE)
-    texts = [
-        text
-        for mapping in mappings.mappings
-        for text in (mapping.source, *[d.subject for d in mapping.destinations])
+    return _applied(mappings.program(seed), df, subject, stream, seq, cluster)
+
+
+def ingress(
+    config: StreamConfig,
+    df: DataFrame,
+    *,
+    subject: str = "subject",
+    stream: str = "stream",
+    seq: str = "seq",
+    seed: int = 0,
+) -> DataFrame:
+    """The frame and what each message is stored under: as `StreamConfig.replay`, bit for bit.
+
+    Args:
+        config: of the stream that the messages reach.
+        df: one message a row.
+        subject: column of the subject, string or binary.
+        stream: column of the name of the stream that the message is in.
+        seq: column of the sequence there.
+        seed: the seed of the run.
+
+    Raises:
+        As of `apply`.
+    """
+    return _applied(compile_ingress(config, seed), df, subject, stream, seq)
+
+
+def take(
+    source: StreamSource,
+    df: DataFrame,
+    *,
+    subject: str = "subject",
+    stream: str = "stream",
+    seq: str = "seq",
+    seed: int = 0,
+) -> DataFrame:
+    """The frame and what a mirror or stream source makes of it: as `StreamSource.replay`.
+
+    Args:
+        source: one of a stream's `sources`, or its `mirror`.
+        df: messages of the other stream, one a row; whether they are is not looked at.
+        subject: column of the subject they are stored under, string or binary.
+        stream: column of the stream's name.
+        seq: column of the sequence in the stream.
+        seed: the seed of the run.
+
+    Raises:
+        As of `apply`.
+    """
+    return _applied(compile_take(source, seed), df, subject, stream, seq)
+
+
+def republish(
+    config: StreamConfig,
+    df: DataFrame,
+    *,
+    subject: str = "subject",
+    stream: str = "stream",
+    seq: str = "seq",
+    seed: int = 0,
+) -> DataFrame:
+    """The frame and what is republished: as `StreamConfig.replay_republish`, bit for bit.
+
+    Args:
+        config: of the stream that stores the messages.
+        df: one message a row.
+        subject: column of the subject it is stored under, string or binary.
+        stream: column of the name of the stream that the message is in.
+        seq: column of the sequence there.
+        seed: the seed of the run.
+
+    Raises:
+        As of `apply`.
+    """
+    return _applied(compile_republish(config, seed), df, subject, stream, seq)
+
+
+def _applied(
+    program: Program,
+    df: DataFrame,
+    subject: str,
+    stream: str,
+    seq: str,
+    cluster: str | None = None,
+) -> DataFrame:
+    library()  # refused here, in one line, instead of by a worker
+    roles = {"subject": subject, "stream": stream, "seq": seq}
+    if cluster is not None:
+        roles["cluster"] = cluster
+    _check_columns(df, roles)
+
+    def mapped(subject: pa.Array, stream: pa.Array, seq: pa.Array, *cluster: pa.Array) -> pa.Array:
+        where = cluster[0] if cluster else None
+        found = program.run(subject, stream=stream, seq=seq, cluster=where)
+        columns = [found.subjects.view(pa.string()), found.states, found.draws]
+        return pa.StructArray.from_arrays(columns, names=["mapped_subject", "state", "draw"])
+
+    # Spark would call a function of which it knows that it gives the same each time once for a
+    # filter on the result, and once more for the result.
+    kernel = F.arrow_udf(mapped, _MAPPED).asNondeterministic()  # type: ignore[attr-defined]
+    outcome = F.col(_OUTCOME)
+    told = F.get(_table(program.states), outcome["state"])
+    columns = {name: told[name].cast("string") for name in _TOLD}
+    columns |= {name: outcome[name] for name in ("mapped_subject", "draw")}
+    return df.select("*", kernel(*map(_column, roles.values())).alias(_OUTCOME)).select(
+        *map(_column, df.columns), *(columns[name].alias(name) for name in OUTPUT.names)
+    )
+
+
+def _table(states: Sequence[State]) -> Column:
+    """What is told of each state, as an array that is made once: rows carry its number only."""
+
+    def told(text: str | None) -> str | None:
+        return None if text is None else b64encode(encode(text)).decode()
+
+    rows = [
+        dict(zip(_TOLD, map(told, (s.fate.value, s.reason, s.source, s.destination)), strict=True))
+        for s in states
     ]
-    # One select for each step: what later steps use more than once is computed once.
-    frame, view = add_view(df, subject, texts)
-    frame = add_rule(frame, filters, view, F.col(COUNT), _RULE)
-    keys = [mapping_key(seed, mapping.source) for mapping in mappings.mappings]
-    frame = frame.select("*", pick(keys, rule, "bigint").alias(_KEY))
-    chance = (column(stream), column(seq).cast("long"), F.col(_KEY))
-    draw = F.pmod(F.xxhash64(*chance), F.lit(DRAWS).cast("long")).cast("int")
-    where = F.lit(None).cast("string") if cluster is None else column(cluster)
-    frame = frame.select("*", draw.alias(_DRAW), shares.scope(where, rule).alias(_SCOPE))
-    chosen = F.when(rule.isNotNull(), shares.number(F.col(_SCOPE), F.col(_DRAW)))
-    frame = frame.select("*", chosen.alias(_SHARE))
-    message = Message(view, share, chance)
-    frame = add_inputs(frame, shares.templates, message, _INPUT)
-    result = new_subject(shares.templates, message, _INPUT)
-    reason = F.coalesce(F.col(FAULT), F.when(shares.crashes(share), EMPTY_DESTINATION))
-    # A partition number ends Spark's code generation for the row, see `fnv`: stay in one select.
-    if shares.can_make_empty_token or not has_partitions(shares.templates):
-        frame = frame.select("*", result.alias(_RESULT))
-        result = F.col(_RESULT)
-    if shares.can_make_empty_token:
-        is_empty = shares.can_be_empty(share) & has_empty_token(result)
-        reason = F.coalesce(reason, F.when(is_empty, EMPTY_RESULT))
-    frame = frame.select("*", reason.alias(_REASON))
-    is_valid = F.col(_REASON).isNull()
-    subjects = F.when(is_valid & rule.isNull(), column(subject).cast("string")).when(
-        is_valid & ~shares.loses(share), view.real(result)
-    )
-    fate = (
-        F.when(~is_valid, Fate.INVALID.value)
-        .when(rule.isNull(), Fate.UNMATCHED.value)
-        .when(shares.loses(share), Fate.LOST.value)
-        .otherwise(Fate.MAPPED.value)
-    )
-    source = pick([mapping.source for mapping in mappings.mappings], rule, "string")
-    return with_output(
-        frame,
-        df.columns,
-        {
-            "mapped_subject": subjects,
-            "fate": fate,
-            "reason": F.col(_REASON),
-            "mapping_source": F.when(rule.isNotNull(), source),
-            "mapping_destination": F.when(rule.isNotNull(), shares.destination(share)),
-            "draw": F.when(rule.isNotNull() & shares.is_drawn(share), F.col(_DRAW)),
-        },
-    )
+    # One JSON text, because a literal for each would take minutes; as bytes, because text that is
+    # not UTF-8 cannot travel as a string.
+    fields = ", ".join(f"{name}: binary" for name in _TOLD)
+    return F.from_json(F.lit(json.dumps(rows)), f"array<struct<{fields}>>")
+
+
+def _check_columns(df: DataFrame, roles: Mapping[str, str]) -> None:
+    """Refuses a frame that messages cannot be read from.
+
+    Args:
+        df: one message a row.
+        roles: the column of each role.
+
+    Raises:
+        NatsTransformError: a column is missing, has the wrong type or is there already.
+    """
+    types = {field.name: field.dataType for field in df.schema.fields}
+    for role, name in roles.items():
+        if name not in types:
+            raise NatsTransformError(
+                f"no column {name!r} for the {role}; the frame has {', '.join(df.columns)}"
+            )
+        if not isinstance(types[name], _KINDS[role]):
+            raise NatsTransformError(
+                f"column {name!r} is {types[name].simpleString()}; the {role} must be "
+                f"{_KINDS[role][0].typeName()}"
+            )
+    taken = [name for name in df.columns if name in (*OUTPUT.names, _OUTCOME)]
+    if taken:
+        raise NatsTransformError(
+            f"the frame already has {', '.join(taken)}: rename or drop these columns"
+        )
+
+
+def _column(name: str) -> Column:
+    """The column with this very name, whatever is in it."""
+    return F.col("`" + name.replace("`", "``") + "`")

@@ -11,14 +11,17 @@ In Spark the 64 bits are summed in pieces of 21 or 22 bits, so that no sum overf
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 import xxhash
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+
+from nats_transform.kernel.digest import digest_batch
 
 _SEED = 42  # Spark's xxhash64 starts there
 _MASK = (1 << 64) - 1
@@ -80,8 +83,15 @@ def observed(observation: Observation) -> Digest:
 
 
 def digest(rows: DataFrame, columns: Sequence[str] | None = None) -> Digest:
-    """The digest of a DataFrame; one pass over it."""
-    return from_row(rows.agg(*aggregates(rows.schema, columns)).first().asDict())  # type: ignore[union-attr]
+    """The digest of a DataFrame, computed by the kernel; one pass over it."""
+
+    def digests(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        found = sum((Digest(*digest_batch(batch)) for batch in batches), Digest())
+        yield pa.record_batch({"rows": [found.rows], "total": [str(found)]})
+
+    counted = rows.select(*(F.col(_quoted(name)) for name in columns or rows.columns))
+    parts = counted.mapInArrow(digests, "rows long, total string").collect()
+    return sum((Digest.parse(part["rows"], part["total"]) for part in parts), Digest())
 
 
 def row_hash(schema: T.StructType, columns: Sequence[str] | None = None) -> Column:

@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 from pyspark.sql import SparkSession
 
 from nats_transform.spark import apply, digest
-from tests.nats_transform.spark.test_plans import FUNCTIONS, MIXED, messages
+from tests.nats_transform.spark.test_frames import FUNCTIONS, MIXED, messages
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -23,7 +23,7 @@ import pyspark
 from nats_transform.spark import digest
 from jobs.session import SparkSettings, spark_session
 from nats_transform.spark import apply
-from tests.nats_transform.spark.test_plans import FUNCTIONS, MIXED, messages
+from tests.nats_transform.spark.test_frames import FUNCTIONS, MIXED, messages
 
 spark = spark_session(SparkSettings(master="local[2]", driver_memory="1g"))
 print("version", pyspark.__version__, spark.version)

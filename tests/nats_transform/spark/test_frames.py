@@ -1,33 +1,39 @@
-"""What Spark makes of a compiled mapping: generated code, partitioning, streaming, Connect."""
+"""`nats_transform.spark` on DataFrames: equal to the scalar library, however Spark divides work.
+
+What the kernel makes of each subject is tested in `tests/nats_transform/kernel`.
+"""
 
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
-from functools import partial
+from functools import partial, reduce
 from io import StringIO
 from pathlib import Path
+from random import Random
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from nats_transform import (
     AccountMappings,
     Destination,
     Mapping,
     NatsTransformError,
+    Outcome,
     parse_stream,
 )
-from nats_transform.spark import OUTPUT, apply, digest, republish, take
+from nats_transform.spark import OUTPUT, apply, digest, ingress, republish, take
+from nats_transform.subject import decode, encode
+from tests.nats_transform.kernel import generate
+from tests.nats_transform.kernel.comparing import Message
 
 pytestmark = pytest.mark.spark
-
-JIT_LIMIT = 8000
-"""Bytes of bytecode above which the JVM interprets a method forever."""
 
 MIXED = AccountMappings(
     [
@@ -40,22 +46,6 @@ MIXED = AccountMappings(
                 Destination("east.orders.$1.$2", 100, "east"),
             ],
         )
-    ]
-)
-THOUSAND = AccountMappings(
-    [
-        Mapping(
-            (f"a{i}.*.*", f"a.b{i}.>", f"*.c{i}.*", f"d{i}")[i % 4],
-            [
-                (
-                    Destination(f"x{i}.$2.$1", 60),
-                    Destination(f"y{i}.>", 70),
-                    Destination(f"z{i}.$1", 80, "east"),
-                    Destination(f"w{i}"),
-                )[i % 4]
-            ],
-        )
-        for i in range(1000)
     ]
 )
 FUNCTIONS = AccountMappings(
@@ -71,8 +61,6 @@ FUNCTIONS = AccountMappings(
         )
     ]
 )
-
-
 STREAM = parse_stream(
     {
         "name": "EU",
@@ -121,25 +109,68 @@ def messages(spark: SparkSession, count: int = 4000) -> DataFrame:
     )
 
 
-@pytest.mark.parametrize(
-    "mappings",
-    [
-        pytest.param(MIXED, id="mixed"),
-        pytest.param(THOUSAND, id="thousand"),
-        pytest.param(FUNCTIONS, id="functions"),
-    ],
-)
-def test_the_jvm_compiles_all_generated_methods(
-    spark: SparkSession, tmp_path: Path, mappings: AccountMappings
-) -> None:
-    messages(spark).write.parquet(str(tmp_path / "messages"))
-    frame = apply(mappings, spark.read.parquet(str(tmp_path / "messages")))
-    shown = StringIO()
-    with redirect_stdout(shown):
-        frame.explain("codegen")
-    sizes = [int(size) for size in re.findall(r"maxMethodCodeSize:(\d+)", shown.getvalue())]
-    assert sizes
-    assert max(sizes) <= JIT_LIMIT
+def odd_messages(spark: SparkSession, messages: Sequence[Message], kind: str) -> DataFrame:
+    """Messages of any bytes: a string column of Spark takes them as they are."""
+
+    def raw(text: str | None) -> bytearray | None:
+        return None if text is None else bytearray(encode(text))
+
+    rows = [
+        (row, raw(m.subject), raw(m.cluster), m.stream, m.seq) for row, m in enumerate(messages)
+    ]
+    schema = "row int, subject binary, cluster binary, stream string, seq long"
+    frame = spark.createDataFrame(rows, schema)
+    return frame.withColumns(
+        {"subject": F.col("subject").cast(kind), "cluster": F.col("cluster").cast("string")}
+    )
+
+
+@pytest.mark.parametrize("kind", ["string", "binary"])
+def test_equals_the_scalar_library(spark: SparkSession, seed: int, kind: str) -> None:
+    """Mappings and streams made at random, and messages of any bytes; all in one query."""
+    random = Random(seed)
+    mappings, source = generate.account(random), generate.stream_source(random)
+    config = next(filter(None, iter(lambda: generate.stream(random), 0)))
+    steps: list[tuple[Callable[..., DataFrame], Callable[[Message], Outcome]]] = [
+        (
+            partial(apply, mappings),
+            lambda m: mappings.replay(m.subject, m.cluster, stream=m.stream, seq=m.seq, seed=7),
+        ),
+        (
+            partial(ingress, config),
+            lambda m: config.replay(m.subject, stream=m.stream, seq=m.seq, seed=7),
+        ),
+        (
+            partial(republish, config),
+            lambda m: config.replay_republish(m.subject, stream=m.stream, seq=m.seq, seed=7),
+        ),
+        (
+            partial(take, source),
+            lambda m: source.replay(m.subject, stream=m.stream, seq=m.seq, seed=7),
+        ),
+    ]
+    sources = [m.source for m in mappings.mappings] + [one.source for one in source.filters]
+    sources += [one.source for one in (config.subject_transform, config.republish) if one]
+    given = generate.messages(random, sources, 1000)
+    frame = odd_messages(spark, given, kind)
+    made = [
+        step(frame, seed=7).withColumn("step", F.lit(number))
+        for number, (step, _) in enumerate(steps)
+    ]
+    texts = ("mapped_subject", "mapping_source", "mapping_destination")
+    rows = (
+        reduce(DataFrame.unionByName, made)
+        .withColumns({name: F.col(name).cast("binary") for name in texts})
+        .collect()
+    )
+    assert len(rows) == len(steps) * len(given)
+    for row in rows:
+        subject, origin, destination = (
+            None if row[name] is None else decode(bytes(row[name])) for name in texts
+        )
+        found = Outcome(subject, row["fate"], origin, destination, row["draw"], row["reason"])
+        message = given[row["row"]]
+        assert found == steps[row["step"]][1](message), message
 
 
 def test_partitions_and_order_of_files_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
@@ -186,17 +217,23 @@ def test_a_stream_of_files(spark: SparkSession, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_columns_that_will_not_do(spark: SparkSession, change, message) -> None:  # type: ignore[no-untyped-def]
+def test_columns_that_will_not_do(
+    spark: SparkSession, change: Callable[[DataFrame], DataFrame], message: str
+) -> None:
     with pytest.raises(NatsTransformError, match=message):
         apply(MIXED, change(messages(spark)))
 
 
-def test_a_filter_behind_it_can_be_planned(spark: SparkSession) -> None:
+def test_a_filter_behind_it_maps_nothing_twice(spark: SparkSession) -> None:
     frame = apply(FUNCTIONS, messages(spark, 400))
     mapped = [row["seq"] for row in frame.collect() if row["fate"] == "mapped"]
     assert len(mapped) == 100
-    found = frame.where("fate = 'mapped' AND mapped_subject IS NOT NULL").select("seq").collect()
-    assert [row["seq"] for row in found] == mapped
+    kept = frame.where("fate = 'mapped' AND mapped_subject IS NOT NULL").select("seq", "fate")
+    assert [row["seq"] for row in kept.collect()] == mapped
+    shown = StringIO()
+    with redirect_stdout(shown):
+        kept.explain()
+    assert shown.getvalue().count("ArrowEvalPython") == 1
 
 
 def test_columns_of_other_names(spark: SparkSession) -> None:
@@ -205,7 +242,19 @@ def test_columns_of_other_names(spark: SparkSession) -> None:
     plain = apply(MIXED, messages(spark))
     renamed = apply(MIXED, frame, **names)
     assert renamed.columns == [*frame.columns, *OUTPUT.names]
+    assert [field.dataType for field in renamed.schema.fields[-6:]] == [
+        *[T.StringType()] * 5,
+        T.IntegerType(),
+    ]
     assert renamed.select(*OUTPUT.names).collect() == plain.select(*OUTPUT.names).collect()
+
+
+def test_no_column_of_clusters(spark: SparkSession) -> None:
+    frame = messages(spark, 400).drop("cluster").withColumn("seq", F.col("seq").cast("short"))
+    made = apply(MIXED, frame, cluster=None, seed=3).collect()
+    assert {row["mapping_destination"] for row in made if row["fate"] == "mapped"} == {
+        d.subject for d in MIXED.mappings[0].destinations if d.cluster is None
+    }
 
 
 CONNECT = """
@@ -213,7 +262,7 @@ import sys
 from pyspark.sql import SparkSession
 from nats_transform.spark import digest
 from nats_transform.spark import apply
-from tests.nats_transform.spark.test_plans import FUNCTIONS, MIXED, messages, three_steps
+from tests.nats_transform.spark.test_frames import FUNCTIONS, MIXED, messages, three_steps
 
 spark = SparkSession.builder.remote("local[2]").getOrCreate()
 assert "connect" in type(spark).__module__
