@@ -31,6 +31,7 @@ from jobs.files.storage import Storage
 from jobs.jetstream.connection import NatsSettings
 from jobs.jetstream.stream import JetStreamSettings
 from jobs.session import Spark
+from jobs.sources.archive import ArchiveSource
 from jobs.sources.backup import open_backup, restored
 from jobs.sources.dump import DumpSource
 from jobs.sources.dumps import Choice, DumpColumns
@@ -326,8 +327,11 @@ def _source(spark: Spark, settings: IngestSettings) -> Iterator[Source]:
         yield StreamSource(settings.server, of_stream, settings.publish_messages)
     elif settings.backup is not None:
         backup = open_backup(settings.backup)
+        of_stream = _stream_settings(settings, backup.stream)
+        if backup.is_archive():
+            yield ArchiveSource(backup, of_stream, settings.publish_messages)
+            return
         with restored(backup) as nats:
-            of_stream = _stream_settings(settings, backup.stream)
             yield StreamSource(nats, of_stream, settings.publish_messages, "backup")
     else:
         yield _dump(spark, settings)

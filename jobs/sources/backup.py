@@ -1,9 +1,10 @@
 """A stream backup, read without the server it came from.
 
 `nats stream backup` writes a folder with `backup.json` (configuration and state of the stream) and
-`stream.tar.s2` (its blocks). A private nats-server restores it and then serves it as any stream:
-the server is the only thing that knows every version of its own format, and it decrypts and
-decompresses blocks when it makes a backup.
+`stream.arc.s2`, which older versions of the command call `stream.tar.s2`. The content decides how
+it is read. nats-server from 2.15 on writes an archive, which `jobs.sources.archive` reads. An older
+server wrote its blocks as a tar file: a private nats-server restores it and then serves it as any
+stream, because only the server knows every version of its blocks.
 
 The restored stream gets a configuration that keeps everything: with the original one the server
 would at once delete what is too old, or start to mirror. Source: nats-server `RestoreStream`.
@@ -28,8 +29,10 @@ from jobs.errors import ArchiveError, text_of
 from jobs.jetstream.connection import ApiError, NatsSettings, RawClient, api, connection
 from jobs.jetstream.process import USER, nats_server
 from jobs.jetstream.stream import stream_state
+from nats_transform.backup.archive import MAGIC, first_bytes
+from nats_transform.errors import InvalidBackup
 
-_INFO, _BLOCKS = "backup.json", "stream.tar.s2"
+INFO, CONTENTS = "backup.json", ("stream.arc.s2", "stream.tar.s2")
 _CHUNK_BYTES = 512 * 1024  # below the server's default for the largest message
 _SPARE_BYTES = 64 * 2**20  # what a small backup may unpack to
 _ANSWER_SECONDS = 120  # the server answers the last chunk once it has read the whole stream
@@ -52,9 +55,14 @@ _NEUTRAL: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Backup:
-    """A backup as its `backup.json` describes it."""
+    """A backup as its `backup.json` describes it.
+
+    Attributes:
+        content: the file with the messages.
+    """
 
     folder: Path
+    content: Path
     config: dict[str, Any]
     state: dict[str, Any]
 
@@ -63,6 +71,20 @@ class Backup:
         """The name of the stream."""
         return str(self.config["name"])
 
+    def is_archive(self) -> bool:
+        """Whether it is in the format of nats-server 2.15, not a tar file.
+
+        Raises:
+            ArchiveError: its content cannot be read.
+        """
+        try:
+            with self.content.open("rb") as file:
+                return first_bytes(file) == MAGIC
+        except (InvalidBackup, OSError) as error:
+            raise ArchiveError(
+                f"backup {self.folder} is damaged: {self.content.name}: {text_of(error)}"
+            ) from error
+
 
 def open_backup(folder: Path) -> Backup:
     """The backup in a folder.
@@ -70,18 +92,24 @@ def open_backup(folder: Path) -> Backup:
     Raises:
         ArchiveError: the folder has none, or its description cannot be read.
     """
-    for name in (_INFO, _BLOCKS):
-        if not (folder / name).is_file():
-            raise ArchiveError(f"{folder} is no stream backup: it has no {name}")
+    contents = [folder / name for name in CONTENTS if (folder / name).is_file()]
+    if not (folder / INFO).is_file() or not contents:
+        missing = " or ".join(CONTENTS) if (folder / INFO).is_file() else INFO
+        raise ArchiveError(f"{folder} is no stream backup: it has no {missing}")
+    if len(contents) > 1:
+        raise ArchiveError(
+            f"backup {folder} has both {' and '.join(CONTENTS)}: take away the one that is not "
+            "of this backup"
+        )
     try:
-        described = json.loads((folder / _INFO).read_bytes())
+        described = json.loads((folder / INFO).read_bytes())
         config, state = described["config"], described["state"]
         numbers = [state[key] for key in ("messages", "bytes", "first_seq", "last_seq")]
         if not config["name"] or not all(isinstance(number, int) for number in numbers):
             raise ValueError("no name or state of a stream in it")
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-        raise ArchiveError(f"backup {folder}: {_INFO} cannot be read: {text_of(error)}") from error
-    return Backup(folder, config, state)
+        raise ArchiveError(f"backup {folder}: {INFO} cannot be read: {text_of(error)}") from error
+    return Backup(folder, contents[0], config, state)
 
 
 @contextmanager
@@ -106,7 +134,7 @@ def _most_bytes(backup: Backup) -> int:
     Raises:
         ArchiveError: there is no room for what the backup says it has.
     """
-    blocks = (backup.folder / _BLOCKS).stat().st_size
+    blocks = backup.content.stat().st_size
     free = shutil.disk_usage(tempfile.gettempdir()).free
     if backup.state["bytes"] + blocks > free:
         raise ArchiveError(
@@ -127,8 +155,8 @@ async def _restore_within(
             size = await asyncio.to_thread(_size, store)
             if size > most_bytes:
                 raise ArchiveError(
-                    f"backup {backup.folder} is damaged: {_INFO} says {backup.state['bytes']:,} "
-                    f"bytes, but {_BLOCKS} unpacks to more than {size:,}"
+                    f"backup {backup.folder} is damaged: {INFO} says {backup.state['bytes']:,} "
+                    f"bytes, but {backup.content.name} unpacks to more than {size:,}"
                 )
         await restore
     finally:
@@ -152,7 +180,7 @@ async def _restore(backup: Backup, settings: NatsSettings) -> None:
     async with connection(settings) as client:
         try:
             answer = await api(client, settings, f"STREAM.RESTORE.{backup.stream}", body)
-            await _send(client, backup.folder / _BLOCKS, answer["deliver_subject"])
+            await _send(client, backup.content, answer["deliver_subject"])
         except (ApiError, nats.errors.Error, OSError) as error:
             raise ArchiveError(f"{where} cannot be restored: {text_of(error)}") from error
         state = await stream_state(client, settings, backup.stream)
@@ -166,8 +194,8 @@ async def _restore(backup: Backup, settings: NatsSettings) -> None:
     ):
         if found != backup.state[name] and not (expires and is_expired):
             raise ArchiveError(
-                f"{where} is damaged: {_INFO} says {name} {backup.state[name]}, "
-                f"{_BLOCKS} has {found}"
+                f"{where} is damaged: {INFO} says {name} {backup.state[name]}, "
+                f"{backup.content.name} has {found}"
             )
 
 

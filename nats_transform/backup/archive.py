@@ -86,6 +86,12 @@ class Batch:
     def __len__(self) -> int:
         return len(self.sequences)
 
+    def cut(self, first: int, end: int) -> Batch:
+        """Some of these messages: those from one place up to, and without, another."""
+        part = slice(first, end)
+        entries = self._entries[part]
+        return Batch(self.start, self.sequences[part], self.times[part], self._buffer, entries)
+
     def subjects(self) -> pa.Array:
         """The subjects; their bytes need not be UTF-8."""
         return self._gathered(0, self._entries[:, _NAME_SIZE])
@@ -114,7 +120,7 @@ class Batch:
         return pa.Array.from_buffers(pa.binary(), len(sizes), buffers)
 
 
-def content(file: Readable) -> bytes:
+def first_bytes(file: Readable) -> bytes:
     """The first eight bytes of what the file has packed: `MAGIC`, or those of another content.
 
     Raises:
@@ -181,6 +187,9 @@ def read_messages(file: Readable, start: Point) -> Iterator[Batch]:
                 f"sequence {sequences[place]} comes after {before}: it must be above"
             )
         if len(messages):
+            if not messages[:, _NAME_SIZE].all():
+                place = int(np.argmin(messages[:, _NAME_SIZE]))
+                raise InvalidBackup(f"the message with sequence {sequences[place]} has no subject")
             after = int(sequences[-1])
             times = np.ascontiguousarray(messages[:, _TIME])
             yield Batch(point, sequences, times, buffer, np.ascontiguousarray(messages))

@@ -18,7 +18,8 @@ from nats_transform.errors import InvalidBackup
 
 LARGEST_BLOCK = 4 * 2**20
 """Bytes that one chunk unpacks to, at most."""
-_IDENTIFIER = b"\xff\x06\x00\x00S2sTwO"
+IDENTIFIER = b"\xff\x06\x00\x00S2sTwO"
+"""What a stream starts with."""
 _BLOCK = 2**20  # what writers of S2 take
 _READ_BYTES = 4 * 2**20
 
@@ -99,34 +100,48 @@ class Decoder:
 
 
 class Encoder:
-    """Packs a stream. What is in the file is whole once it was closed."""
+    """Packs what follows the identifier of a stream. The file is whole once this was closed."""
 
     def __init__(self, file: Writable) -> None:
         self._file = file
         self._codec = pa.Codec("snappy")
         self._pending = bytearray()
-        file.write(_IDENTIFIER)
 
     def write(self, data: bytes | memoryview) -> None:
         """Appends bytes."""
         self._pending += data
         end = len(self._pending) - len(self._pending) % _BLOCK
         for start in range(0, end, _BLOCK):
-            self._chunk(self._pending[start : start + _BLOCK])
+            self._put(self._pending[start : start + _BLOCK])
         del self._pending[:end]
 
     def close(self) -> None:
         """Writes what is left; the file itself stays open."""
         if self._pending:
-            self._chunk(self._pending)
+            self._put(self._pending)
         self._pending = bytearray()
 
-    def _chunk(self, block: bytearray) -> None:
-        plain = np.frombuffer(block, np.uint8)
-        checksum = library().nats_checksum(address(plain), size(len(plain)))
+    def _put(self, block: bytearray) -> None:
         packed = self._codec.compress(block, asbytes=True)
-        kind = 0 if len(packed) < len(block) * 7 // 8 else 1
-        body = bytes(block) if kind else packed
-        head = bytes([kind]) + (len(body) + 4).to_bytes(3, "little")
-        self._file.write(head + checksum.to_bytes(4, "little"))
-        self._file.write(body)
+        is_smaller = len(packed) < len(block) * 7 // 8
+        self._file.write(chunk(bytes(block), packed if is_smaller else None))
+
+
+def chunk(data: bytes, packed: bytes | None = None) -> bytes:
+    """A chunk with some data, as it is unless it is given as a block too."""
+    plain = np.frombuffer(data, np.uint8)
+    checksum = library().nats_checksum(address(plain), size(len(plain)))
+    body = data if packed is None else packed
+    return b"".join(
+        (
+            b"\x01" if packed is None else b"\x00",
+            (len(body) + 4).to_bytes(3, "little"),
+            checksum.to_bytes(4, "little"),
+            body,
+        )
+    )
+
+
+def padding(count: int) -> bytes:
+    """A chunk of so many bytes, at least 4, that readers skip."""
+    return b"\xfe" + (count - 4).to_bytes(3, "little") + bytes(count - 4)

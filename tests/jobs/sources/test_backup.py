@@ -1,65 +1,180 @@
-"""Backups that a real server made: restored in private, refused when they are damaged."""
+"""Backups that real servers made: of 2.15 read as they are, of an older one restored in private."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
-import time
+import shutil
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from nats import connect
-from pyspark.sql import SparkSession
 
 from jobs.errors import ArchiveError
 from jobs.ingest import IngestSettings, ingest
 from jobs.jetstream.connection import connection
 from jobs.jetstream.headers import format_headers
 from jobs.jetstream.process import nats_server as run_nats_server
-from jobs.jetstream.stream import StreamState, stream_state
-from jobs.sources.backup import open_backup, restored
+from jobs.jetstream.stream import JetStreamSettings, StreamState, stream_state
+from jobs.session import SessionOnDemand, SparkSettings
+from jobs.sources.archive import ArchiveSource
+from jobs.sources.backup import Backup, open_backup, restored
+from jobs.warehouse.coverage import Coverage
 from jobs.warehouse.specs import MESSAGES
-from jobs.warehouse.tables import Warehouse, open_table, read
+from jobs.warehouse.tables import Warehouse, open_table
+from nats_transform.backup import archive as format
+from tests.support.backups import Entry, archive, packed, state_of
+from tests.support.stream_backups import back_up
 
 pytestmark = pytest.mark.server
+SPARK = SessionOnDemand(SparkSettings())
+OLD = Path(__file__).parent / "backup-2.14.6"
+"""Of a stream OLD with two odd messages and 300 plain ones, of which three were deleted.
+
+Made with nats-server 2.14.6, compression s2, by tests.support.stream_backups.back_up.
+"""
 
 
-def back_up(stream: Any, folder: Path) -> Path:
-    """Does what `nats stream backup` does; source: nats-server `processStreamSnapshot`."""
+# --- The format of nats-server 2.15 ---------------------------------------------------------------
 
-    async def work() -> None:
-        client = await connect(stream.server.url)
-        try:
-            await save(client)
-        finally:
-            await client.close()
 
-    async def save(client: Any) -> None:
-        inbox = client.new_inbox()
-        chunks = await client.subscribe(inbox)
-        request = {"deliver_subject": inbox, "chunk_size": 64 * 1024, "jsck": True}
-        answer = await client.request(
-            f"$JS.API.STREAM.SNAPSHOT.{stream.name}", json.dumps(request).encode()
-        )
-        described = json.loads(answer.data)
-        assert "error" not in described, described
-        with (folder / "stream.tar.s2").open("wb") as file:
-            while True:
-                chunk = await chunks.next_msg(timeout=600)
-                if not chunk.data:
-                    break
-                file.write(chunk.data)
-                if chunk.reply:  # the server waits for it before it sends more
-                    await chunk.respond(b"")
-        info = {"config": described["config"], "state": described["state"]}
-        (folder / "backup.json").write_text(json.dumps(info))
+def test_a_backup_and_its_stream_are_the_same(
+    make_stream: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Both archives are equal, and the stream goes on where its backup ended."""
+    stream = make_stream()
+    odd = [
+        (b"a.\xff", b"NATS/1.0\r\nb:1\r\nA: 2\r\nA: 3\r\n\r\n", b"\x00\xff"),
+        (b"empty", b"", b""),
+        (b"marker", b"NATS/1.0\r\nKV-Operation: DEL\r\n\r\n", b""),
+        (b"large", b"", bytes(1_000_000)),
+    ]
+    stream.publish(odd)
+    stream.count(300)
+    stream.delete(10, 11, 303, 304)
+    folder = back_up(stream, tmp_path / "backup")
+    live = {"server": {"servers": stream.server.url}}
+    for number, more in enumerate(
+        [
+            {},
+            {"subject": f"{stream.name}.n.3"},
+            {"since": 5, "until": 200},
+            {"publish_messages": 50, "readers": 3},
+        ]
+    ):
+        settings = {"stream": stream.name, **more}
+        results = [
+            ingest(SPARK, IngestSettings(**settings, **source, warehouse=Warehouse(dir=place)))
+            for source, place in (
+                ({"backup": folder}, tmp_path / f"backup-{number}"),
+                (live, tmp_path / f"live-{number}"),
+            )
+        ]
+        found = [result.model_dump(exclude={"snapshot_id"}) for result in results]
+        assert found[0] == found[1]
+        assert found[0]["messages"] > 30
+    whole = Warehouse(dir=tmp_path / "backup-0")
+    rows = open_table(whole, MESSAGES).scan(row_filter="seq = 1").to_arrow().to_pylist()
+    usual = format_headers([(b"b", b"1"), (b"A", b"2"), (b"A", b"3")])
+    assert rows[0]["headers_raw"] == odd[0][1] != usual
 
-    folder.mkdir()
-    asyncio.run(work())
-    return folder
+    stream.count(10)
+    wanted = {"stream": stream.name, "warehouse": whole}
+    followed = ingest(SPARK, IngestSettings.model_validate(wanted | live))
+    assert (followed.messages, followed.added) == (310, 10)
+    again = ingest(SPARK, IngestSettings(backup=folder, **wanted))
+    assert (again.messages, again.added) == (310, 0)
+
+
+STORES = [
+    pytest.param("", {"compression": "s2"}, id="compressed"),
+    pytest.param("", {"storage": "memory"}, id="in-memory"),
+    pytest.param("", {"max_msgs": 100, "discard": "old"}, id="limited"),
+    pytest.param("", {"retention": "workqueue"}, id="work-queue"),
+    pytest.param("jetstream { key: secret, cipher: aes }", {}, id="encrypted"),
+]
+
+
+@pytest.mark.parametrize(("server_config", "config"), STORES)
+def test_every_kind_of_store_is_read_whole(
+    make_stream: Callable[..., Any], tmp_path: Path, server_config: str, config: dict[str, Any]
+) -> None:
+    with run_nats_server(server_config) as server:
+        stream = make_stream(server=server, **config)
+        stream.count(400, 500)
+        folder = back_up(stream, tmp_path / "backup", "stream.tar.s2")  # as older tools name it
+    assert rows_of(open_backup(folder))[0] == (100 if config.get("max_msgs") else 400)
+
+
+def source_of(backup: Backup, publish_messages: int = 1000, **settings: Any) -> ArchiveSource:
+    wanted = JetStreamSettings(stream=backup.stream, **settings)
+    return ArchiveSource(backup, wanted, publish_messages)
+
+
+def rows_of(backup: Backup, **settings: Any) -> tuple[int, list[int]]:
+    """How many messages are planned, and the sequences that are read."""
+    source = source_of(backup, **settings)
+    spans = source.plan(Coverage())
+    found: list[int] = []
+    for span in spans:
+        read, parts = source.tasks(span, Coverage())
+        found += [seq for part in parts for rows in read(part) for seq in rows["seq"].to_pylist()]
+    return sum(span.messages for span in spans), found
+
+
+DAY = 86_400 * 10**9
+TIMES = [0, 1, DAY, DAY + 1, DAY - 5, 2 * DAY, 2 * DAY + 1, 5 * DAY, 4 * DAY, 6 * DAY]
+"""Of ten messages with the sequences 3, 6, 9, ...: a clock was set back twice."""
+DATED: list[Entry] = [(b"s.%d" % (n % 2), t, 3 * n, b"", b"x" * 90) for n, t in enumerate(TIMES, 1)]
+
+
+@pytest.fixture
+def dated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Backup:
+    """A backup of these messages, in chunks and batches that cut it everywhere."""
+    for name, value in (("_BATCH", 3), ("_BUFFER", 256)):
+        monkeypatch.setattr(format, name, value)
+    monkeypatch.setattr("jobs.sources.archive._TASK_BYTES", 1)
+    (tmp_path / "stream.arc.s2").write_bytes(packed(archive(DATED), 70))
+    described = {"config": {"name": "S"}, "state": state_of(DATED)}
+    (tmp_path / "backup.json").write_text(json.dumps(described))
+    return open_backup(tmp_path)
+
+
+def at(ns: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=ns / 1000)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sequences"),
+    [
+        pytest.param({}, range(3, 31, 3), id="all"),
+        pytest.param({"first": 4, "last": 12}, [6, 9, 12], id="sequences"),
+        pytest.param({"since": at(DAY)}, range(9, 31, 3), id="since"),
+        pytest.param({"until": at(2 * DAY)}, [3, 6, 9, 12, 15], id="until"),
+        pytest.param({"since": at(7 * DAY)}, [], id="later-than-all"),
+        pytest.param({"subject": "s.1"}, range(3, 31, 6), id="subject"),
+        pytest.param({"subject": "s.1", "since": at(DAY)}, range(9, 31, 6), id="subject-since"),
+    ],
+)
+@pytest.mark.parametrize("publish_messages", [1, 3, 1000])
+@pytest.mark.parametrize("readers", [1, 4])
+def test_ranges(
+    dated: Backup, settings: Any, sequences: Any, publish_messages: int, readers: int
+) -> None:
+    found = rows_of(dated, publish_messages=publish_messages, readers=readers, **settings)
+    assert found == (len(sequences), list(sequences))
+
+
+def test_spans_end_at_midnight(dated: Backup) -> None:
+    spans = source_of(dated, publish_messages=1).plan(Coverage())
+    assert [(span.first, span.last) for span in spans] == [
+        (1, 8), (9, 17), (18, 23), (24, 29), (30, 30),
+    ]  # fmt: skip
+    some = source_of(dated).plan(Coverage.of([(1, 7), (12, 12), (28, 40)]))
+    assert [(s.first, s.last, s.messages) for s in some] == [(8, 11, 1), (13, 27, 5)]
 
 
 @pytest.fixture
@@ -69,126 +184,51 @@ def backup(stream: Any, tmp_path: Path) -> Path:
     return back_up(stream, tmp_path / "backup")
 
 
-@pytest.mark.spark
-def test_a_backup_and_its_stream_are_the_same(
-    spark: SparkSession, make_stream: Callable[..., Any], tmp_path: Path
-) -> None:
-    """Both archives are equal, and the stream goes on where its backup ended."""
-    stream = make_stream()
-    odd = [
-        (b"a.\xff", b"NATS/1.0\r\nb:1\r\nA: 2\r\nA: 3\r\n\r\n", b"\x00\xff"),
-        (b"empty", b"", b""),
-        (b"marker", b"NATS/1.0\r\nKV-Operation: DEL\r\n\r\n", b""),
-    ]
-    stream.publish(odd)
-    stream.count(300)
-    stream.delete(10, 11)
-    folder = back_up(stream, tmp_path / "backup")
-    settings = {"stream": stream.name, "warehouse": Warehouse(dir=tmp_path / "a")}
-    from_backup = ingest(spark, IngestSettings(backup=folder, **settings))
-    live = {"server": {"servers": stream.server.url}}
-    other = settings | {"warehouse": Warehouse(dir=tmp_path / "b")}
-    from_stream = ingest(spark, IngestSettings.model_validate(other | live))
-    assert from_backup.digest == from_stream.digest
-    assert (from_backup.messages, from_backup.gaps) == (301, 2)
-
-    table = open_table(Warehouse(dir=tmp_path / "a"), MESSAGES)
-    row = read(spark, table, MESSAGES).where("seq = 1").collect()[0]
-    assert (
-        row.headers_raw == odd[0][1] != format_headers([(b"b", b"1"), (b"A", b"2"), (b"A", b"3")])
-    )
-
-    stream.count(10)
-    followed = ingest(spark, IngestSettings.model_validate(settings | live))
-    assert (followed.messages, followed.added) == (311, 10)
-
-
-STORES = [
-    pytest.param("", {}, id="plain"),
-    pytest.param("", {"compression": "s2"}, id="compressed"),
-    pytest.param("", {"max_age": 0.5}, id="messages-too-old-since"),
-    pytest.param("", {"max_msgs": 100, "discard": "old"}, id="limited"),
-    pytest.param("", {"retention": "workqueue"}, id="work-queue"),
-    pytest.param("jetstream { key: secret, cipher: aes }", {}, id="encrypted"),
-]
-
-
-@pytest.mark.parametrize(("server_config", "config"), STORES)
-def test_every_kind_of_store_is_restored_whole(
-    make_stream: Callable[..., Any], tmp_path: Path, server_config: str, config: dict[str, Any]
-) -> None:
-    with run_nats_server(server_config) as server:
-        stream = make_stream(server=server, **config)
-        stream.count(400, 500)
-        folder = back_up(stream, tmp_path / "backup")
-        expected = json.loads((folder / "backup.json").read_text())["state"]
-    assert expected["messages"] in (400, 100)
-    backup = open_backup(folder)
-    with restored(backup) as nats:
-
-        async def state() -> StreamState:
-            async with connection(nats) as client:
-                return await stream_state(client, nats, backup.stream)
-
-        found = asyncio.run(state())
-    assert (found.messages, found.bytes) == (expected["messages"], expected["bytes"])
-    assert (found.first, found.last) == (expected["first_seq"], expected["last_seq"])
-
-
-def test_messages_whose_time_to_live_is_over(
-    make_stream: Callable[..., Any], tmp_path: Path
-) -> None:
-    stream = make_stream(allow_msg_ttl=True)
-    stream.publish([(b"t", b"NATS/1.0\r\nNats-TTL: 1s\r\n\r\n", b"x")] * 10)
-    stream.count(90)
-    folder = back_up(stream, tmp_path / "backup")
-    assert json.loads((folder / "backup.json").read_text())["state"]["messages"] == 100
-    time.sleep(1.5)
-    with restored(open_backup(folder)) as nats:
-        assert nats.servers
-
-
-def test_blocks_that_unpack_to_far_more_than_they_say(
-    make_stream: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stream = make_stream(compression="s2")
-    stream.publish((b"z", b"", bytes(900_000)) for _ in range(60))
-    folder = back_up(stream, tmp_path / "backup")
-    assert (folder / "stream.tar.s2").stat().st_size < 10 * 2**20
-    described = json.loads((folder / "backup.json").read_text())
-    described["state"]["bytes"] = 1000
-    (folder / "backup.json").write_text(json.dumps(described))
-    monkeypatch.setattr("jobs.sources.backup._SPARE_BYTES", 2**20)
-    with pytest.raises(ArchiveError, match="is damaged"), restored(open_backup(folder)):
-        pass
-
-
-def test_a_backup_for_which_there_is_no_room(backup: Path) -> None:
-    described = json.loads((backup / "backup.json").read_text())
-    described["state"]["bytes"] = 2**60
-    (backup / "backup.json").write_text(json.dumps(described))
-    with pytest.raises(ArchiveError, match="point TMPDIR at"), restored(open_backup(backup)):
-        pass
+_DAMAGED = r"is damaged: stream\.tar\.s2|cannot be restored"
+# What is done to a backup: what is said of one in the format of 2.15, and of an older one.
+DAMAGE = {
+    "truncated": (r"is damaged: stream\.arc\.s2: it is cut off", _DAMAGED),
+    "flipped": (r"is damaged: stream\.arc\.s2: a checksum|chunk of it", _DAMAGED),
+    "flipped-at-the-end": (r"is damaged: stream\.arc\.s2: ", _DAMAGED),
+    "empty": (r"is damaged: stream\.arc\.s2: it is empty", "is damaged: .* it is empty"),
+    "random": ("is damaged: .* it is no S2 stream", "is damaged: .* it is no S2 stream"),
+    "no-content": (r"is no stream backup: it has no stream\.arc\.s2 or stream\.tar\.s2",) * 2,
+    "no-description": (r"is no stream backup: it has no backup\.json",) * 2,
+    "both": (r"has both stream\.arc\.s2 and stream\.tar\.s2",) * 2,
+    "not-json": (r"backup\.json cannot be read",) * 2,
+    "nested": (r"backup\.json cannot be read",) * 2,
+    "no-state": (r"backup\.json cannot be read",) * 2,
+    "other-state": (
+        r"backup\.json says messages 498, stream\.arc\.s2 has 497",
+        "is damaged: .* says messages 300, .* has 299",
+    ),
+}
 
 
 def spoil(folder: Path, how: str) -> None:
-    blocks, info = folder / "stream.tar.s2", folder / "backup.json"
-    data = bytearray(blocks.read_bytes())
+    (content,) = folder.glob("stream.*")
+    info = folder / "backup.json"
+    data = bytearray(content.read_bytes())
     match how:
         case "truncated":
-            blocks.write_bytes(data[: len(data) * 2 // 3])
+            content.write_bytes(data[: len(data) * 2 // 3])
         case "flipped":
             data[len(data) // 2] ^= 0x10
-            blocks.write_bytes(data)
+            content.write_bytes(data)
         case "flipped-at-the-end":
             data[-40] ^= 0x01
-            blocks.write_bytes(data)
+            content.write_bytes(data)
         case "empty":
-            blocks.write_bytes(b"")
+            content.write_bytes(b"")
         case "random":
-            blocks.write_bytes(os.urandom(len(data)))
-        case "no-blocks":
-            blocks.unlink()
+            content.write_bytes(os.urandom(len(data)))
+        case "no-content":
+            content.unlink()
+        case "no-description":
+            info.unlink()
+        case "both":
+            for name in ("stream.arc.s2", "stream.tar.s2"):
+                (folder / name).write_bytes(data)
         case "not-json":
             info.write_text("{")
         case "nested":
@@ -201,23 +241,102 @@ def spoil(folder: Path, how: str) -> None:
             info.write_text(json.dumps(described))
 
 
+@pytest.mark.parametrize("how", DAMAGE)
+def test_damaged_backups(backup: Path, tmp_path: Path, how: str) -> None:
+    """Nothing is ingested, and there is one line that says why."""
+    spoil(backup, how)
+    settings = IngestSettings(stream="S", backup=backup, warehouse=Warehouse(dir=tmp_path / "w"))
+    with pytest.raises(ArchiveError, match=DAMAGE[how][0]) as caught:
+        ingest(SPARK, settings)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "w").exists()
+
+
 @pytest.mark.parametrize(
-    ("how", "message"),
+    ("config", "messages", "is_damaged"),
     [
-        ("truncated", "cannot be restored"),
-        ("flipped", "cannot be restored"),
-        ("flipped-at-the-end", "cannot be restored"),
-        ("empty", "cannot be restored"),
-        ("random", "cannot be restored"),
-        ("no-blocks", r"is no stream backup: it has no stream\.tar\.s2"),
-        ("not-json", r"backup\.json cannot be read"),
-        ("nested", r"backup\.json cannot be read"),
-        ("no-state", r"backup\.json cannot be read"),
-        ("other-state", "is damaged: .* says messages 498, .* has 497"),
+        pytest.param({}, 11, True, id="fewer-than-it-says"),
+        pytest.param({"max_age": 10**9}, 11, False, id="fewer-as-they-age"),
+        pytest.param({"max_age": 10**9}, 9, True, id="more-than-it-says"),
+        pytest.param({"retention": "workqueue"}, 11, False, id="fewer-as-they-are-taken"),
     ],
 )
-def test_damaged_backups(backup: Path, how: str, message: str) -> None:
-    spoil(backup, how)
-    with pytest.raises(ArchiveError, match=message) as caught, restored(open_backup(backup)):
+def test_messages_that_a_limit_removed_meanwhile(
+    tmp_path: Path, config: dict[str, Any], messages: int, is_damaged: bool
+) -> None:
+    state = state_of(DATED) | {"messages": messages}
+    (tmp_path / "stream.arc.s2").write_bytes(packed(archive(DATED, state)))
+    described = {"config": {"name": "S", "retention": "limits"} | config, "state": state}
+    (tmp_path / "backup.json").write_text(json.dumps(described))
+    if is_damaged:
+        with pytest.raises(ArchiveError, match=f"says messages {messages}, .* has 10"):
+            rows_of(open_backup(tmp_path))
+    else:
+        assert rows_of(open_backup(tmp_path))[0] == 10
+
+
+# --- The format before ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    return shutil.copytree(OLD, tmp_path / "old")
+
+
+def test_a_backup_of_an_older_server(old: Path, tmp_path: Path) -> None:
+    warehouse = Warehouse(dir=tmp_path / "warehouse")
+    result = ingest(SPARK, IngestSettings(stream="OLD", backup=old, warehouse=warehouse))
+    assert (result.messages, result.first_seq, result.last_seq, result.gaps) == (299, 1, 301, 2)
+    rows = open_table(warehouse, MESSAGES).scan(row_filter="seq <= 2").to_arrow().to_pylist()
+    odd, empty = sorted(rows, key=lambda row: row["seq"])
+    assert (odd["subject_raw"], odd["data"]) == (b"OLD.a.\xff", b"\x00\xff")
+    assert (empty["subject"], empty["data"], empty["headers"]) == ("OLD.empty", b"", [])
+
+
+def restore_old(folder: Path) -> None:
+    backup = open_backup(folder)
+    assert not backup.is_archive()
+    with restored(backup):
         pass
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_damaged_backups_of_an_older_server(old: Path, how: str) -> None:
+    spoil(old, how)
+    with pytest.raises(ArchiveError, match=DAMAGE[how][1]) as caught:
+        restore_old(old)
     assert "\n" not in str(caught.value)
+
+
+def test_what_is_restored(old: Path) -> None:
+    backup = open_backup(old)
+    with restored(backup) as nats:
+
+        async def state() -> StreamState:
+            async with connection(nats) as client:
+                return await stream_state(client, nats, backup.stream)
+
+        found = asyncio.run(state())
+    names = ("messages", "bytes", "first_seq", "last_seq")
+    assert [found.messages, found.bytes, found.first, found.last] == [
+        backup.state[name] for name in names
+    ]
+
+
+def test_blocks_that_unpack_to_far_more_than_they_say(
+    old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described = json.loads((old / "backup.json").read_text())
+    described["state"]["bytes"] = 1
+    (old / "backup.json").write_text(json.dumps(described))
+    monkeypatch.setattr("jobs.sources.backup._SPARE_BYTES", 0)
+    with pytest.raises(ArchiveError, match="unpacks to more than"):
+        restore_old(old)
+
+
+def test_a_backup_for_which_there_is_no_room(old: Path) -> None:
+    described = json.loads((old / "backup.json").read_text())
+    described["state"]["bytes"] = 2**60
+    (old / "backup.json").write_text(json.dumps(described))
+    with pytest.raises(ArchiveError, match="point TMPDIR at"), restored(open_backup(old)):
+        pass

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nats_transform.backup import archive as module
-from nats_transform.backup.archive import Head, content, read_head, read_messages
+from nats_transform.backup.archive import Head, first_bytes, read_head, read_messages
+from nats_transform.backup.s2 import IDENTIFIER, Encoder
 from nats_transform.errors import InvalidBackup
 from tests.support.backups import END, Entry, archive, packed, state_of
 
@@ -165,11 +166,10 @@ def test_large_messages_and_many_small_ones() -> None:
     """More than the reader holds at a time, of either kind."""
     large: list[Entry] = [(b"l", 1, n, b"", bytes([n]) * 7_000_000) for n in range(1, 5)]
     small: list[Entry] = [(b"s", 1, n, b"", b"") for n in range(10, 70_000)]
-    from nats_transform.backup.s2 import Encoder
-
     file = io.BytesIO()
+    file.write(IDENTIFIER)
     encoder = Encoder(file)
     encoder.write(archive(large + small))
     encoder.close()
-    assert content(file) == b"NATSARC1"
+    assert first_bytes(file) == b"NATSARC1"
     assert read(file.getvalue())[1] == large + small

@@ -26,7 +26,8 @@ def decoded(stream: bytes) -> bytes:
 
 def encoded(data: bytes) -> bytes:
     """The stream that our encoder makes."""
-    file = io.BytesIO()
+    file = io.BytesIO(IDENTIFIER)
+    file.seek(0, io.SEEK_END)
     encoder = Encoder(file)
     for at in range(0, len(data), 700_000):
         encoder.write(data[at : at + 700_000])

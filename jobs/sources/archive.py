@@ -1,0 +1,312 @@
+"""The messages of a backup in the format of nats-server 2.15, read without a server.
+
+The whole archive is read once before anything is ingested: what is damaged, cut off or out of order
+is found then. That also gives the places from which tasks read parts of it side by side.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache, cached_property
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.table import Table
+
+from jobs.errors import ArchiveError
+from jobs.jetstream.headers import header_columns
+from jobs.jetstream.stream import JetStreamSettings
+from jobs.sources.backup import Backup
+from jobs.sources.source import ReadTask, Span
+from jobs.warehouse.coverage import Coverage
+from jobs.warehouse.rows import DAY_NS, constant, header_values, rows_of
+from jobs.warehouse.tables import times_of
+from nats_transform.backup.archive import Batch, Head, Point, read_head, read_messages
+from nats_transform.errors import InvalidBackup
+from nats_transform.kernel.covering import Covering
+
+_TASK_BYTES = 64 * 2**20  # unpacked; below, another task costs more than it brings
+# Limits by which a server removes messages while it makes a backup.
+_LIMITS = ("max_age", "max_msgs", "max_bytes", "max_msgs_per_subject")
+
+
+@dataclass(frozen=True)
+class Run:
+    """Messages that follow each other, up to the first of a later day.
+
+    Attributes:
+        start: where reading starts to find them; others may come first.
+        first, last: the first and last sequence.
+        messages: how many of them are wanted.
+        day: the latest of these and all messages before them, in days since 1970.
+        latest: the latest time among them.
+    """
+
+    start: Point
+    first: int
+    last: int
+    messages: int
+    day: int
+    latest: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a task reads: these sequences, from a place on."""
+
+    start: Point
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class ArchiveReader:
+    """Reads parts of an archive, in tasks; it holds all that a task needs.
+
+    Attributes:
+        path: of the file.
+        settings: what to read; its own range and times do not count.
+    """
+
+    path: Path
+    settings: JetStreamSettings
+
+    def __call__(self, part: Part) -> Iterator[pa.RecordBatch]:
+        """The messages of a part, in batches of rows.
+
+        Raises:
+            ArchiveError: the archive is damaged.
+        """
+        settings = self.settings
+        for batch in self.batches(part):
+            headers, raw = header_columns(batch.headers().to_pylist())
+            cluster = constant(settings.cluster, len(batch))
+            if settings.cluster is None and settings.cluster_header is not None:
+                cluster = header_values(headers, settings.cluster_header, cluster)
+            rows = rows_of(
+                settings.label or settings.stream,
+                pa.array(batch.sequences),
+                pa.array(batch.times),
+                batch.subjects().view(pa.string()),
+                cluster,
+                headers,
+                raw,
+                batch.data(),
+            )
+            wanted = self.wanted(batch)
+            yield rows if wanted is None else rows.filter(wanted)
+
+    def batches(self, part: Part) -> Iterator[Batch]:
+        """The messages of a part, whatever their subjects."""
+        with _opened(self.path) as file:
+            for batch in read_messages(file, part.start):
+                first, end = np.searchsorted(batch.sequences, [part.first, part.last + 1])
+                if first < end:
+                    yield batch.cut(int(first), int(end))
+                if batch.sequences[-1] >= part.last:
+                    return
+
+    def wanted(self, batch: Batch) -> pa.Array | None:
+        """Which messages have a wanted subject; None if all do."""
+        if self.settings.subject is None:
+            return None
+        return pa.array(_covering(self.settings.subject)(batch.subjects()))
+
+
+@cache
+def _covering(subject: str) -> Covering:
+    return Covering([subject])
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[pa.NativeFile]:
+    try:
+        with path.open("rb") as file:
+            yield file
+    except InvalidBackup as error:
+        raise ArchiveError(f"backup {path.parent} is damaged: {path.name}: {error}") from error
+    except OSError as error:
+        raise ArchiveError(f"backup {path.parent}: {path.name} cannot be read: {error}") from error
+
+
+@dataclass
+class ArchiveSource:
+    """A backup as a source of an ingest.
+
+    Attributes:
+        publish_messages: a span ends at the first midnight after so many messages.
+    """
+
+    backup: Backup
+    settings: JetStreamSettings
+    publish_messages: int
+    kind: str = "backup"
+
+    @property
+    def _reader(self) -> ArchiveReader:
+        return ArchiveReader(self.backup.content, self.settings)
+
+    @cached_property
+    def _head(self) -> Head:
+        with _opened(self.backup.content) as file:
+            head = read_head(file)
+        for key in ("messages", "bytes", "first_seq", "last_seq"):
+            if head.state[key] != self.backup.state[key]:
+                raise ArchiveError(
+                    f"backup {self.backup.folder} is damaged: backup.json says {key} "
+                    f"{self.backup.state[key]}, {self.backup.content.name} has {head.state[key]}"
+                )
+        return head
+
+    @cached_property
+    def _runs(self) -> list[Run]:
+        """All messages of the archive, every byte of which was read for it."""
+        runs: list[Run] = []
+        found, day, reader = 0, -(2**63), self._reader
+        with _opened(self.backup.content) as file:
+            for batch in read_messages(file, self._head.messages):
+                found += len(batch)
+                wanted = reader.wanted(batch)
+                days = np.maximum(np.maximum.accumulate(batch.times // DAY_NS), day)
+                rises = np.flatnonzero(np.diff(days)) + 1
+                for start, end in zip([0, *rises], [*rises, len(batch)], strict=True):
+                    day = int(days[start])
+                    count = pc.sum(wanted[start:end]).as_py() if wanted else end - start
+                    runs.append(
+                        Run(
+                            batch.start,
+                            int(batch.sequences[start]),
+                            int(batch.sequences[end - 1]),
+                            int(count),
+                            day,
+                            int(batch.times[start:end].max()),
+                        )
+                    )
+        self._check_count(found)
+        return runs
+
+    def _check_count(self, found: int) -> None:
+        """A server may write fewer messages than it said at first, if a limit removed some."""
+        said, config = self._head.state["messages"], self.backup.config
+        expires = any(int(config.get(limit) or -1) > 0 for limit in _LIMITS)
+        expires |= bool(config.get("allow_msg_ttl")) or config.get("retention") != "limits"
+        if found != said and not (expires and found < said):
+            raise ArchiveError(
+                f"backup {self.backup.folder} is damaged: its state says messages {said}, "
+                f"{self.backup.content.name} has {found}"
+            )
+
+    def check(self, table: Table, have: Coverage) -> None:
+        """Compares the first and last message that both have, by time."""
+        label = self.settings.label or self.settings.stream
+        both = have & Coverage.of([(self._head.messages.after + 1, self._last)])
+        for sequence in {both.ranges[0][0], both.ranges[-1][1]} if both else set():
+            batch = next(self._batches(sequence, self._last), None)
+            if batch is None or batch.sequences[0] not in have:
+                continue
+            if times_of(table, label, int(batch.sequences[0])) != [int(batch.times[0])]:
+                raise ArchiveError(
+                    f"message {batch.sequences[0]} of backup {self.backup.folder} is not the one "
+                    f"in the table as {label}: it is a backup of another stream, or of one that "
+                    "was made anew; ingest it under another name"
+                )
+
+    def plan(self, have: Coverage) -> list[Span]:
+        """Spans that end at midnight (UTC), where the times of the messages let them."""
+        if not self._runs and not have:
+            raise ArchiveError(f"backup {self.backup.folder} has no messages: nothing to ingest")
+        first, last = self._wanted_range()
+        spans = []
+        for start, end in (Coverage.of([(first, last)]) - have).ranges:
+            while start <= end:
+                cut = self._end_of_span(start, end)
+                messages = self._count(start, cut)
+                parts = self._runs_of(start, cut)
+                size = parts[-1].start.position - parts[0].start.position if parts else 0
+                spans.append(Span(start, cut, messages, size))
+                start = cut + 1
+        return [span for span in spans if span.messages]
+
+    def tasks(self, span: Span, have: Coverage) -> tuple[ReadTask, Sequence[Part]]:
+        """Parts of the span; none of its messages is in the table."""
+        runs = self._runs_of(span.first, span.last)
+        size = runs[-1].start.position - runs[0].start.position
+        count = max(1, min(self.settings.readers, size // _TASK_BYTES))
+        goals = [runs[0].start.position + size * n // count for n in range(1, count)]
+        places = [bisect_left(runs, goal, key=lambda run: run.start.position) for goal in goals]
+        starts = sorted({0, *places})
+        firsts = [span.first, *(runs[place].first for place in starts[1:])]
+        lasts = [*(first - 1 for first in firsts[1:]), span.last]
+        parts = [
+            Part(runs[place].start, first, last)
+            for place, first, last in zip(starts, firsts, lasts, strict=True)
+        ]
+        return self._reader, parts
+
+    def count(self, span: Span) -> int:
+        """As planned: a file does not change."""
+        return span.messages
+
+    @property
+    def _last(self) -> int:
+        """The last sequence that the stream had: of a message, or of one that was deleted."""
+        last = int(self._head.state["last_seq"])
+        return max(last, self._runs[-1].last) if self._runs else last
+
+    def _wanted_range(self) -> tuple[int, int]:
+        settings = self.settings
+        first, last = settings.first or 1, min(settings.last or self._last, self._last)
+        if settings.since:
+            first = max(first, self._first_since(settings.since))
+        if settings.until:
+            last = min(last, self._first_since(settings.until) - 1)
+        return first, last
+
+    def _first_since(self, moment: datetime) -> int:
+        """The first sequence that was stored at or after a moment; one past the last if none."""
+        aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        since = aware - datetime(1970, 1, 1, tzinfo=UTC)
+        ns = ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1000
+        run = next((run for run in self._runs if run.latest >= ns), None)
+        if run is None:
+            return self._last + 1
+        batches = self._batches(run.first, run.last)
+        return next(int(b.sequences[b.times >= ns][0]) for b in batches if (b.times >= ns).any())
+
+    def _end_of_span(self, start: int, end: int) -> int:
+        """Ahead of the first message of a day that starts when enough messages have come."""
+        messages, day = 0, None
+        for run in self._runs_of(start, end):
+            if day is not None and run.day > day:
+                return run.first - 1
+            messages += run.messages
+            if messages >= self.publish_messages:
+                day = run.day
+        return end
+
+    def _count(self, first: int, last: int) -> int:
+        """How many wanted messages there are among these sequences."""
+        found = 0
+        for run in self._runs_of(first, last):
+            if first <= run.first and run.last <= last:
+                found += run.messages
+                continue
+            for batch in self._batches(max(first, run.first), min(last, run.last)):
+                wanted = self._reader.wanted(batch)
+                found += len(batch) if wanted is None else pc.sum(wanted).as_py() or 0
+        return found
+
+    def _runs_of(self, first: int, last: int) -> list[Run]:
+        start = bisect_left(self._runs, first, key=lambda run: run.last)
+        end = bisect_left(self._runs, last + 1, key=lambda run: run.first)
+        return self._runs[start:end]
+
+    def _batches(self, first: int, last: int) -> Iterator[Batch]:
+        runs = self._runs_of(first, last)
+        return self._reader.batches(Part(runs[0].start, first, last)) if runs else iter(())

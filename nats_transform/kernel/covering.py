@@ -1,0 +1,35 @@
+"""Which subjects of a column some filters cover."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from nats_transform.kernel.filters import Pattern
+from nats_transform.kernel.program import Program
+from nats_transform.kernel.rules import End, Ends, Rule, State
+from nats_transform.mapping import Fate
+from nats_transform.subject import Filter
+
+
+class Covering:
+    """The filters of a stream or a consumer: what a subscription with one of them would get."""
+
+    def __init__(self, filters: Sequence[str]) -> None:
+        covered = State(Fate.UNMATCHED)
+        rules = [
+            Rule(Pattern.of_subscription(Filter(filter)), str(number), Ends([End(covered)]))
+            for number, filter in enumerate(filters)
+        ]
+        self._program = Program(rules, End(State(Fate.FILTERED)))
+        self._covered = self._program.states.index(covered) if rules else -1
+
+    def __call__(self, subjects: pa.Array) -> npt.NDArray[np.bool_]:
+        """Whether each subject is covered."""
+        found: npt.NDArray[np.bool_] = (
+            self._program.run(subjects).states.to_numpy() == self._covered
+        )
+        return found
