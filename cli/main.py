@@ -30,6 +30,7 @@ COMMANDS = {
     "audit": "audit",
     "dry-run": "dry_run",
     "replay": "replay",
+    "export": "export",
     "maintain": "maintain",
     "demo": "demo",
 }

@@ -65,6 +65,9 @@ JOBS = {
     "replay": Job(
         "replay", "ReplaySettings", "replay", needs_spark=False, fail_on=("refused", NEVER)
     ),
+    "export": Job(
+        "export", "ExportSettings", "export", needs_spark=False, fail_on=("finding", NEVER)
+    ),
     "maintain": Job("maintain", "MaintenanceSettings", "maintain", needs_spark=False),
 }
 

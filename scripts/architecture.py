@@ -50,6 +50,7 @@ FLOORS: list[dict[str, str]] = [
         "jobs.census": "writes subject_census",
         "jobs.transform": "writes transformed_messages",
         "jobs.replay": "sends messages to a stream",
+        "jobs.export": "writes stream backups",
         "jobs.maintain": "removes old files",
     },
     {"jobs.audit": "shares against weights", "jobs.dry_run": "tries a candidate mapping"},

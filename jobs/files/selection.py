@@ -1,4 +1,4 @@
-"""Transformed messages of some fates, read from the files of the table in this process."""
+"""Messages of a stream, of some fates if they are transformed, read in this process."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ from jobs.files.storage import Storage
 from jobs.files.task import Piece
 from jobs.files.text import restored
 from jobs.warehouse.raw import RAW
-from jobs.warehouse.specs import TRANSFORMED
+from jobs.warehouse.specs import TRANSFORMED, TableSpec
 from jobs.warehouse.tables import data_files
+
+_SHORT = ("seq", "fate", "mapping_version")
 
 
 class Selection:
     """The messages of a stream on some days that have one of some fates.
 
     Attributes:
+        messages: how many there are, of all fates.
         fates: how many messages there are of each fate, also of those that are not chosen.
         versions: the mapping versions that they were transformed with.
     """
@@ -35,50 +38,66 @@ class Selection:
         table: Table,
         stream: str,
         days: Sequence[date] | None,
-        fates: Collection[str],
+        fates: Collection[str] | None,
         columns: Sequence[str],
+        spec: TableSpec = TRANSFORMED,
     ) -> None:
         """Reads the short columns of all messages.
 
         Args:
-            table: `transformed_messages`, as it was loaded: what it has then is what is read.
+            table: as it was loaded: what it has then is what is read.
             stream, days: whose messages; None is every day.
-            fates: the chosen ones.
+            fates: the chosen ones; None is all messages, also of a table without fates.
             columns: what `rows` and `in_order` give.
+            spec: of the table.
 
         Raises:
             WarehouseError: a file cannot be read.
         """
         self.fates, self.versions = Counter[str](), set[str]()
-        self._chosen = pa.array(sorted(fates), pa.string())
+        self.messages = 0
+        self._chosen = None if fates is None else pa.array(sorted(fates), pa.string())
         self._columns = tuple(columns)
         self._storage = Storage.of(table)
-        whole = arrow_schema(TRANSFORMED.schema)
-        read = {*columns, *(name + RAW for name in columns), "fate"}
-        self._schema = pa.schema([field for field in whole if field.name in read])
+        self._whole = whole = arrow_schema(spec.schema)
         tasks = plan(table, data_files(table, stream, days))
         # Whole files, in the order of their days and sequences.
         paths = dict.fromkeys(piece.path for task in tasks for piece in task.pieces)
         self._extents = [Extent(Piece(path)) for path in paths]
-        short = pa.schema([whole.field(name) for name in ("seq", "fate", "mapping_version")])
+        short = pa.schema([field for field in whole if field.name in _SHORT])
         for extent in self._extents:
             for batch in batches(self._storage, extent.piece, short):
                 extent.add(batch.column("seq"))
+                self.messages += len(batch)
+                if "fate" not in short.names:
+                    continue
                 for fate in batch.column("fate").value_counts().to_pylist():
                     self.fates[fate["values"]] += fate["counts"]
                 self.versions.update(batch.column("mapping_version").unique().to_pylist())
 
-    def rows(self) -> Iterator[pa.RecordBatch]:
-        """The messages, file by file."""
+    def rows(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """The messages, file by file, perhaps with other columns."""
+        columns = self._columns if columns is None else tuple(columns)
         for extent in self._extents:
-            yield from self._found(batches(self._storage, extent.piece, self._schema))
+            read = batches(self._storage, extent.piece, self._schema(columns))
+            yield from self._found(read, columns)
 
     def in_order(self) -> Iterator[pa.RecordBatch]:
         """The messages by ascending sequence."""
-        yield from self._found(in_order(self._storage, self._extents, self._schema))
+        read = in_order(self._storage, self._extents, self._schema(self._columns))
+        yield from self._found(read, self._columns)
 
-    def _found(self, read: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _schema(self, columns: Sequence[str]) -> pa.Schema:
+        read = {*columns, *(name + RAW for name in columns)}
+        if self._chosen is not None:
+            read.add("fate")
+        return pa.schema([field for field in self._whole if field.name in read])
+
+    def _found(
+        self, read: Iterable[pa.RecordBatch], columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
         for batch in read:
-            chosen = batch.filter(pc.is_in(batch.column("fate"), self._chosen))
-            columns = restored(chosen)
-            yield pa.RecordBatch.from_pydict({name: columns[name] for name in self._columns})
+            if self._chosen is not None:
+                batch = batch.filter(pc.is_in(batch.column("fate"), self._chosen))
+            found = restored(batch)
+            yield pa.RecordBatch.from_pydict({name: found[name] for name in columns})

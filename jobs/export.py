@@ -1,0 +1,467 @@
+"""The job `export`: messages of an archive as a stream backup, which `nats stream restore` loads.
+
+Sequences, times, headers and payloads stay as they were archived; the subjects are those that the
+mappings gave, or the archived ones for a way back. Messages that the mappings lost or filtered
+leave gaps, as deleted messages do.
+
+The messages are looked at once before anything is written: which subjects there are, and whether
+the filters of consumers still choose the same messages. Then they are written in the order of their
+sequences, with bounded memory, and what was written is read back and compared.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from jobs.errors import AccountingError, ArchiveError, JobError, WarehouseError
+from jobs.files.selection import Selection
+from jobs.files.storage import Storage
+from jobs.jetstream import wire
+from jobs.sources.backup import open_backup
+from jobs.sources.new_backup import NewBackup
+from jobs.warehouse import versions
+from jobs.warehouse.accounting import Archived
+from jobs.warehouse.specs import MESSAGES, TRANSFORMED
+from jobs.warehouse.tables import Warehouse, open_table
+from nats_transform import AccountMappings
+from nats_transform.backup.adapt import adapted_config, adapted_filters
+from nats_transform.backup.archive import read_head, read_messages
+from nats_transform.backup.consumers import filters_of, with_filters, without
+from nats_transform.backup.writer import ArchiveWriter
+from nats_transform.config import mapping_version
+from nats_transform.config.load import load_mappings
+from nats_transform.errors import InvalidBackup
+from nats_transform.kernel.covering import Covering
+from nats_transform.kernel.digest import digest_batch
+from nats_transform.spark.digest import Digest
+
+Progress = Callable[[str], None]
+_SHORT = ("seq", "subject", "mapped_subject")
+_WHOLE = ("seq", "ts_ns", "subject", "mapped_subject", "headers", "headers_raw", "data")
+_AT_ONCE = 16_384  # messages
+_EXAMPLES = 3
+
+
+class ExportSettings(BaseModel):
+    """What to export, and where to.
+
+    Attributes:
+        stream: in the table.
+        to_backup: a folder that does not exist yet, or the URI of one in an object store.
+        messages: `transformed` ones, or the `archived` ones as they came: the way back.
+        original: what the stream was: a backup of it, whose consumers are taken too, or its
+            configuration as JSON. Subjects and filters are adapted to the mappings.
+        config: the configuration of the exported stream, which is not adapted.
+        mapping: the mappings that the messages were transformed with; not needed where they were
+            recorded, as Dagster does.
+        account, seed: as they were transformed.
+        gaps: whether messages that are left out leave gaps; `close` numbers all anew, and leaves
+            out consumers, whose state is about sequences.
+        invalid: what becomes of messages without a legal new subject: the export is refused, they
+            `keep` the subject that they have, or they are left out as a `gap`.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    stream: str = Field(min_length=1)
+    to_backup: str = Field(min_length=1)
+    warehouse: Warehouse = Warehouse()
+    messages: Literal["transformed", "archived"] = "transformed"
+    original: Path | None = None
+    config: Path | None = None
+    mapping: Path | None = None
+    account: str = "$G"
+    seed: int = 0
+    gaps: Literal["keep", "close"] = "keep"
+    invalid: Literal["refuse", "keep", "gap"] = "refuse"
+
+    @model_validator(mode="after")
+    def _has_configuration(self) -> ExportSettings:
+        if self.original is None and self.config is None:
+            raise ValueError(
+                "give what the stream was (--original: a backup, or its configuration as JSON), "
+                "or the configuration that it shall have (--config)"
+            )
+        return self
+
+
+class Finding(BaseModel):
+    """What is not in the backup as it was, or what to know of it.
+
+    Attributes:
+        code: a word for programs.
+        message: a sentence for people.
+    """
+
+    code: str
+    message: str
+
+
+class ExportResult(BaseModel):
+    """What was exported.
+
+    Attributes:
+        backup: where it is.
+        name: of the stream when it is restored.
+        subjects: of its configuration.
+        messages, bytes, first_seq, last_seq: as the server will count them.
+        gaps: sequences between the first and the last without a message.
+        left_out: messages that are not in the backup, by fate.
+        digest: of what is in the backup: sequence, time, subject, header block and payload.
+        mapping_version: None of archived messages.
+        consumers: those in the backup.
+        file_bytes: what the archive takes.
+    """
+
+    stream: str
+    backup: str
+    name: str
+    subjects: list[str]
+    messages: int
+    bytes: int
+    first_seq: int
+    last_seq: int
+    gaps: int
+    left_out: dict[str, int]
+    digest: str
+    mapping_version: str | None
+    consumers: list[str]
+    file_bytes: int
+    findings: list[Finding]
+
+    def fails(self, level: str) -> bool:
+        """Whether there is a finding, which is the one level there is: `finding`."""
+        return bool(self.findings)
+
+
+def export(settings: ExportSettings, progress: Progress | None = None) -> ExportResult:
+    """Write the backup, and say what is in it.
+
+    Raises:
+        JobError: the messages cannot be exported as asked, or the place cannot be written.
+        WarehouseError: the tables cannot be read.
+    """
+    return _Export(settings, progress or (lambda _: None)).run()
+
+
+@dataclass
+class _Consumer:
+    """A consumer, and whether its filters choose the same messages under their new subjects."""
+
+    described: Mapping[str, Any]
+    filters: list[str]
+    new_filters: list[str]
+    old: Covering
+    new: Covering
+    differences: int = 0
+
+
+class _Export:
+    def __init__(self, settings: ExportSettings, progress: Progress) -> None:
+        self.settings, self.progress = settings, progress
+        self.findings: list[Finding] = []
+        self.is_transformed = settings.messages == "transformed"
+        archive = open_table(settings.warehouse, MESSAGES)
+        self.archived = Archived.of(archive, settings.stream)
+        fates = None
+        if self.is_transformed:
+            fates = {"mapped", "unmatched"} | ({"invalid"} if settings.invalid == "keep" else set())
+        spec = TRANSFORMED if self.is_transformed else MESSAGES
+        table = open_table(settings.warehouse, spec) if self.is_transformed else archive
+        self.storage = Storage.of(table)
+        there = {field.name for field in spec.spark_schema.fields}
+        self.columns = [name for name in _WHOLE if name in there]
+        self.rows = Selection(table, settings.stream, None, fates, self.columns, spec)
+        self._check_rows()
+        left_out = sorted(self.rows.fates.items()) if fates is not None else []
+        self.left_out = {fate: n for fate, n in left_out if fates and fate not in fates}
+        self.total = self.rows.messages - sum(self.left_out.values())
+
+    def _check_rows(self) -> None:
+        stream, rows = self.settings.stream, self.rows
+        if not rows.messages and not self.archived.covered:
+            raise ArchiveError(f"stream {stream} is not in the warehouse: ingest it first")
+        if rows.messages != self.archived.messages:
+            raise JobError(
+                f"stream {stream} has {self.archived.messages:,} archived messages, and "
+                f"{rows.messages:,} of them are transformed: transform every day first"
+            )
+        if len(rows.versions) > 1:
+            raise JobError(
+                f"the days of stream {stream} were transformed with {len(rows.versions)} mapping "
+                "versions: transform them all with one"
+            )
+        if self.settings.invalid == "refuse" and (count := rows.fates["invalid"]):
+            raise JobError(
+                f"{count:,} messages of stream {stream} have no legal new subject; "
+                "--invalid keep leaves them as they are, --invalid gap leaves them out"
+            )
+
+    # --- Before ----------------------------------------------------------------------------------
+
+    def run(self) -> ExportResult:
+        """Looks at everything, writes, reads back, publishes."""
+        original, consumers = self._original()
+        mappings = self._mappings()
+        if self.settings.config is not None:
+            config = _config(self.settings.config)
+        else:
+            config = dict(original) if mappings is None else adapted_config(original, mappings)
+        with_state = self._consumers(consumers, mappings)
+        pending = np.unique([n for c in consumers.values() for n in _pending(c)]).astype(np.int64)
+        gone = self._look(config, with_state, pending)
+        kept = self._kept(with_state, gone)
+        with NewBackup(self.settings.to_backup, self.storage) as folder:
+            state, digest = self._write(folder.content, config, kept)
+            self._read_back(folder.content, state, digest)
+            folder.publish({"config": config, "state": state})
+            size = folder.size
+        first, last = state["first_seq"], state["last_seq"]
+        return ExportResult(
+            stream=self.settings.stream,
+            backup=self.settings.to_backup,
+            name=str(config["name"]),
+            subjects=list(config.get("subjects") or []),
+            messages=state["messages"],
+            bytes=state["bytes"],
+            first_seq=first,
+            last_seq=last,
+            gaps=last - first + 1 - state["messages"],
+            left_out=self.left_out,
+            digest=str(digest),
+            mapping_version=next(iter(self.rows.versions), None),
+            consumers=sorted(kept),
+            file_bytes=size,
+            findings=self.findings,
+        )
+
+    def _find(self, code: str, message: str) -> None:
+        self.findings.append(Finding(code=code, message=message))
+
+    def _original(self) -> tuple[dict[str, Any], Mapping[str, Mapping[str, Any]]]:
+        """What the stream was, and its consumers."""
+        path = self.settings.original
+        if path is None:
+            return {}, {}
+        if not path.is_dir():
+            return _config(path), {}
+        backup = open_backup(path)
+        if not backup.is_archive():
+            self._find(
+                "consumers",
+                f"backup {path} is of nats-server before 2.15, so its consumers are not taken over",
+            )
+            return backup.config, {}
+        with _damage(str(path)), backup.content.open("rb") as file:
+            return backup.config, read_head(file).consumers
+
+    def _mappings(self) -> AccountMappings | None:
+        """The mappings that the messages were transformed with; None if they were not."""
+        if not self.rows.versions:
+            return None
+        (version,), settings = self.rows.versions, self.settings
+        if settings.mapping is None:
+            if settings.config is not None and settings.original is None:
+                return None  # nothing to adapt
+            try:
+                return versions.find(settings.warehouse, version).mappings
+            except (versions.UnknownVersion, WarehouseError) as error:
+                raise JobError(
+                    f"the mappings of version {version[:12]} are not recorded in the warehouse: "
+                    "give the file with --mapping"
+                ) from error
+        mappings = load_mappings(settings.mapping, settings.account)
+        if mapping_version(mappings, settings.seed) != version:
+            raise JobError(
+                f"{settings.mapping} is not the mapping version {version[:12]} that stream "
+                f"{settings.stream} was transformed with: transform it again, or give that file "
+                "and its seed"
+            )
+        return mappings
+
+    def _consumers(
+        self, consumers: Mapping[str, Mapping[str, Any]], mappings: AccountMappings | None
+    ) -> dict[str, _Consumer]:
+        if self.settings.gaps == "close" and consumers:
+            self._find("consumers", f"{len(consumers)} consumers are left out: sequences are new")
+            return {}
+        found = {}
+        for name, described in consumers.items():
+            filters = filters_of(described)
+            new = adapted_filters(filters, mappings) if mappings else filters
+            found[name] = _Consumer(described, filters, new, Covering(filters), Covering(new))
+        return found
+
+    def _look(
+        self, config: Mapping[str, Any], consumers: Mapping[str, _Consumer], pending: Any
+    ) -> Any:
+        """Checks all subjects; gives the pending sequences that no exported message has."""
+        captured, uncaptured = Covering(config.get("subjects") or []), 0
+        has_subjects = bool(config.get("subjects"))
+        there = np.zeros(len(pending), bool)
+        faults: list[str] = []
+        fault_of = lru_cache(100_000)(_fault)
+        for rows in self.rows.rows([name for name in _SHORT if name in self.columns]):
+            old, new = rows.column("subject").view(pa.binary()), _subjects(rows)
+            for subject in new.unique().to_pylist():
+                if len(faults) < _EXAMPLES and (fault := fault_of(subject)):
+                    faults.append(fault)
+            if has_subjects:
+                uncaptured += int(np.count_nonzero(~captured(new)))
+            for consumer in consumers.values():
+                if consumer.filters:
+                    differ = consumer.old(old) != consumer.new(new)
+                    consumer.differences += int(np.count_nonzero(differ))
+            there |= np.isin(pending, rows.column("seq").to_numpy())
+        if faults:
+            raise JobError(
+                f"messages of stream {self.settings.stream} cannot be restored: {'; '.join(faults)}"
+            )
+        if uncaptured:
+            self._find(
+                "subjects",
+                f"{uncaptured:,} messages have a subject that the exported stream does not "
+                f"capture ({', '.join(config['subjects'])}): they are restored, and no more of "
+                "their kind will come",
+            )
+        return set(pending[~there].tolist())
+
+    def _kept(
+        self, consumers: Mapping[str, _Consumer], gone: set[int]
+    ) -> dict[str, Mapping[str, Any]]:
+        """The consumers that go into the backup."""
+        kept: dict[str, Mapping[str, Any]] = {}
+        for name, consumer in consumers.items():
+            if consumer.differences:
+                self._find(
+                    "consumer",
+                    f"consumer {name} is left out: no filter chooses the messages that "
+                    f"{', '.join(consumer.filters)} chose ({', '.join(consumer.new_filters)} "
+                    f"differs in {consumer.differences:,}); make it anew",
+                )
+                continue
+            kept[name] = without(with_filters(consumer.described, consumer.new_filters), gone)
+        return kept
+
+    # --- Writing ---------------------------------------------------------------------------------
+
+    def _write(
+        self, path: Path, config: Mapping[str, Any], consumers: Mapping[str, Mapping[str, Any]]
+    ) -> tuple[dict[str, Any], Digest]:
+        digest, ranges = Digest(), self.archived.coverage.ranges
+        last = ranges[-1][1] if ranges and self.settings.gaps == "keep" else 0
+        with path.open("wb") as file:
+            writer = ArchiveWriter(file, consumers, config.get("storage") == "memory")
+            for messages in self._messages():
+                writer.write(*messages.columns)
+                digest += Digest(*digest_batch(messages))
+                self._tell("written", digest.rows)
+            return writer.close(last), digest
+
+    def _messages(self) -> Iterator[pa.RecordBatch]:
+        """The messages as the archive has them."""
+        closes, following = self.settings.gaps == "close", self.archived.first_seq or 1
+        for batch in self.rows.in_order():
+            for at in range(0, len(batch), _AT_ONCE):
+                rows = batch.slice(at, _AT_ONCE)
+                sequences = rows.column("seq")
+                if closes:
+                    sequences = pa.array(np.arange(following, following + len(rows)))
+                    following += len(rows)
+                columns = [sequences, rows.column("ts_ns"), _subjects(rows), _blocks(rows)]
+                data = pc.fill_null(rows.column("data"), b"")
+                yield pa.RecordBatch.from_arrays([*columns, data], names=_NAMES)
+
+    def _read_back(self, path: Path, state: Mapping[str, Any], digest: Digest) -> None:
+        found = Digest()
+        with _damage(self.settings.to_backup), path.open("rb") as file:
+            head = read_head(file)
+            for batch in read_messages(file, head.messages):
+                columns = [pa.array(batch.sequences), pa.array(batch.times)]
+                columns += [batch.subjects(), batch.headers(), batch.data()]
+                found += Digest(*digest_batch(pa.RecordBatch.from_arrays(columns, names=_NAMES)))
+                self._tell("read back", found.rows)
+        if found != digest or found.rows != self.total or head.state != state:
+            raise AccountingError(
+                f"backup {self.settings.to_backup}: wrote {digest.rows} messages, digest {digest}; "
+                f"read back {found.rows}, digest {found}; it was not kept, run again"
+            )
+
+    def _tell(self, what: str, count: int) -> None:
+        if count % (10 * _AT_ONCE) < _AT_ONCE:
+            self.progress(f"{self.settings.stream}: {count:,} of {self.total:,} messages {what}")
+
+
+_NAMES = ["seq", "ts_ns", "subject", "headers", "data"]
+
+
+def _config(path: Path) -> dict[str, Any]:
+    """A stream's configuration: alone, or as `nats stream info --json` prints it."""
+    try:
+        found = json.loads(path.read_bytes())
+        config = found.get("config", found)
+        if not isinstance(config, dict) or not isinstance(config.get("name"), str):
+            raise ValueError("it has no name of a stream")
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        raise JobError(f"{path} is no configuration of a stream: {error}") from error
+    return config
+
+
+def _subjects(rows: pa.RecordBatch) -> pa.Array:
+    """The new subjects; a message without one keeps its own."""
+    subjects = rows.column("subject").view(pa.binary())
+    if "mapped_subject" not in rows.schema.names:
+        return subjects
+    return pc.coalesce(rows.column("mapped_subject").view(pa.binary()), subjects)
+
+
+def _blocks(rows: pa.RecordBatch) -> pa.Array:
+    """The header blocks, as they were stored; empty where there are none."""
+    headers = rows.column("headers")
+    pairs = headers.flatten()
+    raw = rows.column("headers_raw")
+    if not len(pairs):
+        return pc.fill_null(raw, b"")
+    texts = [pc.fill_null(pairs.field(name).view(pa.binary()), b"") for name in ("name", "value")]
+    lines = pc.binary_join_element_wise(*texts, b": ")
+    sizes = pc.fill_null(pc.list_value_length(headers), 0).to_numpy()
+    offsets = np.zeros(len(rows) + 1, np.int32)
+    np.cumsum(sizes, out=offsets[1:])
+    joined = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), lines), b"\r\n")
+    blocks = pc.binary_join_element_wise(b"NATS/1.0", joined, b"\r\n", b"\r\n")
+    usual = pc.if_else(pa.array(sizes > 0), blocks, pa.scalar(b"", pa.binary()))
+    return pc.coalesce(raw, usual)
+
+
+def _fault(subject: bytes | None) -> str | None:
+    """What is wrong with a subject, or None."""
+    try:
+        wire.literal(subject or b"")
+    except wire.Unsendable as fault:
+        return str(fault)
+    return None
+
+
+def _pending(consumer: Mapping[str, Any]) -> Iterator[int]:
+    """The sequences that a consumer waits for, or has delivered again."""
+    for part in ("pending", "redelivered"):
+        yield from map(int, consumer["state"].get(part) or {})
+
+
+@contextmanager
+def _damage(where: str) -> Iterator[None]:
+    try:
+        yield
+    except InvalidBackup as error:
+        raise ArchiveError(f"backup {where} is damaged: {error}") from error

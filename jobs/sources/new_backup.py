@@ -1,0 +1,104 @@
+"""A folder for a new backup: nobody sees it before all of it is there and was checked.
+
+A local folder is made under another name beside its place and renamed. An object store knows no
+renaming: the files are made on this machine, and `backup.json`, without which there is no backup,
+goes up last.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from jobs.errors import JobError, text_of
+from jobs.files.storage import Storage
+from jobs.sources.backup import CONTENTS, INFO
+from jobs.warehouse.paths import FOLDER
+
+
+class NewBackup:
+    """The folder while it is made; it is deleted if it is left without `publish`.
+
+    Args:
+        place: a path, or the URI of a folder in an object store.
+        storage: has the keys of the object store.
+
+    Attributes:
+        content: the file for the archive, on this machine.
+        size: its bytes, once it was published.
+
+    Raises:
+        JobError: the place is taken, or cannot be written.
+    """
+
+    def __init__(self, place: str, storage: Storage) -> None:
+        self._place, self._is_local = place, "://" not in place
+        self.size = 0
+        try:
+            self._filesystem, self._path = self._find(place.rstrip("/") or "/", storage)
+            listed = pafs.FileSelector(self._path, allow_not_found=True)
+            is_file = self._filesystem.get_file_info(self._path).is_file
+            if is_file or self._filesystem.get_file_info(listed):
+                raise JobError(f"{place} is there already: give a folder that does not exist yet")
+            self._work = self._make_folder()
+        except (OSError, pa.ArrowException) as error:
+            raise JobError(f"{place} cannot be written: {text_of(error)}") from error
+        self.content = self._work / CONTENTS[0]
+
+    def _find(self, place: str, storage: Storage) -> tuple[Any, str]:
+        """The file system, and the path in it."""
+        if self._is_local:
+            return pafs.LocalFileSystem(), str(Path(place).absolute())
+        if FOLDER in storage.settings:  # a warehouse that has no keys
+            filesystem, path = pafs.FileSystem.from_uri(place)
+            return filesystem, path
+        return storage.find(place)
+
+    def _make_folder(self) -> Path:
+        if not self._is_local:
+            return Path(tempfile.mkdtemp(prefix="nats-transform-"))
+        folder = Path(self._path)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        work = folder.with_name(f".{folder.name}-{uuid.uuid4().hex}")
+        work.mkdir()
+        return work
+
+    def publish(self, described: Mapping[str, Any]) -> None:
+        """Puts the backup in its place.
+
+        Args:
+            described: what `backup.json` says.
+        """
+        self.size = self.content.stat().st_size
+        (self._work / INFO).write_text(json.dumps(described, indent=2) + "\n")
+        try:
+            if self._is_local:
+                # Into an empty folder too, as people make them for a backup.
+                self._work.replace(self._path)
+                return
+            for name in (CONTENTS[0], INFO):
+                pafs.copy_files(
+                    str(self._work / name),
+                    f"{self._path}/{name}",
+                    pafs.LocalFileSystem(),
+                    self._filesystem,
+                )
+        except (OSError, pa.ArrowException) as error:
+            raise JobError(f"{self._place} cannot be written: {text_of(error)}") from error
+
+    def __enter__(self) -> NewBackup:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
+    ) -> None:
+        shutil.rmtree(self._work, ignore_errors=True)

@@ -1,0 +1,93 @@
+"""The configuration of a stream and of its consumers, once its messages have new subjects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from nats_transform.errors import InvalidBackup, NatsTransformError
+from nats_transform.functions import Literal, Tail, Wildcard
+from nats_transform.mapping import AccountMappings
+from nats_transform.stream import StreamConfig
+from nats_transform.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR, collide, has_wildcard, is_subset
+from nats_transform.transform import Transform
+
+# Where a stream takes or gives subjects that a mapping could change, beside its own subjects.
+_TRANSFORMS = ("subject_transform", "republish")
+
+
+def adapted_config(config: Mapping[str, Any], mappings: AccountMappings) -> dict[str, Any]:
+    """The configuration that captures what the messages of a stream become.
+
+    Raises:
+        InvalidBackup: that cannot be told, or nats-server would refuse it.
+    """
+    found = dict(config)
+    for name in _TRANSFORMS:
+        source = (config.get(name) or {}).get("src") or ANY_TAIL
+        if config.get(name) and any(collide(source, m.source) for m in mappings.mappings):
+            raise InvalidBackup(
+                f"the {name} of stream {config.get('name')} reads subjects that the mappings "
+                "change; write the configuration that the new stream shall have and give it with "
+                "--config"
+            )
+    if subjects := config.get("subjects"):
+        found["subjects"] = adapted_filters(subjects, mappings)
+    try:
+        StreamConfig.model_validate(found)
+    except (NatsTransformError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise InvalidBackup(
+            f"the subjects {', '.join(map(str, found.get('subjects') or []))} make no stream "
+            f"({reason}); write the configuration that it shall have and give it with --config"
+        ) from error
+    return found
+
+
+def adapted_filters(filters: Iterable[str], mappings: AccountMappings) -> list[str]:
+    """Filters of all that the messages of some filters can become; none is part of another."""
+    found = [image for filter in filters for image in _images(filter, mappings)]
+    return [
+        one
+        for place, one in enumerate(found)
+        if not any(
+            is_subset(one, other) and (not is_subset(other, one) or before < place)
+            for before, other in enumerate(found)
+            if before != place
+        )
+    ]
+
+
+def _images(filter: str, mappings: AccountMappings) -> list[str]:
+    found: list[str] = []
+    for mapping in mappings.mappings:
+        if not collide(filter, mapping.source):
+            continue
+        found += [_image(filter, share.transform) for _, share in mapping.ends() if share.transform]
+        if is_subset(filter, mapping.source):
+            return found  # all its messages are mapped by now
+    return [*found, filter]
+
+
+def _image(filter: str, transform: Transform) -> str:
+    """A filter of what the transform makes of the messages of a filter; maybe it covers more."""
+    given = filter.split(SEPARATOR)
+    if not is_subset(filter, transform.source):
+        return transform.filter_of_results
+    made: list[str] = []
+    for token in transform.tokens:
+        if isinstance(token, Tail):
+            made += given[token.position :]
+            break
+        if isinstance(token, Literal):
+            made.append(token.text)
+        elif not token.makes_one_token:
+            made.append(ANY_TAIL)
+            break
+        elif isinstance(token, Wildcard):
+            made.append(given[token.position])
+        elif (places := token.reads) and not any(has_wildcard(given[at]) for at in places):
+            made.append(token.evaluate(given, 0))
+        else:
+            made.append(ANY_TOKEN)
+    return SEPARATOR.join(made)

@@ -1,0 +1,217 @@
+"""Streams that move with their history: backed up, mapped, exported, restored by a real server."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.export import ExportResult, ExportSettings, export
+from jobs.ingest import IngestSettings, ingest
+from jobs.jetstream.process import NatsServer
+from jobs.jetstream.process import nats_server as run_nats_server
+from jobs.session import SessionOnDemand, SparkSettings
+from jobs.transform import TransformSettings, transform
+from jobs.warehouse.tables import Warehouse
+from nats_transform import AccountMappings, Fate
+from nats_transform.config import load
+from nats_transform.subject import decode, encode
+from tests.support.stream_backups import back_up, messages_of, restore
+from tests.support.streams import Stream, new_stream
+
+pytestmark = pytest.mark.server
+SPARK = SessionOnDemand(SparkSettings())
+
+BLOCK = b"NATS/1.0\r\n"
+ODD = [
+    (b"n.1", b"", b""),
+    (b"n.\xff\xfe", BLOCK + b"b:1\r\nA: 2\r\nA: 3\r\n\r\n", b"\x00\xff"),
+    ("n.ü.日本".encode(), BLOCK + b"A: \xc3\xa9\r\n\r\n", b"unicode"),
+    (b"n.ttl", BLOCK + b"Nats-TTL: 1h\r\n\r\n", b"lives an hour"),
+    (b"n.short", BLOCK + b"Nats-TTL: 1s\r\n\r\n", b"lives a second"),
+    (b"large.x", b"", bytes(range(256)) * 4096),
+    (b"other", BLOCK + b"KV-Operation: DEL\r\n\r\n", b""),
+    *((b"lost", b"", b"%d" % n) for n in range(20)),
+    *((b"n.%d" % (n % 5), BLOCK + b"N: %d\r\n\r\n" % n, b"x" * n) for n in range(200)),
+    (b"tail", b"", b"deleted"),
+]
+DELETED = (1, 2, 40, 41, len(ODD))
+
+
+@pytest.fixture(scope="module")
+def other_server() -> Iterator[NatsServer]:
+    """Where backups are restored."""
+    with run_nats_server() as server:
+        yield server
+
+
+class Moving:
+    """A stream with odd messages that was backed up, ingested and transformed."""
+
+    def __init__(self, server: NatsServer, folder: Path) -> None:
+        self.stream = new_stream(server, allow_msg_ttl=True, allow_direct=True)
+        name = self.name = self.stream.name
+        self.stream.publish(ODD)
+        self.stream.delete(*DELETED)
+        filters = {
+            "all": None, "large": f"{name}.large.>", "numbers": f"{name}.n.>", "one": f"{name}.n.1",
+        }  # fmt: skip
+        self.stream.run(lambda js: self._consume(js, filters))
+        self.folder = folder
+        self.backup = back_up(self.stream, folder / "backup")
+        self.warehouse = Warehouse(dir=folder / "warehouse")
+        self.mapping = folder / "mapping.json"
+        self.mapping.write_text(
+            json.dumps(
+                {
+                    f"{name}.n.>": [{"subject": f"{name}-v2.numbers.>"}],
+                    f"{name}.large.*": [{"subject": f"{name}-v2.large.{{{{partition(3,1)}}}}.$1"}],
+                    f"{name}.lost": [
+                        {"subject": f"{name}.lost", "weight": 10},
+                        {"subject": f"{name}-v2.found", "weight": 40},
+                    ],
+                }
+            )
+        )
+        self.mappings = load(self.mapping)
+        settings = {"stream": name, "warehouse": self.warehouse}
+        ingest(SPARK, IngestSettings(backup=self.backup, **settings))
+        self.transformed = transform(SPARK, TransformSettings(mapping=self.mapping, **settings))
+
+    @staticmethod
+    async def _consume(js: Any, filters: dict[str, str | None]) -> None:
+        stream = (await js.streams_info())[-1].config.name
+        for name, subject in filters.items():
+            await js.pull_subscribe(subject or f"{stream}.>", durable=name, stream=stream)
+        # Two acknowledged, then some that wait for their acknowledgement.
+        one = await js.pull_subscribe_bind("one", stream)
+        for place, message in enumerate(await one.fetch(5)):
+            if place < 2:
+                await message.ack_sync()
+
+    def export(self, to: str, **settings: Any) -> ExportResult:
+        given = {"original": self.backup, "mapping": self.mapping} | settings
+        wanted = {"stream": self.name, "to_backup": str(self.folder / to)} | given
+        return export(ExportSettings(warehouse=self.warehouse, **wanted))
+
+
+@pytest.fixture(scope="module")
+def moving(nats_server: NatsServer, tmp_path_factory: pytest.TempPathFactory) -> Moving:
+    return Moving(nats_server, tmp_path_factory.mktemp("moving"))
+
+
+def expected(moving: Moving, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What the library makes of messages: those that are lost are not there."""
+    assert isinstance(moving.mappings, AccountMappings)
+    found = []
+    for row in rows:
+        outcome = moving.mappings.replay(
+            decode(row["subject"]), stream=moving.name, seq=row["seq"], seed=0
+        )
+        if outcome.fate in (Fate.MAPPED, Fate.UNMATCHED):
+            assert outcome.subject is not None
+            found.append(row | {"subject": encode(outcome.subject)})
+    return found
+
+
+def consumer(server: NatsServer, stream: str, name: str) -> Any:
+    return Stream(server, stream).run(lambda js: js.consumer_info(stream, name))
+
+
+@pytest.mark.parametrize("storage", ["file", "memory"])
+def test_a_stream_with_new_subjects(moving: Moving, other_server: NatsServer, storage: str) -> None:
+    """Every subject, sequence, time, header and payload is what the library says, gaps included."""
+    original = messages_of(moving.stream.server.url, _state(moving))
+    result = moving.export(f"to-{storage}")
+    lost = moving.transformed.fates["lost"]
+    assert lost > 3
+    assert result.left_out == {"lost": lost}
+    assert (result.first_seq, result.last_seq) == (3, len(ODD))
+    assert result.messages == moving.transformed.messages - lost
+    time.sleep(max(0.0, original[-1]["ts_ns"] / 1e9 + 2 - time.time()))  # past the short TTL
+    name = f"{moving.name}-{storage}"
+    described = json.loads((moving.folder / f"to-{storage}" / "backup.json").read_text())
+    assert described["config"]["subjects"] == result.subjects
+    state = restore(
+        other_server.url, moving.folder / f"to-{storage}", name=name, storage=storage,
+        subjects=[f"{storage}.{subject}" for subject in result.subjects],
+    )  # fmt: skip
+    found = messages_of(other_server.url, state)
+    wanted = [row for row in expected(moving, original) if not row["subject"].endswith(b".short")]
+    assert found == wanted
+    assert (state.first, state.last) == (wanted[0]["seq"], len(ODD))
+    one = consumer(other_server, name, "one")
+    before = consumer(moving.stream.server, moving.name, "one")
+    assert one.config.filter_subject == f"{moving.name}-v2.numbers.1"
+    assert (one.delivered.stream_seq, one.ack_floor.stream_seq, one.num_ack_pending) == (
+        before.delivered.stream_seq, before.ack_floor.stream_seq, before.num_ack_pending,
+    )  # fmt: skip
+    assert one.num_pending == before.num_pending
+    assert result.consumers == ["all", "large", "numbers", "one"]
+
+
+def _state(moving: Moving) -> Any:
+    import asyncio
+
+    from jobs.jetstream.connection import NatsSettings, connection
+    from jobs.jetstream.stream import stream_state
+
+    async def ask() -> Any:
+        settings = NatsSettings(servers=moving.stream.server.url)
+        async with connection(settings) as client:
+            return await stream_state(client, settings, moving.name)
+
+    return asyncio.run(ask())
+
+
+def test_the_way_back(moving: Moving, other_server: NatsServer) -> None:
+    """The untransformed export is the backup, message for message and consumer for consumer."""
+    original = messages_of(moving.stream.server.url, _state(moving))
+    result = moving.export("back", messages="archived", mapping=None)
+    assert (result.findings, result.left_out, result.mapping_version) == ([], {}, None)
+    first = (moving.folder / "backup" / "backup.json").read_text()
+    described = json.loads(first)["state"]
+    assert (result.messages, result.bytes) == (described["messages"], described["bytes"])
+    state = restore(other_server.url, moving.folder / "back")
+    found = messages_of(other_server.url, state)
+    assert found == [r for r in original if r in found or not r["subject"].endswith(b".short")]
+    assert len(found) >= len(original) - 1
+    assert (state.first, state.last) == (described["first_seq"], described["last_seq"])
+    for name in ("all", "large", "numbers", "one"):
+        before = consumer(moving.stream.server, moving.name, name)
+        after = consumer(other_server, moving.name, name)
+        assert (after.config.filter_subject, after.delivered.stream_seq, after.num_ack_pending) == (
+            before.config.filter_subject, before.delivered.stream_seq, before.num_ack_pending,
+        )  # fmt: skip
+
+
+def test_consumers_go_on(moving: Moving, other_server: NatsServer) -> None:
+    """What was not acknowledged comes again, then what was not delivered; once each."""
+    moving.export("on")
+    name = f"{moving.name}-on"
+    restore(other_server.url, moving.folder / "on", name=name, subjects=[f"on.{moving.name}.>"])
+
+    async def rest(js: Any) -> list[int]:
+        # Those waiting for an acknowledgement come again when it is overdue.
+        await js.add_consumer(name, durable_name="one", ack_policy="explicit", ack_wait=0.2,
+                              filter_subject=f"{moving.name}-v2.numbers.1")  # fmt: skip
+        one = await js.pull_subscribe_bind("one", name)
+        found: list[int] = []
+        deadline = time.monotonic() + 20
+        while len(set(found)) < 38 and time.monotonic() < deadline:
+            for message in await one.fetch(10, timeout=5):
+                await message.ack_sync()
+                found.append(message.metadata.sequence.stream)
+        return found
+
+    found = Stream(other_server, name).run(rest)
+    wanted = [
+        row["seq"]
+        for row in messages_of(moving.stream.server.url, _state(moving))
+        if row["subject"] == f"{moving.name}.n.1".encode()
+    ]
+    assert sorted(found) == wanted[2:]
