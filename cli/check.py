@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from cli import options
+from cli.formats import Reported, print_findings
 from cli.output import print_json, print_line
 from nats_transform.errors import InvalidConfig, UnknownAccount, printable
-from nats_transform.findings import Finding, Severity
+from nats_transform.findings import CODES, Finding, Severity
 from nats_transform.subject import decode
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ NEVER = "never"
     show_default=True,
     help="The mildest severity that makes the exit code 1.",
 )
-@options.json("Print one JSON document: files, fine, summary, findings.")
+@options.output_format("Print one JSON document: files, fine, summary, findings.")
 @options.debug
 def command(
     files: tuple[str, ...],
@@ -66,7 +67,7 @@ def command(
     clusters: tuple[str, ...],
     subjects: str | None,
     fail_on: str,
-    as_json: bool,
+    form: str,
 ) -> None:
     """Show what nats-server refuses in FILE, and what it accepts although it is doubtful.
 
@@ -108,14 +109,19 @@ def command(
         fail_on != NEVER and finding.severity.rank <= Severity(fail_on).rank for finding in findings
     )
     counts = Counter(finding.severity for finding in findings)
-    if as_json:
+    if form == "json":
         summary = {severity: counts[severity] for severity in Severity}
         found = [asdict(finding) for finding in findings]
         print_json({"files": files, "fine": fine, "summary": summary, "findings": found})
-    else:
+    elif form == "table":
         for finding in findings:
             _print(finding)
         print_line(_summary(counts, len(files)))
+    else:
+        summary_line = _summary(counts, len(files))
+        print_findings(
+            form, "nats-transform check", [summary_line], map(_reported, findings), CODES
+        )
     if not fine:
         raise click.exceptions.Exit(1)
 
@@ -135,7 +141,9 @@ def _load(file: str, account: str | None) -> list[Located] | Finding:
     except UnknownAccount:
         raise
     except InvalidConfig as error:
-        return Finding("refused", error.reason, path=error.path or file, line=error.line)
+        return Finding(
+            "refused", error.reason, path=error.path or file, line=error.line, column=error.column
+        )
 
 
 def _open(file: str) -> BinaryIO:
@@ -156,14 +164,30 @@ def _lines(file: str) -> Iterator[str]:
                 yield decode(text)
 
 
-def _print(finding: Finding) -> None:
-    where = ":".join(str(part) for part in (finding.path, finding.line) if part)
+def _message(finding: Finding) -> str:
+    """What was found, and about what."""
     about = f"{finding.place} " if finding.place else ""
     if finding.source or finding.destination:
         arrow = f" -> {printable(finding.destination)}" if finding.destination else ""
         about += f"{printable(finding.source)}{arrow}"
-    about = f"{about.strip()}: " if about else ""
-    print_line(f"{where}: {finding.severity} {finding.code}: {about}{finding.message}")
+    return f"{about.strip()}: {finding.message}" if about else finding.message
+
+
+def _reported(finding: Finding) -> Reported:
+    return Reported(
+        finding.severity,
+        finding.code,
+        _message(finding),
+        finding.cure,
+        finding.path,
+        finding.line,
+        finding.column,
+    )
+
+
+def _print(finding: Finding) -> None:
+    where = ":".join(str(part) for part in (finding.path, finding.line) if part)
+    print_line(f"{where}: {finding.severity} {finding.code}: {_message(finding)}")
     print_line(f"    {finding.cure}")
 
 

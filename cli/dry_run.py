@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from cli import options
+from cli.formats import Reported, print_findings
 from cli.output import print_json, print_line, quiet_work
 from nats_transform.errors import printable
 from nats_transform.findings import Severity
@@ -15,7 +17,7 @@ from nats_transform.findings import Severity
 if TYPE_CHECKING:
     from jobs.dry_run.settings import DryRunResult
     from jobs.session import Spark
-    from nats_transform.migration import Example
+    from nats_transform.migration import Example, MigrationFinding
 
 NEVER = "never"
 _EXAMPLES = 3
@@ -102,11 +104,9 @@ _FINDINGS = 50
 @options.run_id
 @options.warehouse
 @options.spark
-@options.json("Print one JSON document: summary, findings, changes, partitions, ...")
+@options.output_format("Print one JSON document: summary, findings, changes, partitions, ...")
 @options.debug
-def command(
-    spark: Spark, report: Path | None, fail_on: str, as_json: bool, **given: object
-) -> None:
+def command(spark: Spark, report: Path | None, fail_on: str, form: str, **given: object) -> None:
     """Show what new mappings would do to the archived subjects of a stream.
 
     The dry run shows which messages change, collide, are lost or cannot be changed back; which
@@ -130,14 +130,56 @@ def command(
         result = dry_run(spark, options.settings(DryRunSettings, given))
         if report is not None:
             write(result, report)
-    if as_json:
+    if form == "json":
         print_json(result.as_json())
-    else:
+    elif form == "table":
         _print(result)
         if report is not None:
             print_line(f"report {report}")
+    else:
+        from nats_transform.migration.findings import ALL
+
+        title = f"nats-transform dry-run of stream {result.stream}"
+        found = _reported(result, str(given["candidate"]), given["account"])
+        print_findings(form, title, [_counts(result)], found, ALL)
     if fail_on != NEVER and result.fails(fail_on):
         raise click.exceptions.Exit(1)
+
+
+def _reported(result: DryRunResult, candidate: str, account: object) -> Iterator[Reported]:
+    """The findings as they stand in a review: each at its mapping, if it is about one."""
+    from nats_transform.config.load import load_with_places
+    from nats_transform.config.tree import Place
+
+    chosen = {} if account is None else {"account": str(account)}
+    _, places = load_with_places(candidate, **chosen)
+    for finding in result.found.findings:
+        place = places.get(finding.about.partition(" ")[0], Place(candidate))
+        about = f"{finding.about}: " if finding.about else ""
+        yield Reported(
+            finding.severity,
+            finding.code,
+            f"{about}{finding.message}{_count(finding)}",
+            finding.cure,
+            place.path,
+            place.line,
+            place.column,
+            tuple(map(_line, finding.examples)),
+        )
+
+
+def _count(finding: MigrationFinding) -> str:
+    if not finding.messages:
+        return ""
+    subjects = _plural(finding.subjects, "subject")
+    return f" ({_messages(finding.messages)}, {finding.share:.3g} %, {subjects})"
+
+
+def _counts(result: DryRunResult) -> str:
+    counts = [
+        _plural(number, severity.value) for severity, number in result.counts.items() if number
+    ]
+    return ", ".join(counts) if counts else "nothing found"
 
 
 def _print(result: DryRunResult) -> None:
@@ -158,20 +200,13 @@ def _print(result: DryRunResult) -> None:
     )
     for finding in found.findings[:_FINDINGS]:
         about = f"{finding.about}: " if finding.about else ""
-        count = (
-            f" ({_messages(finding.messages)}, {finding.share:.3g} %, "
-            f"{_plural(finding.subjects, 'subject')})"
-            if finding.messages
-            else ""
-        )
-        print_line(f"{finding.severity} {finding.code}: {about}{finding.message}{count}")
+        print_line(f"{finding.severity} {finding.code}: {about}{finding.message}{_count(finding)}")
         for example in finding.examples[:_EXAMPLES]:
             print_line(f"    {_line(example)}")
         print_line(f"    {finding.cure}")
     if more := len(found.findings[_FINDINGS:]):
         print_line(f"and {_plural(more, 'finding')} more; --json prints all of them")
-    counts = [f"{_plural(n, s.value)}" for s, n in result.counts.items() if n]
-    print_line(", ".join(counts) if counts else "nothing found")
+    print_line(_counts(result))
     for stream in result.simulated:
         gone = [
             f"{count:,} {what}"

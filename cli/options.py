@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     Settings = TypeVar("Settings", bound=BaseModel)
 
+FORMATS = ("table", "json", "markdown", "github", "sarif")
+"""How findings can be printed, see `cli.formats`."""
+
 DEBUG = "nats_transform.debug"
 """Key in a click context's `meta`: whether errors show their stack trace."""
 
@@ -61,6 +64,28 @@ def is_debug() -> bool:
 def json(help: str) -> Callable[[_Command], _Command]:
     """`--json`, with what it prints."""
     return click.option("--json", "as_json", is_flag=True, help=help)
+
+
+def output_format(document: str) -> Callable[[_Command], _Command]:
+    """`--format` and `--json`; the command gets `form`, one of `FORMATS`."""
+
+    def make(form: str | None, as_json: bool) -> dict[str, str]:
+        if as_json and form not in (None, "json"):
+            raise click.UsageError("give --json or --format, not both")
+        return {"form": form or ("json" if as_json else "table")}
+
+    def wrap(command: _Command) -> _Command:
+        made = _given(command, ["form", "as_json"], make)
+        made = json(document)(made)
+        return click.option(
+            "--format",
+            "form",
+            type=click.Choice(FORMATS),
+            help="How to print: for people, as one JSON document, as a comment for a review in "
+            "Markdown, as annotations of GitHub Actions, or as SARIF 2.1.0.  [default: table]",
+        )(made)
+
+    return wrap
 
 
 def stream(help: str) -> Callable[[_Command], _Command]:

@@ -71,7 +71,7 @@ class Origin:
         where = self.places.get(finding.source)
         if where is None:
             return replace(finding, place=place, path=self.path)
-        return replace(finding, place=place, path=where.path, line=where.line)
+        return replace(finding, place=place, path=where.path, line=where.line, column=where.column)
 
 
 def check(

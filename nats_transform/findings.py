@@ -252,7 +252,7 @@ class Finding:
         source, destination: of the transform or mapping it is about, or "".
         place: which mapping it is about, or which part of which stream.
         path: the file, where it came from one.
-        line: 1-based line in it, where known.
+        line, column: where in the file, counted from 1, where known.
         severity, cure: those of the code.
     """
 
@@ -263,6 +263,7 @@ class Finding:
     place: str = ""
     path: str = ""
     line: int | None = None
+    column: int | None = None
     severity: Severity = field(init=False)
     cure: str = field(init=False)
 

@@ -89,6 +89,7 @@ def test_json_is_one_document(folder: Path) -> None:
                 "place": "mapping",
                 "path": "a.conf",
                 "line": 2,
+                "column": 3,
             }
         ],
     }

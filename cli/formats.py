@@ -1,0 +1,188 @@
+"""Findings in the forms that reviews of changes read: GitHub's annotations, Markdown and SARIF.
+
+Publishers and files choose parts of the texts, so each form escapes what would act in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import version
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from cli.output import print_lines
+from nats_transform.findings import Code, Severity
+from nats_transform.untrusted import json_text, one_line
+
+_ANNOTATION = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
+_LEVEL = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
+
+MOST_CHARACTERS = 65_000
+"""GitHub refuses a comment of more than 65,536."""
+
+
+class Reported(NamedTuple):
+    """A finding as a review shows it.
+
+    Attributes:
+        message: what was found, and about what, on one line.
+        path, line, column: where in which file; the numbers count from 1.
+        details: examples, each on one line.
+    """
+
+    severity: Severity
+    code: str
+    message: str
+    cure: str
+    path: str = ""
+    line: int | None = None
+    column: int | None = None
+    details: tuple[str, ...] = ()
+
+
+def print_findings(
+    form: str,
+    title: str,
+    summary: Sequence[str],
+    findings: Iterable[Reported],
+    codes: Mapping[str, Code],
+) -> None:
+    """Prints findings in one of the forms for reviews."""
+    every = list(findings)
+    if form == "github":
+        # The log of a workflow takes lines that are not annotations as they are.
+        print_lines("\n".join(filter(None, [github(every), *summary])))
+    elif form == "sarif":
+        print_lines(sarif(every, codes))
+    else:
+        print_lines(markdown(title, summary, every))
+
+
+def github(findings: Iterable[Reported]) -> str:
+    """Workflow commands of GitHub Actions: one annotation for each finding."""
+    lines = []
+    for finding in findings:
+        place = {
+            "file": _relative(finding.path),
+            "line": finding.line,
+            "col": finding.column,
+            "title": finding.code,
+        }
+        properties = ",".join(
+            f"{name}={_command(str(value), ':,')}" for name, value in place.items() if value
+        )
+        text = _command(one_line(f"{finding.message}. {finding.cure}"))
+        lines.append(f"::{_ANNOTATION[finding.severity]} {properties}::{text}")
+    return "\n".join(lines)
+
+
+def _command(text: str, more: str = "") -> str:
+    """A text that a workflow command cannot take for a part of itself."""
+    for character in "%\r\n" + more:
+        text = text.replace(character, f"%{ord(character):02X}")
+    return text
+
+
+def sarif(findings: Sequence[Reported], codes: Mapping[str, Code]) -> str:
+    """A log in the Static Analysis Results Interchange Format 2.1.0."""
+    found = sorted({finding.code for finding in findings})
+    rules = [
+        {
+            "id": code,
+            "shortDescription": {"text": codes[code].about},
+            "help": {"text": codes[code].cure},
+            "defaultConfiguration": {"level": _LEVEL[codes[code].severity]},
+        }
+        for code in found
+    ]
+    results = [
+        {
+            "ruleId": finding.code,
+            "ruleIndex": found.index(finding.code),
+            "level": _LEVEL[finding.severity],
+            "message": {"text": one_line(f"{finding.message}. {finding.cure}")},
+            "locations": [{"physicalLocation": _location(finding)}] if finding.path else [],
+        }
+        for finding in findings
+    ]
+    driver = {"name": "nats-transform", "version": version("nats-transform"), "rules": rules}
+    run = {"tool": {"driver": driver}, "results": results, "columnKind": "unicodeCodePoints"}
+    # The schema by its canonical identifier, which is no address to load it from.
+    return json_text({"version": "2.1.0", "runs": [run]})
+
+
+def _location(finding: Reported) -> dict[str, Any]:
+    place: dict[str, Any] = {
+        "artifactLocation": {"uri": quote(_relative(finding.path), errors="surrogateescape")}
+    }
+    if finding.line:
+        column = {"startColumn": finding.column} if finding.column else {}
+        place["region"] = {"startLine": finding.line, **column}
+    return place
+
+
+def _relative(path: str) -> str:
+    """The path from the current folder, as reviews name files, if it is inside."""
+    if not path:
+        return ""
+    whole = Path(path).absolute()
+    here = Path.cwd()
+    return (whole.relative_to(here) if whole.is_relative_to(here) else whole).as_posix()
+
+
+def markdown(title: str, summary: Sequence[str], findings: Sequence[Reported]) -> str:
+    """A comment for a review: the worst findings first, their examples folded away.
+
+    What does not fit into one comment of GitHub is counted at the end.
+    """
+    lines = [f"### {_text(title)}", "", *(f"{_text(line)}  " for line in summary), ""]
+    size = sum(map(len, lines)) + 1_000  # room for the line at the end
+    ordered = sorted(findings, key=lambda finding: finding.severity.rank)
+    shown = 0
+    for severity, group in groupby(ordered, key=lambda finding: finding.severity):
+        for number, finding in enumerate(group):
+            part = [] if number else [f"**{severity.capitalize()}**", ""]
+            part += _item(finding)
+            if size + (more := sum(len(line) + 1 for line in part)) > MOST_CHARACTERS:
+                left = len(findings) - shown
+                return "\n".join([*lines, "", f"and {left:,} more: see the JSON of this run", ""])
+            size += more
+            shown += 1
+            lines += part
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _item(finding: Reported) -> list[str]:
+    place = ":".join(str(part) for part in (_relative(finding.path), finding.line) if part)
+    where = f" in {_code(place)}" if place else ""
+    lines = [f"- `{finding.code}`{where}: {_text(finding.message)}  ", f"  {_text(finding.cure)}"]
+    if finding.details:
+        lines += ["", "  <details><summary>examples</summary>", ""]
+        lines += [f"  - {_code(detail)}" for detail in finding.details]
+        lines += ["", "  </details>", ""]
+    return lines
+
+
+def _text(text: str) -> str:
+    """A text without any meaning for Markdown, HTML or mentions."""
+    # A character reference is never markup. GitHub finds mentions and addresses later, in the text
+    # as people see it: a word joiner (U+2060), which nobody sees, keeps them apart.
+    shown = _ACTIVE.sub(lambda found: f"&#{ord(found[0])};", one_line(text))
+    return re.sub("&#(?:64|35);", r"\g<0>&#8288;", shown)
+
+
+# At the start of a line a number or a dash makes a list.
+_ACTIVE = re.compile(r"^[\d+=-]|(?<=[wW]{3})\.|[^\w .,;()%+=/'-]|_")
+
+
+def _code(text: str) -> str:
+    """A text as code, whatever back quotes it has."""
+    text = one_line(text)
+    runs = re.findall("`+", text)
+    fence = "`" * (max(map(len, runs), default=0) + 1)
+    blank = " " if runs else ""
+    return f"{fence}{blank}{text}{blank}{fence}"
