@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator
+from itertools import groupby
 
 import hypothesis
 import pytest
@@ -28,6 +29,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--seed", type=int, default=None, help="repeats the generated cases of tests/conformance"
     )
+
+
+_LONG = {"spark", "server", "dagster"}
+"""Marks of modules that start something."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts long tests first and short ones last, in each half of the tests.
+
+    `--dist worksteal` gives each of two workers one half. The one that is done first takes tests
+    from the end of the other's half: with short tests there, both end at about the same time.
+    """
+    halves: tuple[list[pytest.Item], list[pytest.Item]] = ([], [])
+    short: list[pytest.Item] = []
+    for number, (path, module) in enumerate(groupby(items, lambda item: item.path)):
+        tests = list(module)
+        marks = {mark.name for test in tests for mark in test.iter_markers()}
+        is_short = "tests/nats_transform/" in path.as_posix() and not marks & _LONG
+        (short if is_short else halves[number % 2]).extend(tests)
+    first = max(0, len(items) // 2 - len(halves[0]))
+    items[:] = [*halves[0], *short[:first], *halves[1], *short[first:]]
 
 
 @pytest.fixture

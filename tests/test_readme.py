@@ -3,7 +3,8 @@
 A fenced block of the language `console` is a session: a line after `$ ` is a command, the lines
 that follow it are what it prints (stdout and stderr), where `...` stands for anything. A command
 that no lines follow may print what it likes. Each block starts in a fresh folder that looks like
-the checkout; a command that fails on purpose ends with `; echo "exit code $?"`.
+the checkout; a command that fails on purpose ends with `; echo "exit code $?"`. Blocks
+that begin with `make demo` are slow tests.
 """
 
 from __future__ import annotations
@@ -96,7 +97,11 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "session",
     [
-        pytest.param(session, id=session[0].text)
+        pytest.param(
+            session,
+            id=session[0].text,
+            marks=[pytest.mark.slow] if any(c.text in SMALLER for c in session) else [],
+        )
         for session in SESSIONS
         if any(command.text not in RUN_ELSEWHERE for command in session)
     ],

@@ -86,7 +86,10 @@ def test_ctrl_c_while_the_command_is_imported(tmp_path: Path) -> None:
         assert told == (130, "", "nats-transform: interrupted\n"), count
 
 
-@pytest.mark.parametrize("moment", [importing, spark_starts, spark_works, spark_is_gone])
+@pytest.mark.parametrize(
+    "moment",
+    [importing, spark_starts, spark_works, pytest.param(spark_is_gone, marks=pytest.mark.slow)],
+)
 def test_ctrl_c(tmp_path: Path, moment: Moment) -> None:
     dump, warehouse = tmp_path / "messages.jsonl", tmp_path / "warehouse"
     rows = ({"seq": n + 1, "ts": "2026-03-01T00:00:00Z", "subject": "a.b"} for n in range(100_000))

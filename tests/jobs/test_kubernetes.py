@@ -15,7 +15,7 @@ from tests.deploy.test_files import passes, tool
 from tests.support.kubernetes_api import Manifest, kubernetes_api
 from tests.support.spark_cluster import QUICK_JAVA, SPARK_HOME
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = ROOT / "deploy" / "kubernetes" / "spark-defaults.conf"

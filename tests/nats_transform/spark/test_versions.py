@@ -36,7 +36,7 @@ spark.stop()
 def pyspark_range() -> Requirement:
     """What pyproject.toml asks for."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    wanted = map(Requirement, project["dependencies"])
+    wanted = map(Requirement, project["optional-dependencies"]["archive"])
     return next(requirement for requirement in wanted if requirement.name == "pyspark")
 
 
