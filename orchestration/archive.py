@@ -15,6 +15,7 @@ from jobs.ingest import IngestSettings
 from jobs.jetstream.connection import NatsSettings
 from jobs.sources.dumps import DumpColumns
 from jobs.warehouse.tables import Warehouse
+from orchestration.hooks import function_named
 
 
 def _resolve_date(context: dg.ResolutionContext, value: str) -> date:
@@ -146,6 +147,75 @@ class MappingSensor(dg.Model, dg.Resolvable):
     running: bool = Field(True, description="If false, it waits until it is switched on in the UI.")
 
 
+class MappingFrom(dg.Model, dg.Resolvable):
+    """A mapping file that took over at some moment."""
+
+    since: str = Field(description="The moment, such as 2026-10-01T12:00Z.")
+    mapping: FilePath = Field(description="The file with the mappings from then on.")
+
+
+class Watch(dg.Model, dg.Resolvable):
+    """Looks at a canary that runs: every look counts all messages since the canary started."""
+
+    cron: str = Field("5 * * * *", description="When to look, as in cron, in UTC.")
+    hours: int = Field(
+        168, ge=1, description="After so many hours the count starts again, for as many hours."
+    )
+    running: bool = Field(True, description="If false, it waits until it is switched on in the UI.")
+
+
+class Observed(dg.Model, dg.Resolvable):
+    """The archive holds messages that nats-server has mapped already."""
+
+    source_stream: str | None = Field(
+        None,
+        description="The stream, in the same tables, that holds the messages as they were "
+        "published; another archive fills it.",
+    )
+    counter: str | None = Field(
+        None,
+        description="Instead of a source stream: package.module:function, which gets the first and "
+        "the last day and returns a list of {source, messages, cluster} as they were published.",
+    )
+    captured: list[str] = Field([], description="Subjects that the stream captures.")
+    publishers: list[str] = Field(
+        [], description="Subjects that get messages also from elsewhere than through the mapping."
+    )
+    in_force: list[MappingFrom] = Field(
+        [], description="Files that took over from `mapping`, oldest first, each from its moment."
+    )
+    in_force_from_git: bool = Field(
+        False, description="Instead: each commit of `mapping` was in force from its time on."
+    )
+    by: Literal["hour", "day"] = Field("hour", description="What gets a verdict of its own.")
+    severity: Literal["error", "warn"] = Field(
+        "error", description="How bad a share outside its tolerance is; undecided is a warning."
+    )
+    watch: Watch | None = Field(None, description="Look at the canary while it runs.")
+
+    @model_validator(mode="after")
+    def _one_of_each(self) -> Observed:
+        if self.in_force and self.in_force_from_git:
+            raise ValueError("give in_force or in_force_from_git, not both")
+        if self.source_stream and self.counter:
+            raise ValueError("give source_stream or counter, not both")
+        return self
+
+    def audit_settings(self, days: Sequence[date] | None) -> dict[str, Any]:
+        """What an audit is told of this; the days are those that a counter is asked for."""
+        published = []
+        if self.counter is not None and days:
+            published = list(function_named(self.counter, "counter")(days[0], days[-1]))
+        return {
+            "observed": True,
+            "source_stream": self.source_stream,
+            "published": published,
+            "captured": self.captured,
+            "publishers": self.publishers,
+            "by": self.by,
+        }
+
+
 class Archive(dg.Model, dg.Resolvable):
     """One archive of messages, its mapping, and when it is worked on."""
 
@@ -189,6 +259,11 @@ class Archive(dg.Model, dg.Resolvable):
     )
     mapping_sensor: MappingSensor | None = Field(
         None, description="Look at the mapping file, and record each new version."
+    )
+    observed: Observed | None = Field(
+        None,
+        description="Give this if nats-server has mapped the messages already: the audit is then "
+        "of what the servers did, and not a rehearsal.",
     )
     automation: Literal["off", "stale_days"] = Field(
         "off",

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import dagster as dg
 
+from orchestration.alarms import canary_alarms
 from orchestration.failures import failed_runs
 from orchestration.loading import load_archives
 from orchestration.resources import SparkResource
@@ -21,7 +22,7 @@ def defs() -> dg.Definitions:
         load_archives(Path(__file__).parent),
         dg.Definitions(
             resources={"spark": spark},
-            sensors=[failed_runs],
+            sensors=[failed_runs, canary_alarms],
             # The assets of a run share one Spark session; a process for each would start its own.
             executor=dg.in_process_executor,
         ),

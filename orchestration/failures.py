@@ -6,7 +6,6 @@ Set `NATS_TRANSFORM_ON_FAILURE` to `package.module:function`; the function is ca
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from pydantic import ValidationError
 
 from jobs.errors import SPARK_ERRORS, job_error, text_of
 from nats_transform import NatsTransformError
+from orchestration.hooks import function_named
 
 VARIABLE = "NATS_TRANSFORM_ON_FAILURE"
 
@@ -50,16 +50,7 @@ def hook() -> Callable[[FailedRun], None]:
         ImportError: there is no such function.
     """
     name = os.environ.get(VARIABLE)
-    if not name:
-        return log
-    module, _, function = name.partition(":")
-    try:
-        found: Callable[[FailedRun], None] = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ImportError(
-            f"{VARIABLE}={name}: {error}; write it as package.module:function"
-        ) from error
-    return found
+    return function_named(name, VARIABLE) if name else log
 
 
 @contextmanager

@@ -75,6 +75,8 @@ def run(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) -> Aud
     if settings.key and not result.keys:
         note = f"no message of a mapping with weights has a wildcard number {settings.key}: no keys"
         result = result.model_copy(update={"notes": (*result.notes, note)})
+    if settings.sequential:  # a look at what still grows is no result to keep
+        return result
     return result.model_copy(update={"snapshot_id": publish(settings, result)})
 
 

@@ -13,6 +13,7 @@ from itertools import groupby
 from math import ceil
 from pathlib import Path
 
+from jobs.audit.headline import headline
 from jobs.audit.settings import AuditResult
 from jobs.pages.page import Scale, nice_scale, page, write_page
 from nats_transform import statistics
@@ -44,7 +45,7 @@ def render(result: AuditResult) -> str:
         "audit.html",
         result=result,
         Verdict=Verdict,
-        headline=_headline(result),
+        headline=headline(result),
         rules=told,
         silent=[rule for rule in result.rules if not rule.messages + rule.ambiguous],
         deviation=_deviation_scale(result),
@@ -69,27 +70,6 @@ def _sum(counts: Sequence[int]) -> int:
 def _splits(result: AuditResult) -> Iterator[Split]:
     for rule in result.rules:
         yield from (rule, *rule.buckets, *rule.regimes)
-
-
-def _headline(result: AuditResult) -> str:
-    """What the audit says, in one sentence."""
-    rules = [rule for rule in result.rules if rule.verdict is not Verdict.NOTHING]
-    if not rules:
-        return "There is nothing to audit"
-    count = {v: sum(rule.verdict is v for rule in rules) for v in Verdict}
-    if out := count[Verdict.OUTSIDE]:
-        be = "is" if out == 1 else "are"
-        return f"{out} of {_rules(len(rules))} {be} outside the tolerance"
-    if undecided := count[Verdict.UNDECIDED]:
-        need = "needs" if undecided == 1 else "need"
-        return f"{undecided} of {_rules(len(rules))} {need} more messages to decide"
-    if len(rules) == 1:
-        return "The one rule is within the tolerance"
-    return f"All {_rules(len(rules))} are within the tolerance"
-
-
-def _rules(count: int) -> str:
-    return f"{count} rule" if count == 1 else f"{count} rules"
 
 
 def _deviation_scale(result: AuditResult) -> Scale:

@@ -14,15 +14,18 @@ from orchestration.assets.mapping_version import mapping_version_asset
 from orchestration.assets.messages import messages_asset
 from orchestration.assets.subject_census import subject_census_asset
 from orchestration.assets.transformed_messages import transformed_messages_asset
-from orchestration.assets.weight_audit import weight_audit_asset
+from orchestration.assets.weight_audit import canary_watch_asset, weight_audit_asset
 
 
 def archive_assets(archive: Archive) -> list[dg.AssetsDefinition]:
-    """The five assets of an archive, upstream first."""
-    return [
-        mapping_version_asset(archive),
-        messages_asset(archive),
-        subject_census_asset(archive),
-        transformed_messages_asset(archive),
-        weight_audit_asset(archive),
-    ]
+    """The assets of an archive, upstream first.
+
+    What nats-server has mapped already is not transformed again; it may have a watch instead.
+    """
+    made = [mapping_version_asset(archive), messages_asset(archive), subject_census_asset(archive)]
+    observed = archive.observed
+    if observed is None:
+        made.append(transformed_messages_asset(archive))
+    elif observed.watch is not None:
+        made.append(canary_watch_asset(archive, observed))
+    return [*made, weight_audit_asset(archive)]

@@ -7,23 +7,28 @@ import dagster as dg
 from orchestration.archive import Archive
 from orchestration.automation.mapping_sensor import mapping_sensor
 from orchestration.automation.runs import select
-from orchestration.automation.schedules import schedule_of
+from orchestration.automation.schedules import schedule_of, watch_schedule
 
 REPROCESSED = ("messages", "subject_census", "transformed_messages")
+OBSERVED = ("messages", "subject_census")
 
 
 def automation(archive: Archive) -> dg.Definitions:
     """The jobs of an archive, and the schedules and the sensor that its YAML asks for."""
+    made = REPROCESSED if archive.observed is None else OBSERVED
     reprocess = dg.define_asset_job(
         f"{archive.name}_reprocess",
-        selection=select(archive, ("mapping_version", *REPROCESSED)),
-        description="Ingest days, count their subjects, and transform their messages.",
+        selection=select(archive, ("mapping_version", *made)),
+        description="Ingest days, count their subjects, and transform their messages."
+        if archive.observed is None
+        else "Ingest days and count their subjects.",
     )
     audit = dg.define_asset_job(
         f"{archive.name}_audit",
         selection=select(archive, ("weight_audit",)),
         description="Compare the share of each destination with its weight.",
     )
+    jobs = [reprocess, audit]
     nightly, weekly = f"{archive.name}_nightly", f"{archive.name}_weekly_audit"
     schedules = []
     if archive.nightly is not None:
@@ -31,5 +36,13 @@ def automation(archive: Archive) -> dg.Definitions:
     if archive.weekly_audit is not None:
         # One report about all its days, whatever a backfill does.
         schedules.append(schedule_of(archive, weekly, archive.weekly_audit, audit, one_run=True))
+    if archive.observed is not None and archive.observed.watch is not None:
+        watch = dg.define_asset_job(
+            f"{archive.name}_watch",
+            selection=select(archive, ("mapping_version", "messages", "canary_watch")),
+            description="Ingest what is new, and look at the canary that runs.",
+        )
+        jobs.append(watch)
+        schedules.append(watch_schedule(archive, archive.observed.watch, watch))
     sensors = [] if archive.mapping_sensor is None else [mapping_sensor(archive)]
-    return dg.Definitions(jobs=[reprocess, audit], schedules=schedules, sensors=sensors)
+    return dg.Definitions(jobs=jobs, schedules=schedules, sensors=sensors)

@@ -37,7 +37,8 @@ def mapping_sensor(archive: Archive) -> dg.SensorDefinition:
             return dg.SensorResult(
                 run_requests=[] if known == version else [record], cursor=version
             )
-        if settings.reprocess == "stale_days" and known == version:
+        # What a server has mapped stays as it is, whatever the file says now.
+        if settings.reprocess == "stale_days" and known == version and archive.observed is None:
             days = days_of_other_versions(context.instance, archive, version)
             requests = run_requests(
                 archive, days, assets=DERIVED, key=lambda days: f"{version} {days}"
@@ -49,7 +50,9 @@ def mapping_sensor(archive: Archive) -> dg.SensorDefinition:
     return dg.SensorDefinition(
         name=f"{archive.name}_mapping",
         evaluation_fn=look,
-        asset_selection=select(archive, ("mapping_version", *DERIVED)),
+        asset_selection=select(
+            archive, ("mapping_version", *(DERIVED if archive.observed is None else DERIVED[1:]))
+        ),
         minimum_interval_seconds=settings.interval_seconds,
         default_status=(
             dg.DefaultSensorStatus.RUNNING if settings.running else dg.DefaultSensorStatus.STOPPED

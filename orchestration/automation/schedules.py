@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 
 import dagster as dg
 
-from orchestration.archive import Archive, Schedule
+from orchestration.archive import Archive, Schedule, Watch
 from orchestration.automation.runs import run_requests
 
 
@@ -48,6 +48,41 @@ def schedule_of(
             dg.DefaultScheduleStatus.RUNNING
             if schedule.running
             else dg.DefaultScheduleStatus.STOPPED
+        ),
+    )
+
+
+def watch_schedule(
+    archive: Archive, watch: Watch, job: dg.JobDefinition | object
+) -> dg.ScheduleDefinition:
+    """The schedule of the looks at a canary: each ingests the day of the last full hour first."""
+
+    def request(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        now = context.scheduled_execution_time.astimezone(UTC)
+        until = now.replace(minute=0, second=0, microsecond=0)
+        day = (until - timedelta(microseconds=1)).date()
+        if day < archive.start_date:
+            return dg.SkipReason(f"{archive.name} starts on {archive.start_date}")
+        if not archive.include_today and day == now.date():
+            return dg.SkipReason(
+                f"{archive.name} has no partition for today: set include_today: true"
+            )
+        return dg.RunRequest(
+            run_key=until.isoformat(),
+            partition_key=day.isoformat(),
+            run_config={
+                "ops": {f"{archive.name}__canary_watch": {"config": {"until": until.isoformat()}}}
+            },
+        )
+
+    return dg.ScheduleDefinition(
+        name=f"{archive.name}_watch",
+        job=job,  # type: ignore[arg-type]  # what define_asset_job gives has no public type
+        cron_schedule=watch.cron,
+        execution_timezone="UTC",
+        execution_fn=request,
+        default_status=(
+            dg.DefaultScheduleStatus.RUNNING if watch.running else dg.DefaultScheduleStatus.STOPPED
         ),
     )
 

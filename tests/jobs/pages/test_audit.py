@@ -121,7 +121,8 @@ def test_the_page_says_the_verdict_first() -> None:
     places = [
         text.index(words)
         for words in (
-            "1 of 4 rules is outside the tolerance",
+            "Rehearsal: outside the tolerance: shop.* in west from 2026-03-02 00:00 to 2026-03-03 "
+            "00:00 UTC: v2.$1 got",
             "Clusters differ.",
             "Verdict by rule",
             "Share over time",
@@ -147,15 +148,15 @@ def test_names_from_outside_stay_text() -> None:
 @pytest.mark.parametrize(
     ("verdicts", "headline"),
     [
-        ({"rules": ()}, "There is nothing to audit"),
-        ({"fates": {}, "messages": 0, "partitions": (), "keys": ()}, "1 of 4 rules is outside"),
+        ({"rules": ()}, "Rehearsal: nothing to audit; give a mapping with weights"),
+        ({"fates": {}, "messages": 0, "partitions": (), "keys": ()}, "instead of 2 %; correct the"),
         (
             {"kind": "observed", "fates": {"attributed": 5, "ambiguous": 1, "other": 0}},
-            "1 of 4 rules is outside",
+            "instead of 2 %; look which mapping the servers of west had loaded then",
         ),
         (
             {"in_force": (MappingInForce(mapping_version="a", since=None, until=START),) * 2},
-            "1 of 4 rules is outside",
+            "Rehearsal: outside",
         ),
     ],
     ids=["no rules", "no messages", "observed", "several versions"],

@@ -1,0 +1,76 @@
+"""An audit in one line: what kind it is, its verdict, where, when, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jobs.audit.settings import AuditResult
+from nats_transform.audit import MappingAudit, Split, Verdict
+
+
+def headline(result: AuditResult) -> str:
+    """The line; pages, checks and messages to people start with it."""
+    kind = "Observed" if result.kind == "observed" else "Rehearsal"
+    rules = [rule for rule in result.rules if rule.verdict is not Verdict.NOTHING]
+    if not rules:
+        next_step = "give a mapping with weights and a stream with its messages"
+        return f"{kind}: nothing to audit; {next_step}"
+    same = [rule for rule in rules if rule.verdict is result.verdict]
+    worst = max(same, key=lambda rule: max(_distance(part) for part in _off(rule)))
+    where = f"{worst.source} in {worst.cluster}" if worst.cluster else worst.source
+    more = len(same) - 1
+    others = f" and {more} more {'rule' if more == 1 else 'rules'}" if more else ""
+    match result.verdict:
+        case Verdict.WITHIN:
+            every = "the one rule" if len(rules) == 1 else f"all {len(rules)} rules"
+            next_step = (
+                "nothing to do"
+                if result.kind == "observed"
+                else "roll out, then audit what the servers did (--observed)"
+            )
+            return f"{kind}: within the tolerance in {every}{_when([result])}; {next_step}"
+        case Verdict.UNDECIDED:
+            return f"{kind}: undecided: {where}{others}{_when([worst])}: {worst.reason}"
+        case _:
+            parts = _off(worst)
+            next_step = (
+                f"look which mapping the servers {f'of {worst.cluster} ' if worst.cluster else ''}"
+                "had loaded then"
+                if result.kind == "observed"
+                else "correct the weights, and rehearse again"
+            )
+            return (
+                f"{kind}: outside the tolerance: {where}{others}{_when(parts)}: "
+                f"{_share(max(parts, key=_distance))}; {next_step}"
+            )
+
+
+def _off(rule: MappingAudit) -> Sequence[Split]:
+    """The hours, days or regimes that are outside; the whole if none is, or if all are."""
+    for parts in (rule.buckets, rule.regimes):
+        out = [part for part in parts if part.verdict is Verdict.OUTSIDE]
+        if out and len(out) < len(parts):
+            return out
+    return [rule]
+
+
+def _distance(part: Split) -> float:
+    return max((abs((d.share or 0.0) - d.expected) for d in part.destinations), default=0.0)
+
+
+def _share(part: Split) -> str:
+    """The share that is furthest off; of two that are as far off, the lighter one: the canary."""
+    end = max(part.destinations, key=lambda d: round(abs((d.share or 0.0) - d.expected), 6))
+    return f"{end.destination or end.end} got {end.share or 0:.2f} % instead of {end.expected:g} %"
+
+
+def _when(parts: Sequence[Split | AuditResult]) -> str:
+    """From the first to the last of some times."""
+    starts = [part.from_ for part in parts if part.from_]
+    ends = [part.to for part in parts if part.to]
+    if not starts or not ends:
+        return ""
+    first, last = min(starts), max(ends)
+    to = f"{last:%H:%M}" if first.date() == last.date() else f"{last:%Y-%m-%d %H:%M}"
+    inside = f" ({len(parts)} times)" if len(parts) > 1 else ""
+    return f" from {first:%Y-%m-%d %H:%M} to {to} UTC{inside}"

@@ -1,0 +1,104 @@
+"""Tells somebody that an observed audit found a share outside its tolerance.
+
+Set `NATS_TRANSFORM_ON_ALARM` to `package.module:function`; the function is called with an `Alarm`
+once when the check `weights` of an archive starts to fail, and not again while it goes on failing.
+`log` is what happens without the variable. `slack` is an example: it posts to the Slack webhook
+whose URL is in `NATS_TRANSFORM_SLACK_WEBHOOK`.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import dagster as dg
+
+from nats_transform.errors import NatsTransformError
+from orchestration.hooks import function_named
+
+VARIABLE = "NATS_TRANSFORM_ON_ALARM"
+WEBHOOK = "NATS_TRANSFORM_SLACK_WEBHOOK"
+CHECK = "weights"
+ASSETS = ("weight_audit", "canary_watch")
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """A canary that is not split as configured.
+
+    Attributes:
+        asset: the asset whose check failed, such as shop/canary_watch.
+        headline: what is wrong, where, when, and what to do next.
+        page: the path or the URL of the page of the audit.
+        run_id: the run that looked.
+    """
+
+    asset: str
+    headline: str
+    page: str
+    run_id: str
+
+
+def log(alarm: Alarm) -> None:
+    """Logs the alarm: an example of what can be called."""
+    dg.get_dagster_logger().error(f"{alarm.asset}: {alarm.headline} ({alarm.page})")
+
+
+def slack(alarm: Alarm) -> None:
+    """Posts the alarm to a Slack channel; needs the package slack-sdk (extra `slack`)."""
+    from slack_sdk.webhook import WebhookClient
+
+    text = f"*{alarm.asset}*: {alarm.headline}\n{alarm.page}"
+    answer = WebhookClient(os.environ[WEBHOOK]).send(text=text)
+    if answer.status_code != 200:
+        raise NatsTransformError(
+            f"Slack refuses the alarm ({answer.status_code} {answer.body}): check {WEBHOOK}"
+        )
+
+
+@dg.run_status_sensor(
+    run_status=dg.DagsterRunStatus.SUCCESS,
+    name="canary_alarms",
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    description=f"Calls the function that {VARIABLE} names when a canary starts to be off.",
+)
+def canary_alarms(context: dg.RunStatusSensorContext) -> None:
+    """Calls the hook for each check that started to fail in a run."""
+    run_id = context.dagster_run.run_id
+    looked = dg.DagsterEventType.ASSET_CHECK_EVALUATION
+    for entry in context.instance.all_logs(run_id, of_type=looked):
+        event = entry.dagster_event
+        found = event.asset_check_evaluation_data if event is not None else None
+        if found is None or found.check_name != CHECK or found.asset_key.path[-1] not in ASSETS:
+            continue
+        if not _is_outside(found) or _was_outside(context.instance, found, run_id):
+            continue
+        name = os.environ.get(VARIABLE)
+        tell = function_named(name, VARIABLE) if name else log
+        page = found.metadata.get("page")
+        tell(
+            Alarm(
+                asset=found.asset_key.to_user_string(),
+                headline=found.description or "",
+                page=str(page.value) if page is not None else "",
+                run_id=run_id,
+            )
+        )
+
+
+def _is_outside(found: dg.AssetCheckEvaluation) -> bool:
+    verdict = found.metadata.get("verdict")
+    return verdict is not None and verdict.value == "outside"
+
+
+def _was_outside(instance: dg.DagsterInstance, found: dg.AssetCheckEvaluation, run_id: str) -> bool:
+    """Whether the look before this one said so too."""
+    history = instance.event_log_storage.get_asset_check_execution_history(
+        found.asset_check_key, limit=20
+    )
+    runs = [record.run_id for record in history]
+    for record in history[runs.index(run_id) + 1 :] if run_id in runs else []:
+        event = record.event.dagster_event if record.event is not None else None
+        if event is not None and event.event_type is dg.DagsterEventType.ASSET_CHECK_EVALUATION:
+            return _is_outside(event.asset_check_evaluation_data)
+    return False

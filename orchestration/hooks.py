@@ -1,0 +1,23 @@
+"""Functions of users that settings and the environment name as `package.module:function`."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+
+def function_named(name: str, where: str) -> Callable[..., Any]:
+    """The function.
+
+    Raises:
+        ImportError: there is no such function; the text starts with where the name stands.
+    """
+    module, _, function = name.partition(":")
+    try:
+        found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ImportError(
+            f"{where}={name}: {error}; write it as package.module:function"
+        ) from error
+    return found

@@ -1,0 +1,200 @@
+"""What the servers did, under Dagster: the verdict as a check, looks at a canary, who is told."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, date, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from orchestration import alarms
+from tests.support.dagster_project import FIRST, Project, failures
+
+pytestmark = [pytest.mark.dagster, pytest.mark.spark]
+
+MAPPING = """mappings {
+  "shop.*": [
+    { destination: "v1.$1", weight: 50% }, { destination: "v2.$1", weight: 50% }
+    { destination: "west.v1.$1", weight: 70%, cluster: west }
+    { destination: "west.v2.$1", weight: 30%, cluster: west }
+  ]
+}
+"""
+OBSERVED = """  observed: { %s }
+"""
+START = datetime(2026, 3, 1, tzinfo=UTC)
+HOURS, STALE, PER_HOUR = 6, 3, 500
+
+
+@pytest.fixture(scope="module")
+def messages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What two clusters stored; one of them had yesterday's weights for an hour."""
+    rng = random.Random(3)
+    file = tmp_path_factory.mktemp("observed") / "messages.jsonl"
+    with file.open("w") as lines:
+        for n in range(HOURS * PER_HOUR):
+            for place, cluster in enumerate(("east", "west")):
+                canary = 0.5 if cluster == "east" else 0.7 if n // PER_HOUR == STALE else 0.3
+                name = "v2" if rng.random() < canary else "v1"
+                subject = f"{'west.' if cluster == 'west' else ''}{name}.{n % 50}"
+                row = {
+                    "seq": 2 * n + place + 1,
+                    "ts": (START + n * timedelta(hours=1) / PER_HOUR).isoformat(),
+                    "subject": subject,
+                    "cluster": cluster,
+                    "data": "",
+                }
+                lines.write(json.dumps(row) + "\n")
+    return file
+
+
+def add(project: Project, messages: Path, more: str, tolerance: int = 12) -> None:
+    folder = project.add("shop", OBSERVED % more, MAPPING)
+    yaml = folder / "defs.yaml"
+    yaml.write_text(yaml.read_text().replace("tolerance: 15", f"tolerance: {tolerance}"))
+    (folder / "messages.jsonl").write_bytes(messages.read_bytes())
+
+
+def check_of(result: dg.ExecuteInProcessResult) -> dg.AssetCheckEvaluation:
+    assert result.success, failures(result)
+    (check,) = (c for c in result.get_asset_check_evaluations() if c.check_name == "weights")
+    return check
+
+
+def look(project: Project, until: datetime) -> dg.ExecuteInProcessResult:
+    job = project.load().resolve_implicit_global_asset_job_def()
+    config = {"ops": {"shop__canary_watch": {"config": {"until": until.isoformat()}}}}
+    return job.execute_in_process(
+        instance=project.instance,
+        asset_selection=[dg.AssetKey(["shop", "canary_watch"])],
+        run_config=config | {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+        raise_on_error=False,
+    )
+
+
+@contextmanager
+def channel() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """A server on loopback that answers as Slack does; its URL and what was posted."""
+    posted: list[dict[str, Any]] = []
+
+    class Channel(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            posted.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"ok")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Channel) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/hook", posted
+        server.shutdown()
+        thread.join()
+
+
+def tell(project: Project, result: dg.ExecuteInProcessResult) -> None:
+    """What the sensor does after the run."""
+    with dg.build_run_status_sensor_context(
+        "canary_alarms",
+        dagster_event=result.get_run_success_event(),
+        dagster_instance=project.instance,
+        dagster_run=result.dagster_run,
+    ) as context:
+        alarms.canary_alarms(context)
+
+
+def test_the_stale_hour_fails_the_check_and_somebody_is_told_once(
+    project: Project, messages: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(project, messages, "watch: { running: false }")
+    made = project.materialize("shop", ["mapping_version"])
+    assert made.success, failures(made)
+    result = project.materialize("shop", ["messages", "weight_audit"], (FIRST, FIRST))
+    check = check_of(result)
+    assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.ERROR)
+    assert check.description is not None
+    assert check.description.startswith(
+        "Observed: outside the tolerance: shop.* in west from 2026-03-01 03:00 to 04:00 UTC"
+    )
+    page = Path(str(check.metadata["page"].value))
+    report = json.loads(page.with_suffix(".json").read_text())
+    out = [
+        (rule["cluster"], bucket["from"])
+        for rule in report["rules"]
+        for bucket in rule["buckets"]
+        if bucket["verdict"] == "outside"
+    ]
+    assert out == [("west", "2026-03-01T03:00:00Z")]
+
+    monkeypatch.setenv(alarms.VARIABLE, "orchestration.alarms:slack")
+    with channel() as (url, posted):
+        monkeypatch.setenv(alarms.WEBHOOK, url)
+        verdicts = []
+        for hours in (STALE, STALE + 1, STALE + 2):
+            looked = look(project, START + timedelta(hours=hours, minutes=5))
+            verdicts.append(check_of(looked).metadata["verdict"].value)
+            tell(project, looked)
+    assert verdicts[0] != "outside"
+    assert verdicts[1:] == ["outside", "outside"]
+    (message,) = posted
+    assert "*shop/canary_watch*: Observed: outside the tolerance: shop.* in west" in message["text"]
+    assert "canary-watch.html" in message["text"]
+
+
+def test_severity_stages_and_what_is_undecided(project: Project, messages: Path) -> None:
+    later = "in_force: [{ since: '2026-03-01T03:00Z', mapping: later.conf }]"
+    add(project, messages, f"severity: warn, {later}")
+    swapped = MAPPING.replace("70%", "31%").replace("30%", "69%")
+    (project.defs_folder / "shop" / "later.conf").write_text(swapped)
+    project.materialize("shop", ["mapping_version"])
+    result = project.materialize("shop", ["messages", "weight_audit"], (FIRST, FIRST))
+    check = check_of(result)
+    # In force from 03:00 on were other weights: of that stage, all hours but one are outside.
+    assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert "(2 times)" in str(check.description)
+    yaml = project.defs_folder / "shop" / "defs.yaml"
+    yaml.write_text(yaml.read_text().replace("tolerance: 12", "tolerance: 1").replace(later, ""))
+    (project.defs_folder / "shop" / "mapping.conf").write_text(MAPPING.replace("west", "south"))
+    project.materialize("shop", ["mapping_version"])
+    check = check_of(project.materialize("shop", ["weight_audit"], (FIRST, FIRST)))
+    assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert "messages would decide it" in str(check.description)
+
+
+@pytest.mark.parametrize(
+    ("now", "day"),
+    [
+        (datetime(2026, 3, 2, 7, 5, tzinfo=UTC), date(2026, 3, 2)),
+        (datetime(2026, 3, 2, 0, 5, tzinfo=UTC), date(2026, 3, 1)),
+    ],
+    ids=["in a day", "after midnight"],
+)
+def test_a_look_ingests_the_day_of_its_last_hour(
+    bare_project: Project, now: datetime, day: date
+) -> None:
+    bare_project.add("shop", OBSERVED % "watch: {}" + "  include_today: true\n", MAPPING)
+    defs = bare_project.load()
+    with dg.build_schedule_context(
+        bare_project.instance,
+        scheduled_execution_time=now,
+        repository_def=defs.get_repository_def(),
+    ) as context:
+        data = defs.resolve_schedule_def("shop_watch").evaluate_tick(context)
+    (request,) = data.run_requests or []
+    assert request.partition_key == day.isoformat()
+    until = request.run_config["ops"]["shop__canary_watch"]["config"]["until"]
+    assert datetime.fromisoformat(until) == now.replace(minute=0)
+    job = defs.resolve_job_def("shop_watch")
+    names = {key.path[-1] for key in job.asset_layer.selected_asset_keys}
+    assert names == {"mapping_version", "messages", "canary_watch"}
