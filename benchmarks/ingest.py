@@ -1,10 +1,13 @@
 """How fast a stream becomes a committed table, beside two ways of nats-py to read it and drop it.
 
-    python benchmarks/ingest.py [--messages 1000000] [--size 100] [--baselines] [--heap 512m]
+    python benchmarks/ingest.py [--messages 1000000] [--size 100] [--rounds 3] [--spark] [--loop]
 
-Prints messages/s, MB/s of payload, the processor time of a message (which a busy machine changes
-less), what the JVM's heap holds after a collection, and the peak memory of the JVM, of this process
-(the driver's Python) and of the largest Python worker. The server runs on the same machine.
+In each round, in turn: nats-py's ordered consumer, an ingest in this process, with `--spark` one in
+a warm Spark session, and with `--loop` nats-py's loop of `fetch(1000)`, over a tenth of the
+messages. Before the first round, an ingest from a cold command line. Prints messages/s, the
+processor time of a message in all processes (which a busy machine changes less), medians of the
+ratios within a round, and the peak memory of each kind of process. The server runs on the same
+machine.
 """
 
 from __future__ import annotations
@@ -12,6 +15,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import statistics
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -21,12 +27,11 @@ from typing import Any
 
 from nats import connect
 from nats.js.api import AckPolicy, ConsumerConfig
-from pyspark.sql import SparkSession
 
 from jobs.ingest import IngestSettings, ingest
 from jobs.jetstream.connection import NatsSettings
-from jobs.jetstream.process import NatsServer, nats_server
-from jobs.session import SparkSettings, spark_session
+from jobs.jetstream.process import nats_server
+from jobs.session import SessionOnDemand, Spark, SparkSettings, spark_session
 from jobs.warehouse.tables import Warehouse
 
 STREAM = "BENCH"
@@ -129,46 +134,54 @@ class Processes:
                 yield "driver" if process == os.getpid() else kind, used, pages
 
 
-def report(name: str, seconds: float, messages: int, size: int) -> None:
-    """One line of results."""
-    rate = messages / seconds
-    print(f"{name:28} {rate:12,.0f} msg/s {rate * size / 1e6:9.1f} MB/s {seconds:8.2f} s")
+class Bench:
+    """Times ways to read the stream."""
+
+    def __init__(self, messages: int, size: int, processes: Processes) -> None:
+        self._messages, self._size, self._processes = messages, size, processes
+
+    def time(self, name: str, work: Callable[[], object], messages: int = 0) -> tuple[float, float]:
+        """Seconds and processor microseconds of a message; both are printed."""
+        messages = messages or self._messages
+        before, start = self._processes.seconds(), time.perf_counter()
+        work()
+        took, after = time.perf_counter() - start, self._processes.seconds()
+        spent = {k: (after[k] - before.get(k, 0)) / messages * 1e6 for k in after}
+        rate, whole = messages / took, sum(spent.values())
+        kinds = ", ".join(f"{kind} {used:.2f}" for kind, used in sorted(spent.items()))
+        print(
+            f"{name:24} {rate:9,.0f} msg/s {rate * self._size / 1e6:7.1f} MB/s; "
+            f"processor µs a message: {whole:.2f} ({kinds})",
+            flush=True,
+        )
+        return took / messages, whole
 
 
-def baseline(name: str, work: Callable[[], Awaitable[None]], messages: int, size: int) -> None:
-    """Times one way to read the stream."""
-    start = time.perf_counter()
-    asyncio.run(work())  # type: ignore[arg-type]
-    report(name, time.perf_counter() - start, messages, size)
+def into_table(spark: Spark, url: str, messages: int) -> None:
+    """An ingest into a new warehouse."""
+    with tempfile.TemporaryDirectory() as folder:
+        settings = IngestSettings(
+            stream=STREAM,
+            server=NatsSettings(servers=url),
+            warehouse=Warehouse(dir=Path(folder)),
+        )
+        assert ingest(spark, settings).messages == messages
 
 
-def live_heap(spark: SparkSession) -> float:
-    """MB of the JVM's heap that are still in use after a full collection."""
-    jvm: Any = spark._jvm
-    jvm.java.lang.System.gc()
-    memory = jvm.java.lang.Runtime.getRuntime()
-    return float(memory.totalMemory() - memory.freeMemory()) / 2**20
+def cold(url: str) -> None:
+    """The same from the command line."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = ["nats-transform", "ingest", "--stream", STREAM, "--server", url]
+        subprocess.run(
+            [Path(sys.executable).parent / command[0], *command[1:], "--warehouse", folder],
+            check=True,
+            capture_output=True,
+        )
 
 
-def measure(server: NatsServer, messages: int, size: int, runs: int, heap: str) -> None:
-    """Ingests the stream into new warehouses; the first run also warms up."""
-    spark = spark_session(SparkSettings(master="local[2]", driver_memory=heap))
-    settings = {"stream": STREAM, "server": NatsSettings(servers=server.url)}
-    with Processes() as processes:
-        for run in range(runs):
-            with tempfile.TemporaryDirectory() as folder:
-                warehouse = Warehouse(dir=Path(folder))
-                before, start = processes.seconds(), time.perf_counter()
-                result = ingest(spark, IngestSettings(warehouse=warehouse, **settings))
-                took, after = time.perf_counter() - start, processes.seconds()
-            assert result.messages == messages
-            report(f"stream to table, run {run + 1}", took, messages, size)
-            spent = {k: (after[k] - before.get(k, 0)) / messages * 1e6 for k in after}
-            shown = ", ".join(f"{kind} {used:.2f}" for kind, used in sorted(spent.items()))
-            print(f"    processor microseconds a message: {sum(spent.values()):.2f} ({shown})")
-            print(f"    live heap after a collection: {live_heap(spark):.0f} MB of {heap}")
-    for kind, peak in sorted(processes.peaks.items()):
-        print(f"peak memory of {kind:16} {peak:8,} MB")
+def baseline(work: Callable[[str, int], Awaitable[None]], url: str, messages: int) -> None:
+    """One way of nats-py to read the stream."""
+    asyncio.run(work(url, messages))  # type: ignore[arg-type]
 
 
 def main() -> None:
@@ -176,20 +189,43 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--size", type=int, default=100)
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--baselines", action="store_true")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--spark", action="store_true")
+    parser.add_argument("--loop", action="store_true")
     parser.add_argument("--heap", default="2g", help="of the JVM")
     given = parser.parse_args()
-    with nats_server() as server:
-        asyncio.run(fill(server.url, given.messages, given.size))
+    count = given.messages
+    with nats_server() as server, Processes() as processes:
+        url = server.url
+        asyncio.run(fill(url, count, given.size))
+        bench = Bench(count, given.size, processes)
         load = os.getloadavg()[0]
-        print(f"{given.messages:,} messages of {given.size} bytes; load of the machine {load:.1f}")
-        if given.baselines:
-            for name, work in (("nats-py fetch(1000)", fetch_loop), ("nats-py ordered", ordered)):
-                baseline(
-                    name, lambda w=work: w(server.url, given.messages), given.messages, given.size
-                )
-        measure(server, given.messages, given.size, given.runs, given.heap)
+        print(f"{count:,} messages of {given.size} bytes; load of the machine {load:.1f}")
+        ways: dict[str, tuple[Callable[[], object], int]] = {
+            "ordered consumer": (lambda: baseline(ordered, url, count), count),
+            "ingest, this process": (
+                lambda: into_table(SessionOnDemand(SparkSettings()), url, count),
+                count,
+            ),
+        }
+        if given.spark:
+            spark = spark_session(SparkSettings(master="local[2]", driver_memory=given.heap))
+            ways["ingest, Spark"] = lambda: into_table(spark, url, count), count
+        if given.loop:
+            part = max(1000, count // 10_000 * 1000)
+            ways["fetch(1000) loop"] = lambda: baseline(fetch_loop, url, part), part
+        rounds = [{"ingest, cold": bench.time("ingest, cold", lambda: cold(url))}]
+        for _ in range(given.rounds):
+            rounds.append({name: bench.time(name, *way) for name, way in ways.items()})
+    first = rounds[1]["ordered consumer"]
+    rounds[0]["ordered consumer"] = first
+    for name in {name: None for one in rounds for name in one}:
+        found = [one for one in rounds if name in one]
+        speed = statistics.median(one["ordered consumer"][0] / one[name][0] for one in found)
+        spent = statistics.median(one[name][1] for one in found)
+        print(f"{name:24} {speed:.2f} times the ordered consumer, {spent:.2f} µs of a core")
+    for kind, peak in sorted(processes.peaks.items()):
+        print(f"peak memory of {kind:16} {peak:8,} MB")
 
 
 if __name__ == "__main__":

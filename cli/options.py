@@ -192,7 +192,8 @@ def spark(command: _Command) -> _Command:
     master = click.option(
         "--master",
         metavar="URL",
-        help="The master of a Spark cluster.  [default: local[*], all cores of this machine]",
+        help="The master of a Spark cluster.  [default: no Spark for small work; for other work "
+        "local[*], all cores of this machine]",
     )
     remote = click.option(
         "--remote",
@@ -315,6 +316,9 @@ def _given(
 
     @functools.wraps(command)
     def making(**values: Any) -> Any:
+        from jobs.cold import without_pandas
+
+        without_pandas()  # what is made of options imports pyarrow
         options = {name: values.pop(name) for name in names}
         return command(**values, **make(**options))
 

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, NamedTuple, NoReturn
 import click
 from pydantic_core import to_jsonable_python
 
+from jobs.cold import without_pandas
 from jobs.ending import NOT_FINE, UNUSABLE, ended_by_signals, reason_of
 from jobs.session import SessionOnDemand, SparkSettings
 from nats_transform.untrusted import json_text, one_line, visible
@@ -127,6 +128,7 @@ def command(
 
 def _run(job: Job, settings: bytes, spark: SparkSettings) -> Any:
     """The result of a job."""
+    without_pandas()
     module = import_module(f"{__package__}.{job.module}")
     given = getattr(module, job.settings).model_validate_json(settings)
     function = getattr(module, job.function)

@@ -35,6 +35,7 @@ FLOORS: list[dict[str, str]] = [
         "jobs.errors": "what can go wrong",
     },
     {
+        "jobs.cold": "a quick start",
         "jobs.ending": "how a program ends",
         "jobs.session": "starts Spark",
         "jobs.warehouse": "the Iceberg tables",

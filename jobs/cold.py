@@ -1,0 +1,34 @@
+"""Makes the start of a command quick."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from types import ModuleType
+
+
+class _Hidden(MetaPathFinder):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError("pandas is not needed yet", name=fullname)
+
+
+def without_pandas() -> None:
+    """Imports pyarrow without pandas, which takes longer to import than all the rest of it.
+
+    pyarrow looks for pandas once, when it makes its first array. What asks pyarrow for a pandas
+    object makes it look again, so that works as ever. Source: `_PandasAPIShim` of pyarrow.
+    """
+    if "pandas" in sys.modules:
+        return
+    hidden = _Hidden()
+    sys.meta_path.insert(0, hidden)
+    try:
+        import pyarrow as pa
+
+        pa.scalar(None)
+    finally:
+        sys.meta_path.remove(hidden)
