@@ -1,16 +1,15 @@
 """The subjects that a destination can make, as a regular expression.
 
 With it an audit finds, from the subject of a message alone, which destinations can have made it.
-The expressions hold for Python's `re` and for Java's, anchored by the caller, and look at subjects
-as Latin-1 text, one character a byte (`view`), because mapping functions count bytes.
+The expressions are for Python's `re`, anchored by the caller, and look at subjects as Latin-1 text,
+one character a byte (`view`), because mapping functions count bytes.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import takewhile
 
 from nats_transform.functions import (
     Left,
@@ -44,18 +43,15 @@ class Shape:
 
     Attributes:
         pattern: a pattern that the whole `view` of a subject matches; perhaps a little too wide.
-        prefix: the literal text that every one of them starts with, as in the `view`.
         filter: a filter that covers all of them.
-        rest: how many tokens follow the prefix, if they are any tokens at all; -1 for one or
-            more; None if there are further conditions, which the pattern has.
+        is_filter: whether the filter covers nothing else, so that it says as much as the pattern.
         places: 0-based place of each wildcard of the source, by its number from 1 on, for those
             that stand in the result whole and at a fixed place.
     """
 
     pattern: str
-    prefix: str
     filter: str
-    rest: int | None
+    is_filter: bool
     places: dict[int, int]
 
     def fits(self, subject: str) -> bool:
@@ -72,44 +68,20 @@ def shape_of(transform: Transform) -> Shape:
     """The shape of what a transform makes."""
     shaper = _Shaper(transform.filter)
     parts = [shaper.part(token) for token in transform.tokens]
-    literals = []
-    for token in transform.tokens:
-        if not isinstance(token, Literal):
-            break
-        literals.append(token.text)
-    return Shape(
-        _DOT.join(parts),
-        _prefix(literals, len(parts)),
-        transform.filter_of_results,
-        _rest(parts[len(literals) :]),
-        dict(_places(transform)),
-    )
+    says_all = [
+        isinstance(token, Literal) or part in (_TOKEN, f"({_TOKEN})")
+        for token, part in zip(transform.tokens, parts, strict=True)
+    ]
+    is_filter = all(says_all[:-1]) and (says_all[-1] or parts[-1] == _tokens())
+    return Shape(_DOT.join(parts), transform.filter_of_results, is_filter, dict(_places(transform)))
 
 
 def shape_of_filter(filter: str) -> Shape:
     """The shape of the subjects that a filter covers."""
-    tokens = filter.split(SEPARATOR)
-    literals = list(takewhile(lambda t: t != ANY_TAIL and not t.startswith(ANY_TOKEN), tokens))
-    parts = [
-        _tokens() if token == ANY_TAIL else _TOKEN if token.startswith(ANY_TOKEN) else _text(token)
-        for token in tokens
-    ]
-    return Shape(
-        _DOT.join(parts), _prefix(literals, len(tokens)), filter, _rest(parts[len(literals) :]), {}
-    )
-
-
-def _rest(parts: Sequence[str]) -> int | None:
-    """How many tokens some parts of a pattern stand for, if they are any tokens at all."""
-    if list(parts) == [_tokens()]:
-        return -1
-    return len(parts) if all(part in (_TOKEN, f"({_TOKEN})") for part in parts) else None
-
-
-def _prefix(literals: Sequence[str], tokens: int) -> str:
-    """The literal tokens that a subject of so many starts with, and the dot after them."""
-    complete = len(literals) == tokens
-    return view(SEPARATOR.join(literals) + ("" if complete or not literals else SEPARATOR))
+    tokens = [ANY_TOKEN if t.startswith(ANY_TOKEN) else t for t in filter.split(SEPARATOR)]
+    words = {ANY_TAIL: _tokens(), ANY_TOKEN: _TOKEN}
+    pattern = _DOT.join(words.get(token) or _text(token) for token in tokens)
+    return Shape(pattern, SEPARATOR.join(tokens), True, {})
 
 
 class _Shaper:

@@ -1,8 +1,8 @@
 """Which destinations made the messages of an archive, read back from their subjects.
 
 A message says nothing about the mapping it went through, but its subject fits the shapes of few
-destinations: mostly one. Spark finds for every message which shapes its subject fits and counts by
-that, cluster and hour; what fits several destinations stays ambiguous.
+destinations: mostly one. Messages are counted by the shapes that their subject fits, cluster and
+hour; what fits several destinations stays ambiguous.
 """
 
 from __future__ import annotations
@@ -11,20 +11,22 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import reduce
-from itertools import combinations
-from operator import add, and_
+from itertools import combinations as pairs_of
+from typing import Any
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+import numpy as np
+import pyarrow as pa
 
-from jobs.audit.counts import cluster_names, hour_number, hour_of
+from jobs.audit.counts import start_of
+from jobs.audit.fits import Fits
+from jobs.audit.rows import Parts, Rows
+from jobs.audit.settings import KeyStickiness
+from jobs.audit.spread import Keyed, sticky
+from jobs.files.counting import combinations, hours, texts
 from nats_transform import Mapping
 from nats_transform.audit import End, Hours, Period, Scope, Tally, is_audited
 from nats_transform.shape import Shape, shape_of, shape_of_filter
-from nats_transform.subject import SEPARATOR, collide
-
-_BITS = 62  # of a long that stay clear of its sign
+from nats_transform.subject import collide
 
 
 @dataclass(frozen=True)
@@ -95,19 +97,19 @@ def candidates(periods: Sequence[Period]) -> list[Candidate]:
 
 
 def attribute(
-    messages: DataFrame,
+    messages: Rows,
     periods: Sequence[Period],
     *,
-    source: DataFrame | None = None,
+    source: Rows | None = None,
     captured: Sequence[str] = (),
     publishers: Sequence[str] = (),
 ) -> Attribution:
     """Where the messages of an archive came from.
 
     Args:
-        messages: rows of `messages` that were stored after the mapping.
+        messages: that were stored after the mapping.
         periods: the mapping versions in force.
-        source: rows of `messages` as they were published, of the same time.
+        source: messages as they were published, of the same time.
         captured: filters of what the archive holds; empty if that is not known.
         publishers: filters of subjects that something else publishes to, too.
     """
@@ -179,7 +181,7 @@ def attribute(
 def _alike(known: Sequence[Candidate]) -> list[tuple[End, End]]:
     return [
         (one.end, other.end)
-        for one, other in combinations(known, 2)
+        for one, other in pairs_of(known, 2)
         if (one.period, one.mapping) == (other.period, other.mapping)
         and one.shape.pattern == other.shape.pattern
         and any(
@@ -237,134 +239,73 @@ def _hidden(
 
 
 def count_by_shape(
-    messages: DataFrame, shapes: Sequence[Shape], periods: Sequence[Period]
+    messages: Rows, shapes: Sequence[Shape], periods: Sequence[Period]
 ) -> Iterator[Group]:
     """How many messages of each period, cluster and hour fit the same shapes; one pass."""
-    distinct = _distinct(shapes)
-    rows = with_shapes(messages, distinct, periods)
-    masks = [name for name in rows.columns if name.startswith("fits_")]
-    # Spark is far quicker at grouping by numbers than by text.
-    groups = rows.groupBy("period", "hour", F.xxhash64("cluster").alias("cluster"), *masks)
-    counts = groups.count().collect()
-    clusters = cluster_names(messages, {row["cluster"] for row in counts}, periods)
-    for row in counts:
-        fits = frozenset(
-            shape.pattern
-            for n, shape in enumerate(distinct)
-            if row[f"fits_{n // _BITS}"] >> (n % _BITS) & 1
-        )
-        start = hour_of(row["hour"])
-        since = periods[row["period"]].since
-        if since is not None:
-            start = max(start, since)
-        yield Group(row["period"], clusters[row["cluster"]], start, fits, row["count"])
+    count = _ByShape(Fits(shapes))
+    each = messages.split(periods).each(count, ("subject", "cluster", "ts"))
+    for (index, fits, cluster, hour), number in sum(each, Counter[Any]()).items():
+        yield Group(index, cluster, start_of(hour, periods[index]), fits, number)
 
 
-def _distinct(shapes: Sequence[Shape]) -> list[Shape]:
-    """The shapes without repeats."""
-    return list({shape.pattern: shape for shape in shapes}.values())
+@dataclass(frozen=True)
+class _ByShape:
+    """The work of a task: messages by mapping version, shapes, cluster and hour."""
+
+    fits: Fits
+
+    def __call__(self, parts: Parts) -> Counter[Any]:
+        found: Counter[Any] = Counter()
+        for index, rows in parts:
+            columns = [texts(rows.column("cluster")), hours(rows.column("ts"))]
+            for (cluster, hour, *patterns), count in combinations(
+                *columns, *self.fits.of(rows.column("subject"))
+            ):
+                found[index, frozenset(patterns) - {None}, cluster, hour] += count
+        return found
 
 
-def with_shapes(
-    messages: DataFrame, shapes: Sequence[Shape], periods: Sequence[Period]
-) -> DataFrame:
-    """The messages with `period`, `hour` and the bits of the shapes that their subject fits.
+def observed_keys(
+    messages: Rows, periods: Sequence[Period], wildcard: int
+) -> Iterator[KeyStickiness]:
+    """How many keys of each mapping with weights saw more than one end.
+
+    Counted are messages that one destination alone can have made, where the destination carries
+    the wildcard of the source as it is.
 
     Args:
-        messages: rows of `messages`.
-        shapes: without repeats.
+        messages: that were stored after the mappings.
         periods: the mapping versions in force.
+        wildcard: number of the source's wildcard that is the key.
     """
-    subject = F.col("subject")
-    if not all(map(_is_plain, shapes)):
-        subject = F.decode(subject.cast("binary"), "ISO-8859-1")
-    rows = messages.select(
-        subject.alias("subject"),
-        "cluster",
-        hour_number(),
-        _period(periods).alias("period"),
-    )
-    columns = []
-    for first in range(0, max(1, len(shapes)), _BITS):
-        column = _bits(shapes[first : first + _BITS])
-        columns.append(column.cast("long").alias(f"fits_{first // _BITS}"))
-    return rows.select("*", *columns)
+    known = candidates(periods)
+    made: dict[tuple[int, str], tuple[Candidate, int | None]] = {}
+    for candidate in (one for one in known if is_audited(one.mapping)):
+        of = candidate.period, candidate.shape.pattern
+        before = made.get(of, (None, None))[1]
+        made[of] = candidate, candidate.shape.places.get(wildcard, before)
+    ends = {
+        of: Keyed(candidate.end.source, number, place + 1)
+        for number, (of, (candidate, place)) in enumerate(made.items())
+        if place is not None
+    }
+    read = _Keys(Fits([candidate.shape for candidate in known]), ends)
+    return sticky(messages.split(periods), ("subject",), read, wildcard)
 
 
-def _bits(shapes: Sequence[Shape]) -> Column:
-    """A number with the bit of every shape that a subject fits."""
-    alone = [
-        not any(collide(shape.filter, other.filter) for other in shapes if other is not shape)
-        for shape in shapes
-    ]
-    shared = [n for n, is_alone in enumerate(alone) if not is_alone]
-    bits = reduce(
-        add,
-        (F.when(_fits(shapes[n]), F.lit(1 << n)).otherwise(F.lit(0)) for n in shared),
-        F.lit(0),
-    )
-    # What fits a shape that no other overlaps fits nothing else: the first that fits will do.
-    for n, is_alone in enumerate(alone):
-        if is_alone:
-            bits = F.when(_fits(shapes[n]), F.lit(1 << n)).otherwise(bits)
-    return bits
+@dataclass(frozen=True)
+class _Keys:
+    """Gives the rows of each end that has a key: the rows that fit its shape alone."""
 
+    fits: Fits
+    ends: dict[tuple[int, str], Keyed]
 
-def _is_plain(shape: Shape) -> bool:
-    """Whether a shape reads the same over UTF-8 text as over bytes: ASCII, and no counting."""
-    counts = "{" in shape.pattern or r"\x" in shape.pattern
-    return shape.pattern.isascii() and (shape.rest is not None or not counts)
-
-
-def _fits(shape: Shape) -> Column:
-    """Whether the subject, which has no empty token, fits a shape."""
-    subject, prefix = F.col("subject"), shape.prefix
-    if shape.rest == 0:
-        return subject == F.lit(prefix)
-    if shape.rest is None or not prefix:
-        # The prefix is cheap to compare and keeps most rows from the expression.
-        whole = subject.rlike(rf"(?s)\A{shape.pattern}\z")
-        return subject.startswith(prefix) & whole if prefix else whole
-    size = F.octet_length(subject) - F.lit(len(prefix.encode()))
-    if shape.rest < 0:
-        return subject.startswith(prefix) & (size > 0)
-    # As many tokens from the end on as follow the prefix: they must be all that follows it.
-    last = F.substring_index(subject, SEPARATOR, -shape.rest)
-    return subject.startswith(prefix) & (F.octet_length(last) == size)
-
-
-def _period(periods: Sequence[Period]) -> Column:
-    """The index of the mapping version in force when a message was stored."""
-    index = F.lit(0)
-    for n, period in enumerate(periods):
-        if period.since is not None:
-            index = F.when(F.col("ts") >= F.lit(period.since), n).otherwise(index)
-    return index
-
-
-def with_keys(messages: DataFrame, periods: Sequence[Period], wildcard: int) -> DataFrame:
-    """Mapping, key and end of every message that one destination alone can have made.
-
-    The columns are `mapping_source`, `key` (null where the destination does not carry the wildcard
-    of the source as it is) and `end`, a number.
-    """
-    known = [c for c in candidates(periods) if is_audited(c.mapping)]
-    shapes = _distinct([candidate.shape for candidate in candidates(periods)])
-    patterns = [shape.pattern for shape in shapes]
-    rows = with_shapes(messages, shapes, periods)
-    masks = [name for name in rows.columns if name.startswith("fits_")]
-    tokens = F.split("subject", r"\.")
-    source, key, end = (F.lit(None).cast(kind) for kind in ("string", "string", "int"))
-    for number, candidate in enumerate(known):
-        n = patterns.index(candidate.shape.pattern)
-        alone = [
-            F.col(name) == F.lit(1 << n % _BITS if place == n // _BITS else 0)
-            for place, name in enumerate(masks)
-        ]
-        is_end = reduce(and_, alone) & (F.col("period") == candidate.period)
-        place = candidate.shape.places.get(wildcard)
-        source = F.when(is_end, F.lit(candidate.end.source)).otherwise(source)
-        end = F.when(is_end, F.lit(number)).otherwise(end)
-        if place is not None:
-            key = F.when(is_end, F.try_element_at(tokens, F.lit(place + 1))).otherwise(key)
-    return rows.select(source.alias("mapping_source"), key.alias("key"), end.alias("end"))
+    def __call__(self, index: int, rows: pa.RecordBatch) -> Iterator[tuple[Keyed, pa.Array]]:
+        layers = list(self.fits.of(rows.column("subject")))
+        fitting = np.sum([layer.numbers != len(layer.values) - 1 for layer in layers], axis=0)
+        for layer in layers:
+            for number, pattern in enumerate(layer.values[:-1]):
+                end = self.ends.get((index, pattern))
+                if end is not None:
+                    alone = (layer.numbers == number) & (fitting == 1)
+                    yield end, rows.column("subject").filter(pa.array(alone))

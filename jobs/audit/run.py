@@ -1,6 +1,6 @@
 """The audit job: what split the weights of a mapping gave, into `weight_audit`.
 
-Spark counts messages by mapping, destination, cluster and hour in one pass; `nats_transform.audit`
+Tasks on files count messages by mapping, destination, cluster and hour; `nats_transform.audit`
 judges the counts, which are few whatever the size of the archive.
 
 An expected audit counts `transformed_messages`, or replays `messages` where they have not been
@@ -17,9 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, time
 from typing import Any
 
-from pyspark.sql import SparkSession
-
-from jobs.audit.attribution import Attribution, attribute, with_keys
+from jobs.audit.attribution import Attribution, attribute, observed_keys
 from jobs.audit.counts import (
     expected_counts,
     messages_of,
@@ -28,10 +26,10 @@ from jobs.audit.counts import (
 )
 from jobs.audit.in_force import check_times, periods_of
 from jobs.audit.settings import AuditError, AuditResult, AuditSettings, MappingInForce
-from jobs.audit.spread import expected_keys, keys_of, partition_balances
+from jobs.audit.spread import expected_keys, partition_balances
 from jobs.audit.table import publish
 from jobs.errors import NoTable
-from jobs.session import Spark, started
+from jobs.session import Spark
 from jobs.warehouse import specs, tables
 from nats_transform.audit import (
     Assessment,
@@ -67,11 +65,8 @@ def run(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) -> Aud
             notes=(f"no mapping in {settings.mapping} has weights, so there is nothing to audit",),
         )
     _check_times(settings, periods)
-    session = started(spark)
-    if settings.observed:
-        result = _observed(session, settings, periods)
-    else:
-        result = _expected(session, settings, periods)
+    audited_rows = _observed if settings.observed else _expected
+    result = audited_rows(spark, settings, periods)
     if settings.key and not result.keys:
         note = f"no message of a mapping with weights has a wildcard number {settings.key}: no keys"
         result = result.model_copy(update={"notes": (*result.notes, note)})
@@ -126,9 +121,7 @@ def _check_times(settings: AuditSettings, periods: Sequence[Period]) -> None:
     check_times(settings, periods, begins, datetime.now(UTC))
 
 
-def _expected(
-    spark: SparkSession, settings: AuditSettings, periods: Sequence[Period]
-) -> AuditResult:
+def _expected(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) -> AuditResult:
     """The audit of what the mappings make of the archive."""
     counted = expected_counts(spark, settings, periods)
     by_cluster = Counter[tuple[str, str | None]]()
@@ -152,9 +145,7 @@ def _expected(
     )
 
 
-def _observed(
-    spark: SparkSession, settings: AuditSettings, periods: Sequence[Period]
-) -> AuditResult:
+def _observed(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) -> AuditResult:
     """The audit of an archive that was stored after the mappings."""
     table = tables.open_table(settings.warehouse, specs.MESSAGES)
     rows = messages_of(spark, table, settings, settings.stream)
@@ -180,7 +171,7 @@ def _observed(
     published: dict[Scope, Hours] | None = attribution.published
     if settings.published:
         published = {(0, p.source, p.cluster): p.messages for p in settings.published}
-    keys = keys_of(with_keys(rows, periods, settings.key), settings.key) if settings.key else ()
+    keys = observed_keys(rows, periods, settings.key) if settings.key else ()
     found = assess(
         periods,
         attribution.tallies,

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from jobs.audit.rows import Parts, Reading, Rows
 from jobs.audit.settings import KeyStickiness, PartitionBalance
+from jobs.files.counting import texts
+from jobs.files.grouped import Grouping, grouped
+from jobs.files.task import Task
+from jobs.files.tokens import TokenAt
 from nats_transform import Mapping
 from nats_transform.audit import Period, is_audited
 
@@ -15,10 +23,12 @@ MOST_PARTITIONS = 1024
 """The balance of more partitions is not worth a row each."""
 
 MOST_BALANCES = 50
-"""Destinations whose partitions are counted: each is one more case of a column."""
+"""Destinations whose partitions are counted."""
+
+_End = tuple[str | None, str | None]
 
 
-def partition_balances(rows: DataFrame, periods: Sequence[Period]) -> Iterator[PartitionBalance]:
+def partition_balances(rows: Rows, periods: Sequence[Period]) -> Iterator[PartitionBalance]:
     """The balance of the first `partition()`s whose place in the mapped subject is fixed.
 
     Args:
@@ -29,20 +39,12 @@ def partition_balances(rows: DataFrame, periods: Sequence[Period]) -> Iterator[P
     ends = list(dict.fromkeys(end for ends in found for end in ends))[:MOST_BALANCES]
     if not ends:
         return
-    tokens = F.split("mapped_subject", r"\.")
-    number = F.lit(None).cast("string")
-    for source, destination, place, _ in ends:
-        is_end = (F.col("mapping_source") == source) & (F.col("mapping_destination") == destination)
-        number = F.when(is_end, F.try_element_at(tokens, F.lit(place))).otherwise(number)
-    # Without a filter: of a replay Spark would push it down, and with it a copy of the replay.
-    groups = rows.groupBy("mapping_source", "mapping_destination", number.alias("number"))
-    counted = {
-        (row["mapping_source"], row["mapping_destination"], int(row["number"])): row["count"]
-        for row in groups.count().collect()
-        if row["number"] is not None
-    }
+    places = {(source, destination): place for source, destination, place, _ in ends}
+    count = _ByNumber({end: TokenAt(place) for end, place in places.items()})
+    columns = ("mapping_source", "mapping_destination", "mapped_subject")
+    counted = sum(rows.each(count, columns), Counter[tuple[str, str, int]]())
     for source, destination, _, partitions in ends:
-        counts = tuple(counted.get((source, destination, n), 0) for n in range(partitions))
+        counts = tuple(counted[source, destination, n] for n in range(partitions))
         mean = sum(counts) / partitions
         yield PartitionBalance(
             source=source,
@@ -63,9 +65,45 @@ def _numbered(mapping: Mapping) -> Iterator[tuple[str, str, int, int]]:
             yield mapping.source, share.destination, place, partition.count
 
 
-def expected_keys(
-    rows: DataFrame, periods: Sequence[Period], wildcard: int
-) -> Iterator[KeyStickiness]:
+def _rows_of_ends(rows: pa.RecordBatch) -> Iterator[tuple[_End, pa.Array]]:
+    """Each mapping and destination that a batch has, with which rows came to it."""
+    sources, destinations = (texts(rows.column(f"mapping_{n}")) for n in ("source", "destination"))
+    together = sources.numbers * len(destinations.values) + destinations.numbers
+    for number in np.unique(together).tolist():
+        source, destination = divmod(number, len(destinations.values))
+        yield (
+            (sources.values[source], destinations.values[destination]),
+            pa.array(np.flatnonzero(together == number)),
+        )
+
+
+@dataclass(frozen=True)
+class _ByNumber:
+    """The work of a task: messages by mapping, destination and partition number."""
+
+    numbers: dict[_End, TokenAt]
+
+    def __call__(self, parts: Parts) -> Counter[tuple[str, str, int]]:
+        found: Counter[tuple[str, str, int]] = Counter()
+        for _, rows in parts:
+            for end, chosen in _rows_of_ends(rows):
+                if end in self.numbers:
+                    written = self.numbers[end].of(rows.column("mapped_subject").take(chosen))
+                    for one in written.drop_null().value_counts().to_pylist():
+                        found[(*end, int(one["values"]))] += one["counts"]  # type: ignore[index]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """An end of a mapping, by number, and which token of a subject, 1-based, is the key there."""
+
+    source: str
+    end: int
+    place: int
+
+
+def expected_keys(rows: Rows, periods: Sequence[Period], wildcard: int) -> Iterator[KeyStickiness]:
     """How many keys of each mapping with weights saw more than one end.
 
     Args:
@@ -73,32 +111,92 @@ def expected_keys(
         periods: the mapping versions that made them.
         wildcard: number of the source's wildcard that is the key.
     """
-    key = F.lit(None).cast("string")
-    tokens = F.split("subject", r"\.")
-    mappings = {m.source: m for p in periods for m in p.mappings.mappings if is_audited(m)}
-    for mapping in mappings.values():
+    places: dict[str, int] = {}
+    ends: dict[str, int] = {"": 0}
+    for mapping in (m for period in periods for m in period.mappings.mappings if is_audited(m)):
         if wildcard <= len(mapping.filter.wildcards):
-            place = mapping.filter.wildcards[wildcard - 1]
-            is_source = F.col("mapping_source") == mapping.source
-            key = F.when(is_source, F.try_element_at(tokens, F.lit(place + 1))).otherwise(key)
-    end = F.xxhash64(F.coalesce("mapping_destination", F.lit("")))
-    return keys_of(rows.select("mapping_source", key.alias("key"), end.alias("end")), wildcard)
+            places[mapping.source] = mapping.filter.wildcards[wildcard - 1] + 1
+        for _, share in mapping.ends():
+            ends.setdefault(share.destination or "", len(ends))
+    columns = ("mapping_source", "mapping_destination", "subject")
+    return sticky(rows, columns, _KeysOfEnds(places, ends), wildcard)
 
 
-def keys_of(rows: DataFrame, wildcard: int) -> Iterator[KeyStickiness]:
-    """From rows of mapping_source, key and a number for the end; rows without a key are skipped."""
-    each = rows.groupBy("mapping_source", "key").agg(
-        F.min("end").alias("first"), F.max("end").alias("last")
+@dataclass(frozen=True)
+class _KeysOfEnds:
+    """Gives the subjects of each end whose mapping has the key."""
+
+    places: dict[str, int]
+    ends: dict[str, int]
+
+    def __call__(self, _: int, rows: pa.RecordBatch) -> Iterator[tuple[Keyed, pa.Array]]:
+        for (source, destination), chosen in _rows_of_ends(rows):
+            if source in self.places:
+                keyed = Keyed(source, self.ends[destination or ""], self.places[source])
+                yield keyed, rows.column("subject").take(chosen)
+
+
+def sticky(
+    rows: Rows,
+    columns: Sequence[str],
+    keyed: Callable[[int, pa.RecordBatch], Iterator[tuple[Keyed, pa.Array]]],
+    wildcard: int,
+) -> Iterator[KeyStickiness]:
+    """How many keys of each mapping there are, and how many saw more than one end.
+
+    Args:
+        rows: to look at.
+        columns: of them, that `keyed` needs.
+        keyed: gives the subjects of each end with a key, of a mapping version and its rows.
+        wildcard: number of the source's wildcard that is the key.
+    """
+    read = _ReadKeys(rows.reading, tuple(columns), keyed)
+    grouping = Grouping(("key", "source"), lows=("first",), highs=("last",))
+    storage = rows.reading.storage
+    each = grouped(
+        rows.tasks, read, grouping, _split, storage=storage, folder=rows.folder, spark=rows.session
     )
-    sums = each.groupBy("mapping_source").agg(
-        F.count("key").alias("keys"),
-        F.count_if(F.col("key").isNotNull() & (F.col("first") != F.col("last"))).alias("split"),
-    )
-    for row in sorted(sums.collect(), key=lambda row: row["mapping_source"] or ""):
-        if row["keys"]:
-            yield KeyStickiness(
-                source=row["mapping_source"],
-                wildcard=wildcard,
-                keys=row["keys"],
-                split=row["split"],
-            )
+    keys, split = Counter[str](), Counter[str]()
+    for found, of_them in each:
+        keys.update(found)
+        split.update(of_them)
+    for source in sorted(keys):
+        yield KeyStickiness(
+            source=source, wildcard=wildcard, keys=keys[source], split=split[source]
+        )
+
+
+@dataclass(frozen=True)
+class _ReadKeys:
+    """The key, mapping and end of the rows of a task, repeats left out batch by batch."""
+
+    reading: Reading
+    columns: tuple[str, ...]
+    keyed: Callable[[int, pa.RecordBatch], Iterator[tuple[Keyed, pa.Array]]]
+
+    def __call__(self, task: Task) -> Iterator[pa.RecordBatch]:
+        tokens: dict[int, TokenAt] = {}
+        for index, rows in self.reading.read(task, self.columns):
+            for of, subjects in self.keyed(index, rows):
+                token = tokens.setdefault(of.place, TokenAt(of.place))
+                keys = token.of(subjects).drop_null().unique()
+                if len(keys):
+                    source = np.full(
+                        len(keys), of.source.encode("utf-8", "surrogateescape"), object
+                    )
+                    end = pa.array(np.full(len(keys), of.end))
+                    yield pa.record_batch(
+                        [keys, pa.array(source, pa.binary()), end, end],
+                        names=["key", "source", "first", "last"],
+                    )
+
+
+def _split(groups: pa.RecordBatch) -> tuple[Counter[str], Counter[str]]:
+    """The keys of each mapping, and those that saw more than one end."""
+    is_split = pc.not_equal(groups.column("first"), groups.column("last"))
+    found = []
+    for sources in (groups.column("source"), groups.column("source").filter(is_split)):
+        coded = texts(sources)
+        numbers = np.bincount(coded.numbers, minlength=len(coded.values)).tolist()
+        found.append(Counter(dict(zip(coded.values, numbers, strict=True))))
+    return found[0], found[1]

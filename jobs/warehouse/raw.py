@@ -112,7 +112,10 @@ def restored_columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
     for name in [name for name in found if name + RAW in found and name != "headers"]:
         raw = found.pop(name + RAW)
         if raw.null_count < len(raw):
-            found[name] = pc.coalesce(raw, found[name].view(pa.binary())).view(pa.string())
+            text = found[name]
+            if pa.types.is_dictionary(text.type):
+                text = text.dictionary_decode()
+            found[name] = pc.coalesce(raw, text.view(pa.binary())).view(pa.string())
     return found
 
 

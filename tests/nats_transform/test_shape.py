@@ -74,30 +74,39 @@ def test_fits_whatever_a_transform_makes(
     shape = shape_of(transform)
     if is_valid_literal(subject):
         assert shape.fits(subject)
-        assert subject.startswith(shape.prefix)
-        if shape.rest is not None:
-            assert len(subject.removeprefix(shape.prefix).split(".")) == shape.rest
+        assert matches(subject, shape.filter)
     tokens = subject.split(".")
     for number, place in shape.places.items():
         assert tokens[place] == (one, two)[number - 1]
 
 
 @pytest.mark.parametrize(
-    ("destination", "prefix", "rest"),
+    ("destination", "filter", "is_filter"),
     [
-        ("b.c", "b.c", 0),
-        ("b.$1", "b.", 1),
-        ("b.$2.$1", "b.", 2),
-        ("$1.b", "", None),
-        ("b.$1.$1", "b.", None),
-        ("b.$1.c", "b.", None),
-        ("b.{{partition(3,1)}}", "b.", None),
+        ("b.c", "b.c", True),
+        ("b.$1", "b.*", True),
+        ("b.$2.$1", "b.*.*", True),
+        ("$1.b", "*.b", True),
+        ("b.$1.$1", "b.*.*", False),
+        ("b.{{partition(3,1)}}", "b.*", False),
+        ("b.{{split(1,-)}}.c", "b.>", False),
+        ("b.{{split(1,-)}}", "b.>", False),
+        ("b.{{left(1,0)}}", "b.*", True),
     ],
 )
-def test_what_follows_the_prefix(destination: str, prefix: str, rest: int | None) -> None:
+def test_where_the_filter_says_all(destination: str, filter: str, is_filter: bool) -> None:
     shape = shape_of(Transform("*.*", destination))
-    assert (shape.prefix, shape.rest) == (prefix, rest)
-    assert shape_of(Transform("a.>", "b.>")).rest == -1
+    assert (shape.filter, shape.is_filter) == (filter, is_filter)
+    assert shape_of(Transform("a.>", "b.>")).is_filter
+
+
+@given(DESTINATION, st.lists(st.sampled_from(["x", "p", "1", "ab", "é"]), min_size=1, max_size=4))
+def test_what_fits_is_covered_by_the_filter(destination: str, tokens: list[str]) -> None:
+    shape, subject = shape_of(Transform("a.*.*", destination)), ".".join(tokens)
+    if shape.is_filter:
+        assert shape.fits(subject) == matches(subject, shape.filter)
+    else:
+        assert matches(subject, shape.filter) or not shape.fits(subject)
 
 
 @given(
@@ -106,5 +115,4 @@ def test_what_follows_the_prefix(destination: str, prefix: str, rest: int | None
 )
 def test_the_shape_of_a_filter(filter: str, subject: str) -> None:
     shape = shape_of_filter(filter)
-    assert shape.fits(subject) == matches(subject, filter)
-    assert subject.startswith(shape.prefix) or not shape.fits(subject)
+    assert shape.fits(subject) == matches(subject, filter) == matches(subject, shape.filter)

@@ -7,15 +7,17 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from jobs.audit.run import run
 from jobs.audit.settings import AuditResult, AuditSettings
+from jobs.session import SessionOnDemand, SparkSettings
 from jobs.transform import TransformSettings, publish, stage
 from jobs.warehouse import tables
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.audit import Period
 from tests.support.archive import Row, message
+
+HERE = SessionOnDemand(SparkSettings())
+"""Lets a job do its work in this process, without Spark."""
 
 DAY = date(2026, 3, 1)
 MAPPINGS = AccountMappings(
@@ -38,16 +40,14 @@ def messages(count: int = 4000, days: int = 2, clusters: Sequence[str | None] = 
         yield message(seq, subject, ts, cluster=cluster, data=b"payload")
 
 
-def transform(spark: SparkSession, warehouse: tables.Warehouse, **more: Any) -> None:
+def transform(warehouse: tables.Warehouse, **more: Any) -> None:
     settings = TransformSettings(stream="S", mapping=Path("m"), warehouse=warehouse, **more)
-    publish(stage(spark, settings, MAPPINGS, "v"))
+    publish(stage(HERE, settings, MAPPINGS, "v"))
 
 
-def audit(
-    spark: SparkSession, warehouse: tables.Warehouse, version: str = "v", **more: Any
-) -> AuditResult:
+def audit(warehouse: tables.Warehouse, version: str = "v", **more: Any) -> AuditResult:
     settings = AuditSettings(stream="S", mapping=Path("m.conf"), warehouse=warehouse, **more)
-    return run(spark, settings, [Period(MAPPINGS, version)])
+    return run(HERE, settings, [Period(MAPPINGS, version)])
 
 
 def replayed(rows: Sequence[Row], seed: int = 0) -> dict[tuple[str | None, ...], int]:

@@ -10,16 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pyspark.sql import SparkSession
 
 from jobs.audit.run import run
 from jobs.audit.settings import AuditError, AuditResult, AuditSettings, Published
 from jobs.warehouse import tables
 from nats_transform import AccountMappings, Destination, Fate, Mapping
 from nats_transform.audit import MappingAudit, Period, Verdict
+from tests.jobs.audit.rehearsal import HERE
 from tests.support.archive import archive, message
-
-pytestmark = pytest.mark.spark
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 MAPPINGS = AccountMappings(
@@ -58,9 +56,7 @@ def sent() -> list[tuple[dict[str, Any], dict[str, Any] | None, Any]]:
 
 
 @pytest.fixture(scope="module")
-def warehouse(
-    spark: SparkSession, sent: Sequence[Any], tmp_path_factory: pytest.TempPathFactory
-) -> tables.Warehouse:
+def warehouse(sent: Sequence[Any], tmp_path_factory: pytest.TempPathFactory) -> tables.Warehouse:
     """Two streams: IN as published, OUT as it came out with a stranger's messages among it."""
     warehouse = tables.Warehouse(dir=tmp_path_factory.mktemp("observed"))
     published = [before for before, _, _ in sent]
@@ -73,7 +69,6 @@ def warehouse(
 
 
 def observe(
-    spark: SparkSession,
     warehouse: tables.Warehouse,
     mappings: AccountMappings = MAPPINGS,
     **more: Any,
@@ -86,7 +81,7 @@ def observe(
         tolerance=5,
         **more,
     )
-    return run(spark, settings, [Period(mappings, "v")])
+    return run(HERE, settings, [Period(mappings, "v")])
 
 
 def rule_of(result: AuditResult, source: str, cluster: str | None) -> MappingAudit:
@@ -95,9 +90,9 @@ def rule_of(result: AuditResult, source: str, cluster: str | None) -> MappingAud
 
 
 def test_messages_are_attributed_to_the_destination_that_made_them(
-    spark: SparkSession, warehouse: tables.Warehouse, sent: Sequence[Any]
+    warehouse: tables.Warehouse, sent: Sequence[Any]
 ) -> None:
-    result = observe(spark, warehouse, key=2)
+    result = observe(warehouse, key=2)
     truth = Counter(
         (outcome.mapping_source, before["cluster"], outcome.mapping_destination)
         for before, _, outcome in sent
@@ -142,9 +137,7 @@ def test_messages_are_attributed_to_the_destination_that_made_them(
     assert shop.split == 11
 
 
-def test_a_configuration_that_was_not_in_force_is_outside(
-    spark: SparkSession, warehouse: tables.Warehouse
-) -> None:
+def test_a_configuration_that_was_not_in_force_is_outside(warehouse: tables.Warehouse) -> None:
     wrong = AccountMappings(
         [
             Mapping(
@@ -154,7 +147,7 @@ def test_a_configuration_that_was_not_in_force_is_outside(
             Mapping("t.>", [Destination("u.>", 60, "east"), Destination("w.>", 30)]),
         ]
     )
-    result = observe(spark, warehouse, wrong)
+    result = observe(warehouse, wrong)
     assert {(r.source, r.cluster): r.verdict for r in result.rules} == dict.fromkeys(
         [(s, c) for s in ("shop.*.*", "t.>") for c in ("east", "west")], Verdict.OUTSIDE
     )
@@ -162,9 +155,9 @@ def test_a_configuration_that_was_not_in_force_is_outside(
 
 
 def test_the_source_archive_shows_what_was_lost_and_who_else_publishes(
-    spark: SparkSession, warehouse: tables.Warehouse, sent: Sequence[Any]
+    warehouse: tables.Warehouse, sent: Sequence[Any]
 ) -> None:
-    result = observe(spark, warehouse, source_stream="IN")
+    result = observe(warehouse, source_stream="IN")
     lose = rule_of(result, "lose", "east")
     lost = lose.destinations[-1]
     assert (lost.end, lost.weight, lost.inferred) == ("lost", 60, True)
@@ -175,8 +168,8 @@ def test_the_source_archive_shows_what_was_lost_and_who_else_publishes(
     assert not any("something else published" in note for note in result.notes)
 
 
-def test_another_publisher_is_ambiguous(spark: SparkSession, warehouse: tables.Warehouse) -> None:
-    rule = rule_of(observe(spark, warehouse, publishers=("v2.>",)), "shop.*.*", "east")
+def test_another_publisher_is_ambiguous(warehouse: tables.Warehouse) -> None:
+    rule = rule_of(observe(warehouse, publishers=("v2.>",)), "shop.*.*", "east")
     canary, stable = rule.destinations
     assert (canary.count, stable.ambiguous) == (0, 0)
     assert rule.ambiguous == canary.ambiguous > 200
@@ -184,10 +177,10 @@ def test_another_publisher_is_ambiguous(spark: SparkSession, warehouse: tables.W
 
 
 def test_what_the_archive_does_not_capture(
-    spark: SparkSession, warehouse: tables.Warehouse, sent: Sequence[Any]
+    warehouse: tables.Warehouse, sent: Sequence[Any]
 ) -> None:
     captured = ("v2.>", "u.>", "w.>")
-    result = observe(spark, warehouse, captured=captured)
+    result = observe(warehouse, captured=captured)
     shop = rule_of(result, "shop.*.*", "west")
     assert [end.destination for end in shop.destinations] == ["v2.{{partition(4,1)}}.$2"]
     assert shop.verdict is Verdict.UNDECIDED
@@ -197,21 +190,19 @@ def test_what_the_archive_does_not_capture(
         for before, _, outcome in sent
     )
     counter = Published(source="shop.*.*", cluster="west", messages=published)
-    shop = rule_of(
-        observe(spark, warehouse, captured=captured, published=(counter,)), "shop.*.*", "west"
-    )
+    shop = rule_of(observe(warehouse, captured=captured, published=(counter,)), "shop.*.*", "west")
     assert shop.messages == published
     assert shop.destinations[-1].inferred
     assert shop.destinations[-1].destination == "v1.$1.$2"
 
 
-def test_clear_messages(spark: SparkSession, tmp_path: Path) -> None:
+def test_clear_messages(tmp_path: Path) -> None:
     warehouse = tables.Warehouse(dir=tmp_path / "warehouse")
     archive(warehouse, [message(n, "u.x", START, stream="OUT") for n in range(5)])
     with pytest.raises(AuditError, match=r"t\.> has weights for clusters, but none of its 5"):
-        observe(spark, warehouse)
+        observe(warehouse)
     with pytest.raises(AuditError, match="stream IN has no messages on any day that a mapping"):
-        observe(spark, warehouse, cluster="west", source_stream="IN")
+        observe(warehouse, cluster="west", source_stream="IN")
     with pytest.raises(AuditError, match="no messages of stream OUT on 2026-04-01"):
-        observe(spark, warehouse, first_day=datetime(2026, 4, 1, tzinfo=UTC).date())
-    assert rule_of(observe(spark, warehouse, cluster="west"), "t.>", "west").messages == 5
+        observe(warehouse, first_day=datetime(2026, 4, 1, tzinfo=UTC).date())
+    assert rule_of(observe(warehouse, cluster="west"), "t.>", "west").messages == 5

@@ -6,7 +6,6 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from jobs.audit.settings import AuditError
 from jobs.warehouse import tables
@@ -23,16 +22,12 @@ from tests.jobs.audit.rehearsal import (
 )
 from tests.support.archive import archive
 
-pytestmark = pytest.mark.spark
 
-
-def test_an_expected_audit_counts_the_transformed_messages(
-    spark: SparkSession, warehouse: tables.Warehouse
-) -> None:
+def test_an_expected_audit_counts_the_transformed_messages(warehouse: tables.Warehouse) -> None:
     rows = list(messages())
     archive(warehouse, rows)
-    transform(spark, warehouse)
-    result = audit(spark, warehouse, tolerance=10, run_id="r1")
+    transform(warehouse)
+    result = audit(warehouse, tolerance=10, run_id="r1")
     assert result.basis == "transformed_messages"
     assert counts_of(result) == audited(replayed(rows))
     assert result.messages == len(rows) == sum(result.fates.values())
@@ -54,42 +49,38 @@ def test_an_expected_audit_counts_the_transformed_messages(
     )
 
 
-def test_messages_are_replayed_where_they_are_not_transformed(
-    spark: SparkSession, warehouse: tables.Warehouse
-) -> None:
+def test_messages_are_replayed_where_they_are_not_transformed(warehouse: tables.Warehouse) -> None:
     rows = list(messages())
     archive(warehouse, rows)
-    without_table = audit(spark, warehouse)
-    transform(spark, warehouse, first_day=DAY)
-    in_part = audit(spark, warehouse)
-    transform(spark, warehouse)
-    whole = audit(spark, warehouse)
+    without_table = audit(warehouse)
+    transform(warehouse, first_day=DAY)
+    in_part = audit(warehouse)
+    transform(warehouse)
+    whole = audit(warehouse)
     assert without_table.basis == in_part.basis == "messages, replayed"
     assert whole.basis == "transformed_messages"
     skip = {"basis", "run_id", "snapshot_id", "input_snapshot"}
     assert without_table.model_dump(exclude=skip) == whole.model_dump(exclude=skip)
     assert in_part.model_dump(exclude=skip) == whole.model_dump(exclude=skip)
-    assert audit(spark, warehouse, "other").basis == "messages, replayed"
+    assert audit(warehouse, "other").basis == "messages, replayed"
 
 
-def test_one_cluster(spark: SparkSession, warehouse: tables.Warehouse) -> None:
+def test_one_cluster(warehouse: tables.Warehouse) -> None:
     rows = list(messages())
     archive(warehouse, rows)
-    transform(spark, warehouse)
-    result = audit(spark, warehouse, cluster="west")
+    transform(warehouse)
+    result = audit(warehouse, cluster="west")
     wanted = [row for row in rows if row["cluster"] == "west"]
     assert counts_of(result) == audited(replayed(wanted))
     assert result.messages == len(wanted)
 
 
-def test_the_named_cluster_stands_in_where_messages_have_none(
-    spark: SparkSession, warehouse: tables.Warehouse
-) -> None:
+def test_the_named_cluster_stands_in_where_messages_have_none(warehouse: tables.Warehouse) -> None:
     rows = list(messages(clusters=("west", None)))
     archive(warehouse, rows)
-    transform(spark, warehouse)
-    assert any("have no cluster name" in note for note in audit(spark, warehouse).notes)
-    result = audit(spark, warehouse, cluster="east")
+    transform(warehouse)
+    assert any("have no cluster name" in note for note in audit(warehouse).notes)
+    result = audit(warehouse, cluster="east")
     wanted = [row | {"cluster": "east"} for row in rows if row["cluster"] is None]
     assert counts_of(result) == audited(replayed(wanted))
 
@@ -102,9 +93,7 @@ def test_the_named_cluster_stands_in_where_messages_have_none(
     ],
     ids=["empty range", "unknown cluster"],
 )
-def test_nothing_in_range(
-    spark: SparkSession, warehouse: tables.Warehouse, more: dict[str, Any], text: str
-) -> None:
+def test_nothing_in_range(warehouse: tables.Warehouse, more: dict[str, Any], text: str) -> None:
     archive(warehouse, list(messages(count=50)))
     with pytest.raises(AuditError, match=text):
-        audit(spark, warehouse, **more)
+        audit(warehouse, **more)

@@ -15,25 +15,22 @@ from jobs.warehouse import tables
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.audit import Period, Verdict
 from tests.jobs.audit.rehearsal import (
+    HERE,
     MAPPINGS,
     audit,
     messages,
 )
 from tests.support.archive import archive
 
-pytestmark = pytest.mark.spark
 
-
-def test_versions_in_force_are_replayed_in_their_own_time(
-    spark: SparkSession, warehouse: tables.Warehouse
-) -> None:
+def test_versions_in_force_are_replayed_in_their_own_time(warehouse: tables.Warehouse) -> None:
     rows = list(messages())
     archive(warehouse, rows)
     change = datetime(2026, 3, 2, 0, 30, tzinfo=UTC)
     later = AccountMappings([Mapping("shop.*", [Destination("v1.$1", 10)])])
     settings = AuditSettings(stream="S", mapping=Path("m.conf"), warehouse=warehouse, by="hour")
     periods = [Period(MAPPINGS, "one", None, change), Period(later, "two", change, None)]
-    result = run(spark, settings, periods)
+    result = run(HERE, settings, periods)
     for version, mappings in (("one", MAPPINGS), ("two", later)):
         (east,) = (
             rule
@@ -52,16 +49,32 @@ def test_versions_in_force_are_replayed_in_their_own_time(
         assert (east.from_, east.to) == ((start, change) if version == "one" else (change, end))
 
 
-def test_no_message_says_its_cluster(spark: SparkSession, warehouse: tables.Warehouse) -> None:
+def test_no_message_says_its_cluster(warehouse: tables.Warehouse) -> None:
     archive(warehouse, list(messages(clusters=(None,))))
     with pytest.raises(AuditError, match=r"east\.\* has weights for clusters, but none of its"):
-        audit(spark, warehouse)
+        audit(warehouse)
 
 
-def test_a_mapping_without_weights(spark: SparkSession, warehouse: tables.Warehouse) -> None:
+def test_a_mapping_without_weights(warehouse: tables.Warehouse) -> None:
     settings = AuditSettings(stream="S", mapping=Path("m.conf"), warehouse=warehouse)
     plain = AccountMappings([Mapping("plain", [Destination("renamed")])])
-    result = run(spark, settings, [Period(plain, "v")])
+    result = run(HERE, settings, [Period(plain, "v")])
     assert result.verdict is Verdict.NOTHING
     assert result.notes == ("no mapping in m.conf has weights, so there is nothing to audit",)
     assert not warehouse.folder.exists()
+
+
+@pytest.mark.spark
+def test_spark_counts_the_same(spark: SparkSession, warehouse: tables.Warehouse) -> None:
+    archive(warehouse, list(messages()))
+    for more in ({"observed": True}, {"observed": False}):
+        settings = AuditSettings(
+            stream="S", mapping=Path("m"), warehouse=warehouse, key=1, run_id="r", **more
+        )
+        skip = {"snapshot_id"}
+        one, other = (
+            run(where, settings, [Period(MAPPINGS, "v")]).model_dump(exclude=skip)
+            for where in (spark, HERE)
+        )
+        assert one == other
+        assert one["keys"]

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from jobs.audit.settings import AuditResult, AuditSettings
 from jobs.warehouse import tables
@@ -46,10 +45,9 @@ def test_settings_that_are_refused(more: dict[str, Any], text: str) -> None:
         AuditSettings(stream="S", mapping=Path("m.conf"), **more)
 
 
-@pytest.mark.spark
-def test_json_has_the_names_of_the_design(spark: SparkSession, warehouse: tables.Warehouse) -> None:
+def test_json_has_the_names_of_the_design(warehouse: tables.Warehouse) -> None:
     archive(warehouse, list(messages(count=500)))
-    document = json.loads(audit(spark, warehouse, by="hour").model_dump_json())
+    document = json.loads(audit(warehouse, by="hour").model_dump_json())
     assert {"verdict", "rules"} <= set(document)
     rule = document["rules"][0]
     assert {"source", "cluster", "from", "to", "verdict", "messages", "destinations"} <= set(rule)

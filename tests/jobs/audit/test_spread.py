@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-from pyspark.sql import SparkSession
-
 from jobs.warehouse import tables
 from tests.jobs.audit.rehearsal import (
     MAPPINGS,
@@ -13,13 +10,11 @@ from tests.jobs.audit.rehearsal import (
 )
 from tests.support.archive import archive
 
-pytestmark = pytest.mark.spark
 
-
-def test_partition_balance(spark: SparkSession, warehouse: tables.Warehouse) -> None:
+def test_partition_balance(warehouse: tables.Warehouse) -> None:
     rows = list(messages())
     archive(warehouse, rows)
-    (balance,) = audit(spark, warehouse).partitions
+    (balance,) = audit(warehouse).partitions
     counts = [0] * 4
     for row in rows:
         outcome = MAPPINGS.replay(row["subject"], row["cluster"], stream="S", seq=row["seq"])
@@ -30,12 +25,10 @@ def test_partition_balance(spark: SparkSession, warehouse: tables.Warehouse) -> 
     assert balance.busiest == max(counts) * 4 / sum(counts)
 
 
-def test_keys_that_saw_more_than_one_destination(
-    spark: SparkSession, warehouse: tables.Warehouse
-) -> None:
+def test_keys_that_saw_more_than_one_destination(warehouse: tables.Warehouse) -> None:
     rows = list(messages())
     archive(warehouse, rows)
-    result = audit(spark, warehouse, key=1)
+    result = audit(warehouse, key=1)
     ends: dict[tuple[str, str], set[str | None]] = {}
     for row in rows:
         outcome = MAPPINGS.replay(row["subject"], row["cluster"], stream="S", seq=row["seq"])

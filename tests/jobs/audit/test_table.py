@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import pytest
-from pyspark.sql import SparkSession
-
 from jobs.audit.table import WEIGHT_AUDIT
 from jobs.warehouse import tables
 from tests.jobs.audit.rehearsal import (
@@ -17,17 +14,13 @@ from tests.jobs.audit.rehearsal import (
 )
 from tests.support.archive import archive
 
-pytestmark = pytest.mark.spark
 
-
-def test_the_table_has_a_row_for_each_destination_and_day(
-    spark: SparkSession, warehouse: tables.Warehouse
-) -> None:
+def test_the_table_has_a_row_for_each_destination_and_day(warehouse: tables.Warehouse) -> None:
     archive(warehouse, list(messages()))
-    transform(spark, warehouse)
-    result = audit(spark, warehouse, run_id="r1")
+    transform(warehouse)
+    result = audit(warehouse, run_id="r1")
     table = tables.open_table(warehouse, WEIGHT_AUDIT)
-    there = tables.read(spark, table, WEIGHT_AUDIT).collect()
+    there = table.scan().to_arrow().to_pylist()
     assert {row["mapping_version"] for row in there} == {"v"}
     assert {row["day"] for row in there} == {DAY, DAY + timedelta(days=1)}
     assert len(there) == sum(
@@ -40,10 +33,10 @@ def test_the_table_has_a_row_for_each_destination_and_day(
     assert tables.snapshot_properties(table)["run-id"] == "r1"
 
     # Again for one day and another version: each takes the place of its own rows only.
-    audit(spark, warehouse, run_id="r2", first_day=DAY)
-    audit(spark, warehouse, "v2", run_id="r3", first_day=DAY)
+    audit(warehouse, run_id="r2", first_day=DAY)
+    audit(warehouse, "v2", run_id="r3", first_day=DAY)
     table.refresh()
-    again = tables.read(spark, table, WEIGHT_AUDIT).collect()
+    again = table.scan().to_arrow().to_pylist()
     assert {(row["day"].day, row["mapping_version"], row["run_id"]) for row in again} == {
         (1, "v", "r2"),
         (2, "v", "r1"),

@@ -1,0 +1,99 @@
+"""Which shapes the subjects of a batch fit, found by the kernel.
+
+Shapes with filters that no subject can fit both stand in one layer: there the kernel finds, for a
+whole batch at once, the one whose filter covers a subject. Nearly every set of mappings needs one
+layer. Where a shape asks more than its filter says, its expression looks at what the filter covers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.files.counting import Coded
+from nats_transform.kernel import Program
+from nats_transform.kernel.filters import Pattern
+from nats_transform.kernel.rules import End, Ends, Rule, State
+from nats_transform.mapping import Fate
+from nats_transform.shape import Shape
+from nats_transform.subject import Filter, collide, decode
+
+_NOTHING = End(State(Fate.UNMATCHED))
+
+
+class Fits:
+    """The shapes that subjects are compared with; it can be sent to a task.
+
+    Args:
+        shapes: perhaps with repeats.
+    """
+
+    def __init__(self, shapes: Sequence[Shape]) -> None:
+        layers: list[list[Shape]] = []
+        for shape in {shape.pattern: shape for shape in shapes}.values():
+            for layer in layers:
+                if not any(collide(shape.filter, other.filter) for other in layer):
+                    layer.append(shape)
+                    break
+            else:
+                layers.append([shape])
+        self._layers = [_Layer(layer) for layer in layers]
+
+    def of(self, subjects: pa.Array) -> Iterator[Coded]:
+        """For each layer, the pattern that each subject fits, or None."""
+        for layer in self._layers:
+            yield layer.of(subjects)
+
+
+class _Layer:
+    """Shapes none of whose filters covers a subject of another."""
+
+    def __init__(self, shapes: Sequence[Shape]) -> None:
+        self._shapes = shapes
+        rules = [
+            Rule(
+                Pattern.of_subscription(Filter(shape.filter)),
+                shape.filter,
+                Ends([End(State(Fate.MAPPED, rule=number))]),
+            )
+            for number, shape in enumerate(shapes)
+        ]
+        self._program = Program(rules, _NOTHING)
+        # By state: the number of the shape, the one behind them for no shape.
+        numbers = [state.rule for state in self._program.states]
+        self._of_state = np.array([len(shapes) if n is None else n for n in numbers])
+        self._illegal = [n for n, s in enumerate(self._program.states) if s.fate is Fate.INVALID]
+
+    def of(self, subjects: pa.Array) -> Coded:
+        """The pattern that each subject fits, or None."""
+        states = self._program.run(subjects).states.to_numpy()
+        found = self._of_state[states]
+        for number, shape in enumerate(self._shapes):
+            if not shape.is_filter:
+                rows = np.flatnonzero(found == number)
+                fitting = _matching(subjects.take(pa.array(rows)), shape)
+                found[rows[~fitting]] = len(self._shapes)
+        # The kernel takes a token `*` for a fault; a server stores such a subject all the same.
+        for row in np.flatnonzero(states < len(self._illegal)).tolist():
+            subject = subjects[row].cast(pa.binary()).as_py()
+            if subject is not None:
+                fits = (n for n, s in enumerate(self._shapes) if s.fits(decode(subject)))
+                found[row] = next(fits, len(self._shapes))
+        return Coded(found, [*(shape.pattern for shape in self._shapes), None])
+
+
+def _matching(subjects: pa.Array, shape: Shape) -> np.ndarray:
+    """Whether each subject matches the expression of a shape."""
+    raw = subjects.view(pa.binary())
+    # Arrow's expressions know neither what must not follow nor what was there before.
+    if "(?!" in shape.pattern or re.search(r"\\[1-9]", shape.pattern):
+        fits = [shape.fits(decode(subject)) for subject in raw.to_pylist()]
+        return np.array(fits, np.bool_)
+    # Bytes above 0x7F as escapes: over binary data the expression is taken for Latin-1, too.
+    pattern = re.sub("[\x80-\xff]", lambda found: rf"\x{ord(found[0]):02x}", shape.pattern)
+    matches: pa.Array = pc.match_substring_regex(raw, rf"(?s)\A(?:{pattern})\z")
+    return np.asarray(matches)

@@ -1,0 +1,203 @@
+"""The rows that an audit counts, batch by batch, and where the counting runs.
+
+Rows are messages, or transformed messages: those of the table, or made from messages on the way.
+A count is a function of the rows of a task, and the driver adds up what it returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Generic, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+from pyspark.sql import SparkSession
+
+from jobs.files.commit import arrow_schema
+from jobs.files.counting import texts
+from jobs.files.plan import plan
+from jobs.files.read import concatenated
+from jobs.files.run import run, session_for
+from jobs.files.storage import Storage
+from jobs.files.task import Task
+from jobs.files.text import restored
+from jobs.session import Spark
+from jobs.warehouse.raw import RAW
+from jobs.warehouse.specs import TableSpec
+from jobs.warehouse.staging import new_folder
+from nats_transform.audit import Period
+from nats_transform.kernel import Program, compile_mappings
+from nats_transform.kernel.program import outcome_schema
+from nats_transform.subject import encode
+
+R = TypeVar("R")
+
+Parts = Iterator[tuple[int, pa.RecordBatch]]
+"""Rows, each batch with the index of the mapping version that was in force."""
+
+_WORDS = frozenset({"cluster", "mapping_source", "mapping_destination", "fate", "mapping_version"})
+"""Columns with few values, read as dictionaries."""
+_OUTCOMES = frozenset(outcome_schema(pa.string()).names)
+_ALWAYS = (None, None)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What of the files counts; it can be sent to a task.
+
+    Attributes:
+        storage: where the files are.
+        schema: the columns as the table stores them.
+        stream: whose messages.
+        since, until: only messages of this time count; None is open.
+        cluster: only messages of this cluster count.
+        fills: whether messages that name no cluster are of that cluster, too.
+        version: only transformed messages of this mapping version count.
+        times: from when to when each mapping version was in force.
+        programs: the mappings of each version, with which messages are transformed on the way.
+    """
+
+    storage: Storage
+    schema: pa.Schema
+    stream: str
+    since: datetime | None = None
+    until: datetime | None = None
+    cluster: str | None = None
+    fills: bool = False
+    version: str | None = None
+    times: tuple[tuple[datetime | None, datetime | None], ...] = (_ALWAYS,)
+    programs: tuple[Program, ...] = ()
+
+    def read(self, task: Task, columns: Sequence[str]) -> Parts:
+        """The rows of a task with these columns; columns of few values are dictionaries.
+
+        Raises:
+            WarehouseError: a file cannot be read.
+        """
+        wanted = set(columns)
+        replays = bool(self.programs) and bool(wanted & _OUTCOMES)
+        if replays:
+            wanted = wanted - _OUTCOMES | {"seq", "subject", "cluster"}
+        for name, is_needed in (
+            ("ts", (self.since, self.until, *self.times) != (None, None, _ALWAYS)),
+            ("cluster", self.cluster is not None),
+            ("mapping_version", self.version is not None),
+        ):
+            if is_needed:
+                wanted.add(name)
+        schema = pa.schema([f for f in self.schema if f.name.removesuffix(RAW) in wanted])
+        for stored in concatenated(self.storage, task.pieces, schema):
+            rows = self._chosen(pa.RecordBatch.from_pydict(restored(stored)))
+            for index, (since, until) in enumerate(self.times):
+                part = _within(rows, since, until)
+                if len(part):
+                    yield index, self._replayed(part, index) if replays else part
+
+    def _chosen(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        rows = _within(rows, self.since, self.until)
+        if self.version is not None:
+            rows = rows.filter(_is_one_of(rows.column("mapping_version"), {self.version}))
+        if self.cluster is not None:
+            fitting: set[str | None] = {self.cluster, None} if self.fills else {self.cluster}
+            rows = rows.filter(_is_one_of(rows.column("cluster"), fitting))
+            name = pa.array([encode(self.cluster)], pa.binary()).view(pa.string())
+            only = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(rows), np.int32)), name)
+            rows = rows.set_column(rows.schema.get_field_index("cluster"), "cluster", only)
+        return rows
+
+    def _replayed(self, rows: pa.RecordBatch, index: int) -> pa.RecordBatch:
+        """The rows with their outcomes."""
+        outcomes = self.programs[index].apply(
+            rows.column("subject"),
+            cluster=rows.column("cluster"),
+            stream=self.stream,
+            seq=rows.column("seq"),
+            text=pa.string(),
+        )
+        return pa.RecordBatch.from_arrays(
+            [*rows.columns, *outcomes.columns], names=[*rows.schema.names, *outcomes.schema.names]
+        )
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows to count.
+
+    Attributes:
+        reading: what of the files.
+        tasks: which files.
+        folder: where counts may keep files for a while, see `jobs.files.grouped`.
+        session: runs the tasks; None is this process.
+    """
+
+    reading: Reading
+    tasks: tuple[Task, ...]
+    folder: str
+    session: SparkSession | None
+
+    @classmethod
+    def of(
+        cls, spark: Spark, table: Table, spec: TableSpec, files: Sequence[DataFile], stream: str
+    ) -> Rows:
+        """All rows of some files of a stream."""
+        tasks = plan(table, files)
+        schema = arrow_schema(spec.schema, _WORDS)
+        session = session_for(spark, sum(task.size for task in tasks))
+        reading = Reading(Storage.of(table), schema, stream)
+        return cls(reading, tuple(tasks), new_folder(table), session)
+
+    def only(self, **which: object) -> Rows:
+        """The same with other attributes of `reading`."""
+        return replace(self, reading=replace(self.reading, **which))  # type: ignore[arg-type]
+
+    def split(self, periods: Sequence[Period]) -> Rows:
+        """The same, each with the index of the mapping version that was in force."""
+        return self.only(times=tuple((period.since, period.until) for period in periods))
+
+    def replayed(self, periods: Sequence[Period], seed: int) -> Rows:
+        """The same messages, transformed with the mappings that were in force."""
+        programs = tuple(compile_mappings(period.mappings, seed) for period in periods)
+        return self.split(periods).only(programs=programs)
+
+    def each(self, count: Callable[[Parts], R], columns: Sequence[str]) -> list[R]:
+        """What a function makes of the rows of each task.
+
+        Args:
+            count: can be pickled.
+            columns: that it needs.
+        """
+        return run(_Work(self.reading, tuple(columns), count), self.tasks, self.session)
+
+
+@dataclass(frozen=True)
+class _Work(Generic[R]):
+    """The function of a task."""
+
+    reading: Reading
+    columns: tuple[str, ...]
+    count: Callable[[Parts], R]
+
+    def __call__(self, task: Task) -> R:
+        return self.count(self.reading.read(task, self.columns))
+
+
+def _within(rows: pa.RecordBatch, since: datetime | None, until: datetime | None) -> pa.RecordBatch:
+    """The rows of some time; the end is not part of it."""
+    for end, is_within in ((since, pc.greater_equal), (until, pc.less)):
+        if end is not None:
+            micros = (end - _EPOCH) // timedelta(microseconds=1)
+            rows = rows.filter(is_within(rows.column("ts").view(pa.int64()), micros))
+    return rows
+
+
+def _is_one_of(column: pa.Array, wanted: Collection[str | None]) -> pa.Array:
+    """Whether each text is one of some."""
+    found = texts(column)
+    is_wanted = np.array([value in wanted for value in found.values], np.bool_)
+    return pa.array(is_wanted[found.numbers])

@@ -1,0 +1,41 @@
+"""One token of every subject of a batch, cut out by the kernel."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from nats_transform.functions import Wildcard
+from nats_transform.kernel import Program
+from nats_transform.kernel.filters import Pattern
+from nats_transform.kernel.rules import End, Ends, Rule, State
+from nats_transform.mapping import Fate
+from nats_transform.subject import SEPARATOR
+
+_ILLEGAL = 3  # states of subjects that the kernel takes for no literal ones, see `rules`
+
+
+class TokenAt:
+    """Cuts a token out; it can be sent to a task.
+
+    Args:
+        place: of the token, 1-based.
+    """
+
+    def __init__(self, place: int) -> None:
+        self._place = place
+        ends = Ends([End(State(Fate.MAPPED), (Wildcard(place - 1),))])
+        patterns = [Pattern((None,) * place, is_open) for is_open in (False, True)]
+        self._program = Program([Rule(one, "", ends) for one in patterns], End(State(Fate.LOST)))
+
+    def of(self, subjects: pa.Array) -> pa.Array:
+        """The token of each subject, binary; null where a subject has fewer tokens."""
+        mapped = self._program.run(subjects)
+        illegal = mapped.states.to_numpy() < _ILLEGAL
+        if not illegal.any():
+            return mapped.subjects
+        found = mapped.subjects.to_pylist()
+        raw = subjects.view(pa.binary()).to_pylist()
+        for row in illegal.nonzero()[0].tolist():
+            tokens = [] if raw[row] is None else raw[row].split(SEPARATOR.encode())
+            found[row] = tokens[self._place - 1] if len(tokens) >= self._place else None
+        return pa.array(found, pa.binary())

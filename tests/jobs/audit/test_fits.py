@@ -1,0 +1,73 @@
+"""Which shapes subjects fit: the kernel's answer is that of each shape alone."""
+
+from __future__ import annotations
+
+import pickle
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.audit.fits import Fits
+from nats_transform import Transform
+from nats_transform.shape import shape_of, shape_of_filter
+from nats_transform.subject import encode
+
+SHAPES = [
+    shape_of(Transform("*.*", destination))
+    for destination in (
+        "a.$1",
+        "a.b",
+        "$1.b",
+        "a.$1.$1",
+        "a.{{partition(12,1)}}",
+        "é.{{left(1,2)}}",
+        "b.{{split(1,-)}}",
+        "b.{{splitfromleft(1,2)}}.x",
+        "c.{{slicefromright(1,2)}}",
+        "{{wildcard(0)}}.{{random(3)}}.c",
+    )
+] + [shape_of_filter(filter) for filter in ("a.>", ">", "*.b", "b.*.x", "é.*")]
+TOKEN = st.sampled_from(
+    [
+        b"a",
+        b"b",
+        b"c",
+        b"x",
+        b"0",
+        b"11",
+        b"12",
+        "é".encode(),
+        b"\xff",
+        b"b-c",
+        b"*",
+        b">",
+        b"",
+        b"ab",
+    ]
+)
+
+
+@given(
+    st.lists(st.sampled_from(SHAPES), min_size=1, max_size=6),
+    st.lists(st.lists(TOKEN, min_size=1, max_size=4).map(b".".join), max_size=30),
+)
+def test_every_shape_that_fits_is_found(shapes: list, subjects: list[bytes]) -> None:
+    fits = pickle.loads(pickle.dumps(Fits(shapes)))  # noqa: S301 - as tasks get it
+    rows = [*subjects, None]
+    for kind in (pa.binary(), pa.string()):
+        given = pa.array(rows, pa.binary()).view(kind)
+        layers = list(fits.of(given))
+        for row, subject in enumerate(rows):
+            found = {layer.values[layer.numbers[row]] for layer in layers} - {None}
+            wanted = {
+                s.pattern
+                for s in shapes
+                if subject is not None and s.fits(subject.decode("utf-8", "surrogateescape"))
+            }
+            assert found == wanted, subject
+
+
+def test_mappings_without_overlap_need_one_look() -> None:
+    shapes = [shape_of(Transform(f"s{n}.*", f"d{n}.$1")) for n in range(50)]
+    assert len(list(Fits(shapes).of(pa.array([encode("d7.x")])))) == 1

@@ -1,0 +1,97 @@
+"""Rows added up by keys: as in a dictionary, however many files and shares it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from jobs.errors import WarehouseError
+from jobs.files import grouped as module
+from jobs.files.grouped import Grouping, Kept, grouped
+from jobs.files.storage import Storage
+
+GROUPING = Grouping(("key", "of"), sums=("count",), lows=("first",), highs=("last",))
+
+
+def rows_of(task: int) -> Iterator[pa.RecordBatch]:
+    """Five batches of some keys, illegal subjects and nulls among them."""
+    rng = np.random.default_rng(task)
+    for _ in range(5):
+        keys = [f"k.{n}" if n else [None, "a..b", "*"][task % 3] for n in rng.integers(0, 90, 400)]
+        of = pa.array(["x", None, "y", "x"] * 100, pa.string())
+        at = pa.array(rng.integers(0, 1000, 400))
+        yield pa.record_batch(
+            [pa.array(keys, pa.string()), of, at, at, pa.array(np.ones(400, np.int64))],
+            names=["key", "of", "first", "last", "count"],
+        )
+
+
+def wanted(tasks: range) -> dict[tuple[str | None, str | None], tuple[int, int, int]]:
+    found: dict = {}
+    for row in (row for t in tasks for batch in rows_of(t) for row in batch.to_pylist()):
+        low, high, count = found.get((row["key"], row["of"]), (row["first"], row["last"], 0))
+        group = min(low, row["first"]), max(high, row["last"]), count + 1
+        found[row["key"], row["of"]] = group
+    return found
+
+
+@pytest.mark.parametrize(
+    ("most", "few", "shares"),
+    [(2**20, 2**16, 1), (600, 2**16, 3), (600, 10, 3), (20, 1, 64)],
+    ids=["all at once", "several files", "cut into buckets", "a share for each bucket"],
+)
+def test_groups_are_those_of_the_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, few: int, shares: int
+) -> None:
+    monkeypatch.setattr(module, "MOST_ROWS", most)
+    monkeypatch.setattr(module, "_FEW_ROWS", few)
+    folder, tasks = tmp_path / "kept", range(4)
+    found = grouped(
+        tasks,
+        rows_of,
+        GROUPING,
+        pa.RecordBatch.to_pylist,
+        storage=Storage(),
+        folder=str(folder),
+        spark=None,
+    )
+    assert len(found) == pytest.approx(shares, abs=24 if shares == 64 else 1)
+    groups = [
+        ((row["key"], row["of"]), (row["first"], row["last"], row["count"]))
+        for share in found
+        for row in share
+    ]
+    assert len(groups) == len(dict(groups))
+    assert dict(groups) == wanted(tasks)
+    assert not folder.exists()
+
+
+def test_tasks_apart_have_shares_of_their_own(tmp_path: Path) -> None:
+    found = grouped(
+        range(4),
+        rows_of,
+        GROUPING,
+        len,
+        storage=Storage(),
+        folder=str(tmp_path / "kept"),
+        spark=None,
+        apart=lambda task: task % 2,
+    )
+    assert found == [len(wanted(range(n, 4, 2))) for n in (0, 1)]
+
+
+def test_no_rows(tmp_path: Path) -> None:
+    found = grouped(
+        range(2), lambda _: [], GROUPING, len, storage=Storage(), folder=str(tmp_path), spark=None
+    )
+    assert found == []
+
+
+def test_a_file_that_is_gone_is_one_line(tmp_path: Path) -> None:
+    share = module._Share((Kept(str(tmp_path / "gone.arrow"), 1, False),), 0, 1)
+    with pytest.raises(WarehouseError, match=r"gone\.arrow cannot be read: "):
+        module._Second(Storage(), GROUPING, len)(share)
