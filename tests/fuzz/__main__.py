@@ -14,7 +14,10 @@ import sys
 import time
 import traceback
 
+import pyarrow as pa
+
 from tests.fuzz.targets import CORPUS, TARGETS, run
+from tests.support.backups import IDENTIFIER, archive, chunk, packed
 
 SEEDS: dict[str, list[bytes]] = {
     "conf": [
@@ -66,6 +69,23 @@ SEEDS: dict[str, list[bytes]] = {
         b"PING\r\n",
     ],
 }
+_ENTRIES = [
+    (b"a.b", 1_700_000_000_000_000_001, 3, b"", b"one"),
+    (b"a.\xff", -5, 4, b"NATS/1.0\r\nA: 1\r\n\r\n", b""),
+    (b"c", 2**62, 2**40, b"", b"abc" * 40),
+]
+_CONSUMER = ("d", {"config": {"durable_name": "d"}, "state": {"pending": {}}})
+SEEDS["archive"] = [archive(_ENTRIES, consumers=[_CONSUMER]), archive([])]
+SEEDS["backup"] = [
+    *map(packed, SEEDS["archive"]),
+    IDENTIFIER + chunk(0, b"\x0c\x0cabcd\x01\x04\x01\x00", b"abcd" * 3),
+    b"".join(
+        (
+            b"\xff\x06\0\0sNaPpY",
+            chunk(0, pa.compress(SEEDS["archive"][0], "snappy", asbytes=True), SEEDS["archive"][0]),
+        )
+    ),
+]
 WORDS = [
     *(b"{", b"}", b"[", b"]", b'"', b"'", b"(", b")", b":", b"=", b",", b";", b"#", b"//", b"\n"),
     *(b"\\", b"\\x", b"\\u", b"$", b"$1", b"{{", b"}}", b"*", b">", b".", b"..", b"-", b"\0", b"%"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import io
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
@@ -15,11 +16,16 @@ import pyarrow as pa
 
 from jobs.jetstream.wire import one_operation
 from nats_transform import AccountMappings, Fate, NatsTransformError, Transform
+from nats_transform.backup.archive import Batch, Head, read_head, read_messages
+from nats_transform.backup.s2 import IDENTIFIER, chunk
+from nats_transform.backup.writer import ArchiveWriter
 from nats_transform.config import canonical, from_canonical, load
 from nats_transform.draw import mapping_key, message_entropy
 from nats_transform.kernel import Program
+from nats_transform.kernel.digest import digest_batch
 from nats_transform.kernel.filters import Pattern
 from nats_transform.kernel.rules import End, Ends, Rule, State
+from nats_transform.spark.digest import Digest
 from nats_transform.subject import decode, encode, literal_fault
 from nats_transform.transform import validate_mapping
 from tests.support.wire_tap import Tap, tap
@@ -122,6 +128,48 @@ def command(data: bytes) -> str:
     return "one operation"
 
 
+def backup(data: bytes) -> str:
+    """The file of a stream backup."""
+    try:
+        head, messages = _archive(data)
+    except NatsTransformError as error:
+        return _one_line(error)
+    # What is read can be written, and reads the same.
+    file = io.BytesIO()
+    writer = ArchiveWriter(file, head.consumers)
+    for batch in messages:
+        columns = (batch.subjects(), batch.headers(), batch.data())
+        writer.write(pa.array(batch.sequences), pa.array(batch.times), *columns)
+    writer.close(head.state["last_seq"])
+    again, written = _archive(file.getvalue())
+    if again.consumers != head.consumers or _digest(written) != _digest(messages):
+        raise Broken("what was read is not what was written of it")
+    return "read"
+
+
+def archive(data: bytes) -> str:
+    """What a stream backup has packed."""
+    return backup(
+        IDENTIFIER + b"".join(chunk(data[at : at + 50]) for at in range(0, len(data), 50))
+    )
+
+
+def _archive(data: bytes) -> tuple[Head, list[Batch]]:
+    file = io.BytesIO(data)
+    head = read_head(file)
+    return head, list(read_messages(file, head.messages))
+
+
+def _digest(batches: list[Batch]) -> Digest:
+    found = Digest()
+    for batch in batches:
+        columns = [pa.array(batch.sequences), pa.array(batch.times)]
+        columns += [batch.subjects(), batch.headers(), batch.data()]
+        rows = pa.RecordBatch.from_arrays(columns, names=list("abcde"))
+        found += Digest(*digest_batch(rows))
+    return found
+
+
 def _one_line(error: NatsTransformError) -> str:
     text = str(error)
     if "\n" in text or "\r" in text or not text.isprintable():
@@ -140,6 +188,8 @@ TARGETS: dict[str, Callable[[bytes], str]] = {
     "canonical": canonical_form,
     "wire": wire,
     "command": command,
+    "backup": backup,
+    "archive": archive,
 }
 
 

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import json
+import secrets
+import tempfile
 import time
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from jobs.export import ExportResult, ExportSettings, export
 from jobs.ingest import IngestSettings, ingest
+from jobs.jetstream.headers import format_headers
 from jobs.jetstream.process import NatsServer
 from jobs.jetstream.process import nats_server as run_nats_server
 from jobs.session import SessionOnDemand, SparkSettings
 from jobs.transform import TransformSettings, transform
 from jobs.warehouse.tables import Warehouse
 from nats_transform import AccountMappings, Fate
+from nats_transform.backup.writer import ArchiveWriter
 from nats_transform.config import load
 from nats_transform.subject import decode, encode
 from tests.support.stream_backups import back_up, messages_of, restore
@@ -187,6 +195,52 @@ def test_the_way_back(moving: Moving, other_server: NatsServer) -> None:
         assert (after.config.filter_subject, after.delivered.stream_seq, after.num_ack_pending) == (
             before.config.filter_subject, before.delivered.stream_seq, before.num_ack_pending,
         )  # fmt: skip
+
+
+NONE: list[Any] = [(), (), (), (), ()]
+_TOKEN = st.binary(min_size=1, max_size=6).map(lambda b: bytes(x | 0x80 for x in b))
+_STREAMS = st.lists(
+    st.tuples(
+        st.integers(1, 40),  # how far its sequence is from the one before
+        st.integers(-(2**62), 2**62),
+        st.lists(_TOKEN | st.just(b"a"), min_size=1, max_size=3).map(b".".join),
+        st.just(b"") | st.binary(max_size=20).map(lambda b: BLOCK + b"A: " + b.hex().encode() * 9),
+        st.binary(max_size=300),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(_STREAMS, st.integers(0, 50), st.sampled_from(["file", "memory"]))
+def test_any_stream_is_restored(
+    other_server: NatsServer, messages: list[Any], more: int, storage: str
+) -> None:
+    """The writer against the server's own reader: messages, gaps, tail and bytes."""
+    with tempfile.TemporaryDirectory() as folder:
+        steps, times, subjects, headers, data = (
+            zip(*messages, strict=True) if messages else [()] * 5
+        )
+        sequences = list(accumulate(steps))
+        headers = [block + b"\r\n\r\n" if block else b"" for block in headers]
+        with Path(folder, "stream.arc.s2").open("wb") as file:
+            writer = ArchiveWriter(file, {}, storage == "memory")
+            columns = [pa.array(column, pa.binary()) for column in (subjects, headers, data)]
+            writer.write(pa.array(sequences, pa.int64()), pa.array(times, pa.int64()), *columns)
+            written = writer.close(sum(steps) + more)
+        config = {"name": f"H{secrets.token_hex(4)}", "subjects": [f"h.{secrets.token_hex(4)}"]}
+        described = {"config": config | {"storage": storage}, "state": written}
+        Path(folder, "backup.json").write_text(json.dumps(described))
+        state = restore(other_server.url, Path(folder))
+    assert (state.messages, state.bytes) == (written["messages"], written["bytes"])
+    assert (state.first, state.last) == (written["first_seq"], written["last_seq"])
+    found = messages_of(other_server.url, state)
+    assert [(row["seq"], row["ts_ns"], row["subject"], row["data"]) for row in found] == list(
+        zip(sequences, times, subjects, data, strict=True)
+    )
+    blocks = [row["headers_raw"] or format_headers(map(tuple, map(dict.values, row["headers"])))
+              for row in found]  # fmt: skip
+    assert blocks == headers
 
 
 def test_consumers_go_on(moving: Moving, other_server: NatsServer) -> None:

@@ -16,9 +16,9 @@ from nats_transform.errors import InvalidBackup
 from tests.support.backups import IDENTIFIER, chunk, packed, unpack_block, varint
 
 
-def decoded(stream: bytes) -> bytes:
-    """What a stream unpacks to."""
-    decoder, out, found = Decoder(io.BytesIO(stream)), np.empty(LARGEST_BLOCK, np.uint8), b""
+def decoded(stream: bytes, room: int = LARGEST_BLOCK) -> bytes:
+    """What a stream unpacks to, so many bytes at a time."""
+    decoder, out, found = Decoder(io.BytesIO(stream)), np.empty(room, np.uint8), b""
     while made := decoder.into(out):
         found += out[:made].tobytes()
     return found
@@ -77,7 +77,7 @@ BROKEN = [
 def test_blocks(rest: bytes, result: bytes) -> None:
     block = varint(len(result)) + rest
     assert unpack_block(block) == result
-    assert decoded(IDENTIFIER + chunk(0, block, result)) == result
+    assert decoded(IDENTIFIER + chunk(0, block, result), len(result)) == result
 
 
 @pytest.mark.parametrize("rest", BROKEN)
@@ -87,7 +87,7 @@ def test_broken_blocks(rest: bytes) -> None:
         with pytest.raises((ValueError, IndexError)):
             unpack_block(block)
         with pytest.raises(InvalidBackup, match="a chunk of it is damaged"):
-            decoded(IDENTIFIER + chunk(0, block, b""))
+            decoded(IDENTIFIER + chunk(0, block, b""), length)
 
 
 @pytest.mark.parametrize(
@@ -140,9 +140,9 @@ def test_any_block_is_read_as_the_specification_says(rest: bytes, length: int) -
         result = unpack_block(block)
     except (ValueError, IndexError):
         with pytest.raises(InvalidBackup, match="damaged"):
-            decoded(IDENTIFIER + chunk(0, block, b""))
+            decoded(IDENTIFIER + chunk(0, block, b""), length)
         return
-    assert decoded(IDENTIFIER + chunk(0, block, result)) == result
+    assert decoded(IDENTIFIER + chunk(0, block, result), length) == result
 
 
 def test_copies_of_all_lengths_and_offsets() -> None:
@@ -153,7 +153,7 @@ def test_copies_of_all_lengths_and_offsets() -> None:
             block = literal(start) + bytes([(count - 1) << 2 | 2, offset, 0])
             result = (start * (count + 1))[: offset + count]
             whole = varint(len(result)) + block
-            assert decoded(IDENTIFIER + chunk(0, whole, result)) == result
+            assert decoded(IDENTIFIER + chunk(0, whole, result), len(result)) == result
 
 
 @pytest.mark.parametrize("size", [0, 1, 100, 2**20 - 1, 2**20, 2**20 + 1, 3_000_000])

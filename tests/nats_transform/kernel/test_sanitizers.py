@@ -1,5 +1,5 @@
-"""No read or write outside of a buffer, and no undefined behaviour: the kernel's own tests, in
-builds that end the process where there is one.
+"""No read or write outside of a buffer, and no undefined behaviour: the own tests of the kernel
+and of the library for backups, in builds that end the process where there is one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ import pytest
 from nats_transform.kernel import build
 
 ROOT = Path(__file__).parents[3]
-TESTS = ["test_cases.py", "test_differential.py", "test_arrays.py", "test_digest.py"]
+TESTS = {
+    "kernel": ["test_cases.py", "test_differential.py", "test_arrays.py", "test_digest.py"],
+    "backup": ["test_s2.py", "test_archive.py"],
+}
 FLAGS = ("-O1", "-g", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -24,7 +27,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """What the kernel's tests need, to be run with another library."""
-    for name in ("nats_transform", "jobs", "tests/cases", "tests/nats_transform/kernel"):
+    tests = ("tests/cases", *(f"tests/nats_transform/{name}" for name in TESTS))
+    for name in ("nats_transform", "jobs", "tests/support", *tests):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("*.pyc"))
     for name in ("pyproject.toml", "tests/conftest.py"):
         shutil.copy(ROOT / name, tmp_path / name)
@@ -60,19 +64,20 @@ def addresses(checkout: Path) -> dict[str, str]:
 
 
 def compile_with(compiler: list[str], checkout: Path, flags: tuple[str, ...] | list[str]) -> None:
-    folder = checkout / "nats_transform/kernel"
     cache = str(checkout / "cache")
-    subprocess.run(
-        [*compiler, *build.command(folder / "kernel.so", folder, flags)],
-        env=os.environ | {"ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache},
-        check=True,
-    )
+    for name, path in build.LIBRARIES.items():
+        folder = checkout / path
+        subprocess.run(
+            [*compiler, *build.command(folder / f"{name}.so", folder, flags)],
+            env=os.environ | {"ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache},
+            check=True,
+        )
 
 
 def run_tests(
-    checkout: Path, environment: dict[str, str], *arguments: str
+    checkout: Path, library: str, environment: dict[str, str], *arguments: str
 ) -> subprocess.CompletedProcess[str]:
-    files = [f"tests/nats_transform/kernel/{name}" for name in TESTS]
+    files = [f"tests/nats_transform/{library}/{name}" for name in TESTS[library]]
     return subprocess.run(
         [
             *(sys.executable, "-m", "tests.nats_transform.kernel.sanitized", "-q", "-x"),
@@ -86,44 +91,71 @@ def run_tests(
     )
 
 
+@pytest.mark.parametrize("library", TESTS)
 @pytest.mark.parametrize("sanitizers", [undefined_behaviour, addresses])
-def test_clean(checkout: Path, sanitizers: object, seed: int) -> None:
+def test_clean(checkout: Path, sanitizers: object, library: str, seed: int) -> None:
     assert callable(sanitizers)
-    done = run_tests(checkout, sanitizers(checkout), "--seed", str(seed))
+    done = run_tests(checkout, library, sanitizers(checkout), "--seed", str(seed))
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
     assert " passed" in done.stdout
 
 
 @pytest.mark.parametrize(
-    ("sanitizers", "right", "wrong"),
+    ("sanitizers", "file", "right", "wrong"),
     [
         pytest.param(
             undefined_behaviour,
+            "kernel/transform.c",
             "uint8_t digits[20];\n    int size = 0;",
             "uint8_t digits[20];\n    int size = INT32_MAX; size++; size = 0;",
             id="overflow-of-a-number",
         ),
         pytest.param(
             addresses,
+            "kernel/transform.c",
             "out->offsets[row + 1] = (int32_t)out->used;",
             "out->offsets[row + 2] = out->offsets[row + 1] = (int32_t)out->used;",
             id="write-behind-the-result",
         ),
         pytest.param(
             addresses,
+            "kernel/transform.c",
             "(size_t)(subject.size - start));",
             "(size_t)(subject.size - start + 1));",
             id="read-behind-a-subject",
         ),
+        pytest.param(
+            addresses,
+            "backup/s2.c",
+            "offset > done || count > length - done) return",
+            "offset > done) return",
+            id="unpack-behind-a-block",
+        ),
+        pytest.param(
+            addresses,
+            "backup/s2.c",
+            "if (size - at < bytes) return false;\n        int64_t found",
+            "int64_t found",
+            id="read-behind-a-chunk",
+        ),
+        pytest.param(
+            addresses,
+            "backup/archive.c",
+            "if (whole > size - at) return count;",
+            "",
+            id="entry-that-is-cut-off",
+        ),
     ],
 )
-def test_faults_are_seen(checkout: Path, sanitizers: object, right: str, wrong: str) -> None:
+def test_faults_are_seen(
+    checkout: Path, sanitizers: object, file: str, right: str, wrong: str
+) -> None:
     """What the tests above would say if there was something to say."""
-    source = checkout / "nats_transform/kernel/transform.c"
+    source = checkout / "nats_transform" / file
     assert right in source.read_text()
     source.write_text(source.read_text().replace(right, wrong))
     assert callable(sanitizers)
-    done = run_tests(checkout, sanitizers(checkout))
+    done = run_tests(checkout, file.partition("/")[0], sanitizers(checkout))
     assert done.returncode in (-4, 99), done.stdout[
         -3000:
     ]  # an illegal instruction, or ASan's code
