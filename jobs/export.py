@@ -41,10 +41,10 @@ from nats_transform.backup.consumers import filters_of, with_filters, without
 from nats_transform.backup.writer import ArchiveWriter
 from nats_transform.config import mapping_version
 from nats_transform.config.load import load_mappings
+from nats_transform.digest import Digest
 from nats_transform.errors import InvalidBackup
 from nats_transform.kernel.covering import Covering
 from nats_transform.kernel.digest import digest_batch
-from nats_transform.spark.digest import Digest
 
 Progress = Callable[[str], None]
 _SHORT = ("seq", "subject", "mapped_subject")

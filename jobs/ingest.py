@@ -44,7 +44,7 @@ from jobs.warehouse.rows import WORDS
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.staging import Staged, drop, new_folder, publish
 from jobs.warehouse.tables import Warehouse, open_table
-from nats_transform.spark.digest import Digest
+from nats_transform.digest import Digest
 
 PROCESS_BYTES = 2**30
 """So many bytes of a stream or of a dump are read in this process unless somebody asks for Spark.

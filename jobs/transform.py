@@ -38,8 +38,8 @@ from jobs.warehouse import specs, staging, tables
 from jobs.warehouse.accounting import Archived
 from nats_transform import AccountMappings, Fate
 from nats_transform import spark as compiled
+from nats_transform.digest import Digest
 from nats_transform.kernel import compile_mappings
-from nats_transform.spark.digest import Digest
 
 MESSAGE_COLUMNS = ("stream", "seq", "day", "subject", "cluster")
 """The columns of `messages` without which there is nothing to transform."""
@@ -70,7 +70,7 @@ class TransformResult:
         fates: how many of them for each fate.
         mapping_version: the version of the mappings and the seed.
         seed: the seed of the settings.
-        digest: the digest of the rows in any order; see `nats_transform.spark.digest`.
+        digest: the digest of the rows in any order; see `nats_transform.digest`.
         archive_digest: of the messages they were made from, as the ingest counted them; None for
             a table that was not made by our ingest.
         input_snapshot: the snapshot of `messages` that was read.

@@ -25,7 +25,8 @@ from expectations.measures.rows import (
     is_too_long,
     look,
 )
-from nats_transform.spark.digest import Digest, aggregates_of, from_row
+from nats_transform.digest import Digest
+from nats_transform.spark.digest import aggregates_of, from_row
 
 Range = tuple[int, int]
 

@@ -34,7 +34,8 @@ from expectations.measures.rows import (
 from nats_transform import AccountMappings
 from nats_transform import spark as compiled
 from nats_transform.audit import End
-from nats_transform.spark.digest import Digest, aggregates_of, from_row
+from nats_transform.digest import Digest
+from nats_transform.spark.digest import aggregates_of, from_row
 
 SAMPLED_ROWS = 2_000
 """About how many messages the scalar path replays; all of a small day."""

@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 from pyiceberg.table import Table
-from pyspark.sql import Column
-from pyspark.sql import functions as F
 
 from jobs.warehouse.coverage import Coverage
-from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.tables import PROPERTY
-from nats_transform.spark import digest
-from nats_transform.spark.digest import Digest
+from nats_transform.digest import Digest
 
 
 @dataclass(frozen=True)
@@ -33,25 +28,6 @@ class Total:
     last: int | None
     bytes: int
     digest: Digest
-
-    @staticmethod
-    def aggregates() -> list[Column]:
-        """The aggregate Columns that `of` reads the results of, for `agg` or `observe`."""
-        return [
-            F.min("seq").alias("first"),
-            F.max("seq").alias("last"),
-            F.coalesce(F.sum(F.octet_length("data").cast("long")), F.lit(0)).alias("bytes"),
-            *digest.aggregates(MESSAGES.spark_schema),
-        ]
-
-    @classmethod
-    def of(cls, results: Mapping[str, Any]) -> Total:
-        """From the results of `aggregates`, by name; an empty mapping is no messages."""
-        if not results:
-            return NOTHING
-        return cls(
-            results["first"], results["last"], results["bytes"] or 0, digest.from_row(results)
-        )
 
     def __add__(self, other: Total) -> Total:
         return Total(

@@ -1,4 +1,4 @@
-/* The digest of rows: the sum of their hashes, as nats_transform.spark.digest describes it. */
+/* The digest of rows: the sum of their hashes, as nats_transform.digest describes it. */
 
 #include "column.h"
 

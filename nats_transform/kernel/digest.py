@@ -1,4 +1,4 @@
-"""The digest of rows in Arrow columns: that of `nats_transform.spark.digest`, without Spark."""
+"""The digest of rows in Arrow columns, see `nats_transform.digest`."""
 
 from __future__ import annotations
 

@@ -15,8 +15,9 @@ from expectations.measures.transformed import (
 )
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED
 from nats_transform import AccountMappings, Destination, Mapping
-from nats_transform.spark.digest import digest_of, row_hash
+from nats_transform.spark.digest import row_hash
 from tests.support.archive import Row, frame, message
+from tests.support.digest import digest_of
 
 STREAM = "SHOP"
 FIRST_DAY = date(2026, 11, 1)

@@ -28,8 +28,8 @@ from jobs.jetstream.reader import RangeReader
 from jobs.session import SessionOnDemand, Spark
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.tables import Warehouse, open_table, snapshot_properties
-from nats_transform.spark.digest import digest_of
 from tests.support.archive import rows_of
+from tests.support.digest import digest_of
 
 pytestmark = pytest.mark.server
 

@@ -26,6 +26,7 @@ from nats_transform import AccountMappings, Destination, Fate, Mapping
 from nats_transform.spark import digest
 from nats_transform.subject import encode
 from tests.support.archive import Row, archive, frame, message
+from tests.support.digest import digest_of
 
 pytestmark = pytest.mark.spark
 
@@ -157,7 +158,7 @@ def test_staged_rows(spark: SparkSession, engine: Spark, warehouse: tables.Wareh
     assert staged.rows(spark).count() == staged.result.messages == staged.messages == 300
     assert staged.result.snapshot_id is None
     assert str(digest.digest(staged.rows(spark))) == staged.result.digest != first.digest
-    assert staged.archive == digest.digest_of(rows, specs.MESSAGES.spark_schema)
+    assert staged.archive == digest_of(rows, specs.MESSAGES.spark_schema)
     told = str(staged.refused("too many lost"))
     assert "too many lost; nothing was published, the files are in" in told
     folder = Path(told.split(" in ")[-1].removeprefix("file://"))

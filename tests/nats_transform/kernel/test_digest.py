@@ -1,4 +1,4 @@
-"""The digest in the kernel: that of plain Python rows, which is that of Spark."""
+"""The digest: the kernel computes that of plain Python rows, and every change of a row shows."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as T
 
+from jobs.files.commit import arrow_schema
 from jobs.warehouse.specs import MESSAGES
 from nats_transform import NatsTransformError
+from nats_transform.digest import Digest
 from nats_transform.kernel import digest_batch
-from nats_transform.spark.digest import Digest, digest_of
 from tests.nats_transform.kernel.comparing import texts
 from tests.nats_transform.kernel.test_arrays import BROKEN
+from tests.support.digest import digest_of
 
 HEADER = pa.struct([("name", pa.string()), ("value", pa.string())])
 ARROW = pa.schema(
@@ -145,31 +147,64 @@ def test_timestamps_of_other_units() -> None:
     )
 
 
-def test_a_message() -> None:
-    """The columns of the table, with the digest that 0.1.0 wrote down for this row."""
-    one = {
-        "stream": "ORDERS",
-        "seq": 1,
-        "ts": datetime(2026, 1, 2, 3, 4, 5, 678901, UTC),
-        "ts_ns": 1767323045678901234,
-        "day": date(2026, 1, 2),
-        "subject": "orders.eu",
-        "cluster": None,
-        "headers": [{"name": "A", "value": "1"}],
-        "headers_raw": None,
-        "data": b"payload",
-    }
-    kinds = {
-        "ts": pa.timestamp("us", "UTC"),
-        "day": pa.date32(),
-        "cluster": pa.string(),
-        "headers": pa.list_(HEADER),
-        "headers_raw": pa.binary(),
-    }
-    batch = pa.record_batch(
-        {name: pa.array([value], kinds.get(name)) for name, value in one.items()}
-    )
-    assert found(batch) == digest_of([one], MESSAGES.spark_schema)
+A1, A2 = {"name": "A", "value": "1"}, {"name": "A", "value": "2"}
+ROW: dict[str, Any] = {
+    "stream": "ORDERS",
+    "seq": 1,
+    "ts": datetime(2026, 1, 2, 3, 4, 5, 678901, UTC),
+    "ts_ns": 1767323045678901234,
+    "day": date(2026, 1, 2),
+    "subject": "orders.eu",
+    "cluster": None,
+    "headers": [A1, A2],
+    "headers_raw": None,
+    "data": b"payload",
+}
+CHANGES = [
+    pytest.param({"seq": 2}, id="seq"),
+    pytest.param({"ts_ns": 1767323045678901235}, id="nanosecond"),
+    pytest.param({"subject": "orders.eU"}, id="case-of-subject"),
+    pytest.param({"cluster": ""}, id="empty-is-not-null"),
+    pytest.param({"data": b""}, id="empty-payload"),
+    pytest.param({"data": None}, id="no-payload"),
+    pytest.param({"headers_raw": b"payload", "data": None}, id="value-in-another-column"),
+    pytest.param({"headers": [A2, A1]}, id="header-order"),
+    pytest.param({"headers": [{"name": "a", "value": "1"}, A2]}, id="header-case"),
+    pytest.param({"headers": [A1]}, id="header-missing"),
+    pytest.param({"headers": []}, id="no-headers"),
+    pytest.param({"headers": None}, id="null-headers"),
+]  # fmt: skip
+
+
+def of_messages(*rows: dict[str, Any]) -> Digest:
+    """The digest of rows of the table, which is that of the definition."""
+    table = pa.Table.from_pylist(list(rows), arrow_schema(MESSAGES.schema))
+    digest = found(table, MESSAGES.spark_schema.names)
+    assert digest == digest_of(rows, MESSAGES.spark_schema)
+    return digest
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_every_change_shows(change: dict[str, Any]) -> None:
+    assert of_messages(ROW) != of_messages(ROW | change)
+
+
+def test_order_does_not_matter_and_repeats_count() -> None:
+    other = ROW | {"seq": 2}
+    assert of_messages(ROW, other) == of_messages(other, ROW)
+    assert of_messages(ROW, ROW).total != 0
+    assert of_messages(ROW, ROW, other) != of_messages(ROW, other, other)
+
+
+def test_digests_add_up_and_survive_text() -> None:
+    other = ROW | {"seq": 2}
+    both = of_messages(ROW) + of_messages(other)
+    assert both == of_messages(ROW, other)
+    assert Digest.parse(both.rows, str(both)) == both
+
+
+def test_the_digest_of_a_row_stays() -> None:
+    assert str(of_messages(ROW)) == "4cfea133be233f7d"
 
 
 def test_no_rows() -> None:
