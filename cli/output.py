@@ -32,7 +32,7 @@ def print_lines(text: str, *, err: bool = False) -> None:
 
 
 def print_subject(subject: str) -> None:
-    """Print a subject: its very bytes into a pipe or file, and on a terminal what can be seen."""
+    """Print a subject: its bytes into a pipe or file, its visible form on a terminal."""
     is_seen = sys.stdout is not None and sys.stdout.isatty()
     click.echo(visible(subject).encode() if is_seen else encode(subject))
 
@@ -43,7 +43,7 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 
 def print_counts(counts: Mapping[str, int]) -> None:
-    """Print a number to a line, aligned."""
+    """Print each count on a line of its own, aligned."""
     numbers = {name: f"{count:,}" for name, count in counts.items()}
     left = max(map(len, numbers))
     right = max(map(len, numbers.values()))
@@ -52,7 +52,7 @@ def print_counts(counts: Mapping[str, int]) -> None:
 
 
 def progress(line: str) -> None:
-    """Print a line of progress for whoever watches; nothing if nobody does."""
+    """Print a line of progress if stderr is a terminal."""
     if sys.stderr.isatty():
         print_line(line, err=True)
 

@@ -1,4 +1,4 @@
-"""Whether partition numbers are in range, stay with their key and spread the keys."""
+"""Whether partition numbers are in range, equal for equal keys, and evenly used."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _PartitionExpectation(MeasuredExpectation):
 
 
 class ExpectPartitionNumbersInRange(_PartitionExpectation):
-    """The number that `partition(n)` gave is one of 0 to n - 1, in every subject; args as above."""
+    """In every subject, the number that `partition(n)` gave is one of 0 to n - 1."""
 
     statement = "Every number that partition(n) gave lies between 0 and n - 1."
     reason = "No consumer reads a partition that does not exist."
@@ -93,7 +93,7 @@ class ExpectKeysToKeepTheirPartition(MeasuredExpectation):
 
 
 class ExpectPartitionsToBeBalanced(_PartitionExpectation):
-    """The keys are spread over the partitions as evenly as chance would do it.
+    """The keys are spread over the partitions as evenly as by chance.
 
     Args:
         partitions: `source`, `destination` and `count` of each partition function.

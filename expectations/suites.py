@@ -1,4 +1,4 @@
-"""The suites: one for each table, built by a function, each expectation with its severity.
+"""The suites of expectations, one for each table; each expectation has its severity.
 
 A critical expectation blocks: what is downstream of the table must not be made from it. A warning
 is shown and does not block.
@@ -49,7 +49,7 @@ TRANSFORMED_SUITE = "transformed_messages"
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What another party counted, to compare a table with.
+    """What a job counted earlier, to compare a table with it.
 
     Attributes:
         messages: the number of messages.

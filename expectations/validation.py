@@ -1,4 +1,4 @@
-"""Running a suite: results that asset checks and people can use, kept with Data Docs in a folder.
+"""Runs a suite, and keeps its results and its Data Docs in a folder.
 
 In the folder are `results` (JSON, as Great Expectations writes them) and `data_docs`
 (HTML; open `data_docs/index.html`). Nothing else is written, nothing is sent anywhere.
@@ -100,7 +100,7 @@ class Report:
 
     @property
     def blocks(self) -> bool:
-        """Whether what is downstream must stop."""
+        """Whether the assets downstream must not be made."""
         return any(result.blocks for result in self.failures)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Whether the split that was drawn is the split that was configured."""
+"""Whether each destination got the share that its weight asks for."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
 class Refused(Exception):
-    """A token that the server refuses; `Transform` turns it into the error the user sees."""
+    """A token is refused; `Transform` makes of this the error that the user sees."""
 
     def __init__(self, error: type[InvalidTransform], detail: str = "") -> None:
         self.error = error
@@ -39,7 +39,7 @@ def position_of(index: int, wildcards: Sequence[int] | None) -> int:
 
 
 def expect(arguments: list[str], count: int) -> None:
-    """Refuse another number of arguments."""
+    """Refuse a function that has more or fewer arguments than this."""
     if len(arguments) != count:
         raise Refused(WrongArgumentCount, f"{len(arguments)} given, {count} wanted")
 

@@ -1,4 +1,4 @@
-"""Lints: configurations that nats-server accepts and that probably do not do what people want.
+"""Finds what nats-server accepts in a configuration but people probably do not want.
 
 What the server refuses never gets here: `load` and the types raise it. Lints only see the
 configuration, so no finding is no promise. The codes are in `nats_transform.findings`, and in

@@ -1,4 +1,4 @@
-"""Lints of one transform, wherever it is used, and the filters that its results can match."""
+"""Finds mistakes in one transform, and the filters that its results can match."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _dropped_wildcards(transform: Transform) -> Iterator[tuple[str, str]]:
 
 
 def is_identity(transform: Transform) -> bool:
-    """Whether every subject is given back as it is."""
+    """Whether the transform leaves every subject as it is."""
     if len(transform.tokens) != len(transform.filter.tokens):
         return False
     return all(

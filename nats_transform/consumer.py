@@ -1,4 +1,4 @@
-"""Consumers of a stream, as far as they decide which messages somebody gets."""
+"""Consumers of a stream, and which messages they get."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The draw of a message: chance replaced by a pure function of (seed, stream, sequence, mapping).
+"""The draw of a message: a pure function of (seed, stream, sequence, mapping), not chance.
 
 nats-server draws at random for every message, so two runs of it never agree. Here the same message
 under the same mapping and seed always draws the same number, on any engine. The hash is XXH64,

@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 
 
 class DestinationToken(ABC):
-    """The traits of a token of a destination, and what they are unless its class says otherwise."""
+    """A token of a destination: its traits, with the values that most classes have."""
 
     __slots__ = ()
 
@@ -456,7 +456,7 @@ def parse_token(token: str, slot: int, wildcards: Sequence[int] | None) -> Token
 
 
 def is_placeholder(token: str) -> bool:
-    """Whether the way back of an import takes a token for the place of a wildcard.
+    """Whether the reverse of an import reads a token as the place of a wildcard.
 
     Looser than `parse_token`: the server's `transformUntokenize` looks at the start of a `$n` and
     anywhere for a `wildcard()`.
@@ -477,7 +477,7 @@ def fnv1a(data: bytes) -> int:
 
 
 def _by_byte(token: str, cut: Callable[[str, _T], str], argument: _T) -> str:
-    """What `cut` makes of a token that it sees as one character a byte."""
+    """The result of `cut` on a token that is read as one character for each byte."""
     if token.isascii():
         return cut(token, argument)
     return decode(cut(_latin(token), argument).encode("latin-1"))

@@ -151,7 +151,7 @@ class AccountImport:
 
 
 def reverse_by_position(transform: Transform) -> Transform | None:
-    """The transform nats-server uses for the way back (`subjectTransform.reverse`).
+    """The transform that nats-server uses in reverse (`subjectTransform.reverse`).
 
     It gives the wildcards their places in order instead of solving for them, which undoes only
     transforms that keep the order: `a.*.b.* -> x.$2.$1` comes back with the two exchanged.

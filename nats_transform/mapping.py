@@ -183,7 +183,7 @@ class Mapping:
         return (None, *self._scoped)
 
     def ends(self) -> Iterator[tuple[str | None, Share]]:
-        """Everything a message can come to: each share of each scope, with the scope."""
+        """Everything that a message can become: each share of each scope, with its scope."""
         for scope in self.scopes:
             for share in self.shares(scope):
                 yield scope, share
@@ -329,7 +329,7 @@ class AccountMappings:
         return self.program(seed).apply(subjects, cluster=cluster, stream=stream, seq=seq)
 
     def program(self, seed: int = 0) -> Program:
-        """These mappings as the kernel reads them; made once, another seed shares the tables."""
+        """These mappings as the kernel reads them; they are made once, for all seeds."""
         from nats_transform.kernel import compile_mappings  # it needs pyarrow, which we do not
 
         made = self._program.with_seed(seed) if self._program else compile_mappings(self, seed)

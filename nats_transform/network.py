@@ -1,4 +1,4 @@
-"""What the streams of an account do with a message: the one walk that everything else uses.
+"""The way of a message through the streams of an account; every command uses this.
 
 A stream that captures a message applies its ingress transform, stores it, and republishes it from
 the stored subject; streams that mirror or source that stream take it from there through their own
@@ -91,7 +91,7 @@ NOTHING = Facts()
 
 
 class _Listener:
-    """A filter that a stream listens to, read once; see `nats_transform.subject.subscribes`."""
+    """A filter that a stream listens to, parsed; see `nats_transform.subject.subscribes`."""
 
     def __init__(self, filter: str) -> None:
         tokens = filter.split(SEPARATOR)
@@ -197,7 +197,7 @@ class Network:
         return []
 
     def facts(self, subject: str | None) -> Facts:
-        """What happens to a subject; nothing to one that is delivered to nobody."""
+        """What happens to a subject; for a subject that nobody gets, nothing."""
         if subject is None or not self.streams:
             return NOTHING
         kind = self._kinds.of(subject.split(SEPARATOR))
@@ -213,7 +213,7 @@ class Network:
         return facts
 
     def _renames_nothing(self, subject: str, arrivals: Sequence[Arrival]) -> bool:
-        """Whether no transform had a say, so that the same becomes of all subjects of a kind."""
+        """Whether no transform took part, so that all subjects of a kind go the same way."""
         tokens = subject.split(SEPARATOR)
         for arrival in arrivals:
             republish = self._by_name[arrival.stream].republish_transform

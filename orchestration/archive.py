@@ -63,8 +63,10 @@ class ArchiveSource(dg.Model, dg.Resolvable):
     )
     nkey: OptionalPath = Field(None, description="A file with an NKey seed.")
     user: str | None = Field(None, description="The name of a user.")
-    password: str | None = Field(None, description="Safer from the environment: env('NAME').")
-    token: str | None = Field(None, description="Safer from the environment: env('NAME').")
+    password: str | None = Field(
+        None, description="The password of the user; env('NAME') is a safer place for it."
+    )
+    token: str | None = Field(None, description="A token; env('NAME') is a safer place for it.")
     tls_ca: OptionalPath = Field(None, description="The certificate authority to trust (PEM).")
     tls_cert: OptionalPath = Field(None, description="The certificate of the client (PEM).")
     tls_key: OptionalPath = Field(None, description="The key of that certificate (PEM).")
@@ -118,12 +120,12 @@ class ArchiveSource(dg.Model, dg.Resolvable):
 
 
 class Schedule(dg.Model, dg.Resolvable):
-    """When a job is run by itself, and for how many days."""
+    """When Dagster starts a job, and for how many days."""
 
     cron: str = Field(description="Minute, hour, day, month and weekday, as in cron.")
     timezone: str = Field("UTC", description="The time zone of `cron`, such as Europe/Berlin.")
-    days: int = Field(1, ge=1, description="How many of the last days that are over (in UTC).")
-    running: bool = Field(True, description="If false, it waits until it is switched on in the UI.")
+    days: int = Field(1, ge=1, description="How many days before today it covers (in UTC).")
+    running: bool = Field(True, description="If false, it is off until somebody switches it on.")
 
     @model_validator(mode="after")
     def _known_zone(self) -> Schedule:
@@ -138,13 +140,13 @@ class MappingSensor(dg.Model, dg.Resolvable):
     """What happens when the mapping file means something else than before."""
 
     interval_seconds: int = Field(
-        60, ge=1, description="The seconds between two looks at the file."
+        60, ge=1, description="How many seconds pass between two looks at the file."
     )
     reprocess: Literal["nothing", "stale_days"] = Field(
         "nothing",
-        description="stale_days: transform every day again that has another mapping version.",
+        description="stale_days: transform the days of other mapping versions again.",
     )
-    running: bool = Field(True, description="If false, it waits until it is switched on in the UI.")
+    running: bool = Field(True, description="If false, it is off until somebody switches it on.")
 
 
 class MappingFrom(dg.Model, dg.Resolvable):
@@ -161,7 +163,7 @@ class Watch(dg.Model, dg.Resolvable):
     hours: int = Field(
         168, ge=1, description="After so many hours the count starts again, for as many hours."
     )
-    running: bool = Field(True, description="If false, it waits until it is switched on in the UI.")
+    running: bool = Field(True, description="If false, it is off until somebody switches it on.")
 
 
 class Observed(dg.Model, dg.Resolvable):
@@ -187,7 +189,9 @@ class Observed(dg.Model, dg.Resolvable):
     in_force_from_git: bool = Field(
         False, description="Instead: each commit of `mapping` was in force from its time on."
     )
-    by: Literal["hour", "day"] = Field("hour", description="What gets a verdict of its own.")
+    by: Literal["hour", "day"] = Field(
+        "hour", description="Each hour, or each day, gets a verdict of its own."
+    )
     severity: Literal["error", "warn"] = Field(
         "error", description="How bad a share outside its tolerance is; undecided is a warning."
     )
@@ -231,21 +235,23 @@ class Archive(dg.Model, dg.Resolvable):
     mapping: FilePath = Field(
         description="The file with the mappings, as `nats-transform` reads it."
     )
-    account: str = Field("$G", description="The account whose mappings count.")
+    account: str = Field("$G", description="The account whose mappings are used.")
     seed: int = Field(0, description="A number that decides every draw.")
     warehouse: OptionalPath = Field(None, description="The folder of the tables.")
     catalog: str | None = Field(None, description="A catalog of PyIceberg, instead of a folder.")
     reports: OptionalPath = Field(
-        None, description="The folder of pages; by default `reports` beside that of the tables."
+        None,
+        description="The folder for pages; by default `reports` beside the folder of the tables.",
     )
     reports_url: str | None = Field(
-        None, description="The URL where a web server shows that folder: assets link to it."
+        None, description="The URL of that folder on a web server; assets link to it."
     )
     tolerance: float = Field(
-        1.0, description="How many percentage points a share may miss its weight by."
+        1.0, description="How many percentage points a share may differ from its weight."
     )
     confidence: float = Field(
-        0.99, description="How sure all intervals of an audit are together, such as 0.99."
+        0.99,
+        description="The probability, 0 to 1, that all intervals of an audit are right together.",
     )
     backfill: Literal["one_run", "day_by_day"] = Field(
         "one_run",

@@ -1,4 +1,4 @@
-"""Days of an archive: those of a run, the tags that ask for them, and what tables have of each."""
+"""Days of an archive: the days of a run, their tags, and what the tables have of each."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def days_of(context: dg.AssetExecutionContext) -> list[date]:
 def add_metadata_by_day(
     context: dg.AssetExecutionContext, days: Mapping[date, Mapping[str, Plain]]
 ) -> None:
-    """Adds to the materialization of each day what is its own, where a run covers several."""
+    """Adds the metadata of each day to its materialization, if a run covers several days."""
     for day, values in days.items():
         context.add_asset_metadata(values, partition_key=day.isoformat())
 

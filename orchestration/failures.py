@@ -1,4 +1,4 @@
-"""How a run fails: with one clear line, of which people can be told.
+"""How a run fails: with one clear line, which a function of yours can pass on to people.
 
 Set `NATS_TRANSFORM_ON_FAILURE` to `package.module:function`; the function is called with a
 `FailedRun` after every run that failed, whatever started it. `log` is the example.

@@ -1,4 +1,4 @@
-"""Runs are processes of the code server, as by default; when it is replaced, that is noticed.
+"""Starts runs as processes of the code server, and notices when that server is replaced.
 
 Dagster's own launcher cannot tell whether a run still goes on. When the code server's machine or
 container is gone, its runs stay STARTED for ever, and the archives' next runs wait for their pools.

@@ -1,4 +1,4 @@
-"""The mappings that an archive is transformed under: those that Dagster recorded last."""
+"""The mappings that apply to an archive: those that Dagster recorded last."""
 
 from __future__ import annotations
 

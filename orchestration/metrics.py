@@ -1,4 +1,4 @@
-"""Metrics of runs and assets for Prometheus, read from Dagster's storage at every scrape.
+"""Metrics of runs and assets for Prometheus; every scrape reads them from Dagster's storage.
 
 Run one as `python -m orchestration.metrics --port 9464` where DAGSTER_HOME is set. It keeps nothing
 itself, so it may be stopped and started at any time. It needs no Spark.

@@ -1,4 +1,4 @@
-"""What assets are handed by Dagster."""
+"""The resources that Dagster gives to assets."""
 
 from __future__ import annotations
 

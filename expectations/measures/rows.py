@@ -1,4 +1,4 @@
-"""What every row is asked, and the rows that give a wrong answer.
+"""The rules that every row must obey, and the rows that break them.
 
 `flags` adds a Column for each rule about single rows. Rows that break a rule are fetched as
 examples in a second look, which is taken only if there are any.
@@ -100,7 +100,7 @@ def contradicts_itself() -> Column:
 
 
 def is_coherent(group: Mapping[str, Any]) -> bool:
-    """Whether the rows of a group are not incoherent, but for what needs every row."""
+    """Whether the rows of a group are coherent, as far as the group shows it."""
     fate, has_subject = group["fate"], group["has_subject"]
     if group["has_reason"] != (fate == Fate.INVALID.value):
         return False
@@ -142,7 +142,7 @@ def as_text(cell: Any) -> Any:
 
 
 def look(prepared: DataFrame, broken: int, columns: Sequence[str]) -> dict[str, Flag]:
-    """The flags with some rows of each; Spark is asked only if a row is flagged at all."""
+    """The flags with some rows of each; Spark is asked only if some row is flagged."""
     names = _flag_names(prepared)
     counts = dict.fromkeys(names, 0)
     examples: dict[str, list[dict[str, Any]]] = defaultdict(list)

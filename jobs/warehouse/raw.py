@@ -120,7 +120,7 @@ def restored_columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
 
 
 def _text(column: Column) -> Column:
-    """`readable` in built-in functions that Spark compiles."""
+    """The same as `readable`, in built-in functions of Spark."""
     text = F.replace(_latin_1(column.cast("binary")), F.lit("\\"), F.lit("\\\\"))
     # Of Latin-1 text, 0x80 to 0xBF become %C2%80 to %C2%BF, and 0xC0 to 0xFF %C3%80 to %C3%BF.
     text = F.regexp_replace(F.url_encode(text), "%C2%([89AB].)", r"\\x$1")

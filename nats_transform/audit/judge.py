@@ -77,7 +77,7 @@ def assess(
 
 
 def _intervals(ends: int) -> int:
-    """How many comparisons a sample makes: of two shares, one is known from the other."""
+    """How many comparisons a sample needs: with two shares, one follows from the other."""
     return 1 if ends == 2 else ends
 
 
@@ -149,7 +149,7 @@ def _alarm(rule: MappingCounts, criteria: Criteria, level: float) -> datetime | 
 def _sides(
     samples: Sequence[Sample], n: int, target: Target, tolerance: float
 ) -> Iterator[tuple[Counts, Counts, float]]:
-    """Hits, misses and the edge for “too many came” and, turned round, for “too few”.
+    """Hits, misses and the edge for the question “too many?” and, exchanged, for “too few?”.
 
     Ambiguous messages count for the side that alarms less.
     """

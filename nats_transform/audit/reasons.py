@@ -17,7 +17,7 @@ def reason_of(
     is_blind: bool,
     alarm: datetime | None = None,
 ) -> str:
-    """Why a mapping has its verdict, in a clause."""
+    """Why a mapping has its verdict, in a few words."""
     if whole.verdict is Verdict.NOTHING:
         return "no message was counted"
     if is_blind:
@@ -70,7 +70,7 @@ def _moment(moment: datetime | None) -> str:
 
 
 def _rounded(count: int) -> int:
-    """A count as people say it: three digits, rounded up."""
+    """A count rounded up to three digits, as people say it."""
     step: int = 10 ** max(0, len(str(count)) - 3)
     return -(-count // step) * step
 

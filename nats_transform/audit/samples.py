@@ -83,7 +83,7 @@ def counted(
     hidden: frozenset[End],
     published: Mapping[Scope, Hours] | None,
 ) -> list[MappingCounts]:
-    """The counts of every mapping, cluster and period; arguments as `assess` has them."""
+    """The counts of every mapping, cluster and period; `assess` explains the arguments."""
     found = _by_scope(periods, tallies)
     steady = 1 - (1 - criteria.confidence) / max(1, len(found))
     result = []
@@ -260,7 +260,7 @@ def _floor(moment: datetime, by: Literal["hour", "day"]) -> datetime:
 
 
 def spread(sample: Sample, targets: Sequence[Target], ends: Sequence[End]) -> Sample:
-    """A sample over a longer list of ends."""
+    """The sample with a count of 0 for each end that it does not have."""
     result = empty(sample.start, sample.end, len(ends))
     places = [ends.index(target.end) for target in targets]
     result.certain[places] = sample.certain

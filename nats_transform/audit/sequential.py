@@ -1,4 +1,4 @@
-"""Audits that may be looked at as often as one likes, without more false alarms.
+"""Audits that people may repeat at any time without more false alarms.
 
 The interval of one look is right at that look. Who looks every hour will see it miss some day,
 though nothing is wrong. What stands here holds at every look at once, however many there are:

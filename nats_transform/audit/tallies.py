@@ -1,4 +1,4 @@
-"""What an audit judges: how many messages came to which end of which mapping, where and when."""
+"""The counts that an audit judges: messages by mapping, end, cluster and hour."""
 
 from __future__ import annotations
 

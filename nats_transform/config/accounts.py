@@ -84,7 +84,7 @@ def mapping_places(tree: Node) -> dict[str, dict[str, Place]]:
 
 
 def _fields(tree: Node) -> dict[str, Section]:
-    """The fields of every account; those of `$G` are at the top."""
+    """The fields of every account; those of `$G` stand at the top level of the file."""
     top = entries_of(tree)
     sections = {GLOBAL_ACCOUNT: top}
     accounts = field(top, "accounts")
@@ -169,7 +169,7 @@ def _mapping(source: str, entry: Entry) -> Mapping:
 
 
 def located_mapping(source: str, destinations: list[Destination], place: Place) -> Mapping:
-    """A mapping; where it is not valid the error names the place."""
+    """The mapping of an entry; if it is not valid, the error names the place."""
     try:
         return Mapping(source, destinations)
     except (InvalidMapping, InvalidTransform) as error:

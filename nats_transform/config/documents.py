@@ -1,4 +1,4 @@
-"""What is in a JSON or YAML document: the mappings of one account, or a stream.
+"""Reads a JSON or YAML document: the mappings of one account, or a stream.
 
 Sources: natscli `loadMappingsConfig` and `nats auth account mappings info --json`, whose keys start
 with capitals; nats-server jwt `WeightedMapping`, where a weight of 0, or none, means 100.
@@ -123,7 +123,7 @@ def stream_of(node: Node) -> StreamConfig:
 
 
 def _place_of(node: Node, message: str) -> Node:
-    """The part that a message starts with the path of, like `sources.0.name: ...`."""
+    """The part of the tree that a message begins with, as in `sources.0.name: ...`."""
     path, colon, _ = message.partition(":")
     for step in path.split(".") if colon else ():
         fields: Section | tuple[Node, ...] | object = node.value

@@ -1,4 +1,4 @@
-"""Loading the streams and consumers of an account: folders of what the `nats` command prints."""
+"""Loads the streams and consumers of an account from the output of the `nats` command."""
 
 from __future__ import annotations
 

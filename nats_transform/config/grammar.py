@@ -1,4 +1,4 @@
-"""Running a grammar over a text: within the limits, and with one-line errors."""
+"""Parses a text with a grammar, within limits and with errors of one line."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def parse(
 def _complaint(
     error: UnexpectedInput, text: str, expected: list[str], complaint: Complaint | None
 ) -> tuple[int, str]:
-    """Where and what; it quotes one character at most, as the rest may be a secret."""
+    """The place and the fault; it quotes one character at most: the rest may be a secret."""
     position = error.pos_in_stream
     at_end = isinstance(error, UnexpectedToken) and error.token.type == "$END"
     if position is None or at_end:

@@ -47,7 +47,7 @@ class AccountClaims:
 
 
 def find_token(text: str) -> str | None:
-    """The token in a text that is one or is decorated as `nsc` does it; None for other texts."""
+    """The token in a text, with or without the lines that `nsc` puts around it; else None."""
     if decorated := _DECORATED.search(text):
         return decorated[2]
     stripped = text.strip()
@@ -157,7 +157,7 @@ def _verify(signed: str, signature: str, issuer: str, place: Place) -> None:
 
 
 def _public_key(text: str) -> bytes | None:
-    """The 32 bytes of a public nkey, or None if it is none of an operator or account."""
+    """The 32 bytes of the public nkey of an operator or account; None for any other text."""
     try:
         raw = base64.b32decode(text.encode() + b"=" * (-len(text) % 8))
     except (binascii.Error, ValueError):

@@ -1,4 +1,4 @@
-"""Loading whatever configuration a file holds; its content decides, not its name."""
+"""Loads the configuration in a file; the content decides what it is, not the name."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def load_mappings(path: str | os.PathLike[str], account: str = GLOBAL_ACCOUNT) -
 def load_with_places(
     path: str | os.PathLike[str], account: str = GLOBAL_ACCOUNT
 ) -> tuple[AccountMappings, MappingABC[str, Place]]:
-    """As `load_mappings`, with the place of each mapping in the file, by source."""
+    """The mappings as `load_mappings` gives them, and their places in the file, by source."""
     chosen = _chosen(path, account)
     if not isinstance(chosen.config, AccountMappings):
         raise InvalidConfig(
@@ -188,7 +188,7 @@ def _preloaded(top: Section) -> Iterator[Located]:
 
 
 def shared_by(account: str, everything: Iterable[Located]) -> tuple[SharedStream, ...]:
-    """What leaves an account: its exports, and what the others there import from it.
+    """The streams that leave an account: its exports, and what the other accounts import.
 
     Args:
         account: one of the names of the account.

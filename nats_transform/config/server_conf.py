@@ -92,7 +92,7 @@ _Item: TypeAlias = "_Pair | _Include"
 
 
 class _Build(Transformer[Token, list[_Item]]):
-    """Makes plain values of what the grammar finds, while it is found."""
+    """Makes plain values of what the grammar finds, piece by piece."""
 
     def start(self, children: list[_Item | Token]) -> list[_Item]:
         # What is left of the braces around a file is a token.
@@ -192,7 +192,7 @@ def parse_server_config(path: str | os.PathLike[str]) -> Node:
 
 
 def parse_server_text(source: Source, path: str, text: str | None = None) -> Node:
-    """`parse_server_config` of a file whose text may have been read already."""
+    """The same as `parse_server_config`, for a file whose text may have been read already."""
     if text is None:
         text = source.text(path)
     return section(_Reader(source).file(path, text), Place(path, 1, 1))

@@ -1,4 +1,4 @@
-"""Reading a file whole: its text, or one clear line why not."""
+"""Reads a whole file: gives its text, or an error of one line."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ class Entry:
     is_variable: bool = False
 
     def used(self) -> Entry:
-        """The same entry, referred to as a variable."""
+        """The same entry, marked as one that a variable has referred to."""
         return replace(self, is_variable=True)
 
 

@@ -117,7 +117,7 @@ def _stream(config: StreamConfig) -> dict[str, object]:
 
 
 def _ordered(mappings: Sequence[Mapping]) -> list[Mapping]:
-    """The mappings in an order that depends on nothing that makes no difference."""
+    """The mappings in an order that depends only on what changes a result."""
     # A function of a literal source sees an empty subject where that mapping is the first of all.
     if any(
         m.filter.is_literal and any("{{" in d.subject for d in m.destinations) for m in mappings
@@ -145,7 +145,7 @@ class _Branch:
 
 
 def _levels(filters: Sequence[Filter]) -> list[int]:
-    """For each source one more than the highest level of the earlier ones it has subjects with.
+    """The level of each source: one above all earlier sources that share subjects with it.
 
     Two sources that a subject can match never have the same level, so sorting by it keeps their
     order.

@@ -66,7 +66,7 @@ class Case(NamedTuple):
 
     @property
     def parts(self) -> int:
-        """All its messages, in parts."""
+        """The number of its messages, in parts."""
         return self.messages * PARTS
 
 
@@ -213,7 +213,7 @@ class Cases:
 def by_subject(
     census: Iterable[CensusRow],
 ) -> Iterator[tuple[str | None, Iterator[CensusRow]]]:
-    """The rows of each subject, which must follow one another."""
+    """The rows of each subject; the rows of a subject must follow one another."""
     return groupby(census, key=itemgetter(0))
 
 

@@ -195,5 +195,5 @@ def _ruled(source: str, destination: str | None) -> str:
 
 
 def shown(text: str) -> str:
-    """A text as it is if it can be printed."""
+    """The text, if all of it can be printed."""
     return text if text.isprintable() and text else printable(text)

@@ -1,4 +1,4 @@
-"""The second reading of a census: the names behind the hashes that are to be shown."""
+"""The second reading of a census: finds the names of the hashes that will be shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of 64-bit numbers, more of them than fit into memory if there is a file for the rest.
+"""Rows of 64-bit numbers; what does not fit into memory goes into a file, if there is one.
 
 They are read back in buckets by the upper bits of their first number, a hash: rows with the same
 first number are in the same bucket, and a bucket fits into memory.

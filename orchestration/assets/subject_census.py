@@ -1,4 +1,4 @@
-"""The asset `subject_census`: which subjects a day had, counted once for every dry run."""
+"""The asset `subject_census`: the subjects of a day, counted once for all dry runs."""
 
 # Dagster reads the annotations of asset functions: no `from __future__ import annotations` here.
 import time

@@ -99,7 +99,7 @@ def transformed_messages_asset(archive: Archive) -> dg.AssetsDefinition:
 
 
 def _fates(fates: Mapping[str, int]) -> Mapping[str, Plain]:
-    """How many messages had each fate: numbers, and a bar for each."""
+    """How many messages had each fate, as numbers and as bars."""
     total = sum(fates.values())
     rows = [
         (fate, f"{count:,}", f"{count / max(1, total):.2%}", bar(100 * count / max(1, total)))

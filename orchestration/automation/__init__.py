@@ -1,4 +1,4 @@
-"""What an archive does by itself: jobs, schedules, the sensor on its mapping file."""
+"""What runs without a person: the jobs and schedules of an archive, and its mapping sensor."""
 
 from __future__ import annotations
 

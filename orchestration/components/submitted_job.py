@@ -1,4 +1,4 @@
-"""The component `SubmittedJob`: one of our jobs by spark-submit, which tells how it went."""
+"""The component `SubmittedJob`: runs a job with spark-submit and reports its result."""
 
 # Dagster reads the annotations of asset functions: no `from __future__ import annotations` here.
 from pathlib import Path

@@ -1,1 +1,1 @@
-"""The main job, end to end and embedded: `nats-transform demo`."""
+"""The demo: the main job from end to end in one process, `nats-transform demo`."""

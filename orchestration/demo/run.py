@@ -226,7 +226,7 @@ def _materialize(
 
 
 def _digest(archive: Archive) -> str:
-    """The digest of what became of every message, but for the times: a rerun has other ones."""
+    """The digest of all transformed messages without their times, which differ in a second demo."""
     from jobs.session import spark_session
     from jobs.warehouse import specs, tables
     from nats_transform.spark import digest
@@ -269,7 +269,7 @@ def _empty_folder(folder: Path) -> Path:
 
 @contextmanager
 def _step(title: str) -> Iterator[Callable[[str], None]]:
-    """Says on stderr what is being done, and how long it took; gives a way to say how far it is."""
+    """Prints a step and its time on stderr; what it yields prints how far the step is."""
     is_terminal = sys.stderr.isatty()
     started = time.monotonic()
 

@@ -13,7 +13,7 @@ _BAR_WIDTH = 20
 
 
 def bar(percent: float, mark: float | None = None) -> str:
-    """A share as a bar of text, with `│` where it should end."""
+    """A share as a bar of characters; a `│` marks where it should end."""
     filled = round(percent / 100 * _BAR_WIDTH)
     cells = ["█"] * filled + ["░"] * (_BAR_WIDTH - filled)
     if mark is not None:

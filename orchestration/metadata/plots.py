@@ -1,4 +1,4 @@
-"""Small plots for the metadata of a materialization: SVG that the UI shows as a picture.
+"""Small SVG plots for the metadata of a materialization; the UI shows them as pictures.
 
 A picture in Markdown may be a data URI there, and nothing else would reach a browser: a page of the
 UI opens no file. The colors are those of the reports; the gray can be read on white and on black.
@@ -18,7 +18,7 @@ _GRAY, _TRACK = "#6a7280", "#aab4c055"
 
 
 def split_plot(shares: Sequence[Mapping[str, Any]]) -> str:
-    """The SVG of shares against their weights, a row each, on a scale of 0 to 100 percent.
+    """An SVG that compares shares with their weights, one row each, from 0 to 100 percent.
 
     A bar as long as the share, its interval as a line, and a tick where the weight wants it to end.
 
