@@ -33,7 +33,10 @@ OptionalPath = Annotated[Path | None, dg.Resolver(_resolve_path, model_field_typ
 
 
 # What `NatsSettings` takes beside the servers, and the columns of a dump that can be named.
-_LOGIN = ("creds", "nkey", "user", "password", "token", "tls_ca", "tls_cert", "tls_key", "domain")
+_LOGIN = (
+    *("creds", "nkey", "user", "password", "token", "tls_ca", "tls_cert", "tls_key", "tls_first"),
+    *("domain", "js_api_prefix", "inbox_prefix"),
+)
 _COLUMNS = ("subject", "seq", "time", "cluster", "headers", "data")
 
 
@@ -70,7 +73,16 @@ class ArchiveSource(dg.Model, dg.Resolvable):
     tls_ca: OptionalPath = Field(None, description="The certificate authority to trust (PEM).")
     tls_cert: OptionalPath = Field(None, description="The certificate of the client (PEM).")
     tls_key: OptionalPath = Field(None, description="The key of that certificate (PEM).")
+    tls_first: bool = Field(
+        False, description="Whether the server starts TLS before it says anything."
+    )
     domain: str | None = Field(None, description="The JetStream domain.")
+    js_api_prefix: str | None = Field(
+        None, description="What subjects of the JetStream API start with, instead of a domain."
+    )
+    inbox_prefix: str | None = Field(
+        None, description="What subjects of answers start with, if the user may not use _INBOX."
+    )
     subject_column: str | None = Field(None, description="The column of a dump with the subject.")
     seq_column: str | None = Field(None, description="The column with the sequence.")
     time_column: str | None = Field(None, description="The column with the time.")

@@ -17,6 +17,7 @@ DAY = date(2026, 3, 1)
 CONNECTION = {
     "creds": Path("a.creds"), "nkey": Path("a.nk"), "user": "u", "password": "p", "token": "t",
     "tls_ca": Path("ca.pem"), "tls_cert": Path("c.pem"), "tls_key": Path("k.pem"), "domain": "hub",
+    "tls_first": True, "js_api_prefix": "$JS.hub.API", "inbox_prefix": "_IN",
 }  # fmt: skip
 COLUMNS = {
     f"{name}_column": f"my_{name}"
@@ -39,9 +40,9 @@ def test_every_setting_of_a_connection_arrives() -> None:
     source = ArchiveSource(server="nats://h", **CONNECTION)
     server = source.ingest_settings("S", Warehouse(), (DAY, DAY), "run").server
     assert server == NatsSettings.model_validate({"servers": "nats://h"} | CONNECTION)
-    # Timeouts stay as they are; everything else an archive can say.
+    # Timeouts stay as they are, and `creds` names the file; everything else an archive can say.
     assert CONNECTION.keys() == NatsSettings.model_fields.keys() - {
-        "servers", "connect_timeout", "patience"
+        "servers", "credentials", "connect_timeout", "patience"
     }  # fmt: skip
 
 
