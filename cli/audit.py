@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from jobs.audit.settings import AuditResult
     from jobs.session import Spark
 
-NEVER = "never"
-
 
 @click.command(
     "audit",
@@ -114,13 +112,9 @@ NEVER = "never"
     "through this mapping. May be given several times.",
 )
 @options.report("Write the audit into this file, as an HTML page.")
-@click.option(
-    "--fail-on",
-    type=click.Choice(["outside", "undecided", "nothing", NEVER]),
-    default="outside",
-    show_default=True,
-    help="The mildest verdict that makes the exit code 1; `nothing` means that no message was "
-    "audited.",
+@options.fail_on(
+    ["outside", "undecided", "nothing"],
+    "The mildest verdict that makes the exit code 1; `nothing` means that no message was audited.",
 )
 @options.warehouse
 @options.spark
@@ -172,7 +166,7 @@ def command(
         print_json(result.model_dump(mode="json"))
     else:
         _print(result)
-    if fail_on != NEVER and result.fails(fail_on):
+    if fail_on != options.NEVER and result.fails(fail_on):
         raise click.exceptions.Exit(1)
 
 

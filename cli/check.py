@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from nats_transform.check import Config
     from nats_transform.config import Located
 
-NEVER = "never"
-
 
 @click.command(
     "check",
@@ -52,13 +50,7 @@ NEVER = "never"
     help="A file with subjects of real messages, one per line: the check counts the keys of "
     "partition().",
 )
-@click.option(
-    "--fail-on",
-    type=click.Choice([*(severity.value for severity in Severity), NEVER]),
-    default=Severity.ERROR.value,
-    show_default=True,
-    help="The mildest severity that makes the exit code 1.",
-)
+@options.fail_on(list(Severity), "The mildest severity that makes the exit code 1.")
 @options.output_format("Print one JSON document: files, fine, summary, findings.")
 @options.debug
 def command(
@@ -106,7 +98,8 @@ def command(
     seen = _lines(subjects) if subjects else ()
     findings += check(configs, clusters=clusters, subjects=seen, origins=origins, now=time.time())
     fine = not any(
-        fail_on != NEVER and finding.severity.rank <= Severity(fail_on).rank for finding in findings
+        fail_on != options.NEVER and finding.severity.rank <= Severity(fail_on).rank
+        for finding in findings
     )
     counts = Counter(finding.severity for finding in findings)
     if form == "json":

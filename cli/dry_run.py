@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from jobs.session import Spark
     from nats_transform.migration import Example, MigrationFinding
 
-NEVER = "never"
 _EXAMPLES = 3
 _FINDINGS = 50
 
@@ -94,13 +93,7 @@ _FINDINGS = 50
 )
 @options.seed("A number that decides every draw of --exact and --simulate.")
 @options.report("Write the result into this file, as an HTML page.")
-@click.option(
-    "--fail-on",
-    type=click.Choice([*(severity.value for severity in Severity), NEVER]),
-    default=Severity.ERROR.value,
-    show_default=True,
-    help="The mildest severity that makes the exit code 1.",
-)
+@options.fail_on(list(Severity), "The mildest severity that makes the exit code 1.")
 @options.run_id
 @options.warehouse
 @options.spark
@@ -142,7 +135,7 @@ def command(spark: Spark, report: Path | None, fail_on: str, form: str, **given:
         title = f"nats-transform dry-run of stream {result.stream}"
         found = _reported(result, str(given["candidate"]), given["account"])
         print_findings(form, title, [_counts(result)], found, ALL)
-    if fail_on != NEVER and result.fails(fail_on):
+    if fail_on != options.NEVER and result.fails(fail_on):
         raise click.exceptions.Exit(1)
 
 

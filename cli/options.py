@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -28,6 +28,9 @@ DEBUG = "nats_transform.debug"
 """Key in a click context's `meta`: whether errors show their stack trace."""
 
 WAREHOUSE_VARIABLE = "NATS_TRANSFORM_WAREHOUSE"
+
+NEVER = "never"
+"""The level of `--fail-on` that nothing reaches."""
 
 FILE = click.Path(path_type=Path)
 
@@ -127,6 +130,14 @@ def run_id(command: _Command) -> _Command:
         metavar="ID",
         help="A name for this run; the result keeps it.  [default: a random name]",
     )(command)
+
+
+def fail_on(levels: Sequence[str], help: str) -> Callable[[_Command], _Command]:
+    """`--fail-on`, one of these levels or `NEVER`; the first one is the default."""
+    choice = click.Choice([*map(str, levels), NEVER])
+    return click.option(
+        "--fail-on", type=choice, default=str(levels[0]), show_default=True, help=help
+    )
 
 
 def report(help: str) -> Callable[[_Command], _Command]:
