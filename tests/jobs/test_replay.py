@@ -7,11 +7,13 @@ import contextlib
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -168,6 +170,38 @@ ADDED = {
     b"Nats-Transform-Source", b"Nats-Transform-Time", b"Nats-Msg-Id", b"Nats-Expected-Stream",
     b"Nats-Expected-Last-Sequence", b"Nats-Expected-Last-Msg-Id",
 }  # fmt: skip
+
+
+def test_the_page_names_the_headers_that_are_added(
+    tables: Tables, stream: Any, nats: NatsSettings
+) -> None:
+    assert run(tables([message(n, f"{stream.name}.x") for n in (1, 2, 3)]), stream).sent == 3
+    first, *others = [
+        {name.decode() for name, _ in headers} for _, headers, _ in stored(nats, stream.name, True)
+    ]
+    page = Path(__file__).parents[2].joinpath("docs/replay.md").read_text()
+    table = page.partition("## Headers")[2].partition("Other headers")[0]
+    named = {
+        name for row in table.split("\n| ")[1:] for name in re.findall(r"`(Nats-[\w-]+)`", row)
+    }
+    assert named == {name.decode() for name in ADDED} == first.union(*others)
+    assert named - first == {"Nats-Expected-Last-Msg-Id"}
+    assert [named - one for one in others] == [{"Nats-Expected-Last-Sequence"}] * 2
+
+
+def test_a_target_that_removes_messages_in_mid_run(tables: Tables, stream: Any) -> None:
+    """It kept everything when the replay looked at it; the result says so, and is not fine."""
+    archive = tables([message(n, f"{stream.name}.x") for n in range(1, 1501)])
+    with ThreadPoolExecutor() as pool:
+        running = pool.submit(run, archive, stream, rate=1000)
+        while stream.info().state.messages < 300:
+            time.sleep(0.01)
+        config = stream.info().config.evolve(max_msgs=50)
+        stream.run(lambda js: js.update_stream(config=config))
+        result = running.result()
+    assert (result.sent, result.target_messages, result.removed) == (1500, 50, 1450)
+    assert result.refusals == []
+    assert result.fails("refused")
 
 
 def payloads(nats: NatsSettings, stream: str) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -91,6 +92,30 @@ def test_what_is_no_time(written: Any) -> None:
 def test_the_time_of_a_line(fields: str, ts_ns: int) -> None:
     line = f'{{"subject": "a", {fields}}}'.encode()
     assert parse_line(line, 1, "a.jsonl", DumpColumns())[1] == ts_ns
+
+
+class Asked(list[str]):
+    """The names of a dump's columns; remembers which were asked for."""
+
+    def __contains__(self, name: object) -> bool:
+        self.append(str(name))
+        return name not in ("ts", "ts_ns")  # else it would not ask for the other times
+
+
+def test_the_page_names_the_fields_of_a_line() -> None:
+    page = Path(__file__).parents[3].joinpath("docs/archives.md").read_text()
+    table = page.partition("## Dumps: JSON lines")[2].partition("Each line needs a time")[0]
+    named = {
+        name
+        for row in table.split("\n| `")[1:]
+        for name in re.findall(r"`(\w+)`", f"`{row.partition(' |')[0]}")
+    }
+    line: dict[str, Any] = {"seq": 7, "subject": "a", "cluster": "c", "headers": {"H": "v"}}
+    line |= {"data": "x", "ts": 1, "ts_ns": 5, "time": 2}
+    assert named == {*line}
+    asked = Asked()
+    DumpColumns().find(asked)
+    assert {*asked} == named | {"headers_raw"}  # which only an exported table has
 
 
 Ingest = Callable[..., IngestResult]

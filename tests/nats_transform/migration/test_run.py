@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -12,7 +13,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nats import connect
 
+from jobs.jetstream.process import nats_server
 from nats_transform import AccountMappings, Destination, InvalidConfig, Mapping, Transform
 from nats_transform.config import parse_server_config
 from nats_transform.consumer import parse_consumer
@@ -554,6 +557,47 @@ def run(scenario: Scenario, tmp_path: Path) -> DryRun:
         path.write_text(f"authorization {{ users: [{scenario.permissions}] }}")
         more["users"] = users_of(parse_server_config(path))
     return dry_run(scenario.census, scenario.candidate, scenario.current, **more)
+
+
+def denied(config: str, verb: str, subjects: Sequence[str]) -> set[str]:
+    """The subjects that a real server does not let a user publish or subscribe to."""
+    told: list[str] = []
+
+    async def note(error: Exception) -> None:
+        told.append(str(error))
+
+    async def work(url: str) -> None:
+        client = await connect(url, user="u", password="p", error_cb=note)  # noqa: S106 - local
+        for subject in subjects:
+            await (client.subscribe(subject) if verb == "subscribe" else client.publish(subject))
+        await client.flush()  # the server answers in order,
+        await client.flush()  # and the client calls `note` in a task of its own
+        await client.close()
+
+    with nats_server(config) as server:
+        asyncio.run(work(server.url))
+    # Of a publish the server names the subject after the mapping.
+    return {one for one in subjects if any(re.search(rf'\b{one}"?$', text) for text in told)}
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(
+    "code", ["publish-denied", "publish-opened", "subscribe-denied", "subscribe-opened"]
+)
+def test_a_real_server_denies_what_was_foretold(code: str) -> None:
+    (scenario,) = (one for one in SCENARIOS if one.id == code)
+    assert scenario.candidate is MOVE
+    verb, change = code.split("-")
+    config = f"authorization {{users: [{scenario.permissions}]}}\n"
+    config = config.replace("user: u", "user: u, password: p")
+    old = {row.subject or "": row.messages for row in scenario.census}
+    before = denied(config, verb, [*old])
+    if verb == "publish":
+        config += 'mappings { "orders.*": "shop.orders.$1" }'
+    now = denied(config, verb, [*old] if verb == "publish" else [f"shop.{one}" for one in old])
+    after = {one.removeprefix("shop.") for one in now}
+    found = after - before if change == "denied" else before - after
+    assert [(code, sum(old[one] for one in found), len(found))] == scenario.finds
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.id)
