@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
 import subprocess
 import sys
+import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import nats
@@ -136,8 +139,8 @@ def test_settings_hide_their_secrets() -> None:
 
 
 @pytest.mark.slow
-def test_event_logs_have_no_secrets(tmp_path: Path) -> None:
-    """Of a job that is run for itself, with Spark's event log on: what a history server shows."""
+def test_event_logs_and_ps_have_no_secrets(tmp_path: Path) -> None:
+    """Of a job that is run for itself: what a history server shows, and `ps` at any moment."""
     secret = SECRETS["password"]
     config = f'authorization {{ user: u, password: "{secret}" }}'
     with nats_server(config) as server:
@@ -151,15 +154,34 @@ def test_event_logs_have_no_secrets(tmp_path: Path) -> None:
         logs.mkdir()
         options = f"-Dspark.eventLog.enabled=true -Dspark.eventLog.dir=file://{logs}"
         options += " -Dspark.eventLog.compress=false"
-        done = subprocess.run(
-            [sys.executable, "-m", "jobs", "ingest", "--master", "local[1]"],
-            input=json.dumps(settings),
-            env=os.environ | {"SPARK_SUBMIT_OPTS": f"{os.environ['SPARK_SUBMIT_OPTS']} {options}"},
-            capture_output=True,
-            text=True,
-        )
+        with ThreadPoolExecutor() as pool:
+            running = pool.submit(
+                subprocess.run,
+                [sys.executable, "-m", "jobs", "ingest", "--master", "local[1]"],
+                input=json.dumps(settings),
+                env=os.environ
+                | {"SPARK_SUBMIT_OPTS": f"{os.environ['SPARK_SUBMIT_OPTS']} {options}"},
+                capture_output=True,
+                text=True,
+            )
+            seen: set[bytes] = set()
+            while not running.done():
+                seen |= command_lines()
+                time.sleep(0.02)
+        done = running.result()
     assert done.returncode == 0, done.stderr
+    assert any(b"java" in line and b"local[1]" in line for line in seen)
+    assert [line for line in seen if secret.encode() in line] == []
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert any(path.is_relative_to(logs) for path in files)
     assert [path for path in files if secret.encode() in path.read_bytes()] == []
     assert secret not in done.stdout + done.stderr
+
+
+def command_lines() -> set[bytes]:
+    """What `ps` shows of every process now."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has just ended
+            found.add(path.read_bytes())
+    return found

@@ -167,7 +167,7 @@ def _archive() -> Archive:
 def _dagster(folder: Path) -> Iterator[dg.DagsterInstance]:
     """A Dagster instance in the folder, which reports to nobody."""
     home = folder / "dagster"
-    home.mkdir()
+    home.mkdir(mode=0o700)  # other users of the host need not see what ran
     (home / "dagster.yaml").write_text(_DAGSTER_YAML)
     with dg.DagsterInstance.from_config(str(home)) as instance:
         yield instance
@@ -251,7 +251,7 @@ def _empty_folder(folder: Path) -> Path:
     folder = folder.absolute()
     marker = folder / _MARKER
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if any(folder.iterdir()) and not marker.exists():
             raise JobError(
                 f"{folder} is not empty and not from an earlier demo; choose another --dir"

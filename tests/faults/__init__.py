@@ -217,6 +217,15 @@ FAULTS = (
         ),
     ),
     Fault(
+        "another user of the host, who looks at ps, event logs, Dagster's ports and its storage",
+        "no secret is seen; sockets and storage are closed, ports are on loopback only",
+        (
+            "tests/test_secrets.py::test_event_logs_and_ps_have_no_secrets",
+            "tests/jobs/test_session.py::test_nobody_else_reads_the_scratch_folders",
+            f"{DAGSTER}::test_what_another_user_reaches_of_dagster",
+        ),
+    ),
+    Fault(
         "two jobs on the same stream at once, one of them killed; kills at random moments",
         "every warehouse holds what it must; the other job ends well or says to run it again",
         ("tests/test_archive.py::test_long_histories_with_kills",),

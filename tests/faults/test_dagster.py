@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
+import socket
+import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import date
 from pathlib import Path
 
@@ -67,6 +70,74 @@ LOCATIONS = (
     "{ repositoriesOrError { ... on RepositoryConnection { nodes { location { name } } } } }"
 )
 ASSETS = [["east", asset] for asset in ("messages", "transformed_messages")]
+
+
+def reached(paths: Sequence[str]) -> list[str]:
+    """The files that another user may read, and the sockets that he can connect to."""
+    answer, told = os.pipe()
+    if (child := os.fork()) == 0:
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+        found = [path for path in paths if os.access(path, os.R_OK) and os.path.isfile(path)]
+        for path in paths:
+            with suppress(OSError), socket.socket(socket.AF_UNIX) as one:
+                one.connect(path)
+                found.append(path)
+        os.write(told, json.dumps(found).encode())
+        os._exit(0)
+    os.close(told)
+    with open(answer) as text:
+        found = json.load(text)
+    os.waitpid(child, 0)
+    return list(found)
+
+
+def listening(top: int) -> tuple[list[str], list[str]]:
+    """The addresses (in hexadecimal) and the sockets of a process and of all that it started."""
+    family, grew = {top}, True
+    while grew:
+        grew = False
+        for status in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):  # it has just ended
+                parent = int(status.read_text().rpartition(")")[2].split()[1])
+                if parent in family and int(status.parent.name) not in family:
+                    family.add(int(status.parent.name))
+                    grew = True
+    inodes = set()
+    for one in family:
+        with suppress(OSError):
+            links = [os.readlink(link) for link in Path(f"/proc/{one}/fd").iterdir()]
+            inodes |= {link[8:-1] for link in links if link.startswith("socket:[")}
+    tables = [
+        line.split()
+        for name in ("tcp", "tcp6", "unix")
+        for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
+    ]
+    addresses = [row[1] for row in tables if row[3] == "0A" and row[9:10] and row[9] in inodes]
+    return addresses, [row[7] for row in tables if len(row) == 8 and row[6] in inodes]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the child does next to nothing
+def test_what_another_user_reaches_of_dagster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No address but loopback, no socket, and no file of a DAGSTER_HOME of mode 0700."""
+    if os.getuid() != 0:
+        pytest.skip("to become another user takes the rights of root")
+    with ExitStack() as running:
+        root = Path(running.enter_context(tempfile.TemporaryDirectory()))
+        root.chmod(0o755)
+        project = running.enter_context(empty_project(root, monkeypatch, ONE_WRITER))
+        (root / "dagster").chmod(0o700)
+        (root / "open").write_text("all may read this")
+        project.add("east", count=COUNT)
+        running.enter_context(webserver(project))
+        addresses, sockets = listening(os.getpid())
+        files = [str(file) for file in (root / "dagster").rglob("*") if file.is_file()]
+        assert files
+        assert sockets
+        found = reached([*files, *sockets, str(root / "open")])
+        assert found == [str(root / "open")]
+        assert {address.partition(":")[0] for address in addresses} == {"0100007F"}
 
 
 class Service:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -107,6 +108,18 @@ def test_every_kind_of_store_is_read_whole(
         stream.count(400, 500)
         folder = back_up(stream, tmp_path / "backup", "stream.tar.s2")  # as older tools name it
     assert rows_of(open_backup(folder))[0] == (100 if config.get("max_msgs") else 400)
+
+
+def test_messages_whose_time_to_live_is_over(
+    make_stream: Callable[..., Any], tmp_path: Path
+) -> None:
+    stream = make_stream(allow_msg_ttl=True)
+    stream.publish([(b"t", b"NATS/1.0\r\nNats-TTL: 1s\r\n\r\n", b"x")] * 10)
+    stream.count(90)
+    folder = back_up(stream, tmp_path / "backup")
+    while stream.info().state.messages > 90:  # pytest's timeout ends it
+        time.sleep(0.1)
+    assert rows_of(open_backup(folder)) == (100, list(range(1, 101)))
 
 
 def source_of(backup: Backup, publish_messages: int = 1000, **settings: Any) -> ArchiveSource:
