@@ -27,6 +27,7 @@ COMMANDS = {
     "trace": "trace",
     "ingest": "ingest",
     "transform": "transform",
+    "plan-canary": "plan_canary",
     "audit": "audit",
     "dry-run": "dry_run",
     "replay": "replay",

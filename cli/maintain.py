@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.command(
     "maintain",
-    short_help="Remove old snapshots of the tables, and files that no table needs.",
+    short_help="Remove old snapshots of the tables, and unneeded files.",
     epilog="Exit codes: 0 everything was removed; 2 it was not, and the line on stderr says why.",
 )
 @click.option(

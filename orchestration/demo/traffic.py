@@ -23,13 +23,25 @@ import pyarrow.parquet as pq
 
 CLUSTER_HEADER = "Shop-Cluster"
 SUBJECTS = ("orders.>", "telemetry.>", "heartbeat.>", "inventory.>")
-_CLUSTERS = ("east", "central", "west")
+CLUSTERS = ("east", "central", "west")
 _REGIONS = ("de", "fr", "nl", "se", "uk", "us")
 _SERVICES = ("cart", "checkout", "mail", "search", "stock")
 _METRICS = ("current", "humidity", "pressure", "temperature", "vibration")
 _KINDS = ("created", "paid", "telemetry", "heartbeat", "inventory")
 _KIND_SHARES = (30, 25, 35, 5, 5)
 _CUSTOMERS = 20_000
+
+
+DUMP = pa.schema(
+    {
+        "seq": pa.int64(),
+        "ts": pa.timestamp("us", tz="UTC"),
+        "subject": pa.string(),
+        "headers": pa.list_(pa.struct({"name": pa.string(), "value": pa.string()})),
+        "data": pa.binary(),
+    }
+)
+"""The columns of a dump."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +64,7 @@ def messages(count: int, seed: int) -> Iterator[Message]:
     rng = random.Random(seed)  # noqa: S311 - traffic, not a secret
     for number in range(count):
         kind = rng.choices(_KINDS, _KIND_SHARES)[0]
-        cluster = rng.choices(_CLUSTERS, (50, 30, 20))[0]
+        cluster = rng.choices(CLUSTERS, (50, 30, 20))[0]
         # Some customers order more than others, as they do.
         customer = f"c{int(_CUSTOMERS * rng.random() ** 2):05d}"
         region = rng.choice(_REGIONS)
@@ -93,17 +105,8 @@ def write_dump(path: Path, days: list[date], count: int, seed: int) -> None:
     One row for each message: `seq` from 1, `ts` spread over its day, `subject`, `headers` and
     `data`.
     """
-    schema = pa.schema(
-        {
-            "seq": pa.int64(),
-            "ts": pa.timestamp("us", tz="UTC"),
-            "subject": pa.string(),
-            "headers": pa.list_(pa.struct({"name": pa.string(), "value": pa.string()})),
-            "data": pa.binary(),
-        }
-    )
     seq = 0
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+    with pq.ParquetWriter(path, DUMP, compression="zstd") as writer:
         for place, day in enumerate(days):
             start = datetime.combine(day, time(), UTC)
             step = timedelta(days=1) / count
@@ -119,4 +122,4 @@ def write_dump(path: Path, days: list[date], count: int, seed: int) -> None:
                         "data": message.data,
                     }
                 )
-            writer.write_table(pa.Table.from_pylist(rows, schema))
+            writer.write_table(pa.Table.from_pylist(rows, DUMP))

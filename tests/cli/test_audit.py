@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -208,3 +209,33 @@ def test_options_of_observed_audits_need_one(folder: Path, monkeypatch) -> None:
     )
     assert (code, out) == (2, "")
     assert "need an observed audit (--observed)" in err
+
+
+def test_a_plan_from_the_streams_own_traffic(folder: Path, monkeypatch) -> None:
+    monkeypatch.chdir(folder)
+    command = (
+        "plan-canary",
+        "--stream",
+        "IN",
+        "--mapping",
+        "mapping.conf",
+        "--report",
+        "plan.html",
+    )
+    code, out, err = nats_transform(*command)
+    assert (code, err) == (0, "")
+    assert "shop.*: 1,500.0 messages per hour" in out
+    assert "never seen" not in out
+    assert re.search(
+        r"^     2 %       6,114 +4\.1 h +4\.1 h +4\.1 h  Mon 00:00$", out, re.MULTILINE
+    )
+    assert "has not seen 167 of the 168 hours" in out
+    assert "<svg" in (folder / "plan.html").read_text()
+    found = json.loads(nats_transform(*command, "--json", "--share", "2")[1])
+    rules = {rule["source"]: rule for rule in found["rules"]}
+    assert rules["shop.*"]["seen"] == 1500
+    assert [canary["messages"] for canary in rules["beat"]["canaries"]] == [6114]
+    assert len(rules["beat"]["canaries"][0]["hours"]) == 168
+    code, out, err = nats_transform("plan-canary", "--stream", "OUT", "--mapping", "plain.conf")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "no message of stream OUT fits a mapping of plain.conf" in err

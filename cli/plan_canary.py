@@ -1,0 +1,113 @@
+"""`nats-transform plan-canary`: how long a canary must run until an audit can judge it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cli import options
+from cli.output import print_json, print_line, quiet_work
+
+if TYPE_CHECKING:
+    from jobs.audit.plan import CanaryPlan
+    from jobs.session import Spark
+
+
+@click.command(
+    "plan-canary",
+    short_help="Say how long a canary must run.",
+    epilog="Exit codes: 0 the plan is made; 2 it cannot be made, and the line on stderr says why.",
+)
+@options.stream("The stream whose traffic is counted, as it is published.")
+@options.mapping
+@options.account
+@options.day
+@click.option(
+    "--share",
+    "shares",
+    type=float,
+    multiple=True,
+    default=(1, 2, 5, 10),
+    show_default=True,
+    metavar="PERCENT",
+    help="The share of the canary. May be given several times.",
+)
+@click.option(
+    "--tolerance",
+    type=float,
+    default=1.0,
+    show_default=True,
+    help="How many percentage points the audit will allow a share to differ from its weight.",
+)
+@click.option(
+    "--confidence",
+    type=float,
+    default=0.99,
+    show_default=True,
+    help="The probability, from 0 to 1, that the interval of the audit is right.",
+)
+@click.option(
+    "--power",
+    type=float,
+    default=0.95,
+    show_default=True,
+    help="The probability, from 0 to 1, that the audit reaches the right verdict.",
+)
+@options.report("Write the plan with plots into this file, as an HTML page.")
+@options.warehouse
+@options.spark
+@options.json("Print one JSON document: rules with the messages and hours of each canary, ...")
+@options.debug
+def command(spark: Spark, report: Path | None, as_json: bool, **given: object) -> None:
+    """Count the stream's own traffic, and say how long a canary must run in each cluster.
+
+    After so many messages an audit calls a canary that gets its share `within`, and one that is off
+    by twice the tolerance `outside`; one that is off by the tolerance is not taken for a right one.
+
+    \b
+    Examples:
+      nats-transform plan-canary --stream ORDERS --mapping server.conf
+      nats-transform plan-canary --stream ORDERS --mapping server.conf --share 2 --tolerance 0.5
+    """
+    with quiet_work():
+        from jobs.audit.plan import PlanSettings, plan_canary
+        from jobs.pages.plan import write
+
+        result = plan_canary(spark, options.settings(PlanSettings, given))
+        if report is not None:
+            write(result, report)
+    if as_json:
+        print_json(result.model_dump(mode="json"))
+    else:
+        _print(result)
+
+
+def _print(result: CanaryPlan) -> None:
+    print_line(
+        f"{result.stream}: traffic of {result.from_hour:%Y-%m-%d %H:%M} to "
+        f"{result.to_hour:%Y-%m-%d %H:%M} UTC; tolerance {result.tolerance:g} points, "
+        f"confidence {result.confidence:g}, power {result.power:g}"
+    )
+    for rule in result.rules:
+        scope = f" in {rule.cluster}" if rule.cluster else ""
+        print_line()
+        print_line(f"{rule.source}{scope}: {sum(rule.per_hour) / 168:,.1f} messages per hour")
+        print_line("  canary    messages    shortest     typical     longest  best start (UTC)")
+        for canary in rule.canaries:
+            needed = "never" if canary.messages is None else f"{canary.messages:,}"
+            times = [_hours(t) for t in (canary.shortest, canary.typical, canary.longest)]
+            cells = "".join(f"{time:>12}" for time in times)
+            print_line(f"  {canary.share:>4g} %  {needed:>10}{cells}  {canary.best_start or '-'}")
+        if rule.guessed:
+            print_line(
+                f"  The archive has not seen {rule.guessed} of the 168 hours of a week; they count "
+                "as the same hour of other days."
+            )
+
+
+def _hours(hours: float | None) -> str:
+    if hours is None:
+        return "-"
+    return f"{hours:.1f} h" if hours < 48 else f"{hours / 24:.1f} days"

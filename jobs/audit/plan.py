@@ -1,0 +1,102 @@
+"""The job that plans canaries: how many messages and how long, from a stream's own traffic."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from jobs.audit.counts import expected_counts
+from jobs.audit.in_force import periods_of
+from jobs.audit.settings import AuditError, AuditSettings
+from jobs.days import StreamDays
+from jobs.session import Spark, started
+from nats_transform import statistics
+from nats_transform.audit.planning import RulePlan, plan
+
+Percent = Annotated[float, Field(gt=0, lt=100)]
+
+
+class PlanSettings(StreamDays):
+    """What to plan for.
+
+    Attributes:
+        mapping: the file with the mappings; their weights do not matter.
+        account: the account whose mappings are used, where the file has several accounts.
+        shares: of the canaries, in percent.
+        tolerance: how many percentage points the audit will allow.
+        confidence: of the audit.
+        power: how likely the audit is to reach the right verdict with so many messages.
+    """
+
+    mapping: Path
+    account: str = "$G"
+    shares: tuple[Percent, ...] = (1, 2, 5, 10)
+    tolerance: Percent = 1.0
+    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.99
+    power: Annotated[float, Field(gt=0, lt=1)] = statistics.POWER
+
+
+class CanaryPlan(BaseModel):
+    """How long canaries must run: the JSON of `nats-transform plan-canary --json`.
+
+    Attributes:
+        stream, tolerance, confidence, power: as asked for.
+        from_hour, to_hour: the first and the last hour of the archive.
+        rules: one for each mapping and cluster that has messages.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    stream: str
+    tolerance: float
+    confidence: float
+    power: float
+    from_hour: datetime
+    to_hour: datetime
+    rules: tuple[RulePlan, ...]
+
+
+def plan_canary(spark: Spark, settings: PlanSettings) -> CanaryPlan:
+    """The plan, from the messages that each mapping had in each cluster and hour.
+
+    Raises:
+        InvalidConfig: the mapping file.
+        WarehouseError: tables that cannot be read.
+        AuditError: no mapping has a message.
+    """
+    told = settings.model_dump(exclude={"shares", "tolerance", "confidence", "power"})
+    audited = AuditSettings(**told)
+    counted = expected_counts(started(spark), audited, periods_of(audited))
+    counts: dict[tuple[str, str | None], Counter[datetime]] = defaultdict(Counter)
+    for count in counted.counts:
+        if count.source is not None:
+            counts[count.source, count.cluster][count.hour] += count.messages
+    if not counts:
+        raise AuditError(
+            f"no message of stream {settings.stream} fits a mapping of {settings.mapping}: name a "
+            "stream that holds the messages as they are published"
+        )
+    hours = [count.hour for count in counted.counts]
+    return CanaryPlan(
+        stream=settings.stream,
+        tolerance=settings.tolerance,
+        confidence=settings.confidence,
+        power=settings.power,
+        from_hour=min(hours),
+        to_hour=max(hours),
+        rules=tuple(
+            plan(
+                dict(sorted(counts.items(), key=lambda entry: (entry[0][0], entry[0][1] or ""))),
+                min(hours),
+                max(hours),
+                settings.shares,
+                settings.tolerance,
+                settings.confidence,
+                settings.power,
+            )
+        ),
+    )

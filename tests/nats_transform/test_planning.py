@@ -1,0 +1,104 @@
+"""How long a canary must run: the plan, and simulated canaries that run so long."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+
+from nats_transform import statistics
+from nats_transform.audit.planning import WEEK, RulePlan, hour_of_week, hours_until, plan
+
+MONDAY = datetime(2026, 3, 2, tzinfo=UTC)
+CONFIDENCE, POWER = 0.99, 0.95
+
+
+def planned(counts: dict[datetime, int], days: int = 7, tolerance: float = 1.0) -> RulePlan:
+    last = MONDAY + timedelta(days=days, hours=-1)
+    shares = (1, 2, 5, 10)
+    rules = plan({("s", "east"): counts}, MONDAY, last, shares, tolerance, CONFIDENCE, POWER)
+    (rule,) = rules
+    return rule
+
+
+@pytest.mark.parametrize("share", [1, 2, 5, 10])
+def test_so_many_messages_tell_a_right_canary_from_one_that_is_off(share: int) -> None:
+    """5,000 simulated canaries of each kind."""
+    rule = planned(dict.fromkeys((MONDAY + timedelta(hours=n) for n in range(WEEK)), 100))
+    needed = next(canary.messages for canary in rule.canaries if canary.share == share)
+    assert needed is not None
+    rng = np.random.default_rng(share)
+    target, tolerance = share / 100, 0.01
+
+    def verdicts(truth: float) -> tuple[float, float]:
+        hits = rng.binomial(needed, truth, 5_000)
+        low, high = statistics.intervals(hits, needed, CONFIDENCE)
+        # As an audit: what is below 0 need not be inside.
+        within = (low >= max(0.0, target - tolerance)) & (high <= target + tolerance)
+        outside = (high < target - tolerance) | (low > target + tolerance)
+        return float(within.mean()), float(outside.mean())
+
+    right, _ = verdicts(target)
+    assert right >= POWER - 0.01  # three standard deviations of this simulation
+    for off in (target - tolerance, target + tolerance):
+        if off > 0:
+            within, _ = verdicts(off)
+            assert within <= (1 - CONFIDENCE) / 2 + 0.003
+    _, outside = verdicts(target + 2 * tolerance)
+    assert outside >= POWER - 0.01
+
+
+def test_so_many_hours_bring_so_many_messages() -> None:
+    """Simulated weeks with nights, from every start: the plan is right on average."""
+    rng = np.random.default_rng(1)
+    rates = 40 + 400 * np.clip(np.sin(np.arange(WEEK) % 24 / 24 * 2 * np.pi - 2), 0, None)
+    rates[120:] /= 3  # the weekend
+    counts = {MONDAY + timedelta(hours=n): int(r) for n, r in enumerate(rates)}
+    rule = planned(counts)
+    canary = rule.canaries[1]
+    assert canary.hours is not None
+    assert canary.messages is not None
+    for start in range(0, WEEK, 29):
+        arrivals = rng.poisson(np.tile(np.roll(rates, -start), 20), (50, 20 * WEEK)).cumsum(axis=1)
+        took = (arrivals >= canary.messages).argmax(axis=1) + 1
+        assert abs(float(np.median(took)) - canary.hours[start]) <= 1.5
+    assert canary.shortest == min(canary.hours)
+    day, hour = str(canary.best_start).split()
+    assert (day in ("Mon", "Tue", "Wed", "Thu", "Fri"), hour.endswith(":00")) == (True, True)
+
+
+def test_hours_that_were_never_seen_count_as_on_other_days() -> None:
+    day = {MONDAY + timedelta(hours=n): 10 * (n + 1) for n in range(24)}
+    rule = planned(day, days=1)
+    assert rule.guessed == WEEK - 24
+    assert rule.per_hour == tuple(10.0 * (n % 24 + 1) for n in range(WEEK))
+
+
+def test_several_weeks_are_averaged_and_silent_hours_count() -> None:
+    rule = planned({MONDAY: 10, MONDAY + timedelta(days=7): 30}, days=14)
+    assert rule.per_hour == (20.0, *[0.0] * (WEEK - 1))
+    assert rule.guessed == 0
+    assert hours_until(np.array(rule.per_hour), 50) is not None
+
+
+@pytest.mark.parametrize(
+    ("rates", "messages", "from_monday"),
+    [
+        (np.full(WEEK, 10.0), 25, 2.5),
+        (np.full(WEEK, 10.0), 10 * WEEK * 3, 3.0 * WEEK),
+        (np.r_[0.0, 0.0, 5.0, np.zeros(WEEK - 3)], 5, 3.0),
+        (np.r_[0.0, 0.0, 5.0, np.zeros(WEEK - 3)], 6, WEEK + 2.2),
+    ],
+    ids=["part of an hour", "whole weeks", "after silence", "a week later"],
+)
+def test_hours_until(rates: np.ndarray, messages: int, from_monday: float) -> None:
+    found = hours_until(rates, messages)
+    assert found is not None
+    assert found[0] == pytest.approx(from_monday)
+
+
+def test_no_traffic_takes_for_ever() -> None:
+    assert hours_until(np.zeros(WEEK), 1) is None
+    assert planned({}).canaries[0].hours is None
+    assert hour_of_week(MONDAY + timedelta(days=6, hours=23)) == WEEK - 1

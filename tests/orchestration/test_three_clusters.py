@@ -1,0 +1,146 @@
+"""Audits of what three real clusters did: one has stale weights for an hour, one day is a ramp."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.ingest import IngestSettings, ingest
+from jobs.warehouse.tables import Warehouse
+from orchestration.demo.clusters import Change, write_mapped
+from orchestration.demo.traffic import CLUSTER_HEADER, CLUSTERS, Message
+from tests.support.command import nats_transform
+from tests.support.dagster_project import Project, failures
+
+pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.slow]
+
+DAY = date(2026, 3, 1)
+COUNT = 200_000
+SUBJECTS = ["shop.>", "v1.>", "v2.>", "west.>"]
+TOLERANCE = "5"
+
+
+def mapping(canary: int, west: int) -> str:
+    return f"""mappings {{
+  "shop.*": [
+    {{ destination: "v1.$1", weight: {100 - canary}% }}
+    {{ destination: "v2.$1", weight: {canary}% }}
+    {{ destination: "west.v1.$1", weight: {100 - west}%, cluster: west }}
+    {{ destination: "west.v2.$1", weight: {west}%, cluster: west }}
+  ]
+}}
+"""
+
+
+NOW, YESTERDAY = mapping(2, 10), mapping(2, 30)
+
+
+def traffic(count: int) -> Iterator[Message]:
+    rng = random.Random(1)
+    for n in range(count):
+        header = ((CLUSTER_HEADER, rng.choice(CLUSTERS)),)
+        yield Message(f"shop.{n % 500}", header, b"")
+
+
+def stored(folder: Path, count: int, mappings: str, changes: list[Change]) -> Path:
+    """What the clusters store, as a dump."""
+    file = folder / "mapped.parquet"
+    write_mapped(file, DAY, traffic(count), count, SUBJECTS, mappings, changes)
+    return file
+
+
+@pytest.fixture(scope="module")
+def stale(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A day in which one cluster had yesterday's weights for one hour."""
+    changes = [Change(13, "west", YESTERDAY), Change(14, "west", NOW)]
+    return stored(tmp_path_factory.mktemp("stale"), COUNT, NOW, changes)
+
+
+def archived(spark: SparkSession, folder: Path, dump: Path) -> None:
+    settings = IngestSettings(
+        stream="S",
+        parquet=str(dump),
+        cluster_header=CLUSTER_HEADER,
+        warehouse=Warehouse(dir=folder / "warehouse"),
+    )
+    assert ingest(spark, settings).added > 0
+
+
+def verdicts(document: dict, name: str = "buckets") -> dict[tuple[str, str], str]:
+    return {
+        (rule["cluster"], bucket["from"]): bucket["verdict"]
+        for rule in document["rules"]
+        for bucket in rule[name]
+    }
+
+
+def test_exactly_the_stale_cluster_and_hour_are_outside(
+    spark: SparkSession, stale: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    archived(spark, tmp_path, stale)
+    (tmp_path / "mapping.conf").write_text(NOW)
+    code, out, _ = nats_transform(
+        *("audit", "--stream", "S", "--mapping", "mapping.conf", "--observed", "--json"),
+        *("--by", "hour", "--tolerance", TOLERANCE),
+    )
+    found = json.loads(out)
+    assert code == 1
+    assert found["messages"] == COUNT
+    expected = {
+        (cluster, f"2026-03-01T{hour:02}:00:00Z"): "within"
+        for cluster, hour in itertools.product(CLUSTERS, range(24))
+    }
+    expected["west", "2026-03-01T13:00:00Z"] = "outside"
+    assert verdicts(found) == expected
+    assert {rule["cluster"]: rule["verdict"] for rule in found["rules"]} == {
+        "central": "within",
+        "east": "within",
+        "west": "outside",
+    }
+
+
+@pytest.mark.dagster
+def test_the_same_under_dagster(project: Project, stale: Path) -> None:
+    folder = project.add("shop", "  observed: {}\n", NOW)
+    yaml = folder / "defs.yaml"
+    text = yaml.read_text().replace("tolerance: 15", f"tolerance: {TOLERANCE}")
+    source = f"parquet: {stale}\n      cluster_header: {CLUSTER_HEADER}"
+    yaml.write_text(text.replace("jsonl: messages.jsonl", source))
+    assert project.materialize("shop", ["mapping_version"]).success
+    result = project.materialize("shop", ["messages", "weight_audit"], (DAY, DAY))
+    assert result.success, failures(result)
+    (check,) = (c for c in result.get_asset_check_evaluations() if c.check_name == "weights")
+    assert not check.passed
+    assert "shop.* in west from 2026-03-01 13:00 to 14:00 UTC" in str(check.description)
+
+
+def test_a_ramp_is_within_in_each_stage(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    stages = {8: mapping(10, 10), 16: mapping(50, 50)}
+    changes = [Change(h, name, text) for h, text in stages.items() for name in CLUSTERS]
+    archived(spark, tmp_path, stored(tmp_path, 60_000, mapping(2, 2), changes))
+    (tmp_path / "2.conf").write_text(mapping(2, 2))
+    command = ["audit", "--stream", "S", "--mapping", "2.conf", "--observed", "--json"]
+    command += ["--tolerance", TOLERANCE]
+    wrong = json.loads(nats_transform(*command)[1])
+    assert wrong["verdict"] == "outside"
+    for hour, text in stages.items():
+        (tmp_path / f"{hour}.conf").write_text(text)
+        moment = datetime(2026, 3, 1, tzinfo=UTC) + timedelta(hours=hour)
+        command += ["--in-force", f"{moment.isoformat()}={hour}.conf"]
+    code, out, _ = nats_transform(*command)
+    found = json.loads(out)
+    assert code == 0
+    assert [stage["verdict"] for stage in found["in_force"]] == ["within"] * 3
+    assert {rule["verdict"] for rule in found["rules"]} == {"within"}
+    assert len(found["rules"]) == 9
