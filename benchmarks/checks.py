@@ -25,6 +25,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from expectations.measures.digests import row_hash
 from expectations.suites import Reference
 from expectations.validation import validate_messages, validate_transformed_messages
 from jobs.ingest import IngestSettings, ingest
@@ -33,7 +34,6 @@ from jobs.transform import TransformSettings, publish, stage
 from jobs.warehouse import specs, tables
 from jobs.warehouse.accounting import Archived
 from nats_transform import AccountMappings, Destination, Mapping
-from nats_transform.spark.digest import row_hash
 
 BUDGET = 0.40
 ROUNDS = 4  # the first ones warm the JVM up

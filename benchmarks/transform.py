@@ -39,7 +39,7 @@ from jobs.files.run import PROCESS_BYTES
 from jobs.jetstream.process import nats_server
 from jobs.maintain import MaintenanceSettings, maintain
 from jobs.session import SessionOnDemand, Spark, SparkSettings, spark_session
-from jobs.transform import TransformSettings, publish, stage, transformed
+from jobs.transform import TransformSettings, publish, stage
 from jobs.warehouse import specs, staging, tables
 from jobs.warehouse.schema import HEADERS
 from nats_transform import AccountMappings, Destination, Mapping
@@ -417,7 +417,7 @@ def lines(
     yield Line("noop", "Arrow UDF", lambda: noop(by_arrow), count)
     yield Line("noop", "Python UDF", lambda: noop(by_python), count)
     yield Line("parquet", "copy of the output", copy, count)
-    mapped = transformed(plain, MIXED, "version", 0)
+    mapped = apply(MIXED, plain)
     here = SessionOnDemand(SparkSettings())
     yield Line("parquet", "nats_transform.spark", lambda: write(mapped), count)
     yield Line("parquet", "whole job in Spark", lambda: job(spark), count, tidy=forget)
@@ -447,7 +447,7 @@ def lines(
         part = count // 16 * times
         path = str(folder / f"growth{times}")
         messages(spark, part, payload).write.mode("overwrite").parquet(path)
-        frame = transformed(spark.read.parquet(path), MIXED, "version", 0)
+        frame = apply(MIXED, spark.read.parquet(path))
         yield Line("growth", f"{times}x messages", lambda f=frame: write(f), part)  # type: ignore[misc]
 
 

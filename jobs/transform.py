@@ -22,7 +22,6 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 from pyiceberg.types import IcebergType
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from jobs.days import StreamDays
 from jobs.errors import AccountingError, ArchiveError, Refused
@@ -37,7 +36,6 @@ from jobs.session import Spark, started
 from jobs.warehouse import specs, staging, tables
 from jobs.warehouse.accounting import Archived
 from nats_transform import AccountMappings, Fate
-from nats_transform import spark as compiled
 from nats_transform.digest import Digest
 from nats_transform.kernel import compile_mappings
 
@@ -344,16 +342,6 @@ def _before(target: Table, result: TransformResult) -> str | None:
         if all(found.get(name) == wanted[name] for name in same):
             return found.get("digest")
     return None
-
-
-def transformed(
-    messages: DataFrame, mappings: AccountMappings, version: str, seed: int
-) -> DataFrame:
-    """The rows of `transformed_messages` for those of `messages`."""
-    rows = compiled.apply(mappings, messages, seed=seed).withColumn(
-        "mapping_version", F.lit(version)
-    )
-    return rows.select(*specs.TRANSFORMED.spark_schema.names)
 
 
 def check_table(table: Table) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from expectations.measures.digests import aggregates_of, from_row
 from expectations.measures.rows import (
     BROKEN,
     CHECK,
@@ -26,7 +27,6 @@ from expectations.measures.rows import (
     look,
 )
 from nats_transform.digest import Digest
-from nats_transform.spark.digest import aggregates_of, from_row
 
 Range = tuple[int, int]
 

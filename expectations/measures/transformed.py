@@ -11,6 +11,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from expectations.measures.digests import aggregates_of, from_row
 from expectations.measures.partitions import KEY, NUMBER, partition_columns, partitioned_ends
 from expectations.measures.rows import (
     BROKEN,
@@ -35,7 +36,6 @@ from nats_transform import AccountMappings
 from nats_transform import spark as compiled
 from nats_transform.audit import End
 from nats_transform.digest import Digest
-from nats_transform.spark.digest import aggregates_of, from_row
 
 SAMPLED_ROWS = 2_000
 """About how many messages the scalar path replays; all of a small day."""

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import dagster as dg
 from dagster import AssetExecutionContext
 
+from expectations.measures.digests import row_hash
 from jobs.ingest import ingest
 from jobs.warehouse import specs, tables
 from jobs.warehouse.accounting import Archived
-from nats_transform.spark.digest import row_hash
 from orchestration.archive import Archive
 from orchestration.assets import checks
 from orchestration.days import add_metadata_by_day, days_of, rows_by_day

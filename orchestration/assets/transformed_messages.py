@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 import dagster as dg
 from dagster import AssetExecutionContext
 
+from expectations.measures.digests import row_hash
 from jobs.transform import TransformSettings, publish, stage
 from jobs.warehouse import specs, tables
-from nats_transform.spark.digest import row_hash
 from orchestration.archive import Archive
 from orchestration.assets import checks
 from orchestration.automation.stale_days import stale_days

@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 
 from pyspark.sql import Column, SparkSession
 
+from expectations.measures.digests import row_hash
 from expectations.measures.messages import MessagesMeasures, measure_messages, prepare_messages
 from expectations.measures.transformed import (
     TransformedMeasures,
@@ -15,7 +16,6 @@ from expectations.measures.transformed import (
 )
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED
 from nats_transform import AccountMappings, Destination, Mapping
-from nats_transform.spark.digest import row_hash
 from tests.support.archive import Row, frame, message
 from tests.support.digest import digest_of
 

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from expectations.measures.digests import row_hash
 from expectations.suites import Reference
 from expectations.validation import (
     ChecksBroken,
@@ -27,7 +28,6 @@ from expectations.validation import (
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform import spark as compiled
-from nats_transform.spark.digest import row_hash
 from tests.expectations.tables import (
     MAPPINGS,
     SEED,

@@ -12,11 +12,11 @@ from pathlib import Path
 import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
-from jobs import transform
 from jobs.warehouse import specs, tables
 from nats_transform.config import load_mappings, mapping_version
-from nats_transform.spark import digest
+from nats_transform.spark import apply, digest
 from tests.support.dagster_processes import NO_QUEUE, ONE_WRITER, environment, webserver
 from tests.support.dagster_project import DAYS, MAPPING, Project, failures
 
@@ -135,7 +135,8 @@ def in_peace(project: Project, spark: SparkSession) -> str:
     messages = tables.read(spark, table, specs.MESSAGES, "EAST")
     mappings = load_mappings(project.defs_folder / "east" / "mapping.conf")
     version = mapping_version(mappings, seed=7)
-    return str(digest.digest(transform.transformed(messages, mappings, version, seed=7)))
+    rows = apply(mappings, messages, seed=7).withColumn("mapping_version", F.lit(version))
+    return str(digest.digest(rows, specs.TRANSFORMED.spark_schema.names))
 
 
 @pytest.mark.parametrize("victim", ["jvm", "worker"])
