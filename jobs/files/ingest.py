@@ -29,11 +29,11 @@ class Part:
     """Messages of one day in one file.
 
     Attributes:
-        day: of all of them.
+        day: the day of all of them.
         written: the file.
-        rows: how many they were before they were written.
+        rows: the number of messages, counted before they were written.
         first, last: the lowest and the highest sequence.
-        bytes: of payloads.
+        bytes: the size of the payloads.
         digest: the sum of the hashes of the rows.
     """
 
@@ -51,10 +51,10 @@ class IngestTask:
     """The function of a task; it holds all that the task needs.
 
     Attributes:
-        storage: where the files are.
-        folder: where the new files go.
+        storage: the file systems of the table.
+        folder: the folder for the new files.
         stored: the columns to write, with their Iceberg numbers.
-        read: gives the messages of a task, as `jobs.warehouse.rows` has them.
+        read: a function that gives the messages of a task, as `jobs.warehouse.rows` has them.
     """
 
     storage: Storage

@@ -38,9 +38,9 @@ def session_for(spark: Spark, size: int, most: int = PROCESS_BYTES) -> SparkSess
     A session that is there already is used, and so is one that somebody asked for.
 
     Args:
-        spark: as the job was given it.
-        size: bytes to read.
-        most: what is done in this process.
+        spark: a session, or a function that gives one.
+        size: how many bytes are read.
+        most: up to how many bytes this process does the work.
     """
     if isinstance(spark, SessionOnDemand) and not spark.is_asked and size <= most:
         return None

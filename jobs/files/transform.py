@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.files.read import concatenated
+from jobs.files.run import end_if_told
 from jobs.files.sequences import Run, Runs
 from jobs.files.storage import Storage
 from jobs.files.task import Task
@@ -78,6 +79,7 @@ class TransformTask:
         name = f"{task.day.isoformat()}-{task.number:05}"
         with Writer(self.storage, self.folder, name, self.stored) as writer:
             for batch in concatenated(self.storage, task.pieces, self.read):
+                end_if_told()
                 columns = restored(batch)
                 messages = pa.RecordBatch.from_pydict({n: columns[n] for n in self.messages})
                 runs.add(columns["seq"])

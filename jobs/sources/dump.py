@@ -61,11 +61,11 @@ class Seen:
     """What is in a block.
 
     Attributes:
-        rows: how many are new.
-        first, last: of their sequences.
-        runs: of their sequences.
-        faults: what no message may be: how many of the new ones, and a sequence of one of them.
-        shared: what the others come to, whose sequences the table has.
+        rows: the number of new messages.
+        first, last: the lowest and the highest of their sequences.
+        runs: the ranges of their sequences.
+        faults: what is wrong with new messages: with how many, and the sequence of one of them.
+        shared: what the other messages come to, whose sequences the table has already.
     """
 
     rows: int
@@ -210,12 +210,12 @@ class DumpSource:
     """Files with messages.
 
     Attributes:
-        read: reads their blocks.
-        blocks: all of them.
-        files: where they are.
-        stream: whose messages they are.
+        read: the function that reads their blocks.
+        blocks: all blocks of the files.
+        files: the files.
+        stream: the name of the stream in the table.
         kind: `parquet` or `jsonl`.
-        session: does the work; None is this process.
+        session: the session that does the work; None is this process.
     """
 
     read: ReadBlock

@@ -80,9 +80,9 @@ class Block:
         file: the file.
         start, end: bytes of JSON lines, or row groups of Parquet; the end is exclusive, and None
             is the end of the file.
-        messages: how many begin in it.
-        number: of its first message in the file, 1-based.
-        seq: of its first message, where the dump does not say.
+        messages: how many messages begin in it.
+        number: the place of its first message in the file, from 1.
+        seq: the sequence of its first message, if the dump has no sequences.
     """
 
     file: DumpFile
@@ -121,9 +121,9 @@ class Choice:
     """Which messages of a dump are wanted, and where they were published.
 
     Attributes:
-        since: the first sequence, or the first moment; with a zone.
+        since: the first sequence, or the first moment (with a zone).
         until: the last sequence (inclusive), or the first moment that is too late.
-        cluster, cluster_header: as for an ingest.
+        cluster, cluster_header: the same as in the settings of an ingest.
     """
 
     since: int | datetime | None = None

@@ -35,8 +35,8 @@ class DumpFile:
     """A file with messages.
 
     Attributes:
-        path: where it is: a path of this machine, or an address.
-        size: bytes.
+        path: a path of this machine, or the address of an object store.
+        size: the size of the file, in bytes.
         columns: what the names of its folders say, such as `cluster=east`, below what was given.
     """
 
@@ -74,7 +74,7 @@ class FindFiles:
     """Finds the files at a path; a task, because only what reads them may be able to see them.
 
     Attributes:
-        storage: the settings of file systems.
+        storage: the file systems of the dump.
     """
 
     storage: Storage

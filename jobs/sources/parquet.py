@@ -33,8 +33,8 @@ class Footer:
     """What a file says of itself.
 
     Attributes:
-        columns: their names.
-        groups: rows and bytes of each row group.
+        columns: the names of the columns.
+        groups: the rows and the bytes of each row group.
     """
 
     columns: tuple[str, ...]
@@ -83,12 +83,12 @@ def open_parquet(
     """What reads a dump in Parquet, and its blocks: row groups, gathered.
 
     Args:
-        storage: where the files are.
-        files: of the dump.
-        stream: what column `stream` says.
+        storage: the file systems of the dump.
+        files: the files of the dump.
+        stream: the value of the column `stream`.
         columns: which column is what.
         choice: which messages are wanted.
-        spark: opens the files; None is this process.
+        spark: the session that opens the files; None is this process.
 
     Raises:
         ArchiveError: a file is no Parquet, or a column is missing.
@@ -114,10 +114,10 @@ class Parquet:
     """Reads blocks of such a dump, in tasks.
 
     Attributes:
-        storage: where the files are.
-        stream: what column `stream` says.
-        found: which column is what.
-        encoding: of payloads that are text.
+        storage: the file systems of the dump.
+        stream: the value of the column `stream`.
+        found: which column of the dump is what.
+        encoding: how payloads that are text are written.
         choice: which messages are wanted.
     """
 

@@ -42,7 +42,7 @@ class Span:
 
     Attributes:
         messages: how many the source had among them when the span was planned.
-        size: bytes to read for it, about.
+        size: about how many bytes are read for it.
     """
 
     first: int

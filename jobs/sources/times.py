@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from datetime import UTC, datetime
@@ -42,18 +43,28 @@ def _iso_ns(text: str) -> int:
     parts = _ISO_TIME.fullmatch(text.strip())
     if parts is None:
         raise ValueError(f"not a time: {text!r}; write one such as 2026-01-31T12:30:00.123456789Z")
-    if parts["second"] == "60":
-        raise ValueError(f"{text!r} is a leap second, which a count since 1970 has no place for")
+    whole, second, fraction, zone = parts.groups()
+    if second is not None and second > "59":
+        if second == "60":
+            raise ValueError(
+                f"{text!r} is a leap second, which a count since 1970 has no place for"
+            )
+        raise ValueError(f"not a time: {text!r}: second must be in 0..59")
     try:
-        clock = parts["whole"] + (f":{parts['second']}" if parts["second"] else "")
-        moment = datetime.fromisoformat(clock + (parts["zone"] or "").upper())
+        found = _minute(whole, zone)
     except ValueError as error:
         raise ValueError(f"not a time: {text!r}: {error}") from error
+    return (found + int(second or 0)) * _SECOND_NS + int((fraction or "").ljust(9, "0"))
+
+
+@functools.lru_cache(maxsize=1000)  # neighbours in a dump are mostly of the same minute
+def _minute(whole: str, zone: str | None) -> int:
+    """Seconds since 1970 of a day or a minute."""
+    moment = datetime.fromisoformat(whole + (zone or "").upper())
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    whole = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    seconds = whole.days * 86_400 + whole.seconds
-    return seconds * _SECOND_NS + int((parts["fraction"] or "").ljust(9, "0"))
+    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    return since.days * 86_400 + since.seconds
 
 
 def exact_ns(value: Any) -> int:

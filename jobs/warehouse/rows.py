@@ -46,11 +46,11 @@ def rows_of(
     """The rows of messages; what the other columns say follows from these.
 
     Args:
-        stream: of all of them.
+        stream: the stream of all of them.
         seq, ts_ns: whole numbers; where the time is null, so are `ts` and `day`.
         subject: text of any bytes.
         cluster: text, plain or as a dictionary.
-        headers: as `HEADERS`.
+        headers: lists of type `HEADERS`.
         headers_raw, data: bytes.
     """
     missing = ts_ns.is_null().to_numpy(zero_copy_only=False) if ts_ns.null_count else None
