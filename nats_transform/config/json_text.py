@@ -32,7 +32,7 @@ def parse_json(text: str, path: str) -> Node:
     """
     if (broken := _SURROGATE.search(text)) is not None:
         line = text.count("\n", 0, broken.start()) + 1
-        raise Place(path, line).error("this is not UTF-8, so it cannot be JSON")
+        raise Place(path, line).error("this is not UTF-8, so it cannot be JSON; save it as UTF-8")
     tree = parse(grammar("json_text.lark"), text, path, _WORDS)
     return _node(tree.children[0], path)
 
@@ -69,8 +69,8 @@ def _text(token: Tree[Token] | Token) -> str | bool | None:
 
 def _number(token: Token, place: Place) -> int | float:
     if len(token) > _LONGEST_NUMBER:
-        raise place.error("this number has too many digits")
+        raise place.error("this number has too many digits; quote it if it is text")
     number: int | float = json.loads(token)
     if isinstance(number, float) and math.isinf(number):
-        raise place.error("this number is too large")
+        raise place.error("this number is too large; quote it if it is text")
     return number

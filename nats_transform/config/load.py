@@ -144,11 +144,15 @@ def _everything(name: str) -> list[Located]:
     source = Source()
     text = source.text(name)
     if not text.strip():
-        raise Place(name).error("the file is empty")
+        raise Place(name).error(
+            "the file is empty; write mappings or a stream configuration into it"
+        )
     if token := find_token(text):
         return [_of_claims(decode_account(token, name))]
     if _CREDENTIALS.match(text):
-        raise Place(name).error("this is a file of credentials; it holds no mappings")
+        raise Place(name).error(
+            "this is a file of credentials; give the JWT of the account, which has the mappings"
+        )
     tree = _tree(source, text, name)
     if (stream := stream_section(tree)) is not None:
         return [Located(stream_of(stream))]
@@ -182,7 +186,9 @@ def _preloaded(top: Section) -> Iterator[Located]:
         except InvalidConfig as error:
             raise place.error(f"the JWT of {quoted(key)}: {error}") from None
         if claims.subject != key:
-            raise account.place.error(f"the JWT of {quoted(key)} is that of another account")
+            raise account.place.error(
+                f"the JWT of {quoted(key)} is of another account; put it under its own key"
+            )
         names = tuple(name for name in (claims.name, key) if name)
         yield Located(claims.mappings, names, expires=claims.expires, shares=claims.shares)
 

@@ -404,7 +404,7 @@ def _integer(token: Token, place: Place) -> int:
     if written.startswith("-"):
         number = -number
     if len(digits) >= 20 or not -_INT64 <= number < _INT64:
-        raise place.error("this whole number does not fit into 64 bits")
+        raise place.error("this whole number does not fit into 64 bits; quote it if it is text")
     # With a unit it may overflow: it wraps around in the server, and so it does here.
     factor = _UNITS[suffix] if suffix else 1
     return (number * factor + _INT64) % (2 * _INT64) - _INT64

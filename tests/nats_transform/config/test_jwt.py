@@ -188,7 +188,7 @@ def test_the_jwts_in_a_server_configuration(tmp_path: Path) -> None:
     [
         (f"{public(ACCOUNT)}: 5", 77, "expected the JWT of an account"),
         (f"{public(ACCOUNT)}: eyJ", 77, "must have three parts"),
-        (f"AB: {token(claims())}", 19, "that of another account"),
+        (f"AB: {token(claims())}", 19, "is of another account"),
         ("AB", 22, "has no value"),
     ],
 )
