@@ -1,21 +1,28 @@
 """The census job: which subjects a stream had on each day, into `subject_census`.
 
-One row for each (stream, day, subject, cluster), counted in one pass over `messages`. Dry runs look
-at the census first, because subjects are far fewer than messages.
+One row for each (stream, day, subject, cluster). Tasks on files count them in one pass over
+`messages` (`jobs.files.census`): in this process or, of large archives, in Spark's workers. Dry
+runs look at the census first, because subjects are far fewer than messages.
 """
 
 from __future__ import annotations
 
 import uuid
+from operator import attrgetter
 
+import pyarrow as pa
 from pydantic import BaseModel
-from pyspark.sql import DataFrame, Observation
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from jobs.days import StreamDays
 from jobs.errors import ArchiveError
-from jobs.session import Spark, started
+from jobs.files.census import COLUMNS, GROUPING, ReadCounts, WriteCounts
+from jobs.files.commit import arrow_schema, data_file
+from jobs.files.grouped import grouped
+from jobs.files.plan import plan
+from jobs.files.run import engine_of, session_for
+from jobs.files.storage import Storage
+from jobs.session import Spark
 from jobs.warehouse import specs, staging, tables
 
 CENSUS = specs.table_spec(
@@ -47,6 +54,7 @@ class CensusResult(BaseModel):
         rows: the number of rows: one for each subject, cluster and day.
         messages: the number of messages that were counted.
         bytes: the size of their payloads.
+        engine: what did the work: `process` (this process) or `spark`.
         input_snapshot: the snapshot of `messages` that was read.
         run_id: the id of the run, which is also kept with the snapshot.
         snapshot_id: the new snapshot of `subject_census`.
@@ -56,6 +64,7 @@ class CensusResult(BaseModel):
     rows: int
     messages: int
     bytes: int
+    engine: str
     input_snapshot: int | None
     run_id: str
     snapshot_id: int
@@ -75,20 +84,38 @@ def census(spark: Spark, settings: CensusSettings) -> CensusResult:
             f"{'.'.join(source.name())} has no messages of stream {settings.stream!r}; "
             "ingest the stream, or check its name"
         )
-    messages = tables.read(started(spark), source, specs.MESSAGES, settings.stream, settings.days)
-    seen = Observation("census")
-    rows = counted(messages).observe(
-        seen,
-        F.count(F.lit(1)).alias("rows"),
-        F.coalesce(F.sum("messages"), F.lit(0)).alias("messages"),
-        F.coalesce(F.sum("bytes"), F.lit(0)).alias("bytes"),
-    )
-    staged = staging.stage(rows, target, CENSUS)
-    totals = seen.get
+    tasks = plan(source, tables.data_files(source, settings.stream, settings.days))
+    session = session_for(spark, sum(task.size for task in tasks))
+    columns = arrow_schema(specs.MESSAGES.schema)
+    folder, storage = staging.new_folder(target), Storage.of(target)
+    rows = arrow_schema(target.schema(), frozenset({"stream"}))
+    try:
+        counted = grouped(
+            tasks,
+            ReadCounts(Storage.of(source), pa.schema([columns.field(name) for name in COLUMNS])),
+            GROUPING,
+            WriteCounts(storage, folder, rows, settings.stream),
+            storage=storage,
+            folder=staging.new_folder(target),
+            spark=session,
+            apart=attrgetter("day"),
+        )
+        staged = staging.Staged(
+            folder,
+            tuple(one.written.path for one in counted),
+            tuple(data_file(target, one.written) for one in counted),
+        )
+    except BaseException:
+        staging.drop(folder, target)
+        raise
     snapshot = source.current_snapshot()
     input_snapshot = None if snapshot is None else snapshot.snapshot_id
     run_id = settings.run_id or str(uuid.uuid4())
-    found = {name: int(totals.get(name, 0)) for name in ("rows", "messages", "bytes")}
+    found = {
+        "rows": sum(one.written.rows for one in counted),
+        "messages": sum(one.messages for one in counted),
+        "bytes": sum(one.bytes for one in counted),
+    }
     snapshot_id = staging.publish(
         target,
         staged,
@@ -106,17 +133,8 @@ def census(spark: Spark, settings: CensusSettings) -> CensusResult:
     return CensusResult(
         stream=settings.stream,
         **found,
+        engine=engine_of(session),
         input_snapshot=input_snapshot,
         run_id=run_id,
         snapshot_id=snapshot_id,
-    )
-
-
-def counted(messages: DataFrame) -> DataFrame:
-    """The rows of `subject_census` for those of `messages`."""
-    return messages.groupBy("stream", "day", "subject", "cluster").agg(
-        F.count(F.lit(1)).alias("messages"),
-        F.coalesce(F.sum(F.octet_length("data")), F.lit(0)).cast("long").alias("bytes"),
-        F.min("ts").alias("first_ts"),
-        F.max("ts").alias("last_ts"),
     )

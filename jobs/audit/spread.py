@@ -191,7 +191,7 @@ class _ReadKeys:
                     )
 
 
-def _split(groups: pa.RecordBatch) -> tuple[Counter[str], Counter[str]]:
+def _split(_: object, groups: pa.RecordBatch) -> tuple[Counter[str], Counter[str]]:
     """The keys of each mapping, and those that saw more than one end."""
     is_split = pc.not_equal(groups.column("first"), groups.column("last"))
     found = []

@@ -11,7 +11,7 @@ import contextlib
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +31,7 @@ R = TypeVar("R")
 
 BUCKETS = 64
 MOST_ROWS = 2**20
+MOST_BYTES = 96 * 2**20
 """Rows, and so groups, that a task holds at once, about."""
 _FEW_ROWS = 2**16
 """So many rows stay together in a file: cut into buckets, they would be slower to read."""
@@ -83,6 +84,7 @@ class Kept:
 class _Share:
     """The groups of some buckets, in files of some tasks; `number` of `shares`."""
 
+    of: object
     files: tuple[Kept, ...]
     number: int
     shares: int
@@ -100,17 +102,17 @@ class _First(Generic[T]):
     def __call__(self, task: T) -> list[Kept]:
         held: list[pa.RecordBatch] = []
         kept: list[Kept] = []
-        rows = 0
+        share = 0.0  # of what may be held
         for batch in self.read(task):
             held.append(batch)
-            rows += len(batch)
-            if rows >= MOST_ROWS:
+            share += _share_of(batch)
+            if share >= 1:
                 held = [self.grouping.of(held)]
-                rows = len(held[0])
-                if rows > MOST_ROWS // 2:
+                share = _share_of(held[0])
+                if share > 0.5:
                     kept.append(self._keep(held[0]))
-                    held, rows = [], 0
-        if rows:
+                    held, share = [], 0.0
+        if held:
             kept.append(self._keep(self.grouping.of(held)))
         return kept
 
@@ -140,11 +142,11 @@ class _Second(Generic[R]):
 
     storage: Storage
     grouping: Grouping
-    finish: Callable[[pa.RecordBatch], R]
+    finish: Callable[[Any, pa.RecordBatch], R]
 
     def __call__(self, share: _Share) -> R | None:
         found = [batch for kept in share.files for batch in self._read(kept, share)]
-        return self.finish(self.grouping.of(found)) if found else None
+        return self.finish(share.of, self.grouping.of(found)) if found else None
 
     def _read(self, kept: Kept, share: _Share) -> Iterator[pa.RecordBatch]:
         filesystem, place = self.storage.find(kept.path)
@@ -166,7 +168,7 @@ def grouped(
     tasks: Sequence[T],
     read: Callable[[T], Iterable[pa.RecordBatch]],
     grouping: Grouping,
-    finish: Callable[[pa.RecordBatch], R],
+    finish: Callable[[Any, pa.RecordBatch], R],
     *,
     storage: Storage,
     folder: str,
@@ -179,7 +181,7 @@ def grouped(
         tasks: what to read.
         read: gives the rows of a task; can be pickled.
         grouping: how they are added up.
-        finish: takes groups; can be pickled.
+        finish: takes what `apart` said, and groups; can be pickled.
         storage: where the folder is.
         folder: for files that are needed until this returns, when it is deleted.
         spark: runs the tasks; None is this process.
@@ -191,8 +193,8 @@ def grouped(
         for task, kept in zip(tasks, first, strict=True):
             together.setdefault(apart(task), []).extend(kept)
         shares = [
-            _Share(tuple(files), number, count)
-            for files in together.values()
+            _Share(of, tuple(files), number, count)
+            for of, files in together.items()
             for count in [min(BUCKETS, max(1, -(-sum(f.rows for f in files) // MOST_ROWS)))]
             for number in range(count)
         ]
@@ -202,6 +204,11 @@ def grouped(
         with contextlib.suppress(OSError):
             filesystem.delete_dir(place)
     return [one for one in found if one is not None]
+
+
+def _share_of(batch: pa.RecordBatch) -> float:
+    """How much some rows are of what may be held at once."""
+    return float(max(len(batch) / MOST_ROWS, batch.nbytes / MOST_BYTES))
 
 
 def _buckets(keys: pa.Array) -> np.ndarray:

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from jobs.census import CENSUS, CensusSettings, census
 from jobs.errors import ArchiveError, WarehouseError
+from jobs.files import grouped
+from jobs.session import SessionOnDemand
 from jobs.warehouse import tables
+from nats_transform.subject import decode
 from tests.support.archive import Row, archive, message
 
-pytestmark = pytest.mark.spark
-
 DAY = date(2026, 3, 1)
-SUBJECTS = ["shop.eu", "shop.us", "a..b", None]
+SUBJECTS = ["shop.eu", "shop.us", "a..b", "shop.\udcff", "shop.\udcfe", None]
 
 
 def messages(count: int = 60) -> list[Row]:
@@ -49,22 +49,30 @@ def counted(rows: Sequence[Row]) -> set[tuple[Any, ...]]:
     }
 
 
-def found(spark: SparkSession, warehouse: tables.Warehouse) -> set[tuple[Any, ...]]:
-    table = tables.open_table(warehouse, CENSUS)
-    rows = [tuple(row) for row in tables.read(spark, table, CENSUS).collect()]
-    assert len(rows) == len(set(rows))
-    # Spark gives times of the machine's zone without saying so.
-    return {(*row[:6], *(time.astimezone(UTC) for time in row[6:])) for row in rows}
+def found(warehouse: tables.Warehouse) -> set[tuple[Any, ...]]:
+    rows = tables.open_table(warehouse, CENSUS).scan().to_arrow().to_pylist()
+    for row in rows:
+        raw = row.pop("subject_raw")
+        row["subject"] = row["subject"] if raw is None else decode(raw)
+        assert row.pop("cluster_raw") is None
+    found = [tuple(row.values()) for row in rows]
+    assert len(found) == len(set(found))
+    return set(found)
 
 
-def test_every_subject_of_each_day_and_cluster(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("held", [grouped.MOST_ROWS, 4], ids=["in one part", "in many parts"])
+def test_every_subject_of_each_day_and_cluster(
+    here: SessionOnDemand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int
+) -> None:
+    monkeypatch.setattr(grouped, "MOST_ROWS", held)
     warehouse = tables.Warehouse(dir=tmp_path / "warehouse")
     rows = messages()
     archive(warehouse, rows)
-    result = census(spark, CensusSettings(stream="S", warehouse=warehouse, run_id="r1"))
-    there = found(spark, warehouse)
+    result = census(here, CensusSettings(stream="S", warehouse=warehouse, run_id="r1"))
+    there = found(warehouse)
     assert there == counted(rows)
     assert (result.messages, result.rows) == (len(rows), len(there))
+    assert result.engine == "process"
     assert result.bytes == sum(len(row["data"] or b"") for row in rows)
     table = tables.open_table(warehouse, CENSUS)
     snapshot = table.current_snapshot()
@@ -75,15 +83,15 @@ def test_every_subject_of_each_day_and_cluster(spark: SparkSession, tmp_path: Pa
     assert properties["input-snapshot"] == str(result.input_snapshot)
 
     # A day of its own takes the place of that day only.
-    again = census(spark, CensusSettings(stream="S", warehouse=warehouse, first_day=DAY))
+    again = census(here, CensusSettings(stream="S", warehouse=warehouse, first_day=DAY))
     assert again.messages == sum(row["day"] == DAY for row in rows)
-    assert found(spark, warehouse) == there
+    assert found(warehouse) == there
 
 
-def test_a_stream_that_is_not_there(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_stream_that_is_not_there(here: SessionOnDemand, tmp_path: Path) -> None:
     warehouse = tables.Warehouse(dir=tmp_path / "warehouse")
     with pytest.raises(WarehouseError, match=r"no table nats\.messages"):
-        census(spark, CensusSettings(stream="S", warehouse=warehouse))
+        census(here, CensusSettings(stream="S", warehouse=warehouse))
     archive(warehouse, messages(5))
     with pytest.raises(ArchiveError, match="has no messages of stream 'T'"):
-        census(spark, CensusSettings(stream="T", warehouse=warehouse))
+        census(here, CensusSettings(stream="T", warehouse=warehouse))

@@ -54,7 +54,7 @@ def test_groups_are_those_of_the_rows(
         tasks,
         rows_of,
         GROUPING,
-        pa.RecordBatch.to_pylist,
+        lambda _, groups: groups.to_pylist(),
         storage=Storage(),
         folder=str(folder),
         spark=None,
@@ -75,23 +75,23 @@ def test_tasks_apart_have_shares_of_their_own(tmp_path: Path) -> None:
         range(4),
         rows_of,
         GROUPING,
-        len,
+        lambda of, groups: (of, len(groups)),
         storage=Storage(),
         folder=str(tmp_path / "kept"),
         spark=None,
         apart=lambda task: task % 2,
     )
-    assert found == [len(wanted(range(n, 4, 2))) for n in (0, 1)]
+    assert found == [(n, len(wanted(range(n, 4, 2)))) for n in (0, 1)]
 
 
 def test_no_rows(tmp_path: Path) -> None:
     found = grouped(
-        range(2), lambda _: [], GROUPING, len, storage=Storage(), folder=str(tmp_path), spark=None
+        range(2), lambda _: [], GROUPING, max, storage=Storage(), folder=str(tmp_path), spark=None
     )
     assert found == []
 
 
 def test_a_file_that_is_gone_is_one_line(tmp_path: Path) -> None:
-    share = module._Share((Kept(str(tmp_path / "gone.arrow"), 1, False),), 0, 1)
+    share = module._Share(None, (Kept(str(tmp_path / "gone.arrow"), 1, False),), 0, 1)
     with pytest.raises(WarehouseError, match=r"gone\.arrow cannot be read: "):
-        module._Second(Storage(), GROUPING, len)(share)
+        module._Second(Storage(), GROUPING, max)(share)

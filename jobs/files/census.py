@@ -1,0 +1,104 @@
+"""What the tasks of a census do: count messages by subject and cluster, and write the counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.files.grouped import Grouping
+from jobs.files.read import concatenated
+from jobs.files.storage import Storage
+from jobs.files.task import Task
+from jobs.files.text import restored, stored
+from jobs.files.write import Writer, Written
+
+GROUPING = Grouping(
+    ("subject", "cluster"), sums=("messages", "bytes"), lows=("first_ts",), highs=("last_ts",)
+)
+COLUMNS = ("subject", "subject_raw", "cluster", "cluster_raw", "data", "ts")
+"""What of the messages is read."""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Messages that were counted, and the file with the counts."""
+
+    written: Written
+    messages: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class ReadCounts:
+    """Gives the messages of a task as rows to add up.
+
+    Attributes:
+        storage: where the files are.
+        schema: `COLUMNS`, as the table stores them.
+    """
+
+    storage: Storage
+    schema: pa.Schema
+
+    def __call__(self, task: Task) -> Iterator[pa.RecordBatch]:
+        """Rows with the columns of `GROUPING`.
+
+        Raises:
+            WarehouseError: a file cannot be read.
+        """
+        for batch in concatenated(self.storage, task.pieces, self.schema):
+            found = restored(batch)
+            sizes = pc.fill_null(pc.binary_length(found["data"]), 0)
+            yield pa.RecordBatch.from_pydict(
+                {
+                    "subject": found["subject"].view(pa.binary()),
+                    "cluster": found["cluster"].view(pa.binary()),
+                    "messages": pa.array(np.ones(len(batch), np.int64)),
+                    "bytes": sizes.cast(pa.int64()),
+                    "first_ts": found["ts"],
+                    "last_ts": found["ts"],
+                }
+            )
+
+
+@dataclass(frozen=True)
+class WriteCounts:
+    """Writes the counts of a day, or of some of its subjects, as rows of the census.
+
+    Attributes:
+        storage: where the file goes.
+        folder: in which folder.
+        schema: the columns of the census, with their Iceberg numbers.
+        stream: whose messages were counted.
+    """
+
+    storage: Storage
+    folder: str
+    schema: pa.Schema
+    stream: str
+
+    def __call__(self, day: date, groups: pa.RecordBatch) -> Counted:
+        """The file, and the sums of the counts in it.
+
+        Raises:
+            WarehouseError: the file cannot be written.
+        """
+        days = (day - date(1970, 1, 1)).days
+        found = dict(zip(groups.schema.names, groups.columns, strict=True))
+        found |= {name: found[name].view(pa.string()) for name in GROUPING.keys}
+        found["stream"] = pa.DictionaryArray.from_arrays(
+            pa.array(np.zeros(len(groups), np.int32)), pa.array([self.stream])
+        )
+        found["day"] = pa.array(np.full(len(groups), days, np.int32)).view(pa.date32())
+        arrays = stored(found, self.schema.names)
+        rows = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        with Writer(self.storage, self.folder, day.isoformat(), self.schema) as writer:
+            writer.write(rows)
+            written = writer.close()
+        sums = [pc.sum(found[name]).as_py() for name in GROUPING.sums]
+        return Counted(written, *sums)
