@@ -39,7 +39,7 @@ class ExpectTheSameDigest(MeasuredExpectation):
 
 
 class ExpectScalarReplayToAgree(MeasuredExpectation):
-    """The scalar path, which is other code, gives a sample of the messages the same outcomes.
+    """The scalar library, other code than the kernel, gives a sample the same outcomes.
 
     Args:
         mappings: those that wrote the rows, as `expectations.mappings.as_plain` gives them.

@@ -38,7 +38,11 @@ from nats_transform.audit import End
 from nats_transform.digest import Digest
 
 SAMPLED_ROWS = 2_000
-"""About how many messages the scalar path replays; all of a small day."""
+"""About how many messages the scalar library replays; all of a small day.
+
+They are chosen by a hash of the sequence. If one message in 1,000 came out wrong, 86 of 100 such
+samples would show it.
+"""
 
 KEYED_ROWS = 10_000
 """About how many rows the keys have that must each stay in one partition: all rows of some keys."""

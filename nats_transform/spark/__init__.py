@@ -2,7 +2,8 @@
 
 Spark's workers hand whole columns to the compiled kernel (`nats_transform.kernel`) in an Arrow UDF.
 They need nats-transform and pyarrow; nothing is read from the session, so the result works under
-Spark Connect and in Structured Streaming.
+Spark Connect and in Structured Streaming. The new subjects of one batch must stay below 2 GB: if a
+worker says that they do not, lower `spark.sql.execution.arrow.maxRecordsPerBatch`.
 
 An account's mappings are applied by `apply`. A mirror or stream source takes a message and may
 rename it (`take`), the ingress transform decides what it is stored under (`ingress`), and a stored
@@ -104,12 +105,8 @@ def ingress(
     """The frame and what each message is stored under: as `StreamConfig.replay`, bit for bit.
 
     Args:
-        config: of the stream that the messages reach.
-        df: one message a row.
-        subject: column of the subject, string or binary.
-        stream: column of the name of the stream that the message is in.
-        seq: column of the sequence there.
-        seed: the seed of the run.
+        config: the configuration of the stream that the messages reach.
+        df, subject, stream, seq, seed: as of `apply`; `stream` names the stream of the message.
 
     Raises:
         As of `apply`.
@@ -131,10 +128,7 @@ def take(
     Args:
         source: one of a stream's `sources`, or its `mirror`.
         df: messages of the other stream, one a row; whether they are is not looked at.
-        subject: column of the subject they are stored under, string or binary.
-        stream: column of the stream's name.
-        seq: column of the sequence in the stream.
-        seed: the seed of the run.
+        subject, stream, seq, seed: as of `apply`.
 
     Raises:
         As of `apply`.
@@ -154,12 +148,8 @@ def republish(
     """The frame and what is republished: as `StreamConfig.replay_republish`, bit for bit.
 
     Args:
-        config: of the stream that stores the messages.
-        df: one message a row.
-        subject: column of the subject it is stored under, string or binary.
-        stream: column of the name of the stream that the message is in.
-        seq: column of the sequence there.
-        seed: the seed of the run.
+        config: the configuration of the stream that stores the messages.
+        df, subject, stream, seq, seed: as of `apply`; `subject` is what it stores them under.
 
     Raises:
         As of `apply`.
