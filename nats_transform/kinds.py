@@ -18,7 +18,11 @@ MOST_KINDS = 20_000
 
 
 class Kinds:
-    """The kinds that some filters make."""
+    """The kinds that some filters make.
+
+    Attributes:
+        wanted: for each place where a filter has a name, the names.
+    """
 
     def __init__(self, filters: Iterable[str]) -> None:
         wanted: dict[int, dict[str, str]] = {}
@@ -26,7 +30,7 @@ class Kinds:
             for place, token in enumerate(filter.split(SEPARATOR)):
                 if token not in (ANY_TOKEN, ANY_TAIL):
                     wanted.setdefault(place, {})[token] = token
-        self._wanted = sorted(wanted.items())
+        self.wanted = sorted(wanted.items())
 
     def of(self, tokens: Sequence[str]) -> Kind | None:
         """The kind of a subject: how many tokens, and those that a filter names.
@@ -37,7 +41,7 @@ class Kinds:
             return None
         count = len(tokens)
         kind: list[object] = [count]
-        for place, names in self._wanted:
+        for place, names in self.wanted:
             if place >= count:
                 break
             kind.append(names.get(tokens[place]))

@@ -122,7 +122,7 @@ class Network:
         self._takers: _Takers = defaultdict(list)
         # The streams by name, with the facts of subjects that nothing renames, by kind.
         self._by_name = {stream.name: stream for stream in self.streams}
-        self._kinds = Kinds(self._filters())
+        self._kinds = Kinds(self.filters)
         self._known: dict[Kind, Facts] = {}
         for stream in self.streams:
             if stream.mirror is not None and stream.mirror.external is None:
@@ -131,7 +131,8 @@ class Network:
                 if source.external is None:
                     self._takers[source.name].append((stream, source, position))
 
-    def _filters(self) -> Iterator[str]:
+    @property
+    def filters(self) -> Iterator[str]:
         """Every filter that a subject is compared with."""
         for stream in self.streams:
             yield from stream.captured
@@ -227,6 +228,36 @@ class Network:
             ):
                 return False
         return True
+
+    def renames(self, subject: str) -> Iterator[tuple[str, Transform]]:
+        """Each text on the way of a subject that a transform applies to, with the transform."""
+        arrivals = self.arrivals(subject)
+        for one in arrivals:
+            stream, taken = self._by_name[one.stream], one.taken
+            if taken.mapping_destination and one.origin is not None:
+                upstream = stream.mirror if one.position is None else stream.sources[one.position]
+                stored = arrivals[one.origin].subject or ""
+                for rule in upstream.filters if upstream is not None else ():
+                    pair = rule.source, rule.destination
+                    if rule.transform and pair == (taken.mapping_source, taken.mapping_destination):
+                        yield stored, rule.transform
+            if one.is_mapped and stream.ingress_transform and taken.subject is not None:
+                yield taken.subject, stream.ingress_transform
+            republish = stream.republish_transform
+            if republish is None or one.subject is None or one.repeats:
+                continue
+            if republish.apply(one.subject, None) is not None:
+                yield one.subject, republish
+
+    @property
+    def renames_any(self) -> bool:
+        """Whether some transform may rename what a stream takes or stores."""
+        return any(
+            stream.ingress_transform is not None
+            or stream.republish_transform is not None
+            or any(rule.transform for upstream in stream.upstreams for rule in upstream.filters)
+            for stream in self.streams
+        )
 
     @staticmethod
     def _facts(subject: str, arrivals: Sequence[Arrival]) -> Facts:

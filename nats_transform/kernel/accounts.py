@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
-from nats_transform.functions import Literal, Partition, Token
+from nats_transform.functions import Literal, Partition, Tail, Token
 from nats_transform.kernel.filters import Pattern
 from nats_transform.kernel.program import Program
 from nats_transform.kernel.rules import WHOLE_SUBJECT, Check, End, Ends, Rule, State
 from nats_transform.mapping import (
+    DRAWS,
     EMPTY_DESTINATION,
     EMPTY_RESULT,
     AccountMappings,
@@ -17,6 +19,7 @@ from nats_transform.mapping import (
     Mapping,
     Share,
 )
+from nats_transform.transform import Transform
 
 
 def compile_mappings(mappings: AccountMappings, seed: int = 0) -> Program:
@@ -29,17 +32,68 @@ def compile_mappings(mappings: AccountMappings, seed: int = 0) -> Program:
     Raises:
         NatsTransformError: a text of the mappings cannot be encoded.
     """
-    return Program(list(_rules(mappings)), End(State(Fate.UNMATCHED), WHOLE_SUBJECT), seed=seed)
+    return Program(
+        list(_rules(mappings, _rule)), End(State(Fate.UNMATCHED), WHOLE_SUBJECT), seed=seed
+    )
 
 
-def _rules(mappings: AccountMappings) -> Iterator[Rule]:
-    for number, mapping in enumerate(mappings.mappings):
-        rule = Rule(
-            Pattern.of_source(mapping.filter),
-            mapping.source,
-            _ends(mapping, number, None),
-            {cluster: _ends(mapping, number, cluster) for cluster in mapping.clusters},
+def compile_destinations(
+    mappings: AccountMappings,
+    made: Callable[[Transform], Sequence[Token] | None],
+    *,
+    is_subject: bool = True,
+) -> list[Program]:
+    """A program for the first destination of every mapping, one for the second, and so on.
+
+    Together they make all that can become of a subject, in any cluster and under any draw. Where a
+    mapping has no more destinations, the state has none, and nothing is made. There is one program
+    at least.
+
+    Args:
+        mappings: of one account.
+        made: what to make with the transform of a destination; None is nothing.
+        is_subject: whether it is the new subject: then the first program leaves what no mapping
+            covers as it is, and a result with an empty token is none.
+    """
+    possible = [_possible(mapping) for mapping in mappings.mappings]
+
+    def rule(place: int, mapping: Mapping, number: int) -> Rule:
+        end = End(State(Fate.LOST, None, mapping.source, None, number))
+        if place < len(possible[number]):
+            share = possible[number][place]
+            end = _end(mapping, number, share)
+            check = end.check if is_subject else Check.ANY_RESULT
+            tokens = made(share.transform) if share.transform else None
+            end = replace(end, tokens=tokens, below=DRAWS, check=check)
+        return Rule(Pattern.of_source(mapping.filter), mapping.source, Ends([end]))
+
+    return [
+        Program(
+            list(_rules(mappings, partial(rule, place))),
+            End(State(Fate.UNMATCHED), WHOLE_SUBJECT if is_subject and not place else None),
         )
+        for place in range(max([1, *map(len, possible)]))
+    ]
+
+
+def _possible(mapping: Mapping) -> list[Share]:
+    """Each share with a transform, of all clusters; one for each destination."""
+    shares = (share for _, share in mapping.ends() if share.weight and share.transform)
+    return list({share.destination: share for share in shares}.values())
+
+
+def _rule(mapping: Mapping, number: int) -> Rule:
+    return Rule(
+        Pattern.of_source(mapping.filter),
+        mapping.source,
+        _ends(mapping, number, None),
+        {cluster: _ends(mapping, number, cluster) for cluster in mapping.clusters},
+    )
+
+
+def _rules(mappings: AccountMappings, make: Callable[[Mapping, int], Rule]) -> Iterator[Rule]:
+    for number, mapping in enumerate(mappings.mappings):
+        rule = make(mapping, number)
         if number == 0 and mapping.filter.is_literal:
             # nats-server does not cut the subject that is this very source: see
             # `AccountMappings`. A source `*a` is a literal that covers other subjects, too.
@@ -73,11 +127,11 @@ def _end(mapping: Mapping, number: int, share: Share) -> End:
 
 
 def _uncut(ends: Ends) -> Ends:
-    """The ends where `partition` has no tokens to hash."""
+    """The ends where `partition` has no tokens to hash, and where there are none to copy."""
 
     def tokens(given: Sequence[Token] | None) -> Sequence[Token] | None:
         return given and [
-            Literal(token.evaluate((), None)) if isinstance(token, Partition) else token
+            Literal(token.evaluate((), None)) if isinstance(token, Partition | Tail) else token
             for token in given
         ]
 

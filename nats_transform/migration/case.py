@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from nats_transform.kinds import MOST_KINDS, Kind, Kinds
 from nats_transform.mapping import AccountMappings, Fate, Mapping, Outcome
-from nats_transform.migration.count import PARTS
+from nats_transform.migration.count import PARTS, Amount, hashed
 from nats_transform.subject import ANY_TOKEN, NOT_LITERAL, SEPARATOR
 from nats_transform.subject_index import SubjectIndex
+
+if TYPE_CHECKING:
+    from nats_transform.migration.columns.alike import Alike
 
 _FEW = 32  # below, looking at every mapping is quicker than an index
 _RANDOM = re.compile(r"\{\{\s*random\s*\(\s*(\d+)\s*\)\s*\}\}", re.IGNORECASE)
@@ -34,13 +40,16 @@ class CensusRow(NamedTuple):
 
     subject: str | None
     cluster: str | None
-    messages: int
-    bytes: int = 0
+    messages: Amount
+    bytes: Amount = 0
     chosen: tuple[str | None, str | None] | None = None
 
 
 class Case(NamedTuple):
     """A subject in one cluster, and all that can become of it.
+
+    It can also stand for many subjects that are alike: of all of them the same is to be said, but
+    for their names and numbers. Then it has the names of one of them, and arrays of numbers.
 
     Attributes:
         subject, cluster: those of the row of the census.
@@ -50,12 +59,13 @@ class Case(NamedTuple):
         before, after: outcomes with their percent, under the current mapping and the candidate.
         was, becomes: the subjects of the likeliest, to show.
         covering: numbers of the candidate's mappings that cover the subject; the first applies.
+        alike: the subjects that the case stands for; None: the one.
     """
 
     subject: str | None
     cluster: str | None
-    messages: int
-    bytes: int
+    messages: Amount
+    bytes: Amount
     tokens_before: Sequence[str]
     tokens: Sequence[str]
     before: _Outcomes
@@ -63,11 +73,36 @@ class Case(NamedTuple):
     was: str | None
     becomes: str | None
     covering: list[int]
+    alike: Alike | None = None
 
     @property
-    def parts(self) -> int:
+    def parts(self) -> Amount:
         """The number of its messages, in parts."""
         return self.messages * PARTS
+
+    def hashed(self, text: str) -> int | NDArray[np.uint64]:
+        """64 bits of a text that becomes of the subject."""
+        return hashed(text) if self.alike is None else self.alike.hashes(text)
+
+    def with_hash(
+        self, text: str, parts: Amount, wanted: Collection[int]
+    ) -> Iterator[tuple[int, Case, Amount]]:
+        """Each wanted hash that a text has here, with the subjects of which it has it.
+
+        Args:
+            text: that becomes of the subject.
+            parts: of the messages of each.
+            wanted: hashes.
+        """
+        if self.alike is None:
+            if (key := hashed(text)) in wanted:
+                yield key, self, parts
+            return
+        hashes = self.alike.hashes(text)
+        there = np.flatnonzero(np.isin(hashes, np.array(list(wanted), dtype=np.uint64)))
+        for key in np.unique(hashes[there]).tolist():
+            rows = there[hashes[there] == key]
+            yield key, self._replace(alike=self.alike.only(rows)), np.asarray(parts)[rows]
 
 
 class Matcher:
@@ -222,7 +257,7 @@ def _drawn(outcomes: _Outcomes, destination: str | None) -> _Outcomes:
     return [(outcome, 100) for outcome, _ in outcomes if outcome.mapping_destination == destination]
 
 
-def rise(case: Case, kind: Callable[[Outcome], _K | None]) -> list[tuple[_K, Outcome, int]]:
+def rise(case: Case, kind: Callable[[Outcome], _K | None]) -> list[tuple[_K, Outcome, Amount]]:
     """The kinds of outcome that become likelier, with the likeliest outcome and by how many parts.
 
     Args:

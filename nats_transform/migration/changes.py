@@ -11,7 +11,7 @@ from typing import Any
 from nats_transform.errors import printable
 from nats_transform.mapping import Fate, Outcome
 from nats_transform.migration.case import Case, rise
-from nats_transform.migration.count import Count, whole
+from nats_transform.migration.count import Amount, Count, total, whole
 from nats_transform.migration.findings import Example
 from nats_transform.migration.merge import Analysis, Told
 from nats_transform.migration.names import Names
@@ -66,38 +66,43 @@ class Changes(Analysis):
         self._fates: tuple[Counter[Fate], Counter[Fate]] = (Counter(), Counter())
         self.changed = Count()
 
-    def add(self, cases: list[Case], after: Mapping[str, int]) -> None:
+    def add(self, cases: list[Case], after: Mapping[str, Amount]) -> None:
         """Count all cases of one subject."""
         for case in cases:
             self._add(case)
 
     def _add(self, case: Case) -> None:
-        subject = case.subject
-        was = case.was
         for counter, outcomes in zip(self._fates, (case.before, case.after), strict=True):
             for outcome, percent in outcomes:
-                counter[outcome.fate] += percent * case.messages
+                counter[outcome.fate] += total(percent * case.messages)
         if case.before[0][0].fate is Fate.INVALID and case.before[0][0].mapping_source is None:
-            self._codes["illegal-subject"].add(subject, None, None, case.parts)
+            self._codes["illegal-subject"].add(case, None, case.parts)
             return
         rule = _rule(case.before[0][0])
         for _, outcome, parts in rise(case, _result):
-            self._changes[rule, _rule(outcome)].add(subject, was, outcome.subject, parts)
-            self.changed.add(subject, was, outcome.subject, parts)
+            self._changes[rule, _rule(outcome)].add(case, outcome.subject, parts)
+            self.changed.add(case, outcome.subject, parts)
         for code, outcome, parts in rise(case, _fault):
-            self._codes[code].add(subject, was, outcome.subject, parts)
+            self._codes[code].add(case, outcome.subject, parts)
         if not case.covering:
             mapped = case.before[0][0].mapping_source is not None
             if mapped:
-                self._codes["no-longer-mapped"].add(subject, was, case.becomes, case.parts)
+                self._codes["no-longer-mapped"].add(case, case.becomes, case.parts)
             # Subjects of the server itself ($KV.>, $O.>) belong to no namespace that moves.
-            elif not (subject or "").startswith("$"):
-                self._codes["unmatched"].add(subject, was, case.becomes, case.parts)
-        starts = [(prefix(before.subject), percent) for before, percent in case.before]
+            elif not (case.subject or "").startswith("$"):
+                self._codes["unmatched"].add(case, case.becomes, case.parts)
+        self._add_flow(case)
+
+    def _add_flow(self, case: Case) -> None:
+        starts = [(prefix(before.subject), before, percent) for before, percent in case.before]
         for after, other in case.after:
             end = prefix(after.subject)
-            for start, one in starts:
-                self._flow[start, end] += one * other * case.messages // 100
+            for start, before, one in starts:
+                parts = one * other * case.messages // 100
+                if case.alike is None or isinstance(parts, int):
+                    self._flow[start, end] += total(parts)
+                else:
+                    self._flow.update(case.alike.flow(before.subject, after.subject, parts))
         self._fold()
 
     def merge(self, counts: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ from nats_transform.mapping import AccountMappings
 from nats_transform.mapping import Mapping as SubjectMapping
 from nats_transform.migration.case import Case, Matcher, numbers_drawn, steady
 from nats_transform.migration.changes import shown
-from nats_transform.migration.count import EXAMPLES, Count, hashed
+from nats_transform.migration.count import EXAMPLES, Amount, Count, total
 from nats_transform.migration.merge import Analysis, Told
 from nats_transform.migration.names import Names, of_groups
 from nats_transform.migration.reverse import reversed_mappings
@@ -22,9 +22,9 @@ from nats_transform.migration.rows import Groups, Largest, Store, Table, members
 from nats_transform.subject import SEPARATOR
 
 
-def targets(cases: Iterable[Case], before: bool = False) -> dict[str, int]:
+def targets(cases: Iterable[Case], before: bool = False) -> dict[str, Amount]:
     """The subjects that one subject becomes, with parts, over all clusters."""
-    found: dict[str, int] = {}
+    found: dict[str, Amount] = {}
     for case in cases:
         for outcome, percent in case.before if before else case.after:
             if outcome.subject is not None:
@@ -88,18 +88,20 @@ class Collisions(Analysis):
         self._pairs = Table(store, 3)
         self._drawn = 0
 
-    def add(self, cases: list[Case], after: Mapping[str, int]) -> None:
+    def add(self, cases: list[Case], after: Mapping[str, Amount]) -> None:
         """Count all cases of one subject."""
-        before = [hashed(was) for was in targets(cases, before=True)]
-        covering = cases[0].covering
+        first = cases[0]
+        before = [first.hashed(was) for was in targets(cases, before=True)]
+        covering = first.covering
         by = covering[0] + 1 if covering else 0
         for was in before:
             self._before.add(was)
         for becomes, parts in after.items():
-            key = hashed(becomes)
+            key = first.hashed(becomes)
             self._after.add(key, parts)
             if "{{" in becomes and (drawn := numbers_drawn(becomes)) > 1:
-                self._drawn += min(drawn, -(-parts // 100)) - 1
+                # No subject has more messages than half of 64 bits can count.
+                self._drawn += total(np.minimum(min(drawn, 2**62), -(-parts // 100)) - 1)
             for was in before:
                 self._pairs.add(key, was, by)
 
@@ -257,12 +259,12 @@ class WayBack(Analysis):
         self.stuck = Count()
         self._matcher = Matcher(self.mappings)
 
-    def add(self, cases: list[Case], after: Mapping[str, int]) -> None:
+    def add(self, cases: list[Case], after: Mapping[str, Amount]) -> None:
         """Count all cases of one subject."""
         subject = cases[0].subject
         for becomes, parts in after.items():
             if self._back(becomes) != subject:
-                self.stuck.add(subject, cases[0].was, becomes, parts)
+                self.stuck.add(cases[0], becomes, parts)
 
     def told(self, names: Names) -> Iterator[Told]:
         """What is worth a finding."""

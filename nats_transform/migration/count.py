@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import itemgetter
+from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
 from xxhash import xxh3_64_intdigest
 
 from nats_transform.migration.findings import Example
 from nats_transform.subject import encode
+
+if TYPE_CHECKING:
+    from nats_transform.migration.case import Case
+
+Amount: TypeAlias = int | NDArray[np.int64]
+"""Of one subject, or of each of some that are alike."""
 
 EXAMPLES = 5
 """The largest so many are kept."""
@@ -21,6 +30,11 @@ PARTS = 100
 def whole(parts: int) -> float:
     """Messages of some parts; a whole number where it is one."""
     return parts // PARTS if parts % PARTS == 0 else parts / PARTS
+
+
+def total(amount: Amount) -> int:
+    """The sum over all subjects."""
+    return amount if isinstance(amount, int) else int(amount.sum())
 
 
 def messages(parts: int) -> str:
@@ -46,15 +60,43 @@ class Count:
 
     parts: int = 0
     subjects: int = 0
-    _last: object = field(default=None, repr=False)
+    _last: object = field(default=None, repr=False, compare=False)
     _largest: list[tuple[int, str, str, Example]] = field(default_factory=list, repr=False)
 
-    def add(self, subject: str | None, before: str | None, after: str | None, parts: int) -> None:
-        """Count parts of the messages of a subject."""
+    def add(self, case: Case, after: str | None, parts: Amount) -> None:
+        """Count parts of the messages of a case.
+
+        Args:
+            case: the subject, or those that are alike.
+            after: what becomes of it.
+            parts: of the messages of each.
+        """
+        if isinstance(parts, int):
+            self._add_one(case.subject, case.was, after, parts)
+            return
+        alike = case.alike
+        assert alike is not None  # noqa: S101 - only then there are several
+        self.parts += int(parts.sum())
+        if self._last is not alike:
+            self.subjects += len(parts)
+            self._last = alike
+        for row in _largest(parts):
+            subject, was, becomes = (
+                alike.text(text, row) for text in (case.subject, case.was, after)
+            )
+            self._show(subject, was, becomes, int(parts[row]))
+
+    def _add_one(
+        self, subject: str | None, before: str | None, after: str | None, parts: int
+    ) -> None:
         self.parts += parts
         if (subject,) != self._last or not self.subjects:
             self.subjects += 1
             self._last = (subject,)
+        self._show(subject, before, after, parts)
+
+    def _show(self, subject: str | None, before: str | None, after: str | None, parts: int) -> None:
+        """Keep a subject as an example if it is among the largest."""
         if len(self._largest) == EXAMPLES and parts < -self._largest[-1][0]:
             return  # the most frequent case
         # Ties go by name, so that the order of the rows makes no difference.
@@ -84,6 +126,13 @@ class Count:
     def examples(self) -> tuple[Example, ...]:
         """The largest, largest first."""
         return tuple(example for *_, example in self._largest)
+
+
+def _largest(parts: NDArray[np.int64]) -> list[int]:
+    """Where the largest numbers are; of equal ones the first."""
+    least = np.partition(parts, -EXAMPLES)[-EXAMPLES] if len(parts) > EXAMPLES else parts.min()
+    above, equal = np.flatnonzero(parts > least), np.flatnonzero(parts == least)
+    return [*above.tolist(), *equal[: EXAMPLES - len(above)].tolist()]
 
 
 def hashed(text: str) -> int:

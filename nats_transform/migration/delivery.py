@@ -14,7 +14,7 @@ from nats_transform.consumer import Consumer
 from nats_transform.mapping import Outcome
 from nats_transform.migration.case import Case, rise
 from nats_transform.migration.changes import shown
-from nats_transform.migration.count import EXAMPLES, PARTS, Count, hashed, messages
+from nats_transform.migration.count import EXAMPLES, PARTS, Amount, Count, messages, total
 from nats_transform.migration.merge import Analysis, Told
 from nats_transform.migration.names import Names, of_groups
 from nats_transform.migration.rows import Groups, Largest, Store
@@ -58,7 +58,7 @@ class Delivery(Analysis):
             name: (Groups(store), Groups(store)) for name in self._limited
         }
 
-    def add(self, cases: list[Case], after: Mapping[str, int]) -> None:
+    def add(self, cases: list[Case], after: Mapping[str, Amount]) -> None:
         """Count all cases of one subject."""
         if not self._network.streams:
             return
@@ -85,7 +85,7 @@ class Delivery(Analysis):
         for name, sides in self._stored.items():
             for groups, stored in zip(sides, self._stored_in(name, cases, facts), strict=True):
                 for subject, parts in stored.items():
-                    groups.add(hashed(subject), parts)
+                    groups.add(cases[0].hashed(subject), parts)
 
     def _capture(self, case: Case, facts: dict[str | None, Facts]) -> None:
         def streams(outcome: Outcome) -> frozenset[str] | None:
@@ -106,10 +106,9 @@ class Delivery(Analysis):
                 condition = ("captured-twice", *names)
             else:
                 condition = ("captured-elsewhere", *names)
-            self._counts[condition].add(case.subject, case.was, outcome.subject, parts)
+            self._counts[condition].add(case, outcome.subject, parts)
 
     def _conditions(self, case: Case, facts: dict[str | None, Facts]) -> None:
-        was = case.was
         held = [facts[o.subject] for o, _ in case.before if o.subject is not None]
         for condition, stream in self._watched:
             if not any(_applies(condition, one) for one in held):
@@ -125,7 +124,7 @@ class Delivery(Analysis):
                 return True if stored and not _applies(condition, one) else None
 
             for _, outcome, parts in rise(case, stops):
-                self._counts[condition].add(case.subject, was, outcome.subject, parts)
+                self._counts[condition].add(case, outcome.subject, parts)
         for name in self._with_republish:
 
             def loops(outcome: Outcome, name: str = name) -> bool | None:
@@ -133,7 +132,7 @@ class Delivery(Analysis):
                 return True if subject is not None and name in facts[subject].loops else None
 
             for _, outcome, parts in rise(case, loops):
-                self._counts["republish-loop", name].add(case.subject, was, outcome.subject, parts)
+                self._counts["republish-loop", name].add(case, outcome.subject, parts)
 
     def _consume(self, case: Case, facts: dict[str | None, Facts]) -> None:
         for consumer in self._consumers:
@@ -146,16 +145,16 @@ class Delivery(Analysis):
                 )
                 for outcomes in (case.before, case.after)
             )
-            self._left[consumer] += after * case.messages
+            self._left[consumer] += total(after * case.messages)
             if before != after:
                 side = self._gone if before > after else self._more
                 parts = abs(before - after) * case.messages
-                side[consumer].add(case.subject, case.was, case.becomes, parts)
+                side[consumer].add(case, case.becomes, parts)
 
     def _stored_in(
         self, stream: str, cases: Iterable[Case], facts: dict[str | None, Facts]
-    ) -> tuple[dict[str, int], dict[str, int]]:
-        found: tuple[dict[str, int], dict[str, int]] = ({}, {})
+    ) -> tuple[dict[str, Amount], dict[str, Amount]]:
+        found: tuple[dict[str, Amount], dict[str, Amount]] = ({}, {})
         for case in cases:
             for sums, outcomes in zip(found, (case.before, case.after), strict=True):
                 _add_stored(sums, stream, outcomes, case.messages, facts)
@@ -214,9 +213,9 @@ class Delivery(Analysis):
             frozenset(largest.keys),
         )
 
-    def stored_as(self, stream: str, cases: list[Case]) -> dict[str, int]:
+    def stored_as(self, stream: str, cases: list[Case]) -> dict[str, Amount]:
         """The subjects under which a stream stores one subject after the change, with parts."""
-        found: dict[str, int] = {}
+        found: dict[str, Amount] = {}
         subjects = {outcome.subject for case in cases for outcome, _ in case.after}
         facts = {s: self._network.facts(s) for s in subjects}
         for case in cases:
@@ -261,10 +260,10 @@ class Limit:
 
 
 def _add_stored(
-    sums: dict[str, int],
+    sums: dict[str, Amount],
     stream: str,
     outcomes: Iterable[tuple[Outcome, int]],
-    messages: int,
+    messages: Amount,
     facts: Mapping[str | None, Facts],
 ) -> None:
     """Add the parts that a stream stores, by the subject it stores them under."""

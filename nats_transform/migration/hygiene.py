@@ -10,7 +10,7 @@ from typing import Any
 
 from nats_transform.mapping import Outcome
 from nats_transform.migration.case import Case, rise
-from nats_transform.migration.count import Count
+from nats_transform.migration.count import Amount, Count
 from nats_transform.migration.merge import Analysis, Told
 from nats_transform.migration.names import Names
 from nats_transform.subject import SEPARATOR, encode
@@ -53,7 +53,7 @@ class Hygiene(Analysis):
             defaultdict(set),
         )
 
-    def add(self, cases: list[Case], after: Mapping[str, int]) -> None:
+    def add(self, cases: list[Case], after: Mapping[str, Amount]) -> None:
         """Count all cases of one subject."""
         for case in cases:
             self._add(case)
@@ -70,13 +70,17 @@ class Hygiene(Analysis):
                 is_long |= len(tokens) > MOST_TOKENS or 4 * len(subject) > MOST_BYTES
                 for level, token in enumerate(tokens[:_LEVELS]):
                     values = levels[level]
-                    if len(values) < MOST_VALUES:
-                        values.add(token)
+                    if len(values) >= MOST_VALUES:
+                        continue
+                    for one in case.alike.tokens(subject, level) if case.alike else (token,):
+                        values.add(one)
+                        if len(values) == MOST_VALUES:
+                            break
         if not is_long:
             return
         for code, kind in _KINDS.items():
             for _, outcome, parts in rise(case, kind):
-                self._counts[code].add(case.subject, case.was, outcome.subject, parts)
+                self._counts[code].add(case, outcome.subject, parts)
 
     def told(self, names: Names) -> Iterator[Told]:
         """What is worth a finding."""

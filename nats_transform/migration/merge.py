@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from nats_transform.migration.count import Count
+from nats_transform.migration.count import Amount, Count
 from nats_transform.migration.rows import Table
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Analysis(Counted):
     """One thing that a dry run looks at: it counts subjects and says what is worth a finding."""
 
     @abstractmethod
-    def add(self, cases: list[Case], after: Mapping[str, int]) -> None:
+    def add(self, cases: list[Case], after: Mapping[str, Amount]) -> None:
         """Count all cases of one subject.
 
         Args:

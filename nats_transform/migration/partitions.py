@@ -7,15 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nats_transform.functions import Partition, fnv1a
 from nats_transform.mapping import AccountMappings, Outcome
 from nats_transform.migration.case import Case
 from nats_transform.migration.changes import shown
-from nats_transform.migration.count import PARTS, Count, hashed, whole
+from nats_transform.migration.count import PARTS, Amount, Count, hashed, whole
 from nats_transform.migration.merge import Analysis, Counted, Told
 from nats_transform.migration.names import Names
 from nats_transform.migration.rows import Groups, Largest, Store
@@ -32,7 +33,10 @@ UNEVEN = 2.0
 
 MOST_HEAVY = 5
 
-_HASH = 0xFFFF_FFFF
+Key: TypeAlias = int | NDArray[np.uint64]
+"""An `entry`, or those of subjects that are alike."""
+
+HASH = 0xFFFF_FFFF
 """The lower 32 bits of a number."""
 
 
@@ -100,17 +104,13 @@ class Spread(Counted):
         self._keys = Groups(store)
         self._moved = Groups(store)
 
-    def add(self, tokens: Sequence[str], parts: int) -> int:
-        """Count parts of the messages of a subject; the `entry` of its key is returned."""
-        key = entry(self.partition.key(tokens))
+    def add(self, key: Key, parts: Amount) -> None:
+        """Count parts of the messages of a subject, which has a key."""
         self._keys.add(key, parts)
-        return key
 
-    def move(
-        self, key: int, subject: str | None, before: str | None, after: str | None, parts: int
-    ) -> None:
+    def move(self, key: Key, case: Case, after: str | None, parts: Amount) -> None:
         """Count a subject whose partition changes from one number to another."""
-        self.moved.add(subject, before, after, parts)
+        self.moved.add(case, after, parts)
         self._moved.add(key, parts)
 
     @cached_property
@@ -126,7 +126,7 @@ class Spread(Counted):
         for keys, parts, _ in self._keys.sums():
             distinct += len(keys)
             largest.add(keys, parts)
-            hashes = (keys & np.uint64(_HASH)).astype(np.int64)
+            hashes = (keys & np.uint64(HASH)).astype(np.int64)
             for of, found in sums.items():
                 np.add.at(found, hashes % of, parts)
         return Totals(
@@ -169,7 +169,7 @@ def entry(key: str) -> int:
 
 def upper(key: str) -> int:
     """The upper half of an `entry`, which is quicker to have."""
-    return hashed(key) & _HASH
+    return hashed(key) & HASH
 
 
 class Partitions(Analysis):
@@ -183,7 +183,7 @@ class Partitions(Analysis):
         for (source, _), partition in self._candidate.items():
             self._keyed[source].add(partition)
 
-    def add(self, cases: list[Case], after: Mapping[str, int]) -> None:
+    def add(self, cases: list[Case], after: Mapping[str, Amount]) -> None:
         """Count all cases of one subject."""
         for case in cases:
             self._add(case)
@@ -197,14 +197,13 @@ class Partitions(Analysis):
                 continue
             if numbers is None:
                 numbers = self._numbers(case)
-            key = self._spread(rule, partition).add(case.tokens, percent * case.messages)
-            if not numbers:
-                continue
-            more = percent - numbers.get(partition.number(key & _HASH), 0)
-            if more > 0:
-                self.spreads[rule].move(
-                    key, case.subject, case.was, outcome.subject, more * case.messages
-                )
+            spread = self._spread(rule, partition)
+            text = partition.key(case.tokens)
+            key = entry(text) if case.alike is None else case.alike.entries(rule[1])
+            spread.add(key, percent * case.messages)
+            more = percent - numbers.get(partition.number(fnv1a(encode(text))), 0)
+            if numbers and more > 0:
+                spread.move(key, case, outcome.subject, more * case.messages)
 
     def _numbers(self, case: Case) -> dict[int, int]:
         """The partitions under the current mapping, with percent."""

@@ -17,7 +17,7 @@ from nats_transform.config.tree import Section, field
 from nats_transform.mapping import Outcome
 from nats_transform.migration.case import Case, rise
 from nats_transform.migration.changes import shown
-from nats_transform.migration.count import Count
+from nats_transform.migration.count import Amount, Count
 from nats_transform.migration.merge import Analysis, Told
 from nats_transform.migration.names import Names
 from nats_transform.subject import is_valid_filter, subscribes
@@ -172,7 +172,7 @@ class Access(Analysis):
         ]
         self._counts: dict[tuple[str, str], Count] = defaultdict(Count)
 
-    def add(self, cases: list[Case], after: Mapping[str, int]) -> None:
+    def add(self, cases: list[Case], after: Mapping[str, Amount]) -> None:
         """Count all cases of one subject."""
         for case in cases:
             self._add(case)
@@ -187,7 +187,7 @@ class Access(Analysis):
             for may, outcome, parts in rise(case, allowed):
                 if (not may) in known:
                     code = f"{verb}-{'opened' if may else 'denied'}"
-                    self._counts[code, name].add(case.subject, case.was, outcome.subject, parts)
+                    self._counts[code, name].add(case, outcome.subject, parts)
 
     def told(self, names: Names) -> Iterator[Told]:
         """What is worth a finding."""

@@ -73,17 +73,26 @@ class Table:
         # row of each, with the number of all rows last.
         self._chunks: list[tuple[int, NDArray[Any], NDArray[Any]]] = []
 
-    def add(self, *row: int) -> None:
-        """Add a row."""
-        self._values.extend(row)
-        self._store.took(self._width)
+    def add(self, *row: int | NDArray[Any]) -> None:
+        """Add a row, or as many as the arrays are long."""
+        arrays = [value for value in row if not isinstance(value, int)]
+        if not arrays:
+            self._values.extend(row)  # type: ignore[arg-type]
+            self._store.took(self._width)
+            return
+        rows = np.empty((len(arrays[0]), self._width), dtype=np.uint64)
+        for place, value in enumerate(row):
+            rows[:, place] = value
+        self._values.frombytes(rows.tobytes())
+        self._store.took(rows.size)
 
     def spill(self, file: BinaryIO) -> None:
         """Move what is in memory to the file."""
         if not self._values:
             return
         rows = np.frombuffer(self._values, dtype=np.uint64).reshape(-1, self._width)
-        bucket_of = (rows[:, 0] >> np.uint64(64 - _BITS)).astype(np.int64)
+        # Of a byte the sort is by counting.
+        bucket_of = (rows[:, 0] >> np.uint64(64 - _BITS)).astype(np.uint8)
         order = np.argsort(bucket_of, kind="stable")
         buckets, starts = np.unique(bucket_of[order], return_index=True)
         offset = file.seek(0, 2)

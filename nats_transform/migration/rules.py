@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from nats_transform.mapping import AccountMappings
 from nats_transform.migration.case import Case
 from nats_transform.migration.changes import shown
-from nats_transform.migration.count import Count
+from nats_transform.migration.count import Amount, Count
 from nats_transform.migration.merge import Analysis, Told
 from nats_transform.migration.names import Names
 
@@ -26,7 +26,7 @@ class RuleHits(Analysis):
         self._hit: dict[int, Count] = defaultdict(Count)
         self.clusters: set[str | None] = set()
 
-    def add(self, cases: list[Case], after: Mapping[str, int]) -> None:
+    def add(self, cases: list[Case], after: Mapping[str, Amount]) -> None:
         """Count all cases of one subject."""
         for case in cases:
             self._add(case)
@@ -35,13 +35,12 @@ class RuleHits(Analysis):
         self.clusters.add(case.cluster)
         if not case.covering:
             return
-        was, becomes = case.was, case.becomes
         first, *others = case.covering
-        self._hit[first].add(case.subject, was, becomes, case.parts)
+        self._hit[first].add(case, case.becomes, case.parts)
         self._clusters[first].add(case.cluster)
         for other in others:
-            self._covered[other].add(case.subject, was, becomes, case.parts)
-            self._pairs[first, other].add(case.subject, was, becomes, case.parts)
+            self._covered[other].add(case, case.becomes, case.parts)
+            self._pairs[first, other].add(case, case.becomes, case.parts)
 
     def of(self, source: str) -> Count:
         """The subjects that a mapping takes."""

@@ -17,10 +17,10 @@ from typing import Any, BinaryIO, Protocol, TypeVar
 from nats_transform.consumer import Consumer
 from nats_transform.mapping import AccountMappings
 from nats_transform.mapping import Mapping as SubjectMapping
-from nats_transform.migration.case import Cases, CensusRow, by_subject
+from nats_transform.migration.case import Case, Cases, CensusRow, Matcher
 from nats_transform.migration.changes import Change, Changes, Flow
 from nats_transform.migration.collisions import Collisions, WayBack, targets
-from nats_transform.migration.count import PARTS, hashed, whole
+from nats_transform.migration.count import PARTS, total, whole
 from nats_transform.migration.delivery import Delivery
 from nats_transform.migration.findings import MigrationFinding
 from nats_transform.migration.hygiene import Hygiene, Level
@@ -164,57 +164,35 @@ def dry_run_of_parts(census: Parts, question: Question, overflow: BinaryIO | Non
         overflow: an empty file, to read and write, for what would get too much for memory; without,
             memory takes about 100 bytes for each subject.
     """
-    run = _Run(question, Store(overflow))
+    run = Run(question, Store(overflow))
     for counts in census.each(partial(_counts, question)):
         run.merge(counts)
     names, wanted = Names(), run.wanted
     if wanted:
         for found in census.each(partial(_names, question, wanted)):
             names.merge(found)
-    total = run.messages * PARTS
-    findings = [_finding(told, total) for told in run.told(names)]
-    findings.sort(key=lambda f: (f.severity.rank, -f.messages, f.code, f.about))
-    changes, way_back = run.of(Changes), run.of(WayBack)
-    fates_before, fates_after = changes.fates()
-    distinct = run.of(Collisions).distinct
-    balances = [spread.balance(names.keys) for spread in run.of(Partitions).ordered]
-    return DryRun(
-        messages=run.messages,
-        subjects=run.subjects,
-        changed_messages=whole(changes.changed.parts),
-        changed_subjects=changes.changed.subjects,
-        subjects_before=distinct.before,
-        subjects_after=distinct.after,
-        bytes=run.bytes,
-        clusters=tuple(sorted(name for name in run.of(RuleHits).clusters if name)),
-        fates_before=fates_before,
-        fates_after=fates_after,
-        findings=tuple(findings),
-        changes=changes.changes(total),
-        flows=changes.flows(),
-        partitions=tuple(balance for balance in balances if balance is not None),
-        levels=run.of(Hygiene).levels(),
-        reverse=tuple(way_back.mappings.mappings),
-        is_reversible=not way_back.stuck.subjects,
-    )
+    return run.found(names)
 
 
 def _counts(question: Question, part: Iterable[CensusRow]) -> dict[str, Any]:
     """What there is to count in a part."""
-    run = _Run(question, Store())
-    with _no_search_for_cycles():
-        run.read(part)
+    run = Run(question, Store())
+    with no_search_for_cycles():
+        run.read(Cases(question.current, question.candidate).of(part))
     return run.counts
 
 
 def _names(question: Question, wanted: Wanted, part: Iterable[CensusRow]) -> Names:
     """The names that a part has for some hashes."""
-    with _no_search_for_cycles():
-        return _Run(question, Store()).names(wanted, part)
+    with no_search_for_cycles():
+        names = Names()
+        cases = Cases(question.current, question.candidate)
+        Run(question, Store()).name(wanted, cases.of(part), names)
+        return names
 
 
 @contextmanager
-def _no_search_for_cycles() -> Iterator[None]:
+def no_search_for_cycles() -> Iterator[None]:
     """Without Python's collector, which finds nothing here and takes a tenth of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
@@ -223,11 +201,6 @@ def _no_search_for_cycles() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-def _without_current(row: CensusRow) -> CensusRow:
-    """A row as if there were no current mappings."""
-    return row if row.chosen is None else row._replace(chosen=(None, row.chosen[1]))
 
 
 def _finding(told: Told, total: int) -> MigrationFinding:
@@ -252,14 +225,14 @@ ANALYSES: dict[str, Callable[[Question, Store], Analysis]] = {
 """Everything that counts. A new analysis is a file of its own and a line here."""
 
 
-class _Run(Counted):
+class Run(Counted):
     """All analyses of one question."""
 
     COUNTED = ("messages", "subjects", "bytes")
 
     def __init__(self, question: Question, store: Store) -> None:
         self._question = question
-        self._cases = Cases(question.current, question.candidate)
+        self._candidate = Matcher(question.candidate)
         self.messages = self.subjects = self.bytes = 0
         self._analyses = {name: make(question, store) for name, make in ANALYSES.items()}
 
@@ -278,14 +251,14 @@ class _Run(Counted):
         for name, one in self._analyses.items():
             one.merge(counts[name])
 
-    def read(self, census: Iterable[CensusRow]) -> None:
-        """Count all subjects of a census."""
+    def read(self, subjects: Iterable[list[Case]]) -> None:
+        """Count subjects, or groups that are alike."""
         adds = [one.add for one in self._analyses.values()]
-        for cases in self._cases.of(census):
-            self.subjects += 1
+        for cases in subjects:
+            self.subjects += 1 if cases[0].alike is None else len(cases[0].alike)
             for case in cases:
-                self.messages += case.messages
-                self.bytes += case.bytes
+                self.messages += total(case.messages)
+                self.bytes += total(case.bytes)
             after = targets(cases)
             for add in adds:
                 add(cases, after)
@@ -301,34 +274,56 @@ class _Run(Counted):
             frozenset().union(*(one.totals.largest for one in self.of(Partitions).ordered)),
         )
 
-    def names(self, wanted: Wanted, census: Iterable[CensusRow]) -> Names:
-        """The names behind the hashes."""
-        names = Names()
+    def name(self, wanted: Wanted, subjects: Iterable[list[Case]], names: Names) -> None:
+        """Add the names behind the hashes, of subjects or of groups that are alike."""
         uppers = {key >> 32 for key in wanted.keys}
         limited = {stream for stream, _ in wanted.limited}
         delivery, partitions = self.of(Delivery), self.of(Partitions)
-        # What a subject is under the current mapping is asked of the few that are shown.
-        after = Cases(AccountMappings(()), self._question.candidate)
-        for subject, group in by_subject(census):
-            if wanted.keys and (found := after.candidate.mapped(subject)):
+        for cases in subjects:
+            first = cases[0]
+            # Those of groups are there already.
+            if wanted.keys and not first.alike and (found := self._candidate.mapped(first.subject)):
                 for name in partitions.keys(found[0].source, found[1]):
                     if upper(name) in uppers and (key := entry(name)) in wanted.keys:
                         names.keys[key] = name
-            if not (wanted.merged or limited):
-                continue
-            rows = list(group)
-            cases = after.of_subject(subject, map(_without_current, rows))
             if wanted.merged:
                 for becomes, parts in targets(cases).items():
-                    if (key := hashed(becomes)) in wanted.merged:
-                        was = self._cases.of_subject(subject, rows)[0].was
-                        names.merged[key].add(subject, was, becomes, parts)
+                    for key, some, of_some in first.with_hash(becomes, parts, wanted.merged):
+                        names.merged[key].add(some, becomes, of_some)
             for stream in limited:
+                keys = {key for name, key in wanted.limited if name == stream}
                 for becomes, parts in delivery.stored_as(stream, cases).items():
-                    if (stream, key := hashed(becomes)) in wanted.limited:
-                        was = self._cases.of_subject(subject, rows)[0].was
-                        names.limited[stream, key].add(subject, was, becomes, parts)
-        return names
+                    for key, some, of_some in first.with_hash(becomes, parts, keys):
+                        names.limited[stream, key].add(some, becomes, of_some)
+
+    def found(self, names: Names) -> DryRun:
+        """The result; to be asked when all is added."""
+        total = self.messages * PARTS
+        findings = [_finding(told, total) for told in self.told(names)]
+        findings.sort(key=lambda f: (f.severity.rank, -f.messages, f.code, f.about))
+        changes, way_back = self.of(Changes), self.of(WayBack)
+        fates_before, fates_after = changes.fates()
+        distinct = self.of(Collisions).distinct
+        balances = [spread.balance(names.keys) for spread in self.of(Partitions).ordered]
+        return DryRun(
+            messages=self.messages,
+            subjects=self.subjects,
+            changed_messages=whole(changes.changed.parts),
+            changed_subjects=changes.changed.subjects,
+            subjects_before=distinct.before,
+            subjects_after=distinct.after,
+            bytes=self.bytes,
+            clusters=tuple(sorted(name for name in self.of(RuleHits).clusters if name)),
+            fates_before=fates_before,
+            fates_after=fates_after,
+            findings=tuple(findings),
+            changes=changes.changes(total),
+            flows=changes.flows(),
+            partitions=tuple(balance for balance in balances if balance is not None),
+            levels=self.of(Hygiene).levels(),
+            reverse=tuple(way_back.mappings.mappings),
+            is_reversible=not way_back.stuck.subjects,
+        )
 
     def told(self, names: Names) -> Iterator[Told]:
         """What is worth a finding."""

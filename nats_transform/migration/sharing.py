@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from nats_transform.mapping import Outcome
 from nats_transform.migration.case import Case
 from nats_transform.migration.changes import shown
-from nats_transform.migration.count import Count, messages
+from nats_transform.migration.count import Amount, Count, messages, total
 from nats_transform.migration.merge import Analysis, Told
 from nats_transform.migration.names import Names
 from nats_transform.sharing import SharedStream
@@ -36,7 +36,7 @@ class Sharing(Analysis):
         self._gone: dict[SharedStream, Count] = defaultdict(Count)
         self._left: dict[SharedStream, int] = defaultdict(int)
 
-    def add(self, cases: list[Case], after: Mapping[str, int]) -> None:
+    def add(self, cases: list[Case], after: Mapping[str, Amount]) -> None:
         """Count all cases of one subject."""
         for shared in self._shared:
             itself = [shared.subject]
@@ -45,10 +45,10 @@ class Sharing(Analysis):
                 # What it never brought is not its affair, whoever else brings it.
                 filters = self._alike[shared.importer] if was else itself
                 becomes = _percent(case.after, filters)
-                self._left[shared] += becomes * case.messages
+                self._left[shared] += total(becomes * case.messages)
                 if becomes < was:
                     parts = (was - becomes) * case.messages
-                    self._gone[shared].add(case.subject, case.was, case.becomes, parts)
+                    self._gone[shared].add(case, case.becomes, parts)
 
     def told(self, names: Names) -> Iterator[Told]:
         """What is worth a finding."""
