@@ -184,12 +184,16 @@ def compare(random: Random) -> list[str]:
     return [finding.code for finding in found.findings]
 
 
-@pytest.mark.parametrize("few", [0, 4])
-@pytest.mark.parametrize("kind", [Random, Dense])
+SOME = pytest.param(4, id="some")
+MANY = pytest.param(300, id="many", marks=[pytest.mark.slow, pytest.mark.timeout(1800)])
+
+
+@pytest.mark.parametrize("count", [SOME, MANY])
+@pytest.mark.parametrize(("kind", "few"), [(Random, 0), (Dense, 0), (Dense, 4)])
 def test_scenarios(
-    kind: type[Random], few: int, seed: int, monkeypatch: pytest.MonkeyPatch
+    kind: type[Random], few: int, count: int, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(alike, "_FEW", few)
     monkeypatch.setattr(rows_module, "MOST_IN_MEMORY", 500)
-    for number in range(10):
+    for number in range(count):
         compare(kind(seed + number))
