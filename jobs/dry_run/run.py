@@ -33,7 +33,7 @@ def dry_run(spark: Spark, settings: DryRunSettings) -> DryRunResult:
     messages, days = archived_days(settings)
     census = None
     if settings.exact:
-        found = of_replay(started(spark), settings, messages, days, question)
+        found = of_replay(settings, messages, days, question)
     else:
         found, census = of_census(spark, settings, messages, days, question)
     run_id = settings.run_id or str(uuid.uuid4())

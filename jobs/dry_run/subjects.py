@@ -1,42 +1,44 @@
-"""The subjects of a dry run: the census added up where it is small, or by Spark's workers.
+"""The subjects of a dry run: a census, or messages with the draw of each, looked at here.
 
-Spark adds the `subject_census` up by subject, wherever the archive is, and its workers look at the
-sums with `nats_transform.migration`; the driver adds up what they count. A small census the driver
-reads and looks at by itself.
+One process does it, however many subjects there are: the rows go into files by hash of the subject,
+so many that the rows of each fit into memory with room to spare. Each is then added up and looked
+at with `nats_transform.migration.columns`.
 """
 
 from __future__ import annotations
 
 import errno
-import pickle
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from datetime import date, timedelta
-from typing import Any
+from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.table import Table
-from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from jobs.census import CENSUS, CensusSettings, census
 from jobs.dry_run.settings import DryRunSettings
 from jobs.errors import ArchiveError, JobError
+from jobs.files.commit import arrow_schema
+from jobs.files.plan import plan
+from jobs.files.read import concatenated
+from jobs.files.storage import Storage
+from jobs.files.text import restored
 from jobs.session import Spark, started
 from jobs.warehouse import specs, tables
-from nats_transform import spark as spark_mappings
-from nats_transform.migration import CensusRow, DryRun, Question, dry_run_of_parts
-from nats_transform.subject import decode
+from nats_transform.migration import DryRun, Question
+from nats_transform.migration.columns import Part, added_up, dry_run_of_columns
+from nats_transform.migration.columns.column import Column
 
-_ROWS_AT_ONCE = 50_000
-"""Rows of a census in a part; the driver has what was counted of a few parts in memory."""
+_ROWS = 2**18
+"""So many rows make a part: fewer than this many are in memory at once, about 150 MB of them."""
 
-_ROWS_HERE = 200_000
-"""A census of no more rows is looked at by the driver: Spark's first query takes as long."""
+_MOST_FILES = 256
+"""More are not open at once; parts have more rows then."""
 
 
 def archived_days(settings: DryRunSettings) -> tuple[Table, list[date]]:
@@ -69,33 +71,27 @@ def of_census(
     Days whose census is missing, or counts other than `messages` has, are counted first.
     """
     table = _census(spark, settings, messages, days)
-    most = _rows(table, settings.stream, days)
-    if most <= _ROWS_HERE:
-        sums = added_up_here(table, settings.stream, days)
-        return dry_run_of_parts(_Here(sums), question), table
-    rows = tables.read(started(spark), table, CENSUS, settings.stream, days)
-    return _looked_at(rows, most, question), table
+    columns = ["subject", "cluster", "messages", "bytes"]
+    rows = tables.batches(table, settings.stream, days, columns)
+    return _looked_at(rows, _rows(table, settings.stream, days), question), table
 
 
 def of_replay(
-    spark: SparkSession,
-    settings: DryRunSettings,
-    messages: Table,
-    days: Sequence[date],
-    question: Question,
+    settings: DryRunSettings, messages: Table, days: Sequence[date], question: Question
 ) -> DryRun:
     """Evaluate the mappings on every message, each with its own draw."""
-    archived = tables.read(spark, messages, specs.MESSAGES, settings.stream, days)
-    rows = replayed(archived, question, settings.seed)
+    rows = replayed(messages, settings.stream, days, question, settings.seed)
     return _looked_at(rows, _rows(messages, settings.stream, days), question)
 
 
-def _looked_at(rows: DataFrame, most: int, question: Question) -> DryRun:
-    """What Spark's workers find in at most so many rows of a census."""
-    sums = added_up(rows, 1 + most // _ROWS_AT_ONCE).persist(StorageLevel.DISK_ONLY)
+def _looked_at(rows: Iterable[pa.RecordBatch], most: int, question: Question) -> DryRun:
+    """What is found in at most so many rows of a census."""
     try:
-        with tempfile.TemporaryFile() as overflow:
-            return dry_run_of_parts(_Parts(sums), question, overflow)
+        with (
+            tempfile.TemporaryDirectory(prefix="nats-transform-") as folder,
+            tempfile.TemporaryFile() as overflow,
+        ):
+            return dry_run_of_columns(parts_of(rows, most, Path(folder)), question, overflow)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
@@ -103,104 +99,79 @@ def _looked_at(rows: DataFrame, most: int, question: Question) -> DryRun:
             f"no room for temporary files in {tempfile.gettempdir()}; "
             "make room there, or set TMPDIR to another folder"
         ) from error
-    finally:
-        sums.unpersist()
 
 
-def added_up(rows: DataFrame, parts: int) -> DataFrame:
-    """One row for each subject and cluster of a census, over all days.
+def replayed(
+    table: Table, stream: str, days: Sequence[date], question: Question, seed: int
+) -> Iterator[pa.RecordBatch]:
+    """A census of the messages with the destinations that they draw, in pieces that overlap."""
+    schema = arrow_schema(specs.MESSAGES.schema)
+    columns = ("stream", "seq", "subject", "subject_raw", "cluster", "cluster_raw", "data")
+    schema = pa.schema([field for field in schema if field.name in columns])
+    draws = {"before": question.current.program(seed), "after": question.candidate.program(seed)}
+    storage = Storage.of(table)
+    for task in plan(table, tables.data_files(table, stream, days)):
+        for batch in map(restored, concatenated(storage, task.pieces, schema)):
+            rows = {"subject": batch["subject"], "cluster": batch["cluster"]}
+            for name, program in draws.items():
+                outcomes = program.apply(
+                    batch["subject"],
+                    cluster=batch["cluster"],
+                    stream=batch["stream"],
+                    seq=batch["seq"],
+                )
+                rows[name] = outcomes["mapping_destination"]
+            rows["messages"] = pa.array(np.ones(len(batch["seq"]), np.int64))
+            rows["bytes"] = pc.binary_length(batch["data"]).fill_null(0)
+            # So that a subject with very many messages comes a few times only.
+            yield added_up(pa.table(rows)).rows
+
+
+def parts_of(rows: Iterable[pa.RecordBatch], most: int, folder: Path) -> Iterable[Part]:
+    """The rows of a census in parts, each with all rows of its subjects, added up.
 
     Args:
-        rows: the rows of the census, or of messages.
-        parts: how many to make; in each, the rows of a subject follow one another.
+        rows: in any order; there are at most as many as `most` says.
+        most: of this the number of parts comes.
+        folder: an empty one for files.
     """
-    keys = [name for name in _KEYS if name in rows.columns]
-    return (
-        # As bytes, because Python would not take text that is not UTF-8.
-        rows.withColumns({name: F.col(name).cast("binary") for name in ("subject", *keys)})
-        .repartition(parts, "subject")
-        .groupBy("subject", *keys)
-        .agg(F.sum("messages").alias("messages"), F.sum("bytes").alias("bytes"))
-        .sortWithinPartitions("subject", *keys)
-    )
-
-
-_KEYS = ("cluster", "before", "after")
-
-
-def added_up_here(table: Table, stream: str, days: Sequence[date]) -> pa.Table:
-    """One row for each subject and cluster of a small census, in order."""
-    read = list(tables.batches(table, stream, days, ["subject", "cluster", "messages", "bytes"]))
-    rows = pa.Table.from_batches(read)
-    keys = ["subject", "cluster"]
-    # As bytes, because Python would not take text that is not UTF-8.
-    for position, name in enumerate(keys):
-        rows = rows.set_column(position, name, rows[name].cast(pa.binary()))
-    sums = (
-        rows.group_by(keys)
-        .aggregate([("messages", "sum"), ("bytes", "sum")])
-        .select([*keys, "messages_sum", "bytes_sum"])
-    )
-    # Spark sorts null first.
-    order = ["subject", "in a cluster", "cluster"]
-    sums = sums.append_column(order[1], sums["cluster"].is_valid())
-    return sums.sort_by([(key, "ascending") for key in order]).drop_columns(order[1])
-
-
-def replayed(messages: DataFrame, question: Question, seed: int) -> DataFrame:
-    """A census of the messages with the destinations that they draw."""
-    for name, mappings in (("before", question.current), ("after", question.candidate)):
-        messages = spark_mappings.apply(mappings, messages, seed=seed).select(
-            *messages.columns, F.col("mapping_destination").alias(name)
-        )
-    return messages.groupBy("subject", *_KEYS).agg(
-        F.count(F.lit(1)).alias("messages"),
-        F.coalesce(F.sum(F.octet_length("data")), F.lit(0)).alias("bytes"),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Here:
-    """The sums of a small census, in this process."""
-
-    sums: pa.Table
-
-    def each(self, work: Callable[[Iterable[CensusRow]], Any]) -> Iterator[Any]:
-        """What some work gives."""
-        yield work(_rows_of(self.sums.to_batches(max_chunksize=10_000)))
+    count = min(_MOST_FILES, 1 + most // _ROWS)
+    if count == 1:
+        return [added_up(pa.Table.from_batches(rows))]
+    return _Parts(rows, count, folder)
 
 
 class _Parts:
-    """The sums of a census where Spark has them; work goes there, and what it finds comes here."""
+    """Parts in files; they can be read again and again."""
 
-    def __init__(self, sums: DataFrame) -> None:
-        self._sums = sums
+    def __init__(self, rows: Iterable[pa.RecordBatch], count: int, folder: Path) -> None:
+        self._paths = [folder / str(number) for number in range(count)]
+        with ExitStack() as files:
+            writers: list[pa.RecordBatchWriter] = []
+            for batch in rows:
+                for path in self._paths if not writers else ():
+                    writers.append(files.enter_context(pa.ipc.new_stream(str(path), batch.schema)))
+                hashes = Column(batch["subject"].cast(pa.binary())).hashes
+                of = (hashes % np.uint64(count)).astype(np.uint16)
+                order = np.argsort(of, kind="stable")
+                ends = np.searchsorted(of[order], np.arange(1, count + 1))
+                ordered, start = batch.take(pa.array(order)), 0
+                for writer, end in zip(writers, ends.tolist(), strict=True):
+                    if end > start:
+                        writer.write_batch(ordered.slice(start, end - start))
+                    start = end
 
-    def each(self, work: Callable[[Iterable[CensusRow]], Any]) -> Iterator[Any]:
-        """What some work gives for each part, a few of them in memory at a time."""
-
-        def found(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-            yield pa.RecordBatch.from_arrays(
-                [pa.array([pickle.dumps(work(_rows_of(batches)))], pa.large_binary())], ["found"]
-            )
-
-        rows = self._sums.mapInArrow(found, "found binary").persist(StorageLevel.DISK_ONLY)
-        try:
-            rows.count()  # all workers at once: the iterator would have one part made at a time
-            for row in rows.toLocalIterator():
-                yield pickle.loads(row["found"])  # noqa: S301 - our own workers wrote it
-        finally:
-            rows.unpersist()
-
-
-def _rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[CensusRow]:
-    """The rows of a census that was added up."""
-    for batch in batches:
-        columns = [column.to_pylist() for column in batch.columns]
-        for *names, messages, size in zip(*columns, strict=True):
-            subject, cluster, *drawn = [None if n is None else decode(n) for n in names]
-            chosen = (drawn[0], drawn[1]) if drawn else None
-            yield CensusRow(subject, cluster, messages, size, chosen)
+    def __iter__(self) -> Iterator[Part]:
+        for path in self._paths:
+            done = path.with_suffix(".sums")
+            if not done.exists():
+                with pa.memory_map(str(path)) as file:
+                    sums = added_up(pa.ipc.open_stream(file).read_all()).rows
+                with pa.ipc.new_stream(str(done), sums.schema) as writer:
+                    writer.write_batch(sums)
+                path.unlink()
+            with pa.OSFile(str(done)) as file:
+                yield from map(Part, pa.ipc.open_stream(file))
 
 
 def _census(

@@ -60,9 +60,8 @@ def added_up(rows: pa.Table) -> Part:
     Args:
         rows: with the columns `subject` (text or bytes), those of `KEYS`, `messages` and `bytes`.
     """
-    rows = rows.combine_chunks()
-    subjects = _whole(rows["subject"]).cast(pa.binary())
-    keys = {name: Words(_whole(rows[name])) for name in KEYS if name in rows.schema.names}
+    subjects = rows["subject"].combine_chunks().cast(pa.binary())
+    keys = {name: Words(rows[name].combine_chunks()) for name in KEYS if name in rows.schema.names}
     codes = [words.ranks() for words in keys.values()]
     # A stable sort by subject comes last.
     order = np.lexsort(codes[::-1])
@@ -79,13 +78,9 @@ def added_up(rows: pa.Table) -> Part:
     columns = {"subject": subjects.take(pa.array(firsts))}
     columns |= {name: words.taken(chosen) for name, words in keys.items()}
     for name in ("messages", "bytes"):
-        numbers = _whole(rows[name]).cast(pa.int64()).to_numpy()[order]
+        numbers = rows[name].combine_chunks().cast(pa.int64()).to_numpy()[order]
         columns[name] = pa.array(np.add.reduceat(numbers, firsts) if len(firsts) else numbers)
     return Part(pa.RecordBatch.from_pydict(columns))
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
 
 
 def _starts(subjects: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

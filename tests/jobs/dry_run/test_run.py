@@ -94,18 +94,25 @@ def test_the_subjects_of_all_days(
 
 
 @pytest.mark.spark
-def test_a_small_census_needs_no_spark(
-    spark: SparkSession, warehouse: tables.Warehouse, candidate: Path
+@pytest.mark.parametrize("exact", [False, True], ids=["census", "replay"])
+def test_no_spark_and_any_number_of_parts(
+    exact: bool,
+    spark: SparkSession,
+    warehouse: tables.Warehouse,
+    candidate: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    settings = DryRunSettings(stream="S", candidate=candidate, warehouse=warehouse)
+    settings = DryRunSettings(
+        stream="S", candidate=candidate, warehouse=warehouse, exact=exact, seed=3
+    )
     found = dry_run(spark, settings).found
 
     def session() -> SparkSession:
         raise AssertionError("asked for Spark")
 
     assert dry_run(session, settings).found == found
-    with pytest.raises(AssertionError, match="asked for Spark"):
-        dry_run(session, settings.model_copy(update={"exact": True}))
+    monkeypatch.setattr("jobs.dry_run.subjects._ROWS", 4)
+    assert dry_run(session, settings).found == found
 
 
 @pytest.mark.spark
@@ -135,20 +142,6 @@ def test_a_replay_agrees_with_the_census(
     assert sum(drawn.values()) == 40
     shares = dry_run(spark, settings.model_copy(update={"candidate": weighted})).found
     assert sorted(change.messages for change in shares.changes) == [16, 24]
-
-
-@pytest.mark.spark
-def test_workers_find_what_the_driver_finds(
-    spark: SparkSession,
-    warehouse: tables.Warehouse,
-    candidate: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    settings = DryRunSettings(stream="S", candidate=candidate, warehouse=warehouse)
-    here = dry_run(spark, settings).found
-    monkeypatch.setattr("jobs.dry_run.subjects._ROWS_HERE", 0)
-    monkeypatch.setattr("jobs.dry_run.subjects._ROWS_AT_ONCE", 4)
-    assert dry_run(spark, settings).found == here
 
 
 def test_a_damaged_census_is_one_line(tmp_path: Path) -> None:
