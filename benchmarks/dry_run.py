@@ -5,9 +5,8 @@
 Messages are made first (by default a ninth more than subjects). Then, each in a process of its own:
 
 - the census job, in turn with a bare `groupBy(subject).count()` written to Parquet;
-- a dry run over that census: a weighted candidate with partitions against a current mapping, two
-  streams, one with a limit per subject. Its time starts when Spark is up. Up to 200,000 rows of a
-  census are looked at by the driver alone.
+- a dry run over that census, from a cold command line: a weighted candidate with partitions against
+  a current mapping, two streams, one with a limit per subject. No Spark starts.
 
 Processor seconds, which a busy machine changes less, are those of all processes. Under a local
 master the JVM is the executor too. What a step shows of memory includes the start of Spark.
@@ -17,10 +16,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import statistics
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -32,8 +33,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from jobs.census import CensusSettings, census
-from jobs.dry_run.run import dry_run
-from jobs.dry_run.settings import DryRunResult, DryRunSettings
 from jobs.session import SparkSettings, spark_session
 from jobs.warehouse import specs, staging, tables
 from jobs.warehouse.schema import HEADERS
@@ -148,30 +147,30 @@ def compare(
     print(f"{'census to bare count':26} {ratio:10.2f}   {processor:10.2f}")
 
 
-def try_candidate(
-    spark: SparkSession, processes: Processes, warehouse: tables.Warehouse, folder: Path
-) -> None:
-    """Times a dry run, whose census is there."""
+def try_candidate(warehouse: tables.Warehouse, folder: Path) -> None:
+    """Times a dry run from a cold command line; its census is there."""
     (folder / "new.conf").write_text(CANDIDATE)
     (folder / "old.conf").write_text(CURRENT)
     (folder / "streams").mkdir()
     for config in STREAMS:
         (folder / "streams" / f"{config['name']}.json").write_text(json.dumps(config))
-    settings = DryRunSettings(
-        stream=STREAM,
-        warehouse=warehouse,
-        candidate=folder / "new.conf",
-        current=folder / "old.conf",
-        streams=folder / "streams",
-    )
-    results: list[DryRunResult] = []
-    costs = cost(processes, lambda: results.append(dry_run(spark, settings)))
-    show("dry run, Spark is up", [costs])
-    parts = [f"{KINDS[kind]} {used:.1f}" for kind, used in sorted(costs.processors.items())]
-    print(f"{'':26} processor s: {', '.join(parts)}")
-    found = results[0].found
-    codes = ", ".join(sorted({finding.code for finding in found.findings}))
-    print(f"{'':26} {found.subjects:,} subjects: {codes}")
+    command = [
+        *(str(Path(sysconfig.get_path("scripts")) / "nats-transform"), "dry-run", "--json"),
+        *("--stream", STREAM, "--warehouse", str(warehouse.folder), "--fail-on", "never"),
+        *("--candidate", str(folder / "new.conf"), "--current", str(folder / "old.conf")),
+        *("--streams", str(folder / "streams")),
+    ]
+    start = time.perf_counter()
+    with (folder / "found.json").open("w") as found:
+        process = subprocess.Popen(command, stdout=found)
+        _, status, used = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"the dry run ended with {status}")
+    show("dry run, cold", [Cost(time.perf_counter() - start, {"": used.ru_utime + used.ru_stime})])
+    document = json.loads((folder / "found.json").read_text())
+    codes = ", ".join(sorted({finding["code"] for finding in document["findings"]}))
+    print(f"{'':26} {document['summary']['subjects']:,} subjects: {codes}")
+    print(f"{'':26} peak memory: {used.ru_maxrss // 1024:,} MB")
 
 
 def main() -> None:
@@ -193,17 +192,16 @@ def main() -> None:
                 subprocess.run([sys.executable, *sys.argv, *own], check=True)
         return
     warehouse = tables.Warehouse(dir=given.warehouse)
-    spark = spark_session(SparkSettings(master="local[2]", driver_memory=given.heap))
     with tempfile.TemporaryDirectory() as made, Processes() as processes:
-        match given.step:
-            case "fill":
-                messages = given.messages or given.subjects * 10 // 9
-                fill(spark, warehouse, messages, given.subjects)
-                return
-            case "census":
-                compare(spark, processes, warehouse, given.rounds, Path(made))
-            case _:
-                try_candidate(spark, processes, warehouse, Path(made))
+        if given.step == "dry-run":
+            try_candidate(warehouse, Path(made))
+            return
+        spark = spark_session(SparkSettings(master="local[2]", driver_memory=given.heap))
+        if given.step == "fill":
+            messages = given.messages or given.subjects * 10 // 9
+            fill(spark, warehouse, messages, given.subjects)
+            return
+        compare(spark, processes, warehouse, given.rounds, Path(made))
     names = KINDS | {"python": "largest Python worker"}
     peaks = [f"{names[kind]} {peak:,} MB" for kind, peak in sorted(processes.peaks.items())]
     print(f"{'':26} peak memory: {', '.join(peaks)}")
