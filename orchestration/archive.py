@@ -131,6 +131,32 @@ class ArchiveSource(dg.Model, dg.Resolvable):
         )
 
 
+class Export(dg.Model, dg.Resolvable):
+    """A backup of the transformed messages, which `nats stream restore` loads."""
+
+    to: FilePath = Field(description="The folder in which each run makes a new folder, a backup.")
+    original: OptionalPath = Field(
+        None,
+        description="A backup of the stream, whose consumers are exported too, or its "
+        "configuration as JSON. Subjects and filters are adapted to the mappings.",
+    )
+    config: OptionalPath = Field(
+        None, description="The configuration of the exported stream as JSON, taken as it is."
+    )
+    gaps: Literal["keep", "close"] = Field(
+        "keep", description="close: messages are numbered anew; consumers are left out."
+    )
+    invalid: Literal["refuse", "keep", "gap"] = Field(
+        "refuse", description="What becomes of messages without a legal new subject."
+    )
+
+    @model_validator(mode="after")
+    def _has_configuration(self) -> Export:
+        if self.original is None and self.config is None:
+            raise ValueError("an export needs an `original` or a `config`")
+        return self
+
+
 class Schedule(dg.Model, dg.Resolvable):
     """When Dagster starts a job, and for how many days."""
 
@@ -268,6 +294,9 @@ class Archive(dg.Model, dg.Resolvable):
     backfill: Literal["one_run", "day_by_day"] = Field(
         "one_run",
         description="one_run: one run for a range of days; day_by_day: one run for each day.",
+    )
+    export: Export | None = Field(
+        None, description="Write transformed messages as a stream backup, whenever it is asked for."
     )
     nightly: Schedule | None = Field(
         None, description="When to ingest and transform the last days."

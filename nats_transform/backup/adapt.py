@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from nats_transform.errors import InvalidBackup, NatsTransformError
+from nats_transform.errors import InvalidBackup, InvalidStream
 from nats_transform.functions import Literal, Tail, Wildcard
 from nats_transform.mapping import AccountMappings
-from nats_transform.stream import StreamConfig
+from nats_transform.stream import parse_stream
 from nats_transform.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR, collide, has_wildcard, is_subset
 from nats_transform.transform import Transform
 
@@ -34,12 +34,11 @@ def adapted_config(config: Mapping[str, Any], mappings: AccountMappings) -> dict
     if subjects := config.get("subjects"):
         found["subjects"] = adapted_filters(subjects, mappings)
     try:
-        StreamConfig.model_validate(found)
-    except (NatsTransformError, ValueError) as error:
-        reason = str(error).splitlines()[0]
+        parse_stream(found)
+    except InvalidStream as error:
         raise InvalidBackup(
             f"the subjects {', '.join(map(str, found.get('subjects') or []))} make no stream "
-            f"({reason}); write the configuration that it shall have and give it with --config"
+            f"({error}); write the configuration that it shall have and give it with --config"
         ) from error
     return found
 

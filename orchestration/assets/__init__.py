@@ -3,6 +3,7 @@
 mapping_version ───────────────┬──────────────────┐
 messages ─┬─▶ subject_census   ▼                  ▼
           └─────────▶ transformed_messages ─▶ weight_audit
+                               └─▶ exported_backup
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import dagster as dg
 
 from orchestration.archive import Archive
+from orchestration.assets.exported_backup import exported_backup_asset
 from orchestration.assets.mapping_version import mapping_version_asset
 from orchestration.assets.messages import messages_asset
 from orchestration.assets.subject_census import subject_census_asset
@@ -26,6 +28,8 @@ def archive_assets(archive: Archive) -> list[dg.AssetsDefinition]:
     observed = archive.observed
     if observed is None:
         made.append(transformed_messages_asset(archive))
+        if archive.export is not None:
+            made.append(exported_backup_asset(archive, archive.export))
     elif observed.watch is not None:
         made.append(canary_watch_asset(archive, observed))
     return [*made, weight_audit_asset(archive)]

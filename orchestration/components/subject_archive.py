@@ -31,7 +31,8 @@ class SubjectArchive(Archive, dg.Component):
     """One archive of NATS messages, transformed under a versioned mapping and audited, day by day.
 
     It makes the assets `mapping_version`, `messages`, `subject_census`, `transformed_messages` and
-    `weight_audit` with their checks, three jobs, and the schedules and sensor of its YAML.
+    `weight_audit` with their checks, `exported_backup` if it is asked for, three jobs, and the
+    schedules and sensor of its YAML.
     """
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:

@@ -21,6 +21,7 @@ from jobs.ingest import IngestSettings, ingest
 from jobs.jetstream.headers import format_headers
 from jobs.jetstream.process import NatsServer
 from jobs.jetstream.process import nats_server as run_nats_server
+from jobs.jetstream.stream import StreamState
 from jobs.session import SessionOnDemand, SparkSettings
 from jobs.transform import TransformSettings, transform
 from jobs.warehouse.tables import Warehouse
@@ -28,7 +29,7 @@ from nats_transform import AccountMappings, Fate
 from nats_transform.backup.writer import ArchiveWriter
 from nats_transform.config import load
 from nats_transform.subject import decode, encode
-from tests.support.stream_backups import back_up, messages_of, restore
+from tests.support.stream_backups import back_up, messages_of, restore, state_of_stream
 from tests.support.streams import Stream, new_stream
 
 pytestmark = pytest.mark.server
@@ -101,6 +102,9 @@ class Moving:
             if place < 2:
                 await message.ack_sync()
 
+    def state(self) -> StreamState:
+        return state_of_stream(self.stream.server.url, self.name)
+
     def export(self, to: str, **settings: Any) -> ExportResult:
         given = {"original": self.backup, "mapping": self.mapping} | settings
         wanted = {"stream": self.name, "to_backup": str(self.folder / to)} | given
@@ -133,7 +137,7 @@ def consumer(server: NatsServer, stream: str, name: str) -> Any:
 @pytest.mark.parametrize("storage", ["file", "memory"])
 def test_a_stream_with_new_subjects(moving: Moving, other_server: NatsServer, storage: str) -> None:
     """Every subject, sequence, time, header and payload is what the library says, gaps included."""
-    original = messages_of(moving.stream.server.url, _state(moving))
+    original = messages_of(moving.stream.server.url, moving.state())
     result = moving.export(f"to-{storage}")
     lost = moving.transformed.fates["lost"]
     assert lost > 3
@@ -162,23 +166,9 @@ def test_a_stream_with_new_subjects(moving: Moving, other_server: NatsServer, st
     assert result.consumers == ["all", "large", "numbers", "one"]
 
 
-def _state(moving: Moving) -> Any:
-    import asyncio
-
-    from jobs.jetstream.connection import NatsSettings, connection
-    from jobs.jetstream.stream import stream_state
-
-    async def ask() -> Any:
-        settings = NatsSettings(servers=moving.stream.server.url)
-        async with connection(settings) as client:
-            return await stream_state(client, settings, moving.name)
-
-    return asyncio.run(ask())
-
-
 def test_the_way_back(moving: Moving, other_server: NatsServer) -> None:
     """The untransformed export is the backup, message for message and consumer for consumer."""
-    original = messages_of(moving.stream.server.url, _state(moving))
+    original = messages_of(moving.stream.server.url, moving.state())
     result = moving.export("back", messages="archived", mapping=None)
     assert (result.findings, result.left_out, result.mapping_version) == ([], {}, None)
     first = (moving.folder / "backup" / "backup.json").read_text()
@@ -265,7 +255,7 @@ def test_consumers_go_on(moving: Moving, other_server: NatsServer) -> None:
     found = Stream(other_server, name).run(rest)
     wanted = [
         row["seq"]
-        for row in messages_of(moving.stream.server.url, _state(moving))
+        for row in messages_of(moving.stream.server.url, moving.state())
         if row["subject"] == f"{moving.name}.n.1".encode()
     ]
     assert sorted(found) == wanted[2:]

@@ -10,83 +10,22 @@ from typing import Any
 import pytest
 
 from jobs.errors import JobError
-from jobs.export import ExportResult, ExportSettings, export
 from jobs.ingest import IngestSettings, ingest
-from jobs.session import SessionOnDemand, SparkSettings
-from jobs.transform import TransformSettings, transform
-from jobs.warehouse.tables import Warehouse
-from nats_transform.backup.archive import Head, read_head, read_messages
 from nats_transform.errors import NatsTransformError
 from tests.support.backups import Entry, archive, packed, state_of
-
-SPARK = SessionOnDemand(SparkSettings())
-MESSAGES: list[Entry] = [
-    (b"a.1", 1_700_000_000_000_000_001, 11, b"", b"one"),
-    (b"a.2", 1_700_000_000_000_000_002, 12, b"NATS/1.0\r\nA: 1\r\n\r\n", b""),
-    (b"b.x", 1_700_000_000_000_000_003, 14, b"NATS/1.0\r\nbare:1\r\n\r\n", b"three"),
-    (b"c.--", 1_700_000_000_000_000_004, 15, b"", b"four"),
-    (b"d", 1_700_000_000_000_000_005, 20, b"", b"five"),
-]
-CONFIG = {"name": "S", "subjects": ["a.*", "b.*", "c.*", "d"], "storage": "file"}
-MAPPING: dict[str, Any] = {"a.*": [{"subject": "v2.a.$1"}]}
-
-
-def consumer(*filters: str, pending: dict[str, Any] | None = None) -> dict[str, Any]:
-    state: dict[str, Any] = {
-        "delivered": {"consumer_seq": 3, "stream_seq": 14},
-        "ack_floor": {"consumer_seq": 0, "stream_seq": 0},
-    }
-    if pending:
-        state["pending"] = pending
-    return {"config": {"durable_name": "d", "filter_subjects": list(filters)}, "state": state}
-
-
-class Archive:
-    """A stream that was ingested from a backup made byte by byte, and transformed."""
-
-    def __init__(self, folder: Path, mapping: Any = None, **consumers: dict[str, Any]) -> None:
-        self.folder, self.warehouse = folder, Warehouse(dir=folder / "warehouse")
-        self.backup, self.mapping = folder / "backup", folder / "mapping.json"
-        self.backup.mkdir()
-        self.mapping.write_text(json.dumps(mapping or MAPPING))
-        state = state_of(MESSAGES, last_seq=25, consumer_count=len(consumers))
-        content = packed(archive(MESSAGES, state, consumers.items()))
-        (self.backup / "stream.arc.s2").write_bytes(content)
-        (self.backup / "backup.json").write_text(json.dumps({"config": CONFIG, "state": state}))
-        self.settings = {"stream": "S", "warehouse": self.warehouse}
-        ingest(SPARK, IngestSettings(backup=self.backup, **self.settings))  # type: ignore[arg-type]
-        transform(SPARK, TransformSettings(mapping=self.mapping, **self.settings))  # type: ignore[arg-type]
-
-    def export(self, **given: Any) -> ExportResult:
-        wanted = {"original": self.backup, "mapping": self.mapping, "to_backup": self.place} | given
-        return export(ExportSettings(**self.settings, **wanted))
-
-    @property
-    def place(self) -> str:
-        return str(self.folder / "new" / "backup")
-
-    def exported(self) -> tuple[Head, list[Entry]]:
-        """What the new backup has."""
-        with (self.folder / "new" / "backup" / "stream.arc.s2").open("rb") as file:
-            head, found = read_head(file), list[Entry]()
-            for batch in read_messages(file, head.messages):
-                columns = (batch.subjects(), batch.headers(), batch.data())
-                subjects, headers, data = (column.to_pylist() for column in columns)
-                numbers = (batch.times.tolist(), batch.sequences.tolist())
-                found += zip(subjects, *numbers, headers, data, strict=True)
-        return head, found
+from tests.support.exporting import CONFIG, MAPPING, MESSAGES, SPARK, Exporting, consumer
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Callable[..., Archive]:
-    return lambda *given, **consumers: Archive(tmp_path, *given, **consumers)
+def make(tmp_path: Path) -> Callable[..., Exporting]:
+    return lambda *given, **consumers: Exporting(tmp_path, *given, **consumers)
 
 
 def renamed(subjects: dict[bytes, bytes], *, drop: int = 0) -> list[Entry]:
     return [(subjects.get(m[0], m[0]), *m[1:]) for m in MESSAGES if m[2] != drop]
 
 
-def test_messages_keep_all_but_their_subjects(make: Callable[..., Archive]) -> None:
+def test_messages_keep_all_but_their_subjects(make: Callable[..., Exporting]) -> None:
     made = make()
     result = made.export()
     head, messages = made.exported()
@@ -104,14 +43,14 @@ LOST = {"b.x": [{"subject": "b.x", "weight": 1}]}
 INVALID = {"c.*": [{"subject": "c.{{split(1,-)}}"}]}
 
 
-def test_lost_messages_leave_gaps(make: Callable[..., Archive]) -> None:
+def test_lost_messages_leave_gaps(make: Callable[..., Exporting]) -> None:
     made = make(LOST)
     result = made.export()
     assert made.exported()[1] == renamed({}, drop=14)
     assert (result.left_out, result.gaps) == ({"lost": 1}, 11)
 
 
-def test_gaps_can_be_closed(make: Callable[..., Archive]) -> None:
+def test_gaps_can_be_closed(make: Callable[..., Exporting]) -> None:
     made = make(LOST, all=consumer())
     result = made.export(gaps="close")
     head, messages = made.exported()
@@ -122,7 +61,7 @@ def test_gaps_can_be_closed(make: Callable[..., Archive]) -> None:
 
 
 @pytest.mark.parametrize(("choice", "kept"), [("keep", renamed({})), ("gap", renamed({}, drop=15))])
-def test_invalid_messages(make: Callable[..., Archive], choice: str, kept: list[Entry]) -> None:
+def test_invalid_messages(make: Callable[..., Exporting], choice: str, kept: list[Entry]) -> None:
     made = make(INVALID)
     with pytest.raises(JobError, match="1 messages of stream S have no legal new subject"):
         made.export()
@@ -131,7 +70,7 @@ def test_invalid_messages(make: Callable[..., Archive], choice: str, kept: list[
     assert made.exported()[1] == kept
 
 
-def test_consumers_without_the_same_messages_are_left_out(make: Callable[..., Archive]) -> None:
+def test_consumers_without_the_same_messages_are_left_out(make: Callable[..., Exporting]) -> None:
     """`b.x` and `b.y` become one subject with `d`, so a filter on `d` cannot tell them apart."""
     merged = {"d": [{"subject": "b.x"}]}
     made = make(
@@ -147,7 +86,7 @@ def test_consumers_without_the_same_messages_are_left_out(make: Callable[..., Ar
 
 
 def test_filters_are_mapped_and_pending_messages_that_are_gone_are_forgotten(
-    make: Callable[..., Archive],
+    make: Callable[..., Exporting],
 ) -> None:
     pending = {n: {"Sequence": int(n), "Timestamp": 1} for n in ("12", "14")}
     mapping = MAPPING | LOST
@@ -163,7 +102,7 @@ def test_filters_are_mapped_and_pending_messages_that_are_gone_are_forgotten(
     assert found["lost"]["state"]["ack_floor"] == found["lost"]["state"]["delivered"]
 
 
-def test_a_configuration_of_ones_own(make: Callable[..., Archive], tmp_path: Path) -> None:
+def test_a_configuration_of_ones_own(make: Callable[..., Exporting], tmp_path: Path) -> None:
     own = tmp_path / "own.json"
     own.write_text(json.dumps({"config": {"name": "NEW", "subjects": ["v2.>", "b.x"]}}))
     made = make()
@@ -188,7 +127,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("given", "message"), REFUSED)
-def test_refused(make: Callable[..., Archive], given: dict[str, Any], message: str) -> None:
+def test_refused(make: Callable[..., Exporting], given: dict[str, Any], message: str) -> None:
     made = make()
     if "BACKUP" in given.get("to_backup", ""):
         given = given | {"to_backup": given["to_backup"].replace("BACKUP", str(made.backup))}
@@ -200,7 +139,7 @@ def test_refused(make: Callable[..., Archive], given: dict[str, Any], message: s
     assert not Path(made.place).parent.exists() or not list(Path(made.place).parent.iterdir())
 
 
-def test_days_that_are_not_transformed(make: Callable[..., Archive], tmp_path: Path) -> None:
+def test_days_that_are_not_transformed(make: Callable[..., Exporting], tmp_path: Path) -> None:
     made = make()
     more: list[Entry] = [*MESSAGES, (b"a.9", 1_710_000_000_000_000_000, 26, b"", b"later")]
     later = tmp_path / "later"

@@ -57,10 +57,10 @@ def restore(url: str, folder: Path, **config: Any) -> StreamState:
         AssertionError: the server refuses it; the text is the server's.
     """
 
-    async def work() -> StreamState:
+    async def work() -> str:
         described = json.loads((folder / "backup.json").read_text())
         described["config"] |= config
-        name = described["config"]["name"]
+        name: str = described["config"]["name"]
         client = await connect(url)
         try:
 
@@ -77,8 +77,17 @@ def restore(url: str, folder: Path, **config: Any) -> StreamState:
             await ask(answer["deliver_subject"], b"")
         finally:
             await client.close()
-        async with connection(NatsSettings(servers=url)) as raw:
-            return await stream_state(raw, NatsSettings(servers=url), name)
+        return name
+
+    return state_of_stream(url, asyncio.run(work()))
+
+
+def state_of_stream(url: str, name: str) -> StreamState:
+    """What the server says about a stream."""
+
+    async def work() -> StreamState:
+        async with connection(NatsSettings(servers=url)) as client:
+            return await stream_state(client, NatsSettings(servers=url), name)
 
     return asyncio.run(work())
 

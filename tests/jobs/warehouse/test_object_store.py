@@ -6,6 +6,7 @@ transform reads and writes files by itself, so it needs none.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -21,13 +22,15 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
 
-from jobs.errors import ConcurrentWrite, WarehouseError
+from jobs.errors import ConcurrentWrite, JobError, WarehouseError
 from jobs.maintain import MaintenanceSettings, maintain
 from jobs.session import SessionOnDemand, Spark, SparkSettings
 from jobs.transform import TransformSettings, stage
 from jobs.transform import publish as publish_transform
 from jobs.warehouse import specs, staging, tables, versions
 from nats_transform import AccountMappings, Destination, Mapping
+from nats_transform.backup.archive import read_head, read_messages
+from tests.support.exporting import Exporting
 
 DAY = date(2026, 3, 1)
 BUCKET = "archive"
@@ -173,3 +176,20 @@ def test_a_store_that_is_gone(store: Store) -> None:
     with pytest.raises(WarehouseError) as told:
         publish(table, files)
     assert "\n" not in str(told.value)
+
+
+def test_a_backup_is_exported_into_the_store(store: Store, tmp_path: Path) -> None:
+    made = Exporting(tmp_path, warehouse=store.warehouse)
+    place = f"s3://{BUCKET}/exports/one"
+    result = made.export(to_backup=place)
+    folder = f"{BUCKET}/exports/one"
+    assert {name for name in store.names() if "/exports/" in name} == {
+        f"{folder}/backup.json", f"{folder}/stream.arc.s2"
+    }  # fmt: skip
+    described = json.loads(store.files.open_input_file(f"{folder}/backup.json").read())
+    with store.files.open_input_file(f"{folder}/stream.arc.s2") as file:
+        head = read_head(file)
+        assert sum(len(batch) for batch in read_messages(file, head.messages)) == result.messages
+    assert described["state"] == head.state
+    with pytest.raises(JobError, match="is there already"):
+        made.export(to_backup=place)

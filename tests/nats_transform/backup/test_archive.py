@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
+import json
+from itertools import accumulate
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nats_transform.backup import archive as module
 from nats_transform.backup.archive import Head, first_bytes, read_head, read_messages
+from nats_transform.backup.library import address, library, size
 from nats_transform.backup.s2 import IDENTIFIER, Encoder
 from nats_transform.errors import InvalidBackup
-from tests.support.backups import END, Entry, archive, packed, state_of
+from tests.support.backups import END, Entry, archive, entry, packed, state_of
 
 CONSUMER = {"config": {"durable_name": "d"}, "state": {"delivered": {}}}
 MESSAGES: list[Entry] = [
@@ -80,6 +85,18 @@ def test_any_messages_and_from_every_place(messages: list[Entry], block: int) ->
 
 
 GOOD = archive(MESSAGES, consumers=[("d", CONSUMER)])
+ENDS = list(
+    accumulate(
+        len(entry(*one))
+        for one in [
+            (b"state.json", 5, 0, b"", json.dumps(state_of(MESSAGES, consumer_count=1)).encode()),
+            (b"consumers/d", 5, 0, b"", json.dumps(CONSUMER).encode()),
+            *MESSAGES,
+            END,
+        ]
+    )
+)
+"""Where the entries of `GOOD` end, behind its magic."""
 BROKEN: list[Any] = [
     pytest.param(b"", "NATSARC1|cut off", id="empty"),
     pytest.param(b"NATSARC2" + GOOD[8:], "does not start with NATSARC1", id="another-magic"),
@@ -153,6 +170,20 @@ def test_every_cut_is_seen() -> None:
     for end in range(len(stream)):
         with pytest.raises(InvalidBackup):
             read(stream[:end])
+
+
+def test_entries_are_found_within_the_given_bytes() -> None:
+    """Each cut is in a block of memory of its own, behind which nothing may be read."""
+    for end in range(len(GOOD)):
+        part = np.frombuffer(GOOD[8:end], np.uint8).copy()
+        entries, consumed = np.zeros((9, 6), np.int64), ctypes.c_int64()
+        count = library().nats_archive_scan(
+            *(address(part), size(len(part)), size(9), size(2**20)),
+            *(address(entries), ctypes.byref(consumed)),
+        )
+        ends = [row[0] + row[1] + row[4] + row[5] for row in entries[:count].tolist()]
+        assert max(ends, default=0) == consumed.value <= len(part)
+        assert count == sum(len(GOOD[8:end]) >= place for place in ENDS)
 
 
 def test_a_json_that_is_nested_too_deep() -> None:

@@ -141,9 +141,9 @@ def test_clean(checkout: Path, sanitizers: object, library: str, seed: int) -> N
         pytest.param(
             addresses,
             "backup/archive.c",
-            "if (whole > size - at) return count;",
-            "",
-            id="entry-that-is-cut-off",
+            "if (*at >= size) return 0;",
+            "if (*at > size) return 0;",
+            id="read-behind-an-entry",
         ),
     ],
 )

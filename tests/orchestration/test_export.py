@@ -1,0 +1,52 @@
+"""The asset `exported_backup`: a folder for each run, and what people see of it."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from orchestration.archive import Archive, ArchiveSource, Export
+from orchestration.assets import archive_assets
+from orchestration.assets.exported_backup import exported_backup_asset
+from tests.support.exporting import Exporting, consumer
+
+pytestmark = pytest.mark.dagster
+
+
+def archive_of(made: Exporting, **export: Any) -> Archive:
+    return Archive(
+        name="shop", stream="S", start_date=date(2023, 11, 14),
+        sources=[ArchiveSource(backup=made.backup)], mapping=made.mapping,
+        warehouse=made.folder / "warehouse",
+        export=Export(to=made.folder / "new", **export),
+    )  # fmt: skip
+
+
+def test_each_run_makes_a_backup(tmp_path: Path) -> None:
+    made = Exporting(tmp_path, {"d": [{"subject": "b.x"}]}, d=consumer("d"), all=consumer())
+    archive = archive_of(made, original=made.backup)
+    assert archive.export is not None
+    asset = exported_backup_asset(archive, archive.export)
+    with dg.DagsterInstance.ephemeral() as instance:
+        for _ in range(2):
+            done = dg.materialize([asset], instance=instance)
+            assert done.success
+            (event,) = done.asset_materializations_for_node("shop__exported_backup")
+            found = {name: value.value for name, value in event.metadata.items()}
+            assert found["dagster/row_count"] == 5
+            assert found["consumers"] == "all"
+            assert "consumer d is left out" in str(found["findings"])
+            assert found["backup"] == str(tmp_path / "new" / done.run_id)
+    assert len(list((tmp_path / "new").iterdir())) == 2
+    assert archive.key("exported_backup") in {
+        key for a in archive_assets(archive) for key in a.keys
+    }
+
+
+def test_an_export_needs_a_configuration(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="needs an `original` or a `config`"):
+        Export(to=tmp_path)

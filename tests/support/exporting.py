@@ -1,0 +1,79 @@
+"""A stream that was ingested from a backup made byte by byte, transformed, and can be exported."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from jobs.export import ExportResult, ExportSettings, export
+from jobs.ingest import IngestSettings, ingest
+from jobs.session import SessionOnDemand, SparkSettings
+from jobs.transform import TransformSettings, transform
+from jobs.warehouse.tables import Warehouse
+from nats_transform.backup.archive import Head, read_head, read_messages
+from tests.support.backups import Entry, archive, packed, state_of
+
+SPARK = SessionOnDemand(SparkSettings())
+MESSAGES: list[Entry] = [
+    (b"a.1", 1_700_000_000_000_000_001, 11, b"", b"one"),
+    (b"a.2", 1_700_000_000_000_000_002, 12, b"NATS/1.0\r\nA: 1\r\n\r\n", b""),
+    (b"b.x", 1_700_000_000_000_000_003, 14, b"NATS/1.0\r\nbare:1\r\n\r\n", b"three"),
+    (b"c.--", 1_700_000_000_000_000_004, 15, b"", b"four"),
+    (b"d", 1_700_000_000_000_000_005, 20, b"", b"five"),
+]
+CONFIG = {"name": "S", "subjects": ["a.*", "b.*", "c.*", "d"], "storage": "file"}
+MAPPING: dict[str, Any] = {"a.*": [{"subject": "v2.a.$1"}]}
+
+
+def consumer(*filters: str, pending: dict[str, Any] | None = None) -> dict[str, Any]:
+    state: dict[str, Any] = {
+        "delivered": {"consumer_seq": 3, "stream_seq": 14},
+        "ack_floor": {"consumer_seq": 0, "stream_seq": 0},
+    }
+    if pending:
+        state["pending"] = pending
+    return {"config": {"durable_name": "d", "filter_subjects": list(filters)}, "state": state}
+
+
+class Exporting:
+    """The stream S, its backup and its warehouse, all in one folder."""
+
+    def __init__(
+        self,
+        folder: Path,
+        mapping: Any = None,
+        warehouse: Warehouse | None = None,
+        **consumers: dict[str, Any],
+    ) -> None:
+        self.folder = folder
+        self.warehouse = warehouse or Warehouse(dir=folder / "warehouse")
+        self.backup, self.mapping = folder / "backup", folder / "mapping.json"
+        self.backup.mkdir()
+        self.mapping.write_text(json.dumps(mapping or MAPPING))
+        state = state_of(MESSAGES, last_seq=25, consumer_count=len(consumers))
+        content = packed(archive(MESSAGES, state, consumers.items()))
+        (self.backup / "stream.arc.s2").write_bytes(content)
+        (self.backup / "backup.json").write_text(json.dumps({"config": CONFIG, "state": state}))
+        self.settings = {"stream": "S", "warehouse": self.warehouse}
+        ingest(SPARK, IngestSettings(backup=self.backup, **self.settings))  # type: ignore[arg-type]
+        transform(SPARK, TransformSettings(mapping=self.mapping, **self.settings))  # type: ignore[arg-type]
+
+    def export(self, **given: Any) -> ExportResult:
+        wanted = {"original": self.backup, "mapping": self.mapping, "to_backup": self.place} | given
+        return export(ExportSettings(**self.settings, **wanted))
+
+    @property
+    def place(self) -> str:
+        return str(self.folder / "new" / "backup")
+
+    def exported(self) -> tuple[Head, list[Entry]]:
+        """What the new backup has."""
+        with (self.folder / "new" / "backup" / "stream.arc.s2").open("rb") as file:
+            head, found = read_head(file), list[Entry]()
+            for batch in read_messages(file, head.messages):
+                columns = (batch.subjects(), batch.headers(), batch.data())
+                subjects, headers, data = (column.to_pylist() for column in columns)
+                numbers = (batch.times.tolist(), batch.sequences.tolist())
+                found += zip(subjects, *numbers, headers, data, strict=True)
+        return head, found

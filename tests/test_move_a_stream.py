@@ -1,0 +1,125 @@
+"""Every command of docs/move-a-stream.md works and prints what the page says.
+
+The `nats` command is not to be had as a package, so a program of that name does here what the page
+uses it for, by the same calls of the JetStream API.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import doctest
+import json
+import os
+import re
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.jetstream.process import NatsServer, nats_server
+from tests.support.stream_backups import messages_of, state_of_stream
+from tests.support.streams import Stream
+from tests.test_readme import Command, sessions
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs/move-a-stream.md").read_text(encoding="utf-8")
+NATS = f"""#!{sys.executable}
+import json, sys
+from pathlib import Path
+from types import SimpleNamespace
+sys.path.insert(0, {str(ROOT)!r})
+from tests.support.stream_backups import back_up, restore
+match sys.argv[1:]:
+    case ["--context", context, "stream", what, *rest]:
+        saved = Path({{contexts!r}}) / (context + ".json")
+        url = json.loads(saved.read_text())["url"]
+        if what == "backup":
+            server = SimpleNamespace(url=url)
+            back_up(SimpleNamespace(server=server, name=rest[0]), Path(rest[1]))
+        else:
+            restore(url, Path(rest[0]))
+"""
+
+
+@pytest.mark.server
+@pytest.mark.slow  # ten programs one after the other; test_export.py has the same in one process
+def test_the_page(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        servers = {name: stack.enter_context(nats_server()) for name in ("old", "new", "undo")}
+        urls = {name: server.url for name, server in servers.items()}
+        contexts = tmp_path / "config/nats/context"
+        contexts.mkdir(parents=True)
+        for name, url in urls.items():
+            (contexts / f"{name}.json").write_text(json.dumps({"url": url}))
+        scripts = tmp_path / "bin"
+        scripts.mkdir()
+        (scripts / "nats").write_text(NATS.format(contexts=str(contexts)))
+        (scripts / "nats").chmod(0o755)
+        (mapping,) = re.findall(r"^```json\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+        folder = tmp_path / "folder"
+        folder.mkdir()
+        (folder / "new.json").write_text(mapping)
+        fill(servers["old"])
+        environment = os.environ | {
+            "PATH": f"{scripts}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "XDG_CONFIG_HOME": str(tmp_path / "config"),
+            "COLUMNS": "100",
+        }
+        for session in sessions(PAGE):
+            for command in session:
+                run(command, folder, environment)
+        before, after, undone = (rows(url) for url in urls.values())
+    assert undone == before
+    moved = [row | {"subject": re.sub(rb"orders\.(.*)\.", rb"shop.\1.order.", row["subject"])}
+             for row in before]  # fmt: skip
+    assert after == moved
+    assert len(before) == 998
+
+
+def fill(server: NatsServer) -> None:
+    async def work(js: Any) -> None:
+        await js.add_stream(name="ORDERS", subjects=["orders.*.*"])
+        sending = (
+            js.publish(f"orders.eu.{number % 7}", b"%d" % number, headers={"N": "1"})
+            for number in range(1000)
+        )
+        await asyncio.gather(*sending)
+        for sequence in (7, 1000):
+            await js.delete_msg("ORDERS", sequence)
+        consumer = await js.pull_subscribe("orders.eu.*", durable="billing", stream="ORDERS")
+        for message in await consumer.fetch(10):
+            await message.ack_sync()
+
+    Stream(server, "ORDERS").run(work)
+
+
+def rows(url: str) -> list[dict[str, Any]]:
+    return messages_of(url, state_of_stream(url, "ORDERS"))
+
+
+def run(command: Command, folder: Path, environment: dict[str, str]) -> None:
+    done = subprocess.run(
+        ["sh", "-c", command.text],
+        cwd=folder, env=environment, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{command.text}\n{done.stdout}"
+    if command.output is not None:
+        checker = doctest.OutputChecker()
+        matches = checker.check_output(command.output, done.stdout, doctest.ELLIPSIS)
+        assert matches, f"{command.text}\n{done.stdout}"
+
+
+def test_every_command_stands_in_a_session() -> None:
+    blocks = re.findall(r"^```(\w*)\n", PAGE, re.MULTILINE)
+    assert {kind for kind in blocks if kind} == {"console", "json"}
+
+
+def test_every_finding_is_explained() -> None:
+    source = (ROOT / "jobs/export.py").read_text()
+    codes = set(re.findall(r'self\._find\(\s*"(\w+)"', source))
+    assert len(codes) == 3
+    assert codes == set(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE))
