@@ -33,6 +33,11 @@ if TYPE_CHECKING:
     help="Export the messages with the subjects that they were archived with: the way back.",
 )
 @click.option(
+    "--simulated",
+    metavar="NAME",
+    help="Export what this stream would hold in the last dry-run --simulate; needs --config.",
+)
+@click.option(
     "--original",
     metavar="PATH",
     type=options.FILE,

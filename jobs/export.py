@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +32,7 @@ from jobs.sources.backup import open_backup
 from jobs.sources.new_backup import NewBackup
 from jobs.warehouse import versions
 from jobs.warehouse.accounting import Archived
-from jobs.warehouse.specs import MESSAGES, TRANSFORMED
+from jobs.warehouse.specs import MESSAGES, TRANSFORMED, TableSpec
 from jobs.warehouse.tables import Warehouse, open_table
 from nats_transform import AccountMappings
 from nats_transform.backup.adapt import adapted_config, adapted_filters
@@ -45,6 +45,9 @@ from nats_transform.digest import Digest
 from nats_transform.errors import InvalidBackup
 from nats_transform.kernel.covering import Covering
 from nats_transform.kernel.digest import digest_batch
+
+if TYPE_CHECKING:
+    from jobs.dry_run.held import Held
 
 Progress = Callable[[str], None]
 _SHORT = ("seq", "subject", "mapped_subject")
@@ -60,6 +63,8 @@ class ExportSettings(BaseModel):
         stream: in the table.
         to_backup: a folder that does not exist yet, or the URI of one in an object store.
         messages: `transformed` ones, or the `archived` ones as they came: the way back.
+        simulated: instead of them, what this stream would hold in the last simulation
+            (`dry-run --simulate`); it needs `config`.
         original: what the stream was: a backup of it, whose consumers are taken too, or its
             configuration as JSON. Subjects and filters are adapted to the mappings.
         config: the configuration of the exported stream, which is not adapted.
@@ -78,6 +83,7 @@ class ExportSettings(BaseModel):
     to_backup: str = Field(min_length=1)
     warehouse: Warehouse = Warehouse()
     messages: Literal["transformed", "archived"] = "transformed"
+    simulated: str | None = None
     original: Path | None = None
     config: Path | None = None
     mapping: Path | None = None
@@ -93,6 +99,8 @@ class ExportSettings(BaseModel):
                 "give what the stream was (--original: a backup, or its configuration as JSON), "
                 "or the configuration that it shall have (--config)"
             )
+        if self.simulated is not None and (self.config is None or self.original is not None):
+            raise ValueError("for a simulated stream give its configuration (--config) alone")
         return self
 
 
@@ -171,25 +179,37 @@ class _Export:
     def __init__(self, settings: ExportSettings, progress: Progress) -> None:
         self.settings, self.progress = settings, progress
         self.findings: list[Finding] = []
-        self.is_transformed = settings.messages == "transformed"
-        archive = open_table(settings.warehouse, MESSAGES)
-        self.archived = Archived.of(archive, settings.stream)
+        self.archived = Archived.of(open_table(settings.warehouse, MESSAGES), settings.stream)
         fates = None
-        if self.is_transformed:
+        if settings.simulated is not None:
+            self.rows: Selection | Held = self._simulated(settings.simulated)
+        elif settings.messages == "transformed":
             fates = {"mapped", "unmatched"} | ({"invalid"} if settings.invalid == "keep" else set())
-        spec = TRANSFORMED if self.is_transformed else MESSAGES
-        table = open_table(settings.warehouse, spec) if self.is_transformed else archive
-        self.storage = Storage.of(table)
-        there = {field.name for field in spec.spark_schema.fields}
-        self.columns = [name for name in _WHOLE if name in there]
-        self.rows = Selection(table, settings.stream, None, fates, self.columns, spec)
-        self._check_rows()
+            self.rows = self._selected(TRANSFORMED, fates)
+        else:
+            self.rows = self._selected(MESSAGES, None)
         left_out = sorted(self.rows.fates.items()) if fates is not None else []
         self.left_out = {fate: n for fate, n in left_out if fates and fate not in fates}
         self.total = self.rows.messages - sum(self.left_out.values())
 
-    def _check_rows(self) -> None:
-        stream, rows = self.settings.stream, self.rows
+    def _simulated(self, stream: str) -> Held:
+        from jobs.dry_run.held import Held  # it imports Spark
+
+        self.columns = [name for name in _WHOLE if name != "mapped_subject"]
+        self.storage = Storage.of(open_table(self.settings.warehouse, MESSAGES))
+        return Held(self.settings.warehouse, self.settings.stream, stream, self.columns)
+
+    def _selected(self, spec: TableSpec, fates: set[str] | None) -> Selection:
+        table = open_table(self.settings.warehouse, spec)
+        self.storage = Storage.of(table)
+        there = {field.name for field in spec.spark_schema.fields}
+        self.columns = [name for name in _WHOLE if name in there]
+        rows = Selection(table, self.settings.stream, None, fates, self.columns, spec)
+        self._check_rows(rows)
+        return rows
+
+    def _check_rows(self, rows: Selection) -> None:
+        stream = self.settings.stream
         if not rows.messages and not self.archived.covered:
             raise ArchiveError(f"stream {stream} is not in the warehouse: ingest it first")
         if rows.messages != self.archived.messages:
@@ -360,7 +380,8 @@ class _Export:
         self, path: Path, config: Mapping[str, Any], consumers: Mapping[str, Mapping[str, Any]]
     ) -> tuple[dict[str, Any], Digest]:
         digest, ranges = Digest(), self.archived.coverage.ranges
-        last = ranges[-1][1] if ranges and self.settings.gaps == "keep" else 0
+        keeps = self.settings.gaps == "keep" and self.settings.simulated is None
+        last = ranges[-1][1] if ranges and keeps else 0
         with path.open("wb") as file:
             writer = ArchiveWriter(file, consumers, config.get("storage") == "memory")
             for messages in self._messages():

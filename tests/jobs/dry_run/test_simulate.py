@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,11 @@ from cli.main import main
 from jobs.dry_run.run import dry_run
 from jobs.dry_run.settings import DryRunSettings
 from jobs.dry_run.simulate import SIMULATED, SimulatedStream, SimulationError, arrivals, stored
+from jobs.errors import JobError
+from jobs.export import ExportSettings, export
 from jobs.warehouse import tables
 from nats_transform import AccountMappings, StreamConfig, parse_stream
+from nats_transform.backup.archive import read_head, read_messages
 from tests.conformance.test_simulate import archived
 from tests.jobs.dry_run.test_run import messages
 from tests.support.archive import archive
@@ -74,6 +78,25 @@ def test_what_the_table_holds(spark: SparkSession, tmp_path: Path) -> None:
         ("SHOP", 8, "shop.eu", "capture", None, None, 12),
     ]
     assert {row.archive for row in rows} == {"S"}
+    # A stream that captures all of that can be exported, as the archive has its messages.
+    place = tmp_path / "exported"
+    wanted = ExportSettings(
+        stream="S", simulated="SHOP", config=streams / "SHOP.json", warehouse=warehouse,
+        to_backup=str(place),
+    )  # fmt: skip
+    exported = export(wanted)
+    assert (exported.messages, exported.first_seq, exported.last_seq) == (4, 5, 8)
+    with (place / "stream.arc.s2").open("rb") as file:
+        (batch,) = read_messages(file, read_head(file).messages)
+    assert batch.subjects().to_pylist() == [b"shop.us", b"shop.us", b"shop.eu", b"shop.eu"]
+    assert batch.data().to_pylist() == [b"abc"] * 4
+    noon = datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp()
+    days = [(time // 10**9 - noon) / 86_400 for time in batch.times.tolist()]
+    assert days == [7 % 2, 8 % 2, 9 % 2, 12 % 2]
+    with pytest.raises(JobError, match="holds messages that came by source"):
+        export(wanted.model_copy(update={"simulated": "ONCE"}))
+    with pytest.raises(JobError, match="has no stream NONE"):
+        export(wanted.model_copy(update={"simulated": "NONE"}))
     # The next simulation takes its place.
     shown = CliRunner().invoke(
         main,

@@ -1,0 +1,119 @@
+"""The messages that a simulated stream would hold, as the archive has them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.dry_run.simulate import SIMULATED
+from jobs.errors import JobError
+from jobs.files.commit import arrow_schema
+from jobs.files.ordered import Extent, in_order
+from jobs.files.plan import plan
+from jobs.files.read import batches
+from jobs.files.selection import Selection
+from jobs.files.storage import Storage
+from jobs.files.task import Piece
+from jobs.files.text import restored
+from jobs.warehouse.specs import MESSAGES
+from jobs.warehouse.tables import Warehouse, data_files, open_table
+
+_COLUMNS = ("stream", "seq", "archive_seq", "via", "stored_subject", "stored_subject_raw")
+
+
+class Held:
+    """What `simulated_streams` has of a stream; read as a `Selection` is.
+
+    Only messages that the stream captured itself: to those that come from another stream
+    nats-server adds headers, and gives another time, which a simulation does not have.
+
+    Attributes:
+        messages: how many there are.
+        fates: none.
+        versions: none.
+    """
+
+    def __init__(
+        self, warehouse: Warehouse, archive: str, stream: str, columns: Sequence[str]
+    ) -> None:
+        """Reads the short columns.
+
+        Args:
+            warehouse: that has the simulation.
+            archive: the stream whose messages were published again.
+            stream: the simulated one.
+            columns: of the archive, which `in_order` gives; `seq` and `subject` are simulated.
+
+        Raises:
+            JobError: the simulation has no such stream, or a message came from another stream.
+            WarehouseError: there is no simulation, or a file cannot be read.
+        """
+        table = open_table(warehouse, SIMULATED)
+        self.fates, self.versions = Counter[str](), set[str]()
+        self.messages = 0
+        self._stream, self._columns, self._storage = stream, tuple(columns), Storage.of(table)
+        whole = arrow_schema(SIMULATED.schema)
+        self._schema = pa.schema([field for field in whole if field.name in _COLUMNS])
+        tasks = plan(table, data_files(table, archive))
+        paths = dict.fromkeys(piece.path for task in tasks for piece in task.pieces)
+        self._extents = [Extent(Piece(path)) for path in paths]
+        for extent in self._extents:
+            for batch in batches(self._storage, extent.piece, self._schema):
+                extent.add(batch.column("seq"))
+                ours = self._ours(batch)
+                self.messages += len(ours)
+                for via in set(ours.column("via").unique().to_pylist()) - {"capture"}:
+                    raise JobError(
+                        f"simulated stream {stream} holds messages that came by {via}: nats-server "
+                        "adds headers to them that an archive does not have, so only streams that "
+                        "capture all their messages can be exported"
+                    )
+        if not self.messages:
+            raise JobError(f"the last simulation of archive {archive} has no stream {stream}")
+        found = open_table(warehouse, MESSAGES)
+        self._archive = Selection(found, archive, None, None, self._columns, MESSAGES)
+
+    def rows(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """Sequences and subjects, in order."""
+        for batch in self._stored():
+            yield pa.RecordBatch.from_pydict(
+                {"seq": batch.column("seq"), "subject": batch.column("stored_subject")}
+            )
+
+    def in_order(self) -> Iterator[pa.RecordBatch]:
+        """The messages by ascending sequence; both sides are read once, side by side."""
+        archived = self._archive.in_order()
+        waiting = pa.Table.from_batches([], schema=pa.schema([("seq", pa.int64())]))
+        for batch in self._stored():
+            wanted = batch.column("archive_seq").to_numpy()
+            if not len(wanted):
+                continue
+            while not waiting.num_rows or waiting.column("seq")[-1].as_py() < wanted.max():
+                more = pa.Table.from_batches([next(archived)])
+                waiting = pa.concat_tables([waiting, more]) if waiting.num_rows else more
+            places = np.searchsorted(waiting.column("seq").to_numpy(), wanted)
+            (rows,) = waiting.take(pa.array(places)).combine_chunks().to_batches()
+            columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+            columns |= {"seq": batch.column("seq"), "subject": batch.column("stored_subject")}
+            yield pa.RecordBatch.from_pydict({name: columns[name] for name in self._columns})
+            # A stream takes messages as they are published, so earlier ones are done with.
+            waiting = waiting.slice(int(places.min()))
+
+    def _stored(self) -> Iterator[pa.RecordBatch]:
+        before = 0
+        for batch in in_order(self._storage, self._extents, self._schema):
+            found = restored(self._ours(batch))
+            rows = pa.RecordBatch.from_pydict(found)
+            if len(rows):
+                steps = np.diff(rows.column("archive_seq").to_numpy(), prepend=before)
+                if (steps < 0).any():
+                    raise JobError(f"simulated stream {self._stream} is not in archive order")
+                before = int(rows.column("archive_seq")[-1].as_py())
+            yield rows
+
+    def _ours(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.filter(pc.equal(batch.column("stream"), self._stream))
