@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[1]
 
 # Commands that are not run here -> what runs them.
 RUN_ELSEWHERE = {
+    "pip install nats-transform": "tests/test_wheel.py installs the wheel",
     "make demo": "tests/cli/test_demo.py runs the command behind it",
     "make test": "this is it",
     "make test-slow": "runs the tests marked slow",
