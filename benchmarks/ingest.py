@@ -82,10 +82,12 @@ async def ordered(url: str, messages: int) -> None:
 
 
 class Processes:
-    """What this process's descendants use, by kind: peak resident memory and processor time."""
+    """What this process and its descendants use, by kind: peak memory and processor time."""
 
     def __init__(self) -> None:
         self.peaks: dict[str, int] = {}
+        self._spent: dict[int, tuple[str, int]] = {}
+        self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -99,20 +101,26 @@ class Processes:
 
     def _watch(self) -> None:
         while not self._stop.wait(0.2):
-            for kind, _, pages in self._descendants():
+            self._look()
+
+    def _look(self) -> None:
+        with self._lock:
+            for process, kind, ticks, pages in self._descendants():
+                self._spent[process] = (kind, ticks)
                 size = pages * os.sysconf("SC_PAGE_SIZE") // 2**20
                 self.peaks[kind] = max(self.peaks.get(kind, 0), size)
 
     def seconds(self) -> dict[str, float]:
-        """Processor seconds used so far, those of ended children included."""
+        """Processor seconds used so far, also by those that have ended, but for their last 0.2."""
+        self._look()
         found: dict[str, float] = {}
-        for kind, ticks, _ in self._descendants():
+        for kind, ticks in self._spent.values():
             found[kind] = found.get(kind, 0) + ticks / os.sysconf("SC_CLK_TCK")
         return found
 
     @staticmethod
-    def _descendants() -> Iterator[tuple[str, int, int]]:
-        """Kind, processor ticks and resident pages of each descendant, and of this process."""
+    def _descendants() -> Iterator[tuple[int, str, int, int]]:
+        """Number, kind, processor ticks and resident pages of this process and each descendant."""
         processes = {}
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
@@ -122,16 +130,16 @@ class Processes:
                     continue
                 fields = rest.split()
                 kind = name.partition("(")[2]
-                if not kind.startswith(("python", "nats-server")):
+                if not kind.startswith(("python", "nats-server", "nats-transform")):
                     kind = "java"  # which renames its main thread
-                used = sum(int(field) for field in fields[11:15])
+                used = int(fields[11]) + int(fields[12])
                 processes[int(entry.name)] = (int(fields[1]), kind, used, int(fields[21]))
         for process, (_, kind, used, pages) in processes.items():
             ancestor = process
             while ancestor in processes and ancestor != os.getpid():
                 ancestor = processes[ancestor][0]
             if ancestor == os.getpid():
-                yield "driver" if process == os.getpid() else kind, used, pages
+                yield process, "driver" if process == os.getpid() else kind, used, pages
 
 
 class Bench:

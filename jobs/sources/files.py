@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fnmatch import translate
 from itertools import chain
 from typing import Any
-from urllib.parse import unquote, urlparse
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -87,9 +87,9 @@ class FindFiles:
         Raises:
             ArchiveError: there is no such file, or one of which nobody can say what it is.
         """
-        start = path if "://" in path else f"file://{os.path.abspath(path)}"
-        if path.startswith("file:") and "://" not in path:
-            start = f"file://{path.removeprefix('file:')}"
+        start = path.removeprefix("file://")
+        if "://" not in start:
+            start = os.path.abspath(start.removeprefix("file:"))
         try:
             found = self._find(path, start)
         except (OSError, pa.ArrowException, ImportError, ValueError) as error:
@@ -100,14 +100,10 @@ class FindFiles:
         return found
 
     def _find(self, path: str, start: str) -> DumpFiles:
-        scheme = f"{urlparse(start).scheme}://{urlparse(start).netloc}"
-        # By hand: `#`, `?` and `%` are characters of file names.
-        bare = start.removeprefix("file://")
-        filesystem, top = (
-            (pafs.LocalFileSystem(), bare) if scheme == "file://" else self.storage.find(start)
-        )
-        prefix = "" if scheme == "file://" else start.removesuffix(top.lstrip("/"))
-        walk = _Walk(filesystem, prefix)
+        server = _server(start)
+        filesystem, inside = located(self.storage, server)
+        walk = _Walk(filesystem, server, inside)
+        top = inside + start.removeprefix(server)
         top = top.rstrip("/") or "/"
         info = filesystem.get_file_info(top)
         if info.type != pafs.FileType.NotFound:
@@ -123,16 +119,35 @@ class FindFiles:
         return DumpFiles(path, tuple(read[name] for name in sorted(read)), tuple(sorted(left_out)))
 
 
+def located(storage: Storage, path: str) -> tuple[Any, str]:
+    """The pyarrow file system of a file, and the path in it.
+
+    By hand, because `#`, `?` and `%` in an address are characters of names here.
+    """
+    if "://" not in path:
+        return pafs.LocalFileSystem(), path
+    server = _server(path)
+    filesystem, place = storage.find(f"{server}x")
+    return filesystem, place.removesuffix("x") + path.removeprefix(server)
+
+
+def _server(path: str) -> str:
+    """What an address begins with, up to the path; nothing of a path of this machine."""
+    return "/".join([*path.split("/", 3)[:3], ""]) if "://" in path else ""
+
+
 @dataclass(frozen=True)
 class _Walk:
     """Goes through folders."""
 
     filesystem: Any
-    prefix: str
+    server: str
+    inside: str
 
     def below(self, info: Any, base: str | None, depth: int = 0) -> Iterator[DumpFile | str]:
         """The files below a file or folder: those that are read, and the names of others."""
-        name, shown = info.base_name, self.prefix + info.path
+        name = info.base_name
+        shown = self.server + info.path.removeprefix(self.inside)
         if _MARKER.fullmatch(name):
             yield shown
         elif (name.startswith("_") and "=" not in name) or name.startswith("."):

@@ -23,7 +23,7 @@ from jobs.errors import ArchiveError
 from jobs.files.run import run
 from jobs.files.storage import Storage
 from jobs.sources.dumps import BLOCK_BYTES, NO_TIME, Block, Choice, DumpColumns, numbered
-from jobs.sources.files import DumpFile, DumpFiles, unreadable
+from jobs.sources.files import DumpFile, DumpFiles, located, unreadable
 from jobs.sources.times import epoch_ns, exact_ns
 from jobs.warehouse.rows import HEADERS, PAIR, rows_of
 
@@ -139,7 +139,7 @@ def _lines(storage: Storage, block: Block) -> Iterator[bytes]:
     """The lines that begin in a block and are not empty."""
     path = block.file.path
     try:
-        filesystem, place = storage.find(path)
+        filesystem, place = located(storage, path)
         opened = (
             filesystem.open_input_stream(place, compression="detect")
             if block.end is None

@@ -20,7 +20,7 @@ from jobs.files.read import rows_of_batch
 from jobs.files.run import run
 from jobs.files.storage import Storage
 from jobs.sources.dumps import BLOCK_BYTES, NO_TIME, Block, Choice, DumpColumns, numbered
-from jobs.sources.files import DumpFile, DumpFiles, unreadable
+from jobs.sources.files import DumpFile, DumpFiles, located, unreadable
 from jobs.sources.times import EPOCH_UNITS, epoch_ns
 from jobs.warehouse.rows import DAY_NS, HEADERS, PAIR, rows_of
 
@@ -57,7 +57,7 @@ class _ReadFooter:
 def _opened(storage: Storage, file: DumpFile) -> Iterator[pq.ParquetFile]:
     """A file, whose errors name it and say what to do."""
     try:
-        filesystem, place = storage.find(file.path)
+        filesystem, place = located(storage, file.path)
         with (
             filesystem.open_input_file(place) as opened,
             pq.ParquetFile(

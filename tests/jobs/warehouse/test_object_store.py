@@ -1,7 +1,7 @@
 """Tables in an object store, on a local server that speaks S3's protocol.
 
-Spark's own files in S3 take jars that no package index has: the messages are put there here. The
-transform reads and writes files by itself, so it needs none.
+Spark's own files in S3 take jars that no package index has. Ingest and transform read and write
+files by themselves, so they need none.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
 
 from jobs.errors import ConcurrentWrite, JobError, WarehouseError
+from jobs.ingest import IngestSettings, ingest
 from jobs.maintain import MaintenanceSettings, maintain
 from jobs.session import SessionOnDemand, Spark, SparkSettings
 from jobs.transform import TransformSettings, stage
@@ -136,14 +137,21 @@ def test_commits_and_maintenance(store: Store) -> None:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("engine", ["process", "spark"])
-def test_a_transform_needs_no_jar(store: Store, engine: str, request: Any) -> None:
-    """Its tasks go through PyIceberg's settings, in this process and in Spark's workers."""
-    table = tables.open_table(store.warehouse, specs.MESSAGES, create=True)
-    publish(table, staged(table, range(1, 11)))
-    publish(table, staged(table, range(11, 21)))
+def test_ingest_and_transform_need_no_jar(store: Store, engine: str, request: Any) -> None:
+    """Their tasks go through PyIceberg's settings, in this process and in Spark's workers."""
     where: Spark = SessionOnDemand(SparkSettings())
     if engine == "spark":
         where = request.getfixturevalue("spark")
+    for part in (0, 1):
+        with store.files.open_output_stream(f"{BUCKET}/dumps/{part}.jsonl") as dump:
+            for _ in range(10):
+                dump.write(b'{"subject": "a", "ts": "2026-03-01T00:00:00Z"}\n')
+    for path in (f"s3://{BUCKET}/dumps", f"s3://{BUCKET}/dum*/?.jsonl"):
+        wanted = IngestSettings(stream="S", jsonl=path, warehouse=store.warehouse)
+        added = ingest(where, wanted)
+        names = [f"s3://{BUCKET}/dumps/{part}.jsonl" for part in (0, 1)]
+        assert (added.messages, added.files_read) == (20, names)
+    assert sequences(store) == list(range(1, 21))
     settings = TransformSettings(stream="S", mapping=Path("-"), warehouse=store.warehouse)
     mappings = AccountMappings([Mapping("a", [Destination("b.{{partition(3)}}")])])
     made = stage(where, settings, mappings, "v")
