@@ -29,6 +29,7 @@ from jobs.audit.settings import AuditError, AuditResult, AuditSettings, MappingI
 from jobs.audit.spread import expected_keys, partition_balances
 from jobs.audit.table import publish
 from jobs.errors import NoTable
+from jobs.files.run import engine_of
 from jobs.session import Spark
 from jobs.warehouse import specs, tables
 from nats_transform.audit import (
@@ -136,6 +137,7 @@ def _expected(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) 
         periods,
         assess(periods, counted.tallies, settings.criteria),
         basis=counted.basis,
+        engine=engine_of(counted.rows.session),
         messages=sum(counted.fates.values()),
         fates=counted.fates,
         partitions=tuple(partition_balances(counted.rows, periods)),
@@ -184,6 +186,7 @@ def _observed(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) 
         periods,
         found,
         basis=specs.MESSAGES.name,
+        engine=engine_of(rows.session),
         messages=total,
         fates={
             "attributed": attribution.attributed,

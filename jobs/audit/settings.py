@@ -236,6 +236,7 @@ class AuditResult(BaseModel):
             `nothing to audit` without weights or messages.
         kind: `expected` by replay, or `observed` after the mapping.
         basis: the table that was counted.
+        engine: what counted: `process` (this process) or `spark`.
         stream: the name of the stream.
         from_, to: the time from the first hour with messages to the end of the last one.
         by, tolerance, confidence: as in the settings.
@@ -261,6 +262,7 @@ class AuditResult(BaseModel):
     verdict: Verdict
     kind: OneOf["expected", "observed"]
     basis: str
+    engine: str = "process"
     stream: str
     from_: Annotated[datetime | None, Field(alias="from")] = None
     to: datetime | None = None

@@ -76,5 +76,6 @@ def test_spark_counts_the_same(spark: SparkSession, warehouse: tables.Warehouse)
             run(where, settings, [Period(MAPPINGS, "v")]).model_dump(exclude=skip)
             for where in (spark, HERE)
         )
+        assert (one.pop("engine"), other.pop("engine")) == ("spark", "process")
         assert one == other
         assert one["keys"]
