@@ -32,6 +32,7 @@ from jobs.sources.backup import open_backup
 from jobs.sources.new_backup import NewBackup
 from jobs.warehouse import versions
 from jobs.warehouse.accounting import Archived
+from jobs.warehouse.coverage import Coverage
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED, TableSpec
 from jobs.warehouse.tables import Warehouse, open_table
 from nats_transform import AccountMappings
@@ -277,6 +278,14 @@ class _Export:
         if not path.is_dir():
             return _config(path), {}
         backup = open_backup(path)
+        had = Coverage.of([(backup.state["first_seq"], backup.state["last_seq"])])
+        if (missing := had - self.archived.coverage) or self.archived.subject:
+            only = f"sequences {missing} are not in it" if missing else "of others nothing is in it"
+            self._find(
+                "partial",
+                f"the archive has a part of backup {path}: {only} "
+                f"(subject filter {self.archived.subject or 'none'})",
+            )
         if not backup.is_archive():
             self._find(
                 "consumers",

@@ -30,7 +30,7 @@ from nats_transform.backup.writer import ArchiveWriter
 from nats_transform.config import load
 from nats_transform.subject import decode, encode
 from tests.support.stream_backups import back_up, messages_of, restore, state_of_stream
-from tests.support.streams import Stream, new_stream
+from tests.support.streams import Raw, Stream, new_stream
 
 pytestmark = pytest.mark.server
 SPARK = SessionOnDemand(SparkSettings())
@@ -58,14 +58,23 @@ def other_server() -> Iterator[NatsServer]:
         yield server
 
 
+def many(count: int) -> Iterator[Raw]:
+    """So many messages: a hundred of 1 MB, some without a payload, headers on every third."""
+    for number in range(count):
+        block = BLOCK + b"N: %d\r\n\r\n" % number if number % 3 == 0 else b""
+        large = number % (max(count, 100) // 100) == 7
+        yield b"n.%d" % (number % 999), block, b"x" * (1_000_000 if large else number % 40)
+
+
 class Moving:
     """A stream with odd messages that was backed up, ingested and transformed."""
 
-    def __init__(self, server: NatsServer, folder: Path) -> None:
+    def __init__(self, server: NatsServer, folder: Path, more: int = 0) -> None:
         self.stream = new_stream(server, allow_msg_ttl=True, allow_direct=True)
         name = self.name = self.stream.name
         self.stream.publish(ODD)
         self.stream.delete(*DELETED)
+        self.stream.publish(many(more))
         filters = {
             "all": None, "large": f"{name}.large.>", "numbers": f"{name}.n.>", "one": f"{name}.n.1",
         }  # fmt: skip
@@ -164,6 +173,26 @@ def test_a_stream_with_new_subjects(moving: Moving, other_server: NatsServer, st
     )  # fmt: skip
     assert one.num_pending == before.num_pending
     assert result.consumers == ["all", "large", "numbers", "one"]
+
+
+@pytest.mark.slow
+def test_thirty_thousand_messages(
+    nats_server: NatsServer, other_server: NatsServer, tmp_path: Path
+) -> None:
+    """All of a large stream, and its archive is that of the live stream."""
+    moving = Moving(nats_server, tmp_path, more=30_000)
+    live = {"server": {"servers": nats_server.url}, "stream": moving.name}
+    elsewhere = Warehouse(dir=tmp_path / "live")
+    wanted = IngestSettings.model_validate(live | {"warehouse": elsewhere})
+    found = ingest(SPARK, wanted)
+    archived = ingest(SPARK, wanted.model_copy(update={"warehouse": moving.warehouse}))
+    assert (found.digest, found.messages) == (archived.digest, archived.messages)
+    original = messages_of(nats_server.url, moving.state())
+    moving.export("all")
+    state = restore(other_server.url, tmp_path / "all", name=f"{moving.name}-all")
+    kept = [row for row in expected(moving, original) if not row["subject"].endswith(b".short")]
+    assert messages_of(other_server.url, state) == kept
+    assert len(kept) > 30_000
 
 
 def test_the_way_back(moving: Moving, other_server: NatsServer) -> None:

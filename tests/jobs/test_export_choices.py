@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,19 @@ def test_a_configuration_of_ones_own(make: Callable[..., Exporting], tmp_path: P
     assert [f.message.split(":")[0] for f in result.findings] == [
         "2 messages have a subject that the exported stream does not capture (v2.>, b.x)"
     ]
+
+
+@pytest.mark.parametrize(
+    ("ingested", "message"),
+    [
+        pytest.param({"until": 14}, "sequences 15-25 are not in it", id="range"),
+        pytest.param({"subject": "a.*"}, r"\(subject filter a\.\*\)", id="subject"),
+    ],
+)
+def test_a_part_of_a_stream(make: Callable[..., Exporting], ingested: Any, message: str) -> None:
+    result = make(ingested=ingested).export()
+    assert [finding.code for finding in result.findings] == ["partial"]
+    assert re.search(message, result.findings[0].message)
 
 
 REFUSED = [

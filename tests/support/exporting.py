@@ -44,6 +44,7 @@ class Exporting:
         folder: Path,
         mapping: Any = None,
         warehouse: Warehouse | None = None,
+        ingested: dict[str, Any] | None = None,
         **consumers: dict[str, Any],
     ) -> None:
         self.folder = folder
@@ -56,7 +57,8 @@ class Exporting:
         (self.backup / "stream.arc.s2").write_bytes(content)
         (self.backup / "backup.json").write_text(json.dumps({"config": CONFIG, "state": state}))
         self.settings = {"stream": "S", "warehouse": self.warehouse}
-        ingest(SPARK, IngestSettings(backup=self.backup, **self.settings))  # type: ignore[arg-type]
+        wanted = self.settings | (ingested or {})
+        ingest(SPARK, IngestSettings(backup=self.backup, **wanted))  # type: ignore[arg-type]
         transform(SPARK, TransformSettings(mapping=self.mapping, **self.settings))  # type: ignore[arg-type]
 
     def export(self, **given: Any) -> ExportResult:
