@@ -27,14 +27,14 @@ def spark_starts(process: subprocess.Popen[str], warehouse: Path) -> bool:
     return bool(virtual_machines(process))
 
 
-def spark_works(process: subprocess.Popen[str], warehouse: Path) -> bool:
-    """The table is there: from now on Spark reads and writes."""
+def works(process: subprocess.Popen[str], warehouse: Path) -> bool:
+    """The table is there: from now on messages are read and written."""
     return (warehouse / "catalog.db").exists()
 
 
 def spark_is_gone(process: subprocess.Popen[str], warehouse: Path) -> bool:
     """The JVM was killed while it worked, just now."""
-    if spark_works(process, warehouse):
+    if works(process, warehouse):
         for pid in virtual_machines(process):
             os.kill(pid, signal.SIGKILL)
         return True
@@ -86,15 +86,24 @@ def test_ctrl_c_while_the_command_is_imported(tmp_path: Path) -> None:
         assert told == (130, "", "nats-transform: interrupted\n"), count
 
 
+IN_SPARK = ("--master", "local[1]")
+
+
 @pytest.mark.parametrize(
-    "moment",
-    [importing, spark_starts, spark_works, pytest.param(spark_is_gone, marks=pytest.mark.slow)],
+    ("moment", "where"),
+    [
+        pytest.param(importing, (), id="importing"),
+        pytest.param(works, (), id="works"),
+        pytest.param(spark_starts, IN_SPARK, id="spark starts"),
+        pytest.param(works, IN_SPARK, id="spark works", marks=pytest.mark.slow),
+        pytest.param(spark_is_gone, IN_SPARK, id="spark is gone", marks=pytest.mark.slow),
+    ],
 )
-def test_ctrl_c(tmp_path: Path, moment: Moment) -> None:
+def test_ctrl_c(tmp_path: Path, moment: Moment, where: tuple[str, ...]) -> None:
     dump, warehouse = tmp_path / "messages.jsonl", tmp_path / "warehouse"
     rows = ({"seq": n + 1, "ts": "2026-03-01T00:00:00Z", "subject": "a.b"} for n in range(100_000))
     dump.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    command = [SCRIPT, "ingest", "--stream", "S", "--jsonl", str(dump)]
+    command = [SCRIPT, "ingest", "--stream", "S", "--jsonl", str(dump), *where]
     process = subprocess.Popen(
         [*command, "--warehouse", str(warehouse)],
         stdout=subprocess.PIPE,
