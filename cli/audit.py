@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli import options
+from cli import options, project
 from cli.output import print_json, print_line, quiet_work
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from jobs.session import Spark
 
 
-@click.command(
+@project.command(
     "audit",
     short_help="Compare the split of weighted mappings with their weights.",
     epilog="Exit codes: 0 no verdict is as bad as --fail-on; 1 some verdict is; 2 the split could "

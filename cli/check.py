@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from cli import options
+from cli import options, project
 from cli.formats import Reported, print_findings
 from cli.output import print_json, print_line
 from nats_transform.errors import InvalidConfig, UnknownAccount, printable
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from nats_transform.config import Located
 
 
-@click.command(
+@project.command(
     "check",
     short_help="Check mappings and stream configurations for mistakes.",
     epilog="Exit codes: 0 no finding is as bad as --fail-on; 1 some finding is; "

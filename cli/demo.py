@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from cli import options
+from cli import options, project
 from cli.output import print_json, print_lines, quiet_work
 
 
-@click.command(
+@project.command(
     "demo",
     short_help="See the main job work, on messages from a real nats-server.",
     epilog="Exit codes: 0 everything was made and every check passed; 2 something failed, and the "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli import options
+from cli import options, project
 from cli.formats import Reported, print_findings
 from cli.output import print_json, print_line, quiet_work
 from nats_transform.errors import printable
@@ -23,7 +23,7 @@ _EXAMPLES = 3
 _FINDINGS = 50
 
 
-@click.command(
+@project.command(
     "dry-run",
     short_help="Try a new mapping on archived subjects.",
     epilog=(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli import options
+from cli import options, project
 from cli.output import print_counts, print_json, print_line, progress, quiet_work
 from jobs.ending import NOT_FINE
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from jobs.export import ExportResult
 
 
-@click.command(
+@project.command(
     "export",
     short_help="Write messages as a stream backup.",
     epilog="Exit codes: 0 the backup is written; 1 it is written, and a finding says what is not "

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli import options
+from cli import options, project
 from cli.output import print_counts, print_json, print_line, progress, quiet_work
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _COLUMNS = (
 """The options that describe a dump."""
 
 
-@click.command(
+@project.command(
     "ingest",
     short_help="Archive the messages of a stream or a dump.",
     epilog="Exit codes: 0 all the messages are archived; 2 they are not, and the line on stderr "

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli import options
+from cli import options, project
 from cli.output import print_json, print_line, quiet_work
 
 if TYPE_CHECKING:
     from jobs.warehouse.tables import Warehouse
 
 
-@click.command(
+@project.command(
     "maintain",
     short_help="Remove old snapshots of the tables, and unneeded files.",
     epilog="Exit codes: 0 everything was removed; 2 it was not, and the line on stderr says why.",

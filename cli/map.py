@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import click
 
-from cli import options
+from cli import options, project
 from cli.output import print_json, print_line, print_subject
 from nats_transform.draw import mapping_key, message_entropy
 from nats_transform.errors import printable
@@ -16,7 +16,7 @@ from nats_transform.subject import decode, literal_fault
 from nats_transform.transform import Transform
 
 
-class MapCommand(click.Command):
+class MapCommand(project.Command):
     """A command whose arguments may start with one dash, as subjects do: `-abc-def`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -31,7 +31,7 @@ class MapCommand(click.Command):
         return super().parse_args(ctx, args)
 
 
-@click.command(
+@project.command(
     "map",
     cls=MapCommand,
     context_settings={"ignore_unknown_options": True},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -176,8 +175,9 @@ def warehouse(command: _Command) -> _Command:
         "folder",
         metavar="DIR",
         type=FILE,
-        help=f"The folder of the tables.  [default: the one that {WAREHOUSE_VARIABLE} names, "
-        "or ./warehouse]",
+        envvar=WAREHOUSE_VARIABLE,
+        show_envvar=True,
+        help="The folder of the tables.  [default: ./warehouse]",
     )
     catalog = click.option(
         "--catalog",
@@ -192,9 +192,6 @@ def _warehouse(folder: Path | None, catalog: str | None) -> dict[str, Warehouse]
 
     if folder is not None and catalog is not None:
         raise click.UsageError("give --warehouse or --catalog, not both")
-    named = os.environ.get(WAREHOUSE_VARIABLE)
-    if folder is None and catalog is None and named:
-        folder = Path(named)
     return {"warehouse": Warehouse(dir=folder, catalog=catalog)}
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli import options
+from cli import options, project
 from cli.output import print_json, print_line, quiet_work
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from jobs.session import Spark
 
 
-@click.command(
+@project.command(
     "plan-canary",
     short_help="Say how long a canary must run.",
     epilog="Exit codes: 0 the plan is made; 2 it cannot be made, and the line on stderr says why.",

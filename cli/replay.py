@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli import options
+from cli import options, project
 from cli.output import print_counts, print_json, print_line, progress, quiet_work
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 ALLOW = ("skips", "limits", "versions", "ingress", "rollup", "ttl")
 
 
-@click.command(
+@project.command(
     "replay",
     short_help="Send transformed messages into a stream.",
     epilog="Exit codes: 0 all messages are in the target; 1 the replay is refused (with --dry-run: "

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from cli import options
+from cli import options, project
 from cli.output import print_json, print_lines
 from nats_transform.subject import is_valid_publish_subject
 
 
-@click.command(
+@project.command(
     "trace",
     short_help="Show where a message goes: mappings, streams, republish.",
     epilog="Exit codes: 0 the subject is legal; 1 it is not; 2 a file cannot be read.",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli import options
+from cli import options, project
 from cli.output import print_counts, print_json, print_line, quiet_work
 from jobs.ending import NOT_FINE
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from jobs.session import Spark
 
 
-@click.command(
+@project.command(
     "transform",
     short_help="Rewrite archived messages under a mapping.",
     epilog="Exit codes: 0 the messages were published; 1 the archive has no messages on these "

@@ -1,0 +1,158 @@
+"""The project file: what it gives, what goes before it, what it may not say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.command import nats_transform as invoke
+
+TRANSFORM = ("transform", "--stream", "S", "--show-config")
+TOP = """warehouse = "archive"
+mapping = "maps/server.conf"
+seed = 7
+tolerance = 0.5
+
+[audit]
+seed = 8
+in-force = ["2026-10-01T12:00Z=a.conf"]
+json = true
+
+[transform]
+day = 2026-11-01
+"""
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with a folder inside, which is the current one."""
+    for name in ("NATS_TRANSFORM_WAREHOUSE", "NATS_URL", "NATS_CONTEXT"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    return tmp_path
+
+
+def shown(*args: str) -> dict[str, tuple[str, str]]:
+    """Option -> its value and its source, as --show-config prints them."""
+    code, out, err = invoke(*args)
+    assert (code, err) == (0, ""), err
+    rows = (line.split(maxsplit=1) for line in out.splitlines()[1:])
+    cells = ((name, rest.rsplit("  ", 1)) for name, rest in rows)
+    return {name: (value.strip(), where.strip()) for name, (value, where) in cells}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        pytest.param("nats-transform.toml", TOP, id="own-file"),
+        pytest.param(
+            "pyproject.toml",
+            "[tool.nats-transform]\n" + TOP.replace("\n[", "\n[tool.nats-transform."),
+            id="table-of-pyproject",
+        ),
+    ],
+)
+def test_says_where_each_value_comes_from(
+    project: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str
+) -> None:
+    (project / name).write_text(text)
+    shift = 1 if name == "pyproject.toml" else 0
+    file = f"{project / name}"
+    found = shown(*TRANSFORM)
+    assert found["stream"] == ('"S"', "command line")
+    assert found["warehouse"] == (f'"{project / "archive"}"', f"{file}:{1 + shift}")
+    assert found["mapping"] == (f'"{project / "maps/server.conf"}"', f"{file}:{2 + shift}")
+    assert found["seed"] == ("7", f"{file}:{3 + shift}")
+    assert found["day"] == ('"2026-11-01"', f"{file}:{12 + shift}")
+    assert found["account"] == ('"$G"', "default")
+    audit = shown("audit", "--stream", "S", "--show-config")
+    assert audit["seed"] == ("8", f"{file}:{7 + shift}")
+    assert audit["tolerance"] == ("0.5", f"{file}:{4 + shift}")
+    assert audit["in-force"] == ('["2026-10-01T12:00Z=a.conf"]', f"{file}:{8 + shift}")
+    assert audit["json"] == ("true", f"{file}:{9 + shift}")
+    monkeypatch.setenv("NATS_TRANSFORM_WAREHOUSE", "/env")
+    where = "environment, NATS_TRANSFORM_WAREHOUSE"
+    assert shown(*TRANSFORM)["warehouse"] == ('"/env"', where)
+    assert shown(*TRANSFORM, "--warehouse", "x")["warehouse"] == ('"x"', "command line")
+
+
+def test_an_alternative_on_the_command_line_replaces_what_the_file_says(project: Path) -> None:
+    (project / "nats-transform.toml").write_text(
+        'catalog = "prod"\nmapping = "m"\ncontext = "hub"\n[ingest]\nbackup = "b"\n'
+    )
+    found = shown(*TRANSFORM, "--warehouse", "x")
+    assert found["warehouse"] == ('"x"', "command line")
+    assert found["catalog"] == ("-", "default")
+    ingest = ("ingest", "--stream", "S", "--show-config")
+    assert shown(*ingest)["backup"][0] == f'"{project / "b"}"'
+    served = shown(*ingest, "--server", "nats://hub")
+    assert (served["context"], served["backup"]) == (("-", "default"), ("-", "default"))
+
+
+def test_the_server_of_the_environment_gets_no_context_of_the_file(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "nats-transform.toml").write_text('context = "hub"\n')
+    monkeypatch.setenv("NATS_URL", "nats://elsewhere")
+    found = shown("ingest", "--stream", "S", "--show-config")
+    assert found["context"] == ("-", "default")
+    assert found["server"] == ('"nats://elsewhere"', "environment, NATS_URL")
+
+
+def test_secrets_are_not_shown() -> None:
+    found = shown("ingest", "--stream", "S", "--password", "secret", "--show-config")
+    assert found["password"] == ("(hidden)", "command line")
+
+
+CONNECTION = ["server", "creds", "nkey", "user", "password", "token", "tlsca", "tlscert", "tlskey"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("seed = 7\nseeed = 8\n", ":2: no option is 'seeed'; did you mean seed?"),
+        ("[audti]\nseed = 7\n", ":1: no option is 'audti'; did you mean audit?"),
+        ("[audit]\ntolerence = 7\n", ":2: no option of audit is 'tolerence'; did you mean toler"),
+        ("[transform]\nby = 'hour'\n", ":2: no option of transform is 'by'"),
+        ("qqqqqq = 1\n", ":1: no option is 'qqqqqq' (see"),
+        ("seed = 'x'\n", "'x' is not a valid integer. ("),
+        ("seed = true\n", ":1: seed must be a text or a number"),
+        ("seed = [1]\n", ":1: seed must be a text or a number"),
+        ("[audit]\nobserved = 'yes'\n", ":2: observed must be true or false"),
+        ("[audit]\npublished = ['a', 3]\n", ":2: published must be a list of lists"),
+        ("seed = \n", "nats-transform.toml: Invalid value (at line 1, column 8)"),
+        *((f"{key} = 'x'\n", f":1: {key} cannot stand in a project file") for key in CONNECTION),
+        ("[ingest]\nserver = 'x'\n", ":2: server cannot stand in a project file"),
+    ],
+)
+def test_a_mistake_is_one_line_with_its_place(project: Path, text: str, told: str) -> None:
+    (project / "nats-transform.toml").write_text(text)
+    code, out, err = invoke("transform", "--stream", "S", "--mapping", "m")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert told in err
+    assert "nats-transform.toml" in err
+
+
+def test_other_pyprojects_are_left_alone(project: Path) -> None:
+    (project / "nats-transform.toml").write_text("seed = 3\n")
+    (project / "below" / "pyproject.toml").write_text("nats-transform is = broken\n")
+    assert shown(*TRANSFORM, "--mapping", "m")["seed"][0] == "3"
+
+
+def test_the_example_of_the_documentation_holds(project: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "project-file.md").read_text()
+    (project / "nats-transform.toml").write_text(page.split("```toml\n")[1].split("```")[0])
+    found = shown("audit", "--stream", "S", "--show-config")
+    assert found["by"][0] == '"hour"'
+    assert found["captured"][0] == '["orders.>", "payments.>"]'
+    assert shown(*TRANSFORM)["seed"][0] == "7"
+
+
+def test_the_option_of_a_file_does_what_the_command_line_does(project: Path) -> None:
+    (project / "server.conf").write_text('mappings = { "a.*": "b.$1" }\n')
+    (project / "nats-transform.toml").write_text('[trace]\nconfig = "server.conf"\njson = true\n')
+    assert invoke("trace", "a.1") == invoke(
+        "trace", "a.1", "--config", str(project / "server.conf"), "--json"
+    )
