@@ -203,8 +203,11 @@ def _moment(text: str, option: str) -> datetime:
 
 
 def _print(result: AuditResult) -> None:
+    from jobs.audit.headline import headline
+
     how = {"expected": "rehearsal by replay", "observed": "observed"}[result.kind]
     print_line(f"{result.stream}: {result.verdict}, {result.messages:,} messages, {how}")
+    print_line(headline(result))
     if len(result.in_force) > 1:
         for stage in result.in_force:
             since, until = (

@@ -26,7 +26,7 @@ from cli.output import print_json, print_lines, quiet_work
     type=int,
     metavar="N",
     help="How many messages to publish; each of two earlier days has half as many.  "
-    "[default: 200000]",
+    "[default: 100000]",
 )
 @click.option(
     "--seed",
@@ -43,10 +43,13 @@ from cli.output import print_json, print_lines, quiet_work
     help="The folder for everything that the demo makes; it removes an earlier demo there.  "
     "[default: ./demo]",
 )
-@options.json("Print one JSON document: days, checks, digest, same_as_before, seconds.")
+@options.json("Print one JSON document: days, checks, observed, digest, same_as_before, seconds.")
 @options.debug
 def command(as_json: bool, **given: object) -> None:
-    """Publish messages to a nats-server, then archive, transform and audit them.
+    """Publish messages to a nats-server, then archive, transform and rehearse them.
+
+    Three more servers map a day of messages, each as a cluster of its own; one of them has
+    yesterday's weights for an hour, and the audit of what they did finds it.
 
     It takes a few minutes and needs Java 17 to 23. It changes nothing outside its folder.
 
@@ -57,6 +60,7 @@ def command(as_json: bool, **given: object) -> None:
       nats-transform demo --server nats://127.0.0.1:4222
     """
     with quiet_work():
+        from jobs.audit.headline import headline
         from orchestration.demo.run import DemoSettings, run_demo
         from orchestration.demo.summary import summary
 
@@ -71,6 +75,7 @@ def command(as_json: bool, **given: object) -> None:
         {
             "days": [day.isoformat() for day in made.days],
             "checks": made.checks,
+            "observed": headline(made.observed),
             "digest": made.digest,
             "same_as_before": made.same_as_before,
             "seconds": round(made.seconds, 1),

@@ -1,4 +1,4 @@
-"""Every command that README.md shows works and prints what README.md says it prints.
+"""Every command that README.md and docs/audit.md show works and prints what they say it prints.
 
 A fenced block of the language `console` is a session: a line after `$ ` is a command, the lines
 that follow it are what it prints (stdout and stderr), where `...` stands for anything. A command
@@ -61,6 +61,8 @@ def sessions(markdown: str) -> list[list[Command]]:
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SESSIONS = sessions(README)
+# It goes on with what a demo of its own makes.
+SLOW_SESSIONS = sessions((ROOT / "docs/audit.md").read_text(encoding="utf-8"))
 EXAMPLE = """Text with `code`.
 ```console
 $ one 'a' \\
@@ -105,6 +107,10 @@ def folder(tmp_path: Path) -> Path:
         )
         for session in SESSIONS
         if any(command.text not in RUN_ELSEWHERE for command in session)
+    ]
+    + [
+        pytest.param(session, id="docs/audit.md", marks=pytest.mark.slow)
+        for session in SLOW_SESSIONS
     ],
 )
 def test_commands(session: list[Command], folder: Path) -> None:

@@ -25,6 +25,7 @@ from jobs.audit.counts import (
     snapshot_id,
 )
 from jobs.audit.in_force import check_times, periods_of
+from jobs.audit.labels import cluster_notes
 from jobs.audit.settings import AuditError, AuditResult, AuditSettings, MappingInForce
 from jobs.audit.spread import expected_keys, partition_balances
 from jobs.audit.table import publish
@@ -130,7 +131,7 @@ def _expected(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) 
         if count.source is not None:
             by_cluster[count.source, count.cluster] += count.messages
     instead = "they are compared with the weights for all clusters"
-    notes = tuple(_cluster_notes(periods, by_cluster, instead))
+    notes = tuple(cluster_notes(periods, by_cluster, instead))
     keys = expected_keys(counted.rows, periods, settings.key) if settings.key else ()
     return _result(
         settings,
@@ -199,66 +200,6 @@ def _observed(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) 
     )
 
 
-def _cluster_notes(
-    periods: Sequence[Period], counts: Mapping[tuple[str, str | None], int], instead: str
-) -> Iterator[str]:
-    """What to say of messages that name no cluster, or one that their mapping does not have.
-
-    Args:
-        periods: the mapping versions in force.
-        counts: messages of each mapping and cluster.
-        instead: what becomes of messages without a cluster name.
-
-    Raises:
-        AuditError: no message can be compared with weights of its cluster.
-    """
-    for mapping in {m.source: m for p in periods for m in p.mappings.mappings}.values():
-        mine = {cluster: n for (source, cluster), n in counts.items() if source == mapping.source}
-        if not mapping.clusters or not mine:
-            continue
-        total, without = sum(mine.values()), mine.pop(None, 0)
-        if without == total:
-            raise AuditError(
-                f"mapping {mapping.source} has weights for clusters, but none of its {total:,} "
-                "messages has a cluster name: give --cluster NAME, or ingest again with --cluster "
-                "or --cluster-header (docs/clusters.md says where a name can come from)"
-            )
-        if without:
-            yield (
-                f"{without:,} of {total:,} messages of {mapping.source} have no cluster name; "
-                f"{instead}"
-            )
-        names = ", ".join(mapping.clusters)
-        known = {cluster for period in periods for cluster in _clusters_of(period, mapping.source)}
-        strange = sorted({cluster for cluster in mine if cluster} - known)
-        is_general = any(d.cluster is None for d in mapping.destinations)
-        if strange and not is_general and not known & mine.keys():
-            raise AuditError(
-                f"mapping {mapping.source} has weights for {names}, but its messages are labelled "
-                f"{', '.join(strange)}: ingest again with the names that nats-server has (`cluster "
-                "{ name: ... }`), or correct the mapping"
-            )
-        folded = {cluster.casefold().strip(): cluster for cluster in known}
-        for cluster in strange:
-            alike = folded.get(cluster.casefold().strip())
-            if alike is not None or not is_general:
-                yield (
-                    f"{mine[cluster]:,} messages of {mapping.source} are labelled {cluster}, which "
-                    f"the mapping does not have (it has {names}); "
-                    + (
-                        f"if {alike} is meant, ingest again with that name"
-                        if alike
-                        else "nothing is mapped there"
-                    )
-                )
-
-
-def _clusters_of(period: Period, source: str) -> Iterator[str]:
-    for mapping in period.mappings.mappings:
-        if mapping.source == source:
-            yield from mapping.clusters
-
-
 def _observed_notes(
     settings: AuditSettings,
     periods: Sequence[Period],
@@ -279,7 +220,7 @@ def _observed_notes(
             labelled[source, tally.cluster] += tally.count
         if len(tally.ends) == 1:
             seen[tally.period, tally.ends[0].source, tally.cluster] += tally.count
-    yield from _cluster_notes(periods, labelled, "they are not counted")
+    yield from cluster_notes(periods, labelled, "they are not counted")
     for ends, count in attribution.mixed.items():
         yield f"{count:,} messages fit each of these, and count for none alone: {'; '.join(ends)}"
     for one, other in attribution.alike:

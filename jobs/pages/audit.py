@@ -39,7 +39,7 @@ def render(result: AuditResult) -> str:
     """The page as HTML."""
     order = list(_WORST_FIRST)
     told = [rule for rule in result.rules if rule.messages + rule.ambiguous]
-    told.sort(key=lambda rule: order.index(rule.verdict))
+    told.sort(key=lambda rule: (order.index(rule.verdict), -_most_off(rule)))
     timed = [rule for rule in told if len(rule.timeline.starts) > 1]
     return page(
         "audit.html",
@@ -49,7 +49,15 @@ def render(result: AuditResult) -> str:
         rules=told,
         silent=[rule for rule in result.rules if not rule.messages + rule.ambiguous],
         deviation=_deviation_scale(result),
-        panels=[(rule, list(_panels(rule, result))) for rule in timed[:_MOST_PLOTTED]],
+        ranked=_ranked,
+        stages=[
+            (stage, [rule for rule in told if rule.stage == n and rule.verdict is Verdict.OUTSIDE])
+            for n, stage in enumerate(result.in_force)
+        ],
+        panels=[
+            (rule, sorted(_panels(rule, result), key=lambda panel: -_off(panel.end)))
+            for rule in timed[:_MOST_PLOTTED]
+        ],
         more_panels=len(timed[_MOST_PLOTTED:]),
         strips=[(rule, list(_lines(rule, result))) for rule in told if rule.buckets],
         regimes=[rule for rule in told if rule.regimes],
@@ -61,6 +69,22 @@ def render(result: AuditResult) -> str:
         ],
         methods=sorted({split.test.method for split in _splits(result) if split.test}),
     )
+
+
+def _off(end: DestinationAudit) -> float:
+    """How many points a share is off; 0 if there is none."""
+    return round(abs(end.share - end.expected), 6) if end.share is not None else 0.0
+
+
+def _most_off(rule: MappingAudit) -> float:
+    """How far the worst share of a rule is off, in all its time or in a part of it."""
+    parts = (rule, *rule.buckets, *rule.regimes)
+    return max((_off(end) for part in parts for end in part.destinations), default=0.0)
+
+
+def _ranked(rule: MappingAudit) -> list[DestinationAudit]:
+    """The destinations, those first that are furthest off; of equals, the lighter one."""
+    return sorted(rule.destinations, key=lambda end: -_off(end))
 
 
 def _sum(counts: Sequence[int]) -> int:

@@ -64,7 +64,8 @@ def weight_audit_asset(archive: Archive) -> dg.AssetsDefinition:
                 confidence=archive.confidence,
             )
             periods = _periods(context.instance, archive, settings)
-        yield from _audited(archive, key, spark, settings, periods, f"audit-{days[0]}-{days[-1]}")
+        kind = "rehearsal" if archive.observed is None else "observed"
+        yield from _audited(archive, key, spark, settings, periods, f"{kind}-{days[0]}-{days[-1]}")
 
     return weight_audit
 

@@ -1,4 +1,7 @@
-"""The demo: real messages through a real nats-server, then the whole asset graph, in this process.
+"""The demo: real messages through real nats-servers, then the whole asset graph, in this process.
+
+One archive holds messages as they are published and is rehearsed; the other holds what three real
+clusters made of a day, one of which had yesterday's weights for an hour, and is observed.
 
 Everything it makes is in one folder: the dump, the warehouse, the reports, and the Dagster instance
 that `make ui` opens.
@@ -13,10 +16,11 @@ import shutil
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from itertools import islice
 from pathlib import Path
 
 import dagster as dg
@@ -27,6 +31,7 @@ from jobs.errors import JobError, text_of
 from jobs.jetstream.process import nats_server
 from orchestration.archive import Archive
 from orchestration.days import range_tags
+from orchestration.demo.clusters import Change, write_mapped
 from orchestration.demo.publish import make_stream, publish, remove_stream
 from orchestration.demo.traffic import messages, write_dump
 from orchestration.failures import reason_of
@@ -40,6 +45,13 @@ concurrency:
     default_limit: 1
     granularity: run
 """
+SHOP = ("messages", "subject_census", "transformed_messages", "weight_audit")
+SHOP_MAPPED = ("messages", "weight_audit")
+STALE = "shop_mapped/weight_audit/weights"
+"""The check that must fail: it finds the cluster that was stale."""
+STALE_HOUR = 13
+MAPPED_SUBJECTS = ("orders.>", "west.>", "payments.>", "telemetry.>", "plant.>", "inventory.>")
+_LEAST_MAPPED = 20_000  # fewer would not show one hour of one cluster
 _MARKER = ".nats-transform-demo"  # a folder without it is not ours to empty
 
 
@@ -58,7 +70,8 @@ class DemoSettings(BaseModel):
 
     folder: Path = Path("demo")
     server: str | None = None
-    messages: int = Field(200_000, ge=1_000)
+    # The census of all three days stays below 200,000 subjects: dry runs of it need no Spark.
+    messages: int = Field(100_000, ge=1_000)
     seed: int = 7
 
 
@@ -84,7 +97,8 @@ class DemoRun:
     checks: dict[str, bool]
     digest: str
     same_as_before: bool | None
-    audit: AuditResult
+    rehearsal: AuditResult
+    observed: AuditResult
     page: Path
     seconds: float
 
@@ -110,17 +124,23 @@ def run_demo(settings: DemoSettings) -> DemoRun:
         make_stream(server, stream, first_seq=len(history) * a_day + 1)
         stack.callback(remove_stream, server, stream)
         os.environ |= _environment(folder, settings.seed, history[0], server, stream)
-        archive = _archive()
+        archive, mapped = (_archive(name) for name in ("shop", "shop_mapped"))
         with _step("writing a dump of two days of history"):
             write_dump(folder / "history.parquet", history, a_day, settings.seed)
         with _step(f"publishing {settings.messages:,} messages into stream {stream}") as say:
             traffic = messages(settings.messages, settings.seed)
             publish(server, stream, traffic, lambda n: say(f"{n:,}"))
+        count = max(_LEAST_MAPPED, settings.messages * 2 // 5)
+        with _step(f"mapping {count:,} messages in three clusters, one of them stale for an hour"):
+            _map(folder / "mapped.parquet", history[1], mapped, count, settings.seed)
         # Midnight may have passed while they were published.
         days = (history[0], datetime.now(UTC).date())
         with _dagster(folder) as instance:
-            checks = _materialize(instance, archive, days)
-    page = archive.reports_folder / f"audit-{days[0]}-{days[1]}.html"
+            made = _materialize(instance, archive, days, SHOP)
+            made |= _materialize(instance, mapped, (history[1], history[1]), SHOP_MAPPED)
+            checks = _as_expected(made)
+    page = mapped.reports_folder / f"observed-{history[1]}-{history[1]}.html"
+    rehearsal = archive.reports_folder / f"rehearsal-{days[0]}-{days[1]}.json"
     with _step("computing a digest without the times that the server set"):
         digest = _digest(archive)
     return DemoRun(
@@ -129,9 +149,28 @@ def run_demo(settings: DemoSettings) -> DemoRun:
         checks=checks,
         digest=digest,
         same_as_before=_same_as_before(folder, settings, digest),
-        audit=AuditResult.model_validate_json(page.with_suffix(".json").read_text()),
+        rehearsal=AuditResult.model_validate_json(rehearsal.read_text()),
+        observed=AuditResult.model_validate_json(page.with_suffix(".json").read_text()),
         page=page,
         seconds=time.monotonic() - started,
+    )
+
+
+def _map(path: Path, day: date, archive: Archive, count: int, seed: int) -> None:
+    """Writes what three clusters store of a day; the west has old weights for an hour of it."""
+    # A heartbeat that is lost leaves no trace: what the clusters store shows no share of it.
+    traffic = (m for m in messages(2 * count, -seed) if not m.subject.startswith("heartbeat."))
+    now, before = (
+        archive.mapping.with_name(name).read_text() for name in ("mapping.conf", "yesterday.conf")
+    )
+    write_mapped(
+        path,
+        day,
+        islice(traffic, count),
+        count,
+        MAPPED_SUBJECTS,
+        now,
+        [Change(STALE_HOUR, "west", before), Change(STALE_HOUR + 1, "west", now)],
     )
 
 
@@ -150,15 +189,15 @@ def _environment(folder: Path, seed: int, start: date, server: str, stream: str)
     return variables
 
 
-def _archive() -> Archive:
-    """The demo's archive, read from its YAML."""
+def _archive(name: str) -> Archive:
+    """An archive of the demo, read from its YAML."""
     from orchestration.components import SubjectArchive
 
     tree = dg.ComponentTree.for_project(Path(__file__))
     (archive,) = [
         component
         for component in tree.get_all_components(of_type=SubjectArchive)
-        if component.name == "shop"
+        if component.name == name
     ]
     return archive
 
@@ -174,12 +213,15 @@ def _dagster(folder: Path) -> Iterator[dg.DagsterInstance]:
 
 
 def _materialize(
-    instance: dg.DagsterInstance, archive: Archive, days: tuple[date, date]
+    instance: dg.DagsterInstance,
+    archive: Archive,
+    days: tuple[date, date],
+    made_by_day: Sequence[str],
 ) -> dict[str, bool]:
-    """The result of every asset check, once all assets are materialized.
+    """The result of every asset check, once the assets are materialized.
 
     Raises:
-        JobError: an asset or a check failed.
+        JobError: an asset failed.
     """
     from orchestration.definitions import defs
 
@@ -195,10 +237,7 @@ def _materialize(
         elif event is not None and event.event_type is dg.DagsterEventType.STEP_SUCCESS:
             doing.close()
 
-    for assets in (
-        ["mapping_version"],
-        ["messages", "subject_census", "transformed_messages", "weight_audit"],
-    ):
+    for assets in (["mapping_version"], made_by_day):
         partitioned = assets != ["mapping_version"]
         run_id = str(uuid.uuid4())
         instance.add_event_listener(run_id, follow)
@@ -219,7 +258,18 @@ def _materialize(
             failure = next(event for event in result.all_events if event.is_step_failure)
             asset = failure.node_name.replace("__", "/")
             raise JobError(f"asset {asset} failed: {reason_of(failure)}")
-    failed = [name for name, passed in checks.items() if not passed]
+    return checks
+
+
+def _as_expected(checks: dict[str, bool]) -> dict[str, bool]:
+    """The checks, if all of them passed but the one that must find the stale cluster.
+
+    Raises:
+        JobError: they did not.
+    """
+    if checks[STALE]:
+        raise JobError(f"the check {STALE} did not find the stale cluster")
+    failed = [name for name, passed in checks.items() if not passed and name != STALE]
     if failed:
         raise JobError(f"asset checks failed: {', '.join(failed)}")
     return checks

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from jobs.audit.headline import headline
 from jobs.audit.settings import AuditResult
 from orchestration.demo.run import DemoRun
 
@@ -14,7 +15,7 @@ def summary(run: DemoRun) -> str:
 
 
 def _lines(run: DemoRun) -> Iterator[str]:
-    audit = run.audit
+    audit = run.rehearsal
     yield ""
     yield f"{audit.messages:,} messages of {run.days[0]} to {run.days[1]}, by fate"
     for fate, count in audit.fates.items():
@@ -23,10 +24,13 @@ def _lines(run: DemoRun) -> Iterator[str]:
     yield ""
     yield from _splits(audit)
     yield from _balance(audit)
+    yield "What three clusters did on the day before"
+    yield f"  {headline(run.observed)}"
+    yield ""
     passed = sum(run.checks.values())
-    yield f"{passed} of {len(run.checks)} asset checks passed"
+    yield f"{passed} of {len(run.checks)} asset checks passed; one had to find the stale cluster"
     for name, is_passed in run.checks.items():
-        yield f"  {'ok    ' if is_passed else 'FAILED'}  {name}"
+        yield f"  {'ok     ' if is_passed else 'OUTSIDE'}  {name}"
     yield ""
     yield (
         f"digest {run.digest}"
@@ -43,7 +47,10 @@ def _lines(run: DemoRun) -> Iterator[str]:
 
 
 def _splits(audit: AuditResult) -> Iterator[str]:
-    yield f"Split against weight ({audit.confidence:.0%} confidence, ±{audit.tolerance:g} points)"
+    yield (
+        f"Rehearsal: split against weight ({audit.confidence:.0%} confidence, "
+        f"±{audit.tolerance:g} points)"
+    )
     rows = [("mapping", "cluster", "destination", "weight", "share", "interval", "verdict")]
     for rule in audit.rules:
         rows += [

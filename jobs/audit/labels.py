@@ -1,0 +1,68 @@
+"""The names of clusters that messages carry, compared with those that the mappings have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from jobs.audit.settings import AuditError
+from nats_transform.audit import Period
+
+
+def cluster_notes(
+    periods: Sequence[Period], counts: Mapping[tuple[str, str | None], int], instead: str
+) -> Iterator[str]:
+    """What to say of messages that name no cluster, or one that their mapping does not have.
+
+    Args:
+        periods: the mapping versions in force.
+        counts: messages of each mapping and cluster.
+        instead: what becomes of messages without a cluster name.
+
+    Raises:
+        AuditError: no message can be compared with weights of its cluster.
+    """
+    for mapping in {m.source: m for p in periods for m in p.mappings.mappings}.values():
+        mine = {cluster: n for (source, cluster), n in counts.items() if source == mapping.source}
+        if not mapping.clusters or not mine:
+            continue
+        total, without = sum(mine.values()), mine.pop(None, 0)
+        if without == total:
+            raise AuditError(
+                f"mapping {mapping.source} has weights for clusters, but none of its {total:,} "
+                "messages has a cluster name: give --cluster NAME, or ingest again with --cluster "
+                "or --cluster-header (docs/clusters.md says where a name can come from)"
+            )
+        if without:
+            yield (
+                f"{without:,} of {total:,} messages of {mapping.source} have no cluster name; "
+                f"{instead}"
+            )
+        names = ", ".join(mapping.clusters)
+        known = {cluster for period in periods for cluster in _clusters_of(period, mapping.source)}
+        strange = sorted({cluster for cluster in mine if cluster} - known)
+        is_general = any(d.cluster is None for d in mapping.destinations)
+        if strange and not is_general and not known & mine.keys():
+            raise AuditError(
+                f"mapping {mapping.source} has weights for {names}, but its messages are labelled "
+                f"{', '.join(strange)}: ingest again with the names that nats-server has (`cluster "
+                "{ name: ... }`), or correct the mapping"
+            )
+        folded = {cluster.casefold().strip(): cluster for cluster in known}
+        for cluster in strange:
+            alike = folded.get(cluster.casefold().strip())
+            if alike is not None or not is_general:
+                yield (
+                    f"{mine[cluster]:,} messages of {mapping.source} are labelled {cluster}, which "
+                    f"the mapping does not have (it has {names}); "
+                    + (
+                        f"if {alike} is meant, ingest again with that name"
+                        if alike
+                        else "nothing is mapped there"
+                    )
+                )
+
+
+def _clusters_of(period: Period, source: str) -> Iterator[str]:
+    for mapping in period.mappings.mappings:
+        if mapping.source == source:
+            yield from mapping.clusters
