@@ -280,11 +280,11 @@ class _Export:
         backup = open_backup(path)
         had = Coverage.of([(backup.state["first_seq"], backup.state["last_seq"])])
         if (missing := had - self.archived.coverage) or self.archived.subject:
-            only = f"sequences {missing} are not in it" if missing else "of others nothing is in it"
+            examples = ", ".join(f"{a}-{b}" for a, b in missing.ranges[:_EXAMPLES]) or "none"
             self._find(
                 "partial",
-                f"the archive has a part of backup {path}: {only} "
-                f"(subject filter {self.archived.subject or 'none'})",
+                f"the archive has a part of backup {path}: missing sequences {examples}, "
+                f"subject filter {self.archived.subject or 'none'}",
             )
         if not backup.is_archive():
             self._find(
