@@ -34,6 +34,7 @@ COMMANDS = {
     "export": "export",
     "maintain": "maintain",
     "demo": "demo",
+    "completion": "completion",
 }
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from cli import complete
+
 if TYPE_CHECKING:
     from datetime import date
 
@@ -92,7 +94,9 @@ def output_format(document: str) -> Callable[[_Command], _Command]:
 
 def stream(help: str) -> Callable[[_Command], _Command]:
     """`--stream`, the stream whose messages are meant."""
-    return click.option("--stream", required=True, metavar="NAME", help=help)
+    return click.option(
+        "--stream", required=True, metavar="NAME", help=help, shell_complete=complete.streams
+    )
 
 
 def mapping(command: _Command) -> _Command:
@@ -149,6 +153,7 @@ def day(command: _Command) -> _Command:
     option = click.option(
         "--day",
         metavar="A[..B]",
+        shell_complete=complete.days,
         help="A day such as 2026-11-30, or the first and the last of several days: "
         "2026-11-01..2026-11-30.  [default: every day of the archive]",
     )
