@@ -1,0 +1,241 @@
+"""Makes a plan, or says what stands in its way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from nats_transform.check import check
+from nats_transform.config import mapping_version
+from nats_transform.consumer import Consumer
+from nats_transform.errors import NatsTransformError
+from nats_transform.findings import Finding, Severity
+from nats_transform.mapping import AccountMappings
+from nats_transform.migration import DryRun, Question, User
+from nats_transform.plan.model import Accepted, Blocked, Change, Plan, Step
+from nats_transform.plan.moves import Move, moves
+from nats_transform.plan.room import (
+    consumer_with,
+    narrowed,
+    stream_with,
+    user_with,
+    widened,
+)
+from nats_transform.plan.stages import STAGES, stages
+from nats_transform.stream import StreamConfig
+
+
+class NoPlan(NatsTransformError):
+    """The change cannot be planned safely.
+
+    Attributes:
+        blocked: what stands in its way.
+    """
+
+    def __init__(self, blocked: Sequence[Blocked]) -> None:
+        self.blocked = tuple(blocked)
+        first = blocked[0]
+        about = f"{first.about}: " if first.about else ""
+        more = f" (and {len(blocked) - 1} more)" if len(blocked) > 1 else ""
+        super().__init__(
+            f"no safe plan: {first.code}: {about}{first.message}; {first.cure}, "
+            f"or accept it with a reason{more}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What stands around the mappings: before, while both names are in use, and after."""
+
+    streams: tuple[StreamConfig, ...]
+    consumers: tuple[Consumer, ...]
+    users: tuple[User, ...]
+
+
+def build(
+    question: Question,
+    try_it: Callable[[Question], DryRun],
+    *,
+    account: str = "$G",
+    percents: Sequence[int] = STAGES,
+    accepted: Sequence[Accepted] = (),
+    made_from: Mapping[str, str] | None = None,
+) -> Plan:
+    """The plan of a change.
+
+    Args:
+        question: the current mappings, the candidate, and what stands around them.
+        try_it: makes a dry run of a question on the subjects that were really there.
+        account: whose mappings.
+        percents: the canary stages.
+        accepted: the findings that may stay.
+        made_from: the SHA-256 of each input file by its name, for the plan.
+
+    Raises:
+        NoPlan: with all room made, a dry run still finds errors that nobody accepted; or
+            nats-server would refuse a stream that has room for both names.
+    """
+    changing = moves(question.current, question.candidate)
+    before = Around(question.streams, question.consumers, question.users)
+    wide = _wide(before, changing)
+    found = try_it(
+        replace(question, streams=wide.streams, consumers=wide.consumers, users=wide.users)
+    )
+    overlaps = [one for one in check(wide.streams) if one.code == "streams-overlap"]
+    if blocked := [*_blocked(found, accepted), *map(_overlap, overlaps)]:
+        raise NoPlan(blocked)
+    after = _narrow(before, wide, changing)
+    steps = [
+        *_changes("expand", before, wide),
+        *_shift(question, account, percents),
+        *_changes("contract", wide, after),
+    ]
+    at_once = dict(stages(question.current, question.candidate, percents)[0].at_once)
+    return Plan(
+        account=account,
+        current=mapping_version(question.current),
+        candidate=mapping_version(question.candidate),
+        made_from=dict(made_from or {}),
+        steps=tuple(step.model_copy(update={"number": n}) for n, step in enumerate(steps, 1)),
+        accepted=tuple(accepted),
+        at_once=at_once,
+    )
+
+
+def _blocked(found: DryRun, accepted: Sequence[Accepted]) -> Iterable[Blocked]:
+    taken = {(one.code, one.about) for one in accepted}
+    for finding in found.findings:
+        if finding.severity is not Severity.ERROR:
+            continue
+        if (finding.code, "") in taken or (finding.code, finding.about) in taken:
+            continue
+        yield Blocked(
+            code=finding.code, about=finding.about, message=finding.message, cure=finding.cure
+        )
+
+
+def _overlap(finding: Finding) -> Blocked:
+    """Two streams may not have subjects in common, so nobody can accept this one."""
+    return Blocked(
+        code=finding.code, about=finding.place, message=finding.message, cure=finding.cure
+    )
+
+
+def _wide(around: Around, changing: Sequence[Move]) -> Around:
+    streams = []
+    for stream in around.streams:
+        wide = widened(stream.subjects, changing)
+        streams.append(stream if wide == tuple(stream.subjects) else stream_with(stream, wide))
+    return Around(
+        tuple(streams),
+        tuple(consumer_with(one, widened(one.filters, changing)) for one in around.consumers),
+        tuple(user_with(user, changing) for user in around.users),
+    )
+
+
+def _narrow(before: Around, wide: Around, changing: Sequence[Move]) -> Around:
+    return Around(
+        tuple(
+            stream_with(both, narrowed(old.subjects, both.subjects, changing))
+            for old, both in zip(before.streams, wide.streams, strict=True)
+        ),
+        tuple(
+            consumer_with(both, narrowed(old.filters, both.filters, changing))
+            for old, both in zip(before.consumers, wide.consumers, strict=True)
+        ),
+        tuple(user_with(user, changing, narrow=True) for user in before.users),
+    )
+
+
+def _changes(phase: str, old: Around, new: Around) -> Iterable[Step]:
+    """Steps in an order in which no message finds a door shut."""
+    expand = phase == "expand"
+    permissions = [
+        _change("permissions", a.name, _permissions(a), _permissions(b))
+        for a, b in zip(old.users, new.users, strict=True)
+        if a != b
+    ]
+    streams = [
+        _change("stream", a.name, {"subjects": a.subjects}, {"subjects": b.subjects})
+        for a, b in zip(old.streams, new.streams, strict=True)
+        if list(a.subjects) != list(b.subjects)
+    ]
+    consumers = [
+        _change(
+            "consumer",
+            f"{a.stream}/{a.name}",
+            {"filter_subjects": list(a.filters)},
+            {"filter_subjects": list(b.filters)},
+        )
+        for a, b in zip(old.consumers, new.consumers, strict=True)
+        if a.filters != b.filters
+    ]
+    if expand:
+        said = (
+            (streams, "Let streams store the new subjects", "without it, nobody stores them"),
+            (consumers, "Let consumers get the new subjects", "without it, they wait unread"),
+            (permissions, "Allow users the new subjects", "without it, the server refuses them"),
+        )
+        wait = ""
+    else:
+        said = (
+            (
+                consumers,
+                "Take the old subjects from consumers",
+                "nothing comes under them any more",
+            ),
+            (streams, "Take the old subjects from streams", "nobody publishes under them any more"),
+            (permissions, "Take the old subjects from users", "nobody needs them any more"),
+        )
+        wait = "no message under the old subjects is left to read or still being published"
+    for changes, title, why in said:
+        if changes:
+            yield Step(
+                number=0,
+                phase="expand" if expand else "contract",
+                title=title,
+                why=why,
+                changes=tuple(changes),
+                wait=wait,
+            )
+
+
+def _change(kind: str, name: str, before: dict[str, object], after: dict[str, object]) -> Change:
+    return Change.model_validate({"kind": kind, "name": name, "before": before, "after": after})
+
+
+def _permissions(user: User) -> dict[str, object]:
+    return {
+        side: {
+            **({} if allowance.allow is None else {"allow": list(allowance.allow)}),
+            **({"deny": list(allowance.deny)} if allowance.deny else {}),
+        }
+        for side, allowance in (("publish", user.publish), ("subscribe", user.subscribe))
+    }
+
+
+def _shift(question: Question, account: str, percents: Sequence[int]) -> Iterable[Step]:
+    old = question.current
+    for stage in stages(question.current, question.candidate, percents):
+        yield Step(
+            number=0,
+            phase="shift",
+            title=f"Send {stage.percent} % of the messages under the new subjects",
+            why="a mistake reaches no more of the messages than that",
+            changes=(_change("mappings", account, _mappings(old), _mappings(stage.mappings)),),
+            percent=stage.percent,
+            wait="the audit of this stage says `within`",
+        )
+        old = stage.mappings
+
+
+def _mappings(mappings: AccountMappings) -> dict[str, object]:
+    """Mappings as an account's claims and the server's configuration have them."""
+    return {
+        mapping.source: [
+            {"destination": one.subject, "weight": one.weight}
+            | ({"cluster": one.cluster} if one.cluster else {})
+            for one in mapping.destinations
+        ]
+        for mapping in mappings.mappings
+    }

@@ -1,0 +1,98 @@
+"""What a plan says, as data: `plan.json` holds it, and every other file is made from it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+FORMAT = 1
+"""Goes up when a plan that was written before can no longer be read."""
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Change(_Frozen):
+    """One thing on the server that a step changes.
+
+    Attributes:
+        kind: what it is.
+        name: of the stream; `STREAM/CONSUMER`; the user; the account of mappings.
+        before, after: the fields that change, as nats-server names them.
+    """
+
+    kind: Literal["stream", "consumer", "permissions", "mappings"]
+    name: str
+    before: dict[str, Any]
+    after: dict[str, Any]
+
+
+class Step(_Frozen):
+    """One step, to be finished and verified before the next begins.
+
+    Attributes:
+        number: counts from 1.
+        phase: `expand` makes room for both names, `shift` moves messages, `contract` takes the old
+            names away.
+        title: what the step does.
+        why: what would go wrong without it.
+        changes: what it changes.
+        percent: the share of the messages that go the new way once it is done; None: it moves none.
+        wait: what must be seen before the next step begins.
+    """
+
+    number: int
+    phase: Literal["expand", "shift", "contract"]
+    title: str
+    why: str
+    changes: tuple[Change, ...]
+    percent: int | None = None
+    wait: str = ""
+
+
+class Accepted(_Frozen):
+    """A finding that somebody has decided to live with.
+
+    Attributes:
+        code: of the finding.
+        about: what it is about; "": every finding with the code.
+        reason: why it may stay.
+    """
+
+    code: str
+    about: str = ""
+    reason: str
+
+
+class Blocked(_Frozen):
+    """A finding that would stand although every step is done, and why there is no plan with it."""
+
+    code: str
+    about: str
+    message: str
+    cure: str
+
+
+class Plan(_Frozen):
+    """The way from the mappings in force to a candidate.
+
+    Attributes:
+        format: `FORMAT`.
+        account: whose mappings.
+        current, candidate: versions of the mappings.
+        made_from: the SHA-256 of each file the plan was made from, by its name.
+        steps: in order.
+        accepted: the findings that were accepted.
+        at_once: sources that no weights can split, with the reason.
+    """
+
+    format: int = FORMAT
+    account: str
+    current: str
+    candidate: str
+    made_from: dict[str, str]
+    steps: tuple[Step, ...]
+    accepted: tuple[Accepted, ...] = ()
+    at_once: dict[str, str] = {}

@@ -1,0 +1,136 @@
+"""Which subjects change between two sets of mappings, as filters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from nats_transform.functions import Literal, Tail, Wildcard
+from nats_transform.mapping import AccountMappings, Mapping
+from nats_transform.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR, is_subset
+from nats_transform.transform import Transform
+
+
+def intersection(one: str, other: str) -> str | None:
+    """The filter of the subjects that two filters share; None if they share none."""
+    tokens: list[str] = []
+    left, right = one.split(SEPARATOR), other.split(SEPARATOR)
+    for place in range(max(len(left), len(right))):
+        # What stands at a `>` is for all tokens from there on.
+        here = [side[min(place, len(side) - 1)] for side in (left, right)]
+        ends = [side[-1] == ANY_TAIL and place >= len(side) - 1 for side in (left, right)]
+        if any(
+            place >= len(side) and not end for side, end in zip((left, right), ends, strict=True)
+        ):
+            return None
+        if all(ends):
+            return SEPARATOR.join([*tokens, ANY_TAIL])
+        if any(ends):
+            tokens.append(here[0] if ends[1] else here[1])
+        elif here[0] == here[1] or here[1] == ANY_TOKEN:
+            tokens.append(here[0])
+        elif here[0] == ANY_TOKEN:
+            tokens.append(here[1])
+        else:
+            return None
+    return SEPARATOR.join(tokens)
+
+
+def image(transform: Transform, part: str) -> str:
+    """A filter that covers what a transform makes of some subjects of its source.
+
+    Args:
+        transform: any transform.
+        part: a filter that its source covers.
+    """
+    given = part.split(SEPARATOR)
+    tokens: list[str] = []
+    for token in transform.tokens:
+        match token:
+            case Literal(text):
+                tokens.append(text)
+            case Wildcard(position):
+                tokens.append(given[position])
+            case Tail(position):
+                return SEPARATOR.join([*tokens, *given[position:]])
+            case _ if token.makes_one_token:
+                tokens.append(ANY_TOKEN)
+            case _:
+                return SEPARATOR.join([*tokens, ANY_TAIL])
+    return SEPARATOR.join(tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Subjects whose name on the server changes.
+
+    Attributes:
+        part: the filter of the subjects as they are published.
+        old, new: what becomes of them today and under the candidate; None: they stay.
+    """
+
+    part: str
+    old: Transform | None
+    new: Transform | None
+
+    def names(self, place: str) -> tuple[str, str] | None:
+        """Filters of the old and the new names of what has its old names under a filter.
+
+        None if nothing of this move has. Where the old name is made by a mapping, the new names
+        are those of the whole move, because the published subject cannot be told from the old name.
+        """
+        if self.old is not None:
+            old = intersection(_made(self.old, self.part), place)
+            return None if old is None else (old, _made(self.new, self.part))
+        part = intersection(self.part, place)
+        return None if part is None else (part, _made(self.new, part))
+
+
+def _made(transform: Transform | None, part: str) -> str:
+    return part if transform is None else image(transform, part)
+
+
+def moves(current: AccountMappings, candidate: AccountMappings) -> list[Move]:
+    """Every pair of a destination of today and one of the candidate that a subject can have.
+
+    A subject that both leave alone does not move. The clusters of destinations make no difference:
+    a stream may get messages from all of them.
+    """
+    found = []
+    for part, old, new in _parts(current, candidate):
+        for before in _transforms(old):
+            for after in _transforms(new):
+                if _text(before, part) != _text(after, part):
+                    found.append(Move(part, before, after))
+    return list(dict.fromkeys(found))
+
+
+def _parts(
+    current: AccountMappings, candidate: AccountMappings
+) -> Iterator[tuple[str, Mapping | None, Mapping | None]]:
+    for new in candidate.mappings:
+        for old in current.mappings:
+            if part := intersection(new.source, old.source):
+                yield part, old, new
+        if not _is_covered(new.source, current):
+            yield new.source, None, new
+    for old in current.mappings:
+        if not _is_covered(old.source, candidate):
+            yield old.source, old, None
+
+
+def _is_covered(source: str, mappings: AccountMappings) -> bool:
+    return any(is_subset(source, mapping.source) for mapping in mappings.mappings)
+
+
+def _transforms(mapping: Mapping | None) -> tuple[Transform | None, ...]:
+    return (None,) if mapping is None else mapping.transforms
+
+
+def _text(transform: Transform | None, part: str) -> tuple[str, str]:
+    """What tells two transforms of the same subjects apart."""
+    if transform is None or (
+        transform.destination == transform.source and transform.source == part
+    ):
+        return part, part
+    return transform.source, transform.destination
