@@ -1,0 +1,203 @@
+"""The steps of plans, and what there is no plan for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nats_transform.consumer import Consumer
+from nats_transform.mapping import AccountMappings, Destination, Mapping
+from nats_transform.migration import CensusRow, DryRun, Question, User, dry_run
+from nats_transform.migration.permissions import Allowance
+from nats_transform.plan.build import NoPlan, build
+from nats_transform.plan.model import Accepted, Plan
+from nats_transform.plan.stages import stages
+from nats_transform.stream import StreamConfig
+
+SUBJECTS = ("orders.eu", "orders.us", "other.x")
+
+
+def mappings(**pairs: str | list[Destination]) -> AccountMappings:
+    return AccountMappings(
+        [
+            Mapping(
+                source.replace("_", "."),
+                [Destination(to.replace("_", "."))] if isinstance(to, str) else to,
+            )
+            for source, to in pairs.items()
+        ]
+    )
+
+
+def try_it(question: Question) -> DryRun:
+    census = [CensusRow(subject, None, 10) for subject in SUBJECTS]
+    return dry_run(
+        census,
+        question.candidate,
+        question.current,
+        streams=question.streams,
+        consumers=question.consumers,
+        users=question.users,
+    )
+
+
+def plan(question: Question, **more: Any) -> Plan:
+    return build(question, try_it, **more)
+
+
+NEW = AccountMappings([Mapping("orders.*", [Destination("shop.orders.$1")])])
+NOTHING = AccountMappings([])
+AROUND = Question(
+    NEW,
+    NOTHING,
+    streams=(StreamConfig(name="ORDERS", subjects=["orders.*"]),),
+    consumers=(Consumer("ORDERS", "all"), Consumer("ORDERS", "eu", ("orders.eu",))),
+    users=(User("app", Allowance(("orders.*",), ("orders.us",)), Allowance(("_INBOX.>",))),),
+)
+
+
+def test_steps() -> None:
+    made = plan(AROUND)
+    told = [
+        (
+            step.number,
+            step.phase,
+            step.percent,
+            change.kind,
+            change.name,
+            change.before,
+            change.after,
+        )
+        for step in made.steps
+        for change in step.changes
+    ]
+    old, new = "orders.*", "shop.orders.*"
+
+    def allowed(*filters: str, deny: list[str]) -> dict[str, Any]:
+        return {
+            "publish": {"allow": list(filters), "deny": deny},
+            "subscribe": {"allow": ["_INBOX.>"]},
+        }
+
+    before = allowed(old, deny=["orders.us"])
+    both = allowed(old, new, deny=["orders.us", "shop.orders.us"])
+    after = allowed(new, deny=["shop.orders.us"])
+
+    def split(percent: int) -> dict[str, Any]:
+        return {
+            old: [
+                {"destination": "shop.orders.$1", "weight": percent},
+                {"destination": "orders.$1", "weight": 100 - percent},
+            ]
+        }
+
+    whole = {old: [{"destination": "shop.orders.$1", "weight": 100}]}
+    assert told == [
+        (1, "expand", None, "stream", "ORDERS", {"subjects": [old]}, {"subjects": [old, new]}),
+        (2, "expand", None, "consumer", "ORDERS/eu", {"filter_subjects": ["orders.eu"]},
+         {"filter_subjects": ["orders.eu", "shop.orders.eu"]}),
+        (3, "expand", None, "permissions", "app", before, both),
+        (4, "shift", 2, "mappings", "$G", {}, split(2)),
+        (5, "shift", 10, "mappings", "$G", split(2), split(10)),
+        (6, "shift", 50, "mappings", "$G", split(10), split(50)),
+        (7, "shift", 100, "mappings", "$G", split(50), whole),
+        (8, "contract", None, "consumer", "ORDERS/eu",
+         {"filter_subjects": ["orders.eu", "shop.orders.eu"]},
+         {"filter_subjects": ["shop.orders.eu"]}),
+        (9, "contract", None, "stream", "ORDERS", {"subjects": [old, new]}, {"subjects": [new]}),
+        (10, "contract", None, "permissions", "app", both, after),
+    ]  # fmt: skip
+
+
+def test_the_same_input_gives_the_same_bytes() -> None:
+    assert plan(AROUND).model_dump_json() == plan(AROUND).model_dump_json()
+    assert Plan.model_validate_json(plan(AROUND).model_dump_json()) == plan(AROUND)
+
+
+def test_a_filter_stays_that_covers_more_than_what_moves() -> None:
+    streams = (StreamConfig(name="ALL", subjects=["orders.>", "other.>"]),)
+    made = plan(Question(NEW, NOTHING, streams=streams))
+    subjects = [change.after["subjects"] for step in made.steps for change in step.changes
+                if change.kind == "stream"]  # fmt: skip
+    assert subjects == [["orders.>", "other.>", "shop.orders.*"]]
+
+
+def test_what_the_stream_stores_already_needs_no_room() -> None:
+    streams = (StreamConfig(name="ALL", subjects=[">"], no_ack=True),)
+    assert {step.phase for step in plan(Question(NEW, NOTHING, streams=streams)).steps} == {"shift"}
+
+
+@pytest.mark.parametrize(
+    ("current", "candidate", "reason"),
+    [
+        pytest.param(
+            NOTHING,
+            mappings(orders_eu="a", orders_us=[Destination("b", 60), Destination("c", 40)]),
+            "weights of its own",
+            id="weights",
+        ),
+        pytest.param(
+            NOTHING,
+            AccountMappings(
+                [
+                    Mapping("orders.*", [Destination("a.$1")]),
+                    Mapping("orders.eu", [Destination("b")]),
+                    Mapping("x", [Destination("y")]),
+                ]
+            ),
+            "it shares subjects with",
+            id="overlap",
+        ),
+    ],
+)
+def test_what_no_weights_can_split_moves_at_once(
+    current: AccountMappings, candidate: AccountMappings, reason: str
+) -> None:
+    first, *_, last = stages(current, candidate)
+    assert first.percent == 2
+    assert last.mappings == candidate
+    assert first.at_once
+    for source, why in first.at_once:
+        assert reason in why
+        here = [one for one in first.mappings.mappings if one.source == source]
+        assert here == [one for one in candidate.mappings if one.source == source]
+
+
+def test_nothing_to_split_is_one_stage() -> None:
+    weighted = AccountMappings([Mapping("a", [Destination("b", 50), Destination("c", 50)])])
+    assert [stage.percent for stage in stages(NOTHING, weighted)] == [100]
+
+
+def test_back_to_no_mapping_has_stages_too() -> None:
+    first, *_ = stages(NEW, NOTHING, (10, 100))
+    assert first.mappings == AccountMappings(
+        [Mapping("orders.*", [Destination("orders.$1", 10), Destination("shop.orders.$1", 90)])]
+    )
+
+
+COLLIDING = AccountMappings([Mapping("orders.*", [Destination("shop")])])
+
+
+def test_an_error_that_room_does_not_cure_blocks() -> None:
+    streams = (StreamConfig(name="ORDERS", subjects=["orders.*"]),)
+    with pytest.raises(NoPlan, match="collision") as caught:
+        plan(Question(COLLIDING, NOTHING, streams=streams))
+    assert "\n" not in str(caught.value)
+    made = plan(
+        Question(COLLIDING, NOTHING, streams=streams),
+        accepted=(Accepted(code="collision", reason="one counter for all countries"),),
+    )
+    assert made.accepted[0].reason == "one counter for all countries"
+
+
+def test_streams_that_would_overlap_block_whoever_accepts_it() -> None:
+    streams = (
+        StreamConfig(name="ORDERS", subjects=["orders.*"]),
+        StreamConfig(name="SHOP", subjects=["shop.>"]),
+    )
+    with pytest.raises(NoPlan, match="streams-overlap"):
+        plan(
+            Question(NEW, NOTHING, streams=streams),
+            accepted=(Accepted(code="streams-overlap", reason="x"),),
+        )
