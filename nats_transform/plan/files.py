@@ -1,0 +1,166 @@
+"""The files of a plan: what each step needs, what undoes it, and a page that explains all steps."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from nats_transform.plan.model import Change, Plan, Step
+
+PLAN = "plan.json"
+PAGE = "README.md"
+
+Configs = Mapping[str, Mapping[str, Any]]
+
+
+def files(plan: Plan, configs: Configs) -> dict[str, str]:
+    """The text of each file by its path in the folder of the plan.
+
+    Args:
+        plan: the plan.
+        configs: the configuration of each stream, and of each consumer under `STREAM/NAME`, as the
+            server shows it.
+    """
+    found = {PLAN: plan.model_dump_json(indent=2) + "\n", PAGE: page(plan)}
+    for step in plan.steps:
+        for change in step.changes:
+            for undo in (False, True):
+                found[path(step, change, undo)] = _content(change, undo, configs)
+    return found
+
+
+def path(step: Step, change: Change, undo: bool) -> str:
+    """Where the file of a change is in the folder: `02-consumer/ORDERS.eu.json`."""
+    ending = "json" if change.kind in ("stream", "consumer") else "conf"
+    name = "".join(c if c.isalnum() or c in "-_" else "." for c in change.name).strip(".")
+    return f"{_folder(step)}/{'undo/' if undo else ''}{change.kind}-{name}.{ending}"
+
+
+def _folder(step: Step) -> str:
+    return f"{step.number:02}-{step.phase}"
+
+
+def _content(change: Change, undo: bool, configs: Configs) -> str:
+    fields = change.before if undo else change.after
+    if change.kind in ("stream", "consumer"):
+        config = dict(configs[change.name])
+        if change.kind == "consumer":
+            config.pop("filter_subject", None)
+        return json.dumps(config | fields, indent=2, sort_keys=True) + "\n"
+    if change.kind == "mappings":
+        return mappings_block(fields)
+    return f"# Of the user {_quoted(change.name)}.\npermissions {_hocon(fields)}\n"
+
+
+def mappings_block(mappings: Mapping[str, Any]) -> str:
+    """The block `mappings` of an account in the configuration of a server."""
+    lines = ["mappings {"]
+    for source, destinations in mappings.items():
+        lines.append(f"  {_quoted(source)}: [")
+        for one in destinations:
+            cluster = f", cluster: {_quoted(one['cluster'])}" if "cluster" in one else ""
+            where = f"destination: {_quoted(one['destination'])}"
+            lines.append(f"    {{ {where}, weight: {one['weight']}%{cluster} }}")
+        lines.append("  ]")
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _hocon(value: Any) -> str:
+    """Fields as a server's configuration has them; its strings are JSON's."""
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{name}: {_hocon(one)}" for name, one in value.items()) + " }"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _quoted(text: str) -> str:
+    """A string of a server's configuration, which has no escapes for other characters."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def commands(step: Step, account: str, undo: bool = False) -> Iterator[str]:
+    """The commands of a step, run in the folder of the plan; comments say what has no command."""
+    for change in step.changes:
+        file = shlex.quote(path(step, change, undo))
+        if change.kind == "stream":
+            yield f"nats stream edit {shlex.quote(change.name)} --config {file} --force"
+        elif change.kind == "consumer":
+            stream, _, name = change.name.partition("/")
+            names = f"{shlex.quote(stream)} {shlex.quote(name)}"
+            yield f"nats consumer edit {names} --config {file} --force"
+        elif change.kind == "permissions":
+            yield f"# put the permissions in {file} in the place of those of this user, and reload"
+        else:
+            yield f"# put the block in {file} in the place of the mappings of every server, then"
+            yield "nats-server --signal reload"
+            yield "# or, where accounts are JWTs:"
+            fields = (change.after, change.before) if undo else (change.before, change.after)
+            yield from _nsc(account, *fields)
+
+
+def _nsc(account: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+    """The commands that lead from one set of mappings to another.
+
+    `nsc` refuses weights of more than 100 together, so what gets smaller comes first. It takes a
+    weight of 0 for 100 (nsc issue 775), so what gets nothing is deleted.
+    """
+    here = f"--account {shlex.quote(account)}"
+    steps = []
+    for source in dict.fromkeys([*before, *after]):
+        old = {one["destination"]: one for one in before.get(source, ())}
+        new = {one["destination"]: one for one in after.get(source, ()) if one["weight"]}
+        names = f"{here} --from {shlex.quote(source)} --to "
+        for destination in dict.fromkeys([*old, *new]):
+            one, was = new.get(destination), old.get(destination)
+            if one == was:
+                continue
+            to = names + shlex.quote(destination)
+            if one is None:
+                steps.append((-100, f"nsc delete mapping {to}"))
+                continue
+            cluster = f" --cluster {shlex.quote(one['cluster'])}" if "cluster" in one else ""
+            change = one["weight"] - (was["weight"] if was else 0)
+            steps.append((change, f"nsc add mapping {to} --weight {one['weight']}{cluster}"))
+    yield from (command for _, command in sorted(steps, key=lambda pair: pair[0]))
+    if steps:
+        yield f"nsc push {here}"
+
+
+def page(plan: Plan) -> str:
+    """The plan for people, in Markdown."""
+    lines = [
+        "# From the mappings in force to the candidate",
+        "",
+        f"Account `{plan.account}`, from version `{plan.current[:12]}` to `{plan.candidate[:12]}`.",
+        "Run the commands in this folder. Finish and verify each step before you begin the next",
+        "one. To go back, undo the steps in the opposite order.",
+        "",
+    ]
+    if plan.accepted:
+        lines += ["These findings were accepted:", ""]
+        lines += [
+            f"- `{one.code}`{f' of {one.about}' if one.about else ''}: {one.reason}"
+            for one in plan.accepted
+        ]
+        lines.append("")
+    if plan.at_once:
+        lines += [
+            "Weights cannot split these sources, so they move as a whole with the first stage:",
+            "",
+        ]
+        lines += [f"- `{source}`: {why}" for source, why in plan.at_once.items()]
+        lines.append("")
+    for step in plan.steps:
+        lines += [f"## {step.number}. {step.title}", "", f"Why: {step.why}.", "", "```sh"]
+        lines += [*commands(step, plan.account), "```", ""]
+        lines += ["Verify:", "", "```sh", verify_command(step), "```", ""]
+        if step.wait:
+            lines += [f"Then wait until {step.wait}.", ""]
+        lines += ["Undo:", "", "```sh", *commands(step, plan.account, undo=True), "```", ""]
+    return "\n".join(lines)
+
+
+def verify_command(step: Step) -> str:
+    """The command that says whether a step is in force."""
+    return f"nats-transform verify --plan . --step {step.number}"
