@@ -31,46 +31,8 @@ _FINDINGS = 50
         "2 the mapping could not be tried, and the line on stderr says why."
     ),
 )
-@options.stream("The stream whose subjects are tried.")
-@click.option(
-    "--candidate",
-    required=True,
-    metavar="FILE",
-    type=options.FILE,
-    help="The mappings to try: a server configuration, an account JWT, JSON or YAML.",
-)
-@click.option(
-    "--current",
-    metavar="FILE",
-    type=options.FILE,
-    help="The mappings that are in force today.  [default: there are none]",
-)
-@options.account
-@click.option(
-    "--streams",
-    metavar="DIR",
-    type=options.FILE,
-    help="A folder with one file per stream: the output of `nats stream info NAME --json`.",
-)
-@click.option(
-    "--consumers",
-    metavar="DIR",
-    type=options.FILE,
-    help="A folder with one file per consumer: the output of `nats consumer info STREAM NAME "
-    "--json`.",
-)
-@click.option(
-    "--permissions",
-    metavar="FILE",
-    type=options.FILE,
-    help="A server configuration: the dry run shows what its users may no longer publish or "
-    "subscribe to.",
-)
-@click.option(
-    "--permissions-account",
-    metavar="NAME",
-    help="The account of these users.  [default: the account that --account names]",
-)
+@options.subjects
+@options.question
 @click.option(
     "--cluster",
     "clusters",
@@ -112,6 +74,7 @@ def command(spark: Spark, report: Path | None, fail_on: str, form: str, **given:
     \b
     Examples:
       nats-transform dry-run --stream ORDERS --candidate new.conf
+      nats-transform dry-run --census census.parquet --candidate new.conf
       nats-transform dry-run --stream ORDERS --candidate new.conf --current old.conf \\
         --streams streams/ --consumers consumers/ --permissions server.conf --report review.html
     """

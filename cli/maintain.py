@@ -11,7 +11,7 @@ from cli import options, project
 from cli.output import print_json, print_line, quiet_work
 
 if TYPE_CHECKING:
-    from jobs.warehouse.tables import Warehouse
+    from jobs.warehouse.where import Warehouse
 
 
 @project.command(

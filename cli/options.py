@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from jobs.jetstream.connection import NatsSettings
     from jobs.session import Spark
-    from jobs.warehouse.tables import Warehouse
+    from jobs.warehouse.where import Warehouse
 
     Settings = TypeVar("Settings", bound=BaseModel)
 
@@ -99,6 +99,23 @@ def stream(help: str) -> Callable[[_Command], _Command]:
     )
 
 
+def subjects(command: _Command) -> _Command:
+    """`--stream` or `--census`, the subjects that are tried."""
+    stream = click.option(
+        "--stream",
+        metavar="NAME",
+        help="The stream whose subjects are tried.  [default: the stream of the census]",
+    )
+    census = click.option(
+        "--census",
+        metavar="FILE",
+        type=FILE,
+        help="A file of `nats-transform census export` with the subjects, instead of a warehouse. "
+        "Neither a warehouse nor Spark is needed then.",
+    )
+    return stream(census(command))
+
+
 def mapping(command: _Command) -> _Command:
     """`--mapping`, a file with mappings."""
     return click.option(
@@ -119,6 +136,56 @@ def account(command: _Command) -> _Command:
         metavar="NAME",
         help="The account whose mappings are used, if the file has several accounts.",
     )(command)
+
+
+def question(command: _Command) -> _Command:
+    """The mappings to try and those in force, and the files of what stands around them."""
+    for option in reversed(
+        (
+            click.option(
+                "--candidate",
+                required=True,
+                metavar="FILE",
+                type=FILE,
+                help="The mappings to try: a server configuration, an account JWT, JSON or YAML.",
+            ),
+            click.option(
+                "--current",
+                metavar="FILE",
+                type=FILE,
+                help="The mappings that are in force today.  [default: there are none]",
+            ),
+            account,
+            click.option(
+                "--streams",
+                metavar="DIR",
+                type=FILE,
+                help="A folder with one file per stream: the output of `nats stream info NAME "
+                "--json`.",
+            ),
+            click.option(
+                "--consumers",
+                metavar="DIR",
+                type=FILE,
+                help="A folder with one file per consumer: the output of `nats consumer info "
+                "STREAM NAME --json`.",
+            ),
+            click.option(
+                "--permissions",
+                metavar="FILE",
+                type=FILE,
+                help="A server configuration: it is looked at what its users may no longer publish "
+                "or subscribe to.",
+            ),
+            click.option(
+                "--permissions-account",
+                metavar="NAME",
+                help="The account of these users.  [default: the account that --account names]",
+            ),
+        )
+    ):
+        command = option(command)
+    return command
 
 
 def seed(help: str) -> Callable[[_Command], _Command]:
@@ -193,7 +260,7 @@ def warehouse(command: _Command) -> _Command:
 
 
 def _warehouse(folder: Path | None, catalog: str | None) -> dict[str, Warehouse]:
-    from jobs.warehouse.tables import Warehouse
+    from jobs.warehouse.where import Warehouse
 
     if folder is not None and catalog is not None:
         raise click.UsageError("give --warehouse or --catalog, not both")

@@ -64,6 +64,8 @@ JOBS = {
         page="pages.dry_run",
         fail_on=("error", "warning", "info", NEVER),
     ),
+    "plan": Job("plan", "PlanSettings", "plan", fail_on=("refused", NEVER)),
+    "census-export": Job("census_export", "CensusExportSettings", "export_census"),
     "replay": Job(
         "replay", "ReplaySettings", "replay", needs_spark=False, fail_on=("refused", NEVER)
     ),

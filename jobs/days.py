@@ -6,7 +6,7 @@ from datetime import date, timedelta
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from jobs.warehouse.tables import Warehouse
+from jobs.warehouse.where import Warehouse
 
 
 class StreamDays(BaseModel):

@@ -38,7 +38,7 @@ def reason_of(error: Exception) -> str:
         return str(error)
     # Not imported for this: what raises these errors has imported it.
     if "pyspark" in sys.modules:
-        from jobs.errors import SPARK_ERRORS, job_error
+        from jobs.spark_errors import SPARK_ERRORS, job_error
 
         if isinstance(error, SPARK_ERRORS) and not isinstance(error, BrokenPipeError):
             return str(job_error(error))

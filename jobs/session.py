@@ -13,15 +13,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
-from pyspark import SparkContext
-from pyspark.sql import SparkSession
 
-from jobs.errors import SPARK_ERRORS, SparkUnavailable, text_of
+from jobs.errors import SparkUnavailable, text_of
 
-Spark = SparkSession | Callable[[], SparkSession]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Spark: TypeAlias = "SparkSession | Callable[[], SparkSession]"
 """What a job is given: a session, or a function that gives one.
 
 A job asks for the session with `started` once it has looked at all else that can be wrong: what
@@ -91,6 +92,11 @@ def spark_session(settings: SparkSettings | None = None) -> SparkSession:
     Raises:
         SparkUnavailable: no Java 17 or newer, or Spark does not start or answer.
     """
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    from jobs.spark_errors import SPARK_ERRORS
+
     settings = settings or SparkSettings()
     if settings.master and settings.remote:
         raise SparkUnavailable("both a Spark master and a remote are given: choose one")
@@ -163,6 +169,8 @@ def _private_scratch() -> Iterator[None]:
     Spark makes its scratch folders readable for all, and shuffled messages are in them. Here each
     is in a new folder with the mode 0700, which the JVM removes when it ends.
     """
+    from pyspark import SparkContext
+
     wanted = os.environ.get("SPARK_LOCAL_DIRS")
     made: list[str] = []
     options = os.environ.get("SPARK_SUBMIT_OPTS")

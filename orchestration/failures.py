@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import dagster as dg
 from pydantic import ValidationError
 
-from jobs.errors import SPARK_ERRORS, job_error, text_of
+from jobs.errors import text_of
+from jobs.spark_errors import SPARK_ERRORS, job_error
 from nats_transform import NatsTransformError
 from orchestration.hooks import function_named
 

@@ -36,6 +36,10 @@ FLOORS: list[dict[str, str]] = [
     },
     {
         "jobs.cold": "a quick start",
+        "jobs.spark_errors": "what Spark raises",
+        "nats_transform.plan": "steps of a migration",
+    },
+    {
         "jobs.ending": "how a program ends",
         "jobs.session": "starts Spark",
         "jobs.warehouse": "the Iceberg tables",
@@ -54,7 +58,12 @@ FLOORS: list[dict[str, str]] = [
         "jobs.maintain": "removes old files",
     },
     {"jobs.audit": "shares against weights", "jobs.dry_run": "tries a candidate mapping"},
-    {"jobs.pages": "results as HTML", "jobs.export": "writes stream backups"},
+    {
+        "jobs.pages": "results as HTML",
+        "jobs.export": "writes stream backups",
+        "jobs.census_export": "writes a census as a file",
+    },
+    {"jobs.plan": "plans a migration"},
     {"jobs.__main__": "python -m jobs JOB"},
     {"orchestration": "everything Dagster"},
     {"cli": "the command nats-transform"},

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pyiceberg.table import Table
-
-from jobs.dry_run.settings import DryRunResult, DryRunSettings, read_question
-from jobs.dry_run.simulate import SimulatedStream, simulate
-from jobs.dry_run.subjects import archived_days, of_census, of_replay
+from jobs.dry_run.portable import check_redaction, read_census
+from jobs.dry_run.settings import DryRunResult, DryRunSettings, SimulatedStream, read_question
 from jobs.session import Spark, started
-from jobs.warehouse import specs, tables
 from nats_transform.config import mapping_version
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+    from nats_transform.migration import Question
 
 __all__ = ["DryRunResult", "DryRunSettings", "dry_run"]
 
@@ -30,6 +33,14 @@ def dry_run(spark: Spark, settings: DryRunSettings) -> DryRunResult:
         WarehouseError: tables that cannot be read or written.
     """
     question = read_question(settings)
+    if settings.census is not None:
+        return _of_file(settings, settings.census, question)
+
+    # Not at the top: a census in a file needs neither Iceberg nor Spark.
+    from jobs.dry_run.simulate import simulate
+    from jobs.dry_run.subjects import archived_days, of_census, of_replay
+    from jobs.warehouse import specs, tables
+
     messages, days = archived_days(settings)
     census = None
     if settings.exact:
@@ -76,6 +87,27 @@ def dry_run(spark: Spark, settings: DryRunSettings) -> DryRunResult:
         simulated=simulated,
         simulated_snapshot=simulated_snapshot,
         simulated_seed=settings.seed if settings.simulate else None,
+    )
+
+
+def _of_file(settings: DryRunSettings, file: Path, question: Question) -> DryRunResult:
+    census = read_census(file, settings.stream)
+    check_redaction(census, question, file)
+    return DryRunResult(
+        found=census.dry_run(question),
+        stream=census.about.stream,
+        days=census.about.days,
+        candidate=settings.candidate.name,
+        current=settings.current.name if settings.current else None,
+        candidate_version=mapping_version(question.candidate),
+        current_version=mapping_version(question.current),
+        streams=len(question.streams),
+        consumers=len(question.consumers),
+        users=len(question.users),
+        seed=None,
+        census_snapshot=None,
+        input_snapshot=None,
+        run_id=settings.run_id or str(uuid.uuid4()),
     )
 
 

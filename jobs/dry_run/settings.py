@@ -6,12 +6,11 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pydantic import model_validator
 
 from jobs.days import StreamDays
-from jobs.dry_run.simulate import SimulatedStream
 from nats_transform.config import (
     load_all,
     load_consumers,
@@ -32,6 +31,8 @@ class DryRunSettings(StreamDays):
     """The mappings to try, and the archived subjects as they were before any mapping.
 
     Attributes:
+        stream: the name of the stream; with `census`, "" is the one that the census is of.
+        census: a file of `nats-transform census export`, instead of a warehouse.
         candidate: the file with the mappings to try.
         current: the file with the mappings that are in force; None: there are none.
         account: whose mappings, where a file has several accounts.
@@ -45,6 +46,8 @@ class DryRunSettings(StreamDays):
         seed: decides the draws of both.
     """
 
+    stream: str = ""
+    census: Path | None = None
     candidate: Path
     current: Path | None = None
     account: str = "$G"
@@ -58,7 +61,13 @@ class DryRunSettings(StreamDays):
     seed: int = 0
 
     @model_validator(mode="after")
-    def _with_streams(self) -> DryRunSettings:
+    def _with_streams(self) -> Self:
+        if self.census is None and not self.stream:
+            raise ValueError("no subjects: give a stream of a warehouse, or a census in a file")
+        if self.census is not None and (self.exact or self.simulate or self.first_day is not None):
+            raise ValueError(
+                "a census in a file has no messages and no days to choose: give a warehouse"
+            )
         if self.consumers is not None and self.streams is None:
             raise ValueError("consumers need the streams that they consume: give the streams too")
         if self.simulate and self.streams is None:
@@ -68,6 +77,24 @@ class DryRunSettings(StreamDays):
                 "an account of permissions needs the file with the permissions: give that too"
             )
         return self
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedStream:
+    """How many messages a simulated stream holds, discarded and refused.
+
+    Attributes:
+        stream: its name.
+        messages: how many messages it holds at the end.
+        discarded: how many messages newer ones of the same subject replaced.
+        refused: that it did not take because the subject had its number. At the first of them a
+            stream source stands still; what would come after it counts here too.
+    """
+
+    stream: str
+    messages: int
+    discarded: int
+    refused: int
 
 
 @dataclass(frozen=True, slots=True)

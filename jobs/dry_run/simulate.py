@@ -11,7 +11,7 @@ The table holds one simulation for each archive; those before it are in its olde
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial, reduce
 from graphlib import CycleError, TopologicalSorter
 from operator import or_
@@ -23,6 +23,7 @@ from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from jobs.dry_run.settings import SimulatedStream
 from jobs.errors import JobError
 from jobs.warehouse import specs, staging, tables
 from nats_transform import spark as spark_mappings
@@ -61,24 +62,6 @@ SIMULATED = replace(
 
 class SimulationError(JobError):
     """The configuration of the streams does not decide which messages they hold."""
-
-
-@dataclass(frozen=True, slots=True)
-class SimulatedStream:
-    """How many messages a simulated stream holds, discarded and refused.
-
-    Attributes:
-        stream: its name.
-        messages: how many messages it holds at the end.
-        discarded: how many messages newer ones of the same subject replaced.
-        refused: that it did not take because the subject had its number. At the first of them a
-            stream source stands still; what would come after it counts here too.
-    """
-
-    stream: str
-    messages: int
-    discarded: int
-    refused: int
 
 
 def simulate(

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from pyiceberg.table import Table
 
 from jobs.census import CENSUS, CensusSettings, census
+from jobs.days import StreamDays
 from jobs.dry_run.settings import DryRunSettings
 from jobs.errors import ArchiveError, JobError
 from jobs.files.commit import arrow_schema
@@ -41,7 +42,7 @@ _MOST_FILES = 256
 """More are not open at once; parts have more rows then."""
 
 
-def archived_days(settings: DryRunSettings) -> tuple[Table, list[date]]:
+def archived_days(settings: StreamDays) -> tuple[Table, list[date]]:
     """The archive, and the days on which it has messages."""
     messages = tables.open_table(settings.warehouse, specs.MESSAGES)
     there = tables.days_of(messages, settings.stream)
@@ -70,7 +71,7 @@ def of_census(
 
     Days whose census is missing, or counts other than `messages` has, are counted first.
     """
-    table = _census(spark, settings, messages, days)
+    table = counted_census(spark, settings, messages, days)
     columns = ["subject", "cluster", "messages", "bytes"]
     rows = tables.batches(table, settings.stream, days, columns)
     return _looked_at(rows, _rows(table, settings.stream, days), question), table
@@ -174,9 +175,9 @@ class _Parts:
                 yield from map(Part, pa.ipc.open_stream(file))
 
 
-def _census(
+def counted_census(
     spark: Spark,
-    settings: DryRunSettings,
+    settings: StreamDays,
     messages: Table,
     days: Sequence[date],
 ) -> Table:

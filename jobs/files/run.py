@@ -18,8 +18,9 @@ from typing import TypeVar
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from jobs.errors import SPARK_ERRORS, JobError, job_error
+from jobs.errors import JobError
 from jobs.session import SessionOnDemand, Spark, started
+from jobs.spark_errors import SPARK_ERRORS, job_error
 
 PROCESS_BYTES = 16 * 2**30
 """Work on so many bytes of Parquet is done in this process unless somebody asks for Spark.

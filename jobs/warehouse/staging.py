@@ -24,7 +24,8 @@ from pyiceberg.table import Table
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from jobs.errors import SPARK_ERRORS, ConcurrentWrite, JobError, WarehouseError, job_error
+from jobs.errors import ConcurrentWrite, JobError, WarehouseError
+from jobs.spark_errors import SPARK_ERRORS, job_error
 from jobs.warehouse.folder import filesystem_of, place
 from jobs.warehouse.raw import stored
 from jobs.warehouse.specs import TableSpec

@@ -12,12 +12,10 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, timedelta
-from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import BaseModel, ConfigDict, model_validator
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
@@ -49,38 +47,10 @@ from jobs.warehouse.folder import (
 from jobs.warehouse.paths import NAMESPACE, literal_path
 from jobs.warehouse.raw import RAW, restored, restored_columns
 from jobs.warehouse.specs import TableSpec
+from jobs.warehouse.where import Warehouse as Warehouse
 
 PROPERTY = "nats-transform."
 COMMIT_ATTEMPTS = 20
-
-
-class Warehouse(BaseModel):
-    """Where the tables are: a folder with its own SQLite catalog, or a PyIceberg catalog.
-
-    Attributes:
-        dir: the folder; made on first use.
-        catalog: the name of a catalog in PyIceberg's own configuration (`.pyiceberg.yaml` or
-            `PYICEBERG_CATALOG__<NAME>__URI`); the folder is not used then.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    dir: Path | None = None
-    catalog: str | None = None
-
-    @model_validator(mode="after")
-    def _one_of_both(self) -> Warehouse:
-        if self.dir is not None and self.catalog is not None:
-            raise ValueError("give a warehouse folder or a catalog, not both")
-        return self
-
-    @property
-    def folder(self) -> Path:
-        """The folder, absolute; the default is `warehouse` in the current folder."""
-        return (self.dir or Path("warehouse")).absolute()
-
-    def __str__(self) -> str:
-        return f"catalog {self.catalog}" if self.catalog else str(self.folder)
 
 
 _TABLE_PROPERTIES = {

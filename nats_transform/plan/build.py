@@ -11,9 +11,9 @@ from nats_transform.consumer import Consumer
 from nats_transform.errors import NatsTransformError
 from nats_transform.findings import Finding, Severity
 from nats_transform.mapping import AccountMappings
-from nats_transform.migration import DryRun, Question, User
-from nats_transform.plan.model import Accepted, Blocked, Change, Plan, Step
-from nats_transform.plan.moves import Move, moves
+from nats_transform.migration import DryRun, MigrationFinding, Question, User
+from nats_transform.plan.model import Accepted, Blocked, Change, Need, Plan, Step
+from nats_transform.plan.moves import Move, image, moves
 from nats_transform.plan.room import (
     consumer_with,
     narrowed,
@@ -23,6 +23,7 @@ from nats_transform.plan.room import (
 )
 from nats_transform.plan.stages import STAGES, stages
 from nats_transform.stream import StreamConfig
+from nats_transform.subject import is_subset
 
 
 class NoPlan(NatsTransformError):
@@ -43,6 +44,19 @@ class NoPlan(NatsTransformError):
         )
 
 
+class AcceptsNothing(NatsTransformError):
+    """An accepted finding that the dry run does not have: it was mistyped, or it is cured."""
+
+
+STOPS = frozenset(("partition-moves",))
+"""Findings that are warnings of a dry run, and for which no order of steps is safe."""
+
+_AUDITED = "the audit of this stage says `within`"
+_DRAINED = "consumers have read every message under the old subjects"
+
+Needs = Callable[[int, Sequence[str]], tuple[Need, ...]]
+
+
 @dataclass(frozen=True, slots=True)
 class Around:
     """What stands around the mappings: before, while both names are in use, and after."""
@@ -60,6 +74,7 @@ def build(
     percents: Sequence[int] = STAGES,
     accepted: Sequence[Accepted] = (),
     made_from: Mapping[str, str] | None = None,
+    needs: Needs = lambda percent, sources: (),
 ) -> Plan:
     """The plan of a change.
 
@@ -70,10 +85,12 @@ def build(
         percents: the canary stages.
         accepted: the findings that may stay.
         made_from: the SHA-256 of each input file by its name, for the plan.
+        needs: how long a stage of some percent must run, for each source that it splits.
 
     Raises:
         NoPlan: with all room made, a dry run still finds errors that nobody accepted; or
             nats-server would refuse a stream that has room for both names.
+        AcceptsNothing: no finding is as one that was accepted.
     """
     changing = moves(question.current, question.candidate)
     before = Around(question.streams, question.consumers, question.users)
@@ -84,10 +101,17 @@ def build(
     overlaps = [one for one in check(wide.streams) if one.code == "streams-overlap"]
     if blocked := [*_blocked(found, accepted), *map(_overlap, overlaps)]:
         raise NoPlan(blocked)
+    for one in accepted:
+        if not any(_is(one, finding) for finding in found.findings):
+            about = f" of {one.about}" if one.about else ""
+            raise AcceptsNothing(
+                f"the dry run finds no {one.code}{about}, so it cannot be accepted: correct the "
+                "entry, or remove it"
+            )
     after = _narrow(before, wide, changing)
     steps = [
         *_changes("expand", before, wide),
-        *_shift(question, account, percents),
+        *_shift(question, account, percents, needs),
         *_changes("contract", wide, after),
     ]
     at_once = dict(stages(question.current, question.candidate, percents)[0].at_once)
@@ -98,20 +122,35 @@ def build(
         made_from=dict(made_from or {}),
         steps=tuple(step.model_copy(update={"number": n}) for n, step in enumerate(steps, 1)),
         accepted=tuple(accepted),
+        audited=_audited(changing, wide),
         at_once=at_once,
     )
 
 
 def _blocked(found: DryRun, accepted: Sequence[Accepted]) -> Iterable[Blocked]:
-    taken = {(one.code, one.about) for one in accepted}
     for finding in found.findings:
-        if finding.severity is not Severity.ERROR:
+        if finding.severity is not Severity.ERROR and finding.code not in STOPS:
             continue
-        if (finding.code, "") in taken or (finding.code, finding.about) in taken:
+        if any(_is(one, finding) for one in accepted):
             continue
         yield Blocked(
             code=finding.code, about=finding.about, message=finding.message, cure=finding.cure
         )
+
+
+def _is(accepted: Accepted, finding: MigrationFinding) -> bool:
+    return accepted.code == finding.code and accepted.about in ("", finding.about)
+
+
+def _audited(changing: Sequence[Move], wide: Around) -> str | None:
+    """The stream that stores messages both under their old and their new names."""
+    for stream in wide.streams:
+        for move in changing:
+            old = move.part if move.old is None else image(move.old, move.part)
+            new = move.part if move.new is None else image(move.new, move.part)
+            if all(any(is_subset(name, of=one) for one in stream.subjects) for name in (old, new)):
+                return stream.name
+    return None
 
 
 def _overlap(finding: Finding) -> Blocked:
@@ -176,7 +215,6 @@ def _changes(phase: str, old: Around, new: Around) -> Iterable[Step]:
             (consumers, "Let consumers get the new subjects", "without it, they wait unread"),
             (permissions, "Allow users the new subjects", "without it, the server refuses them"),
         )
-        wait = ""
     else:
         said = (
             (
@@ -187,7 +225,6 @@ def _changes(phase: str, old: Around, new: Around) -> Iterable[Step]:
             (streams, "Take the old subjects from streams", "nobody publishes under them any more"),
             (permissions, "Take the old subjects from users", "nobody needs them any more"),
         )
-        wait = "no message under the old subjects is left to read or still being published"
     for changes, title, why in said:
         if changes:
             yield Step(
@@ -196,7 +233,6 @@ def _changes(phase: str, old: Around, new: Around) -> Iterable[Step]:
                 title=title,
                 why=why,
                 changes=tuple(changes),
-                wait=wait,
             )
 
 
@@ -214,17 +250,22 @@ def _permissions(user: User) -> dict[str, object]:
     }
 
 
-def _shift(question: Question, account: str, percents: Sequence[int]) -> Iterable[Step]:
+def _shift(
+    question: Question, account: str, percents: Sequence[int], needs: Needs
+) -> Iterable[Step]:
     old = question.current
     for stage in stages(question.current, question.candidate, percents):
         yield Step(
             number=0,
             phase="shift",
             title=f"Send {stage.percent} % of the messages under the new subjects",
-            why="a mistake reaches no more of the messages than that",
+            why="a mistake reaches no more of the messages than that"
+            if stage.percent < 100
+            else "the mappings are the candidate from here on",
             changes=(_change("mappings", account, _mappings(old), _mappings(stage.mappings)),),
             percent=stage.percent,
-            wait="the audit of this stage says `within`",
+            needs=needs(stage.percent, stage.split),
+            wait=_AUDITED if stage.percent < 100 else f"{_AUDITED}, and {_DRAINED}",
         )
         old = stage.mappings
 

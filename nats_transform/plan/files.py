@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
 from collections.abc import Iterator, Mapping
@@ -35,6 +36,8 @@ def path(step: Step, change: Change, undo: bool) -> str:
     """Where the file of a change is in the folder: `02-consumer/ORDERS.eu.json`."""
     ending = "json" if change.kind in ("stream", "consumer") else "conf"
     name = "".join(c if c.isalnum() or c in "-_" else "." for c in change.name).strip(".")
+    if change.kind == "permissions" and name != change.name:  # two names can look alike then
+        name += "-" + hashlib.sha256(change.name.encode("utf-8", "replace")).hexdigest()[:8]
     return f"{_folder(step)}/{'undo/' if undo else ''}{change.kind}-{name}.{ending}"
 
 
@@ -155,10 +158,37 @@ def page(plan: Plan) -> str:
         lines += [f"## {step.number}. {step.title}", "", f"Why: {step.why}.", "", "```sh"]
         lines += [*commands(step, plan.account), "```", ""]
         lines += ["Verify:", "", "```sh", verify_command(step), "```", ""]
+        lines += _audit(step, plan)
         if step.wait:
             lines += [f"Then wait until {step.wait}.", ""]
         lines += ["Undo:", "", "```sh", *commands(step, plan.account, undo=True), "```", ""]
     return "\n".join(lines)
+
+
+def _audit(step: Step, plan: Plan) -> Iterator[str]:
+    """How long a stage must run, and the audit that judges it."""
+    if step.percent is None:
+        return
+    for need in step.needs:
+        if need.messages is None:
+            yield f"- `{need.source}`: no number of messages tells this share from a wrong one."
+            continue
+        hours = "no traffic was seen" if need.hours is None else f"about {need.hours:,.1f} hours"
+        yield f"- `{need.source}` needs about {need.messages:,} messages ({hours} at this traffic)."
+    if step.needs:
+        yield ""
+    mapping = next(path(step, change, False) for change in step.changes)
+    stream = shlex.quote(plan.audited or "STREAM")
+    yield from (
+        "Audit the messages since the moment the servers took the mappings, such as",
+        "2026-11-30T12:00Z. The verdict must be `within`:",
+        "",
+        "```sh",
+        f"nats-transform ingest --stream {stream}",
+        f"nats-transform audit --observed --stream {stream} --mapping {mapping} --since MOMENT",
+        "```",
+        "",
+    )
 
 
 def verify_command(step: Step) -> str:

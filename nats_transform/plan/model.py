@@ -29,6 +29,20 @@ class Change(_Frozen):
     after: dict[str, Any]
 
 
+class Need(_Frozen):
+    """How long a stage must run until an audit can judge it.
+
+    Attributes:
+        source: of the mapping.
+        messages: of that source, whichever way they go; None: no number is enough.
+        hours: until so many have come, at the traffic of the census; None: there is none.
+    """
+
+    source: str
+    messages: int | None
+    hours: float | None
+
+
 class Step(_Frozen):
     """One step, to be finished and verified before the next begins.
 
@@ -40,6 +54,7 @@ class Step(_Frozen):
         why: what would go wrong without it.
         changes: what it changes.
         percent: the share of the messages that go the new way once it is done; None: it moves none.
+        needs: for each source that the stage splits.
         wait: what must be seen before the next step begins.
     """
 
@@ -49,6 +64,7 @@ class Step(_Frozen):
     why: str
     changes: tuple[Change, ...]
     percent: int | None = None
+    needs: tuple[Need, ...] = ()
     wait: str = ""
 
 
@@ -85,6 +101,7 @@ class Plan(_Frozen):
         made_from: the SHA-256 of each file the plan was made from, by its name.
         steps: in order.
         accepted: the findings that were accepted.
+        audited: the stream in which the audit looks for the messages; None: no stream is known.
         at_once: sources that no weights can split, with the reason.
     """
 
@@ -95,4 +112,5 @@ class Plan(_Frozen):
     made_from: dict[str, str]
     steps: tuple[Step, ...]
     accepted: tuple[Accepted, ...] = ()
+    audited: str | None = None
     at_once: dict[str, str] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nats_transform.functions import Partition
 from nats_transform.mapping import AccountMappings, Destination, Mapping
 from nats_transform.subject import collide
 from nats_transform.transform import number_wildcards
@@ -19,12 +20,14 @@ class Stage:
     Attributes:
         percent: the share of the messages that go the new way.
         mappings: what the account has in this stage.
+        split: the sources of which a part goes the new way.
         at_once: the sources that go the new way as a whole, with the reason: no weights can split
             them.
     """
 
     percent: int
     mappings: AccountMappings
+    split: tuple[str, ...] = ()
     at_once: tuple[tuple[str, str], ...] = ()
 
 
@@ -59,7 +62,8 @@ def stages(
                 mapping = _split(source, before.get(source), after.get(source), percent)
             if mapping is not None:
                 made.append(mapping)
-        found.append(Stage(percent, AccountMappings(made), tuple(whole.items())))
+        split = tuple(source for source in changed if source not in whole)
+        found.append(Stage(percent, AccountMappings(made), split, tuple(whole.items())))
     # A stage in which nothing is split is the candidate already.
     return [stage for stage in found if stage.percent == 100 or len(whole) < len(changed)]
 
@@ -74,6 +78,10 @@ def _undivided(
     for mapping in (before.get(source), after.get(source)):
         if mapping is not None and not _is_plain(mapping):
             return "it has weights of its own"
+        if mapping is not None and any(
+            isinstance(token, Partition) for one in mapping.transforms for token in one.tokens
+        ):
+            return "the messages of a key would be in two partitions at the same time"
     return ""
 
 

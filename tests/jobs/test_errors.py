@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import PythonException
 
-from jobs.errors import ArchiveError, JobError, WarehouseError, job_error
+from jobs.errors import ArchiveError, JobError, WarehouseError
 from jobs.jetstream.connection import ApiError
+from jobs.spark_errors import job_error
 from nats_transform.errors import KernelUnavailable, NatsTransformError
 
 

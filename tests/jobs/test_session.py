@@ -68,7 +68,7 @@ def test_master_and_remote_exclude_each_other() -> None:
 
 # Asks a JVM that is no longer there, again and again: py4j says something else each time.
 KILLED = """
-from jobs.errors import SPARK_ERRORS, job_error
+from jobs.spark_errors import SPARK_ERRORS, job_error
 from jobs.session import SparkSettings, spark_session
 
 spark = spark_session(SparkSettings(master="local[1]"))

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from cli.main import main
 from jobs.dry_run.run import dry_run
-from jobs.dry_run.settings import DryRunSettings
-from jobs.dry_run.simulate import SIMULATED, SimulatedStream, SimulationError, arrivals, stored
+from jobs.dry_run.settings import DryRunSettings, SimulatedStream
+from jobs.dry_run.simulate import SIMULATED, SimulationError, arrivals, stored
 from jobs.errors import JobError
 from jobs.export import ExportSettings, export
 from jobs.warehouse import tables

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.dry_run.settings import DryRunResult
-from jobs.dry_run.simulate import SimulatedStream
+from jobs.dry_run.settings import DryRunResult, SimulatedStream
 from jobs.pages import dry_run as dry_run_report
 from jobs.pages.page import ReportError
 from nats_transform import AccountMappings, Destination, Mapping

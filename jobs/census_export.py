@@ -1,0 +1,146 @@
+"""The census of a stream in a warehouse as one file, for dry runs and plans elsewhere."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import BaseModel, Field
+
+from jobs.days import StreamDays
+from jobs.dry_run.portable import (
+    COUNTS,
+    TEXTS,
+    About,
+    PortableCensus,
+    summed,
+    write_census,
+)
+from jobs.dry_run.subjects import archived_days, counted_census
+from jobs.session import Spark
+from jobs.warehouse import tables
+from jobs.warehouse.raw import readable
+
+# They make a subject illegal, and say nothing of anybody.
+_PLAIN = (b"", b"*", b">")
+
+
+class CensusExportSettings(StreamDays):
+    """What to export.
+
+    Attributes:
+        out: the file; one that is there is replaced.
+        redact: positions of tokens, from 1, of which the file has hashes.
+    """
+
+    out: Path
+    redact: tuple[Annotated[int, Field(ge=1)], ...] = ()
+
+
+class CensusExportResult(BaseModel):
+    """What was exported.
+
+    Attributes:
+        stream: the stream.
+        subjects: distinct subjects.
+        rows: distinct subjects and clusters.
+        messages, bytes: how many, and of their payloads.
+        redacted: the positions of tokens that are hashes.
+        out: the file.
+    """
+
+    stream: str
+    subjects: int
+    rows: int
+    messages: int
+    bytes: int
+    redacted: tuple[int, ...]
+    out: Path
+
+
+def export_census(spark: Spark, settings: CensusExportSettings) -> CensusExportResult:
+    """Write the census of some days into a file.
+
+    Raises:
+        ArchiveError: the stream has no messages on these days.
+        WarehouseError: tables that cannot be read or written.
+        InvalidConfig: the file cannot be written.
+    """
+    census = census_of_warehouse(spark, settings)
+    if settings.redact:
+        census = redacted(census, settings.redact, secrets.token_bytes(32))
+    write_census(census, settings.out, readable)
+    rows = census.rows
+    return CensusExportResult(
+        stream=settings.stream,
+        subjects=pc.count_distinct(rows["subject"], mode="all").as_py(),
+        rows=len(rows),
+        messages=pc.sum(rows["messages"]).as_py(),
+        bytes=pc.sum(rows["bytes"]).as_py(),
+        redacted=census.about.redacted,
+        out=settings.out,
+    )
+
+
+def census_of_warehouse(spark: Spark, settings: StreamDays) -> PortableCensus:
+    """The census of a stream; days that are not counted yet are counted first.
+
+    Raises:
+        ArchiveError: the stream has no messages on these days.
+        WarehouseError: tables that cannot be read or written.
+    """
+    messages, days = archived_days(settings)
+    table = counted_census(spark, settings, messages, days)
+    times = ["first_ts", "last_ts"]
+    read = tables.batches(table, settings.stream, days, [*TEXTS, *COUNTS, *times])
+    rows = pa.Table.from_batches(read)
+
+    def utc(moment: datetime) -> datetime:
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+    about = About(
+        stream=settings.stream,
+        days=tuple(days),
+        first=utc(pc.min(rows["first_ts"]).as_py()),
+        last=utc(pc.max(rows["last_ts"]).as_py()),
+    )
+    return PortableCensus(about, summed(rows.select([*TEXTS, *COUNTS])))
+
+
+def redacted(census: PortableCensus, positions: tuple[int, ...], key: bytes) -> PortableCensus:
+    """The census with hashes in the place of some tokens; equal tokens have equal hashes.
+
+    Args:
+        census: the census.
+        positions: of the tokens, from 1.
+        key: without it nobody can try out what a hash may stand for.
+    """
+    known: dict[bytes, bytes] = {}
+
+    def hidden(token: bytes) -> bytes:
+        if token in _PLAIN:
+            return token
+        if token not in known:
+            # Half of SHA-256: two of a billion tokens are alike once in 10**20 times.
+            known[token] = hmac.new(key, token, hashlib.sha256).hexdigest()[:32].encode()
+        return known[token]
+
+    def hide(subject: bytes | None) -> bytes | None:
+        if subject is None:
+            return None
+        tokens = subject.split(b".")
+        for position in positions:
+            if position <= len(tokens):
+                tokens[position - 1] = hidden(tokens[position - 1])
+        return b".".join(tokens)
+
+    subjects = pa.array([hide(one) for one in census.rows["subject"].to_pylist()], pa.binary())
+    rows = census.rows.set_column(0, "subject", subjects)
+    about = census.about.model_copy(update={"redacted": tuple(sorted(set(positions)))})
+    return PortableCensus(about, summed(rows))

@@ -1,0 +1,260 @@
+"""A census as one Parquet file, which a dry run reads with neither a warehouse nor Spark.
+
+One row for each distinct subject and cluster: `subject`, `cluster`, `messages`, `bytes`. As in the
+tables of a warehouse the texts are always UTF-8, and `subject_raw` and `cluster_raw` hold the bytes
+where they are not. What else is known stands in the metadata of the file, as JSON under `KEY`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import date, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from nats_transform.errors import InvalidConfig
+from nats_transform.functions import Literal, OfToken, Partition, Tail, Wildcard
+from nats_transform.mapping import AccountMappings
+from nats_transform.migration import DryRun, Question
+from nats_transform.migration.columns import added_up, dry_run_of_columns
+from nats_transform.plan.moves import image, intersection
+from nats_transform.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR, decode
+from nats_transform.transform import Transform
+
+KEY = b"nats-transform.census"
+TEXTS = ("subject", "cluster")
+COUNTS = ("messages", "bytes")
+
+
+class About(BaseModel):
+    """What a file says of its census.
+
+    Attributes:
+        format: goes up when files that were written before can no longer be read.
+        stream: the stream whose subjects were counted.
+        days: the days of the archive.
+        first, last: the times of the first and the last message (UTC).
+        redacted: positions of tokens, from 1, that are hashes.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: int = 1
+    stream: str
+    days: tuple[date, ...]
+    first: datetime
+    last: datetime
+    redacted: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PortableCensus:
+    """A census in memory.
+
+    Attributes:
+        about: where it is from.
+        rows: distinct `subject` and `cluster` as bytes, with `messages` and `bytes`, in order.
+    """
+
+    about: About
+    rows: pa.Table
+
+    def dry_run(self, question: Question) -> DryRun:
+        """What a candidate would do to these subjects."""
+        return dry_run_of_columns([added_up(self.rows)], question)
+
+    def counts(self) -> Iterator[tuple[str | None, str | None, int]]:
+        """Each subject and cluster, with the number of its messages."""
+        for batch in self.rows.to_batches(max_chunksize=10_000):
+            columns = (batch[name].to_pylist() for name in (*TEXTS, "messages"))
+            for subject, cluster, messages in zip(*columns, strict=True):
+                yield _text(subject), _text(cluster), messages
+
+    @property
+    def hours(self) -> float:
+        """The time from the first message to the last, at least one hour."""
+        return max(1.0, (self.about.last - self.about.first).total_seconds() / 3600)
+
+
+def summed(rows: pa.Table) -> pa.Table:
+    """One row for each subject and cluster, both as bytes, sorted."""
+    for position, name in enumerate(TEXTS):
+        rows = rows.set_column(position, name, rows[name].cast(pa.binary()))
+    sums = rows.group_by(list(TEXTS), use_threads=False).aggregate([(n, "sum") for n in COUNTS])
+    sums = sums.select([*TEXTS, *(f"{name}_sum" for name in COUNTS)])
+    sums = sums.rename_columns([*TEXTS, *COUNTS])
+    return sums.sort_by([(name, "ascending") for name in TEXTS])
+
+
+def write_census(census: PortableCensus, path: Path, readable: Callable[[bytes], str]) -> None:
+    """Writes a file, all of it or nothing.
+
+    Args:
+        census: what to write.
+        path: the file; one that is there is replaced.
+        readable: the text that stands for some bytes.
+
+    Raises:
+        InvalidConfig: the file cannot be written.
+    """
+    columns = {}
+    for name in TEXTS:
+        values = census.rows[name].to_pylist()
+        texts = [None if value is None else readable(value) for value in values]
+        pairs = zip(values, texts, strict=True)
+        raw = [None if text is None or text.encode() == value else value for value, text in pairs]
+        columns[name] = pa.array(texts, pa.string())
+        columns[f"{name}_raw"] = pa.array(raw, pa.binary())
+    columns |= {name: census.rows[name].combine_chunks() for name in COUNTS}
+    about = census.about.model_dump_json().encode()
+    table = pa.table(columns).replace_schema_metadata({KEY: about})
+    part = path.with_name(f".{path.name}.part")
+    try:
+        pq.write_table(table, part, compression="zstd")
+        os.replace(part, path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise InvalidConfig(f"the census cannot be written: {error.strerror}", str(path)) from error
+
+
+def read_census(path: Path, stream: str = "") -> PortableCensus:
+    """The census in a file.
+
+    Args:
+        path: what `write_census` wrote.
+        stream: the stream that it must be of; "": any.
+
+    Raises:
+        InvalidConfig: it is no such file, or it is of another stream.
+    """
+    try:
+        file = pq.ParquetFile(path, page_checksum_verification=True)
+        told = (file.schema_arrow.metadata or {}).get(KEY)
+        if told is None:
+            raise InvalidConfig(
+                "this is not a census; write one with `nats-transform census export`", str(path)
+            )
+        about = About.model_validate_json(told)
+        columns = [*TEXTS, *COUNTS, *(f"{name}_raw" for name in TEXTS)]
+        table = file.read(columns=columns)
+        rows = {
+            name: pc.coalesce(table[f"{name}_raw"], table[name].cast(pa.binary())) for name in TEXTS
+        } | {name: table[name].cast(pa.int64()) for name in COUNTS}
+        if any(rows[name].null_count for name in COUNTS):
+            raise KeyError("a row without a count")
+    except OSError as error:
+        raise InvalidConfig(
+            f"the census cannot be read: {error.strerror or error}", str(path)
+        ) from error
+    except (pa.ArrowException, KeyError, ValidationError) as error:
+        raise InvalidConfig(
+            "this census is damaged, or of another release; export it again", str(path)
+        ) from error
+    if stream and about.stream != stream:
+        raise InvalidConfig(
+            f"this census is of the stream {about.stream!r}, not of {stream!r}", str(path)
+        )
+    return PortableCensus(about, summed(pa.table(rows)))
+
+
+def check_redaction(census: PortableCensus, question: Question, path: Path) -> None:
+    """Refuses a question that looks into a token which the census has as a hash.
+
+    Raises:
+        InvalidConfig: a source or a filter names such a token, or a function computes with it.
+    """
+    redacted = {position - 1 for position in census.about.redacted}
+    for what, position in _seen(question, redacted) if redacted else ():
+        raise InvalidConfig(
+            f"{what} looks at token {position + 1} of subjects, which this census has as hashes; "
+            "export a census without redacting that token",
+            str(path),
+        )
+
+
+def _seen(question: Question, redacted: Collection[int]) -> Iterator[tuple[str, int]]:
+    """What looks at a redacted token, and at which."""
+    # What subjects can look like, with the positions of the redacted tokens in them.
+    shapes: list[tuple[str, dict[int, int]]] = []
+    for mappings in (question.current, question.candidate):
+        for mapping in mappings.mappings:
+            shapes.append((mapping.source, {position: position for position in redacted}))
+            yield from _literals(f"the mapping of {mapping.source}", mapping.source, shapes[-1:])
+            for transform in mapping.transforms:
+                yield from _functions(transform, redacted)
+                shapes.append(_shape(transform, redacted))
+    yield from (
+        found
+        for what, filter in _filters(question)
+        for found in _literals(f"{what}, with the filter {filter},", filter, shapes)
+    )
+
+
+def _filters(question: Question) -> Iterator[tuple[str, str]]:
+    for stream in question.streams:
+        yield from ((f"stream {stream.name}", subject) for subject in stream.subjects)
+    for consumer in question.consumers:
+        yield from ((f"consumer {consumer.name}", filter) for filter in consumer.filters)
+    for user in question.users:
+        for side in (user.publish, user.subscribe):
+            for filter in (*(side.allow or ()), *side.deny):
+                yield f"user {user.name}", filter
+
+
+def _literals(
+    what: str, filter: str, shapes: Iterable[tuple[str, dict[int, int]]]
+) -> Iterator[tuple[str, int]]:
+    tokens = filter.split(SEPARATOR)
+    for shape, positions in shapes:
+        if intersection(filter, shape) is None:
+            continue
+        for place, position in positions.items():
+            if place < len(tokens) and tokens[place] not in (ANY_TOKEN, ANY_TAIL):
+                yield what, position
+
+
+def _shape(transform: Transform, redacted: Collection[int]) -> tuple[str, dict[int, int]]:
+    """What a transform makes, and where the redacted tokens are in it."""
+    places = {}
+    for place, token in enumerate(transform.tokens):
+        match token:
+            case Wildcard(position) if position in redacted:
+                places[place] = position
+            case Tail(start):
+                places |= {place + p - start: p for p in redacted if p >= start}
+    return image(transform, transform.source), places
+
+
+def _functions(transform: Transform, redacted: Collection[int]) -> Iterator[tuple[str, int]]:
+    tokens = transform.source.split(SEPARATOR)
+    here = [p for p in sorted(redacted) if p < len(tokens) or tokens[-1] == ANY_TAIL]
+    for token in transform.tokens:
+        what = f"a function in {transform.destination}"
+        match token:
+            case Literal() | Wildcard() | Tail():
+                pass
+            case Partition(_, positions):
+                yield from ((what, p) for p in here if not positions or p in positions)
+            case OfToken(position=position) if position in redacted:
+                yield what, position
+
+
+def messages_by_source(census: PortableCensus, mappings: AccountMappings) -> dict[str, int]:
+    """How many messages of the census each mapping takes."""
+    counts = {mapping.source: 0 for mapping in mappings.mappings}
+    for subject, cluster, messages in census.counts():
+        found = [] if subject is None else mappings.outcomes(subject, cluster)
+        source = next((one.mapping_source for one, percent in found if percent), None)
+        if source is not None:
+            counts[source] += messages
+    return counts
+
+
+def _text(raw: bytes | None) -> str | None:
+    return None if raw is None else decode(raw)

@@ -1,0 +1,240 @@
+"""The plan job: from the mappings in force to a candidate, as a folder of steps."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
+
+from jobs.dry_run.portable import (
+    PortableCensus,
+    check_redaction,
+    messages_by_source,
+    read_census,
+)
+from jobs.dry_run.settings import DryRunSettings, read_question
+from jobs.errors import JobError, text_of
+from jobs.session import Spark
+from nats_transform.config import plain
+from nats_transform.config.yaml_text import parse_yaml
+from nats_transform.errors import InvalidConfig
+from nats_transform.mapping import AccountMappings
+from nats_transform.migration import Question
+from nats_transform.plan.build import Needs, NoPlan, build
+from nats_transform.plan.files import files
+from nats_transform.plan.model import Accepted, Blocked, Need, Plan
+from nats_transform.plan.stages import STAGES
+
+_ACCEPTED = TypeAdapter(tuple[Accepted, ...])
+
+
+class PlanError(JobError):
+    """The folder of a plan cannot be written, read or used."""
+
+
+class PlanSettings(DryRunSettings):
+    """What to plan, and where to.
+
+    Attributes:
+        out: a new folder for the plan.
+        accept: a file with the findings that may stay, each with its reason.
+        stages: percent of the messages that go the new way, step by step.
+        tolerance: how many percentage points the audits of the stages allow.
+        confidence: of these audits.
+    """
+
+    out: Path
+    accept: Path | None = None
+    stages: tuple[Annotated[int, Field(ge=1, le=100)], ...] = STAGES
+    tolerance: Annotated[float, Field(gt=0, lt=100)] = 1.0
+    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.99
+
+    @model_validator(mode="after")
+    def _usable(self) -> Self:
+        if self.exact or self.simulate:
+            raise ValueError("a plan counts shares: use `exact` and `simulate` with a dry run")
+        if list(self.stages) != sorted(set(self.stages)) or self.stages[-1:] != (100,):
+            raise ValueError("the stages must rise, and end with 100, such as 2,10,50,100")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class PlanResult:
+    """A plan and its folder, or what stands in its way.
+
+    Attributes:
+        plan: None if there is no safe one.
+        blocked: the findings that stand in its way.
+        folder: where the plan was written.
+    """
+
+    plan: Plan | None
+    blocked: tuple[Blocked, ...] = ()
+    folder: Path | None = None
+
+    def fails(self, level: str) -> bool:
+        """Whether there is no plan; `refused` is the only level."""
+        return self.plan is None
+
+    def as_json(self) -> dict[str, Any]:
+        """One JSON document: folder, plan, blocked."""
+        return {
+            "folder": None if self.folder is None else str(self.folder),
+            "plan": None if self.plan is None else self.plan.model_dump(mode="json"),
+            "blocked": [one.model_dump() for one in self.blocked],
+        }
+
+
+def plan(spark: Spark, settings: PlanSettings) -> PlanResult:
+    """Plan the change, and write the folder; where there is no safe plan, nothing is written.
+
+    Raises:
+        InvalidConfig: a file that cannot be read or is refused, with its line and column.
+        AcceptsNothing: an accepted finding that is not there.
+        PlanError: the folder is not empty, or cannot be written.
+        ArchiveError: the stream has no messages on these days.
+    """
+    refuse_full(settings.out)
+    question = read_question(settings)
+    accepted = read_accepted(settings.accept) if settings.accept else ()
+    if settings.census is not None:
+        census = read_census(settings.census, settings.stream)
+        check_redaction(census, question, settings.census)
+    else:
+        from jobs.census_export import census_of_warehouse
+
+        census = census_of_warehouse(spark, settings)
+    try:
+        made = build(
+            question,
+            census.dry_run,
+            account=settings.account,
+            percents=settings.stages,
+            accepted=accepted,
+            made_from=dict(_digests(settings)),
+            needs=_needs(census, question, settings),
+        )
+    except NoPlan as error:
+        return PlanResult(None, error.blocked)
+    write_folder(settings.out, files(made, dict(_configs(settings))))
+    return PlanResult(made, folder=settings.out)
+
+
+def read_accepted(path: Path) -> tuple[Accepted, ...]:
+    """The findings that may stay: a list of `code`, perhaps `about`, and `reason`.
+
+    Raises:
+        InvalidConfig: it is no such list.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidConfig(f"the file cannot be read: {text_of(error)}", str(path)) from error
+    try:
+        found = _ACCEPTED.validate_python(plain(parse_yaml(text, str(path))))
+    except ValidationError as error:
+        raise InvalidConfig(
+            f"{text_of(error)}; give a list of entries with code, reason and perhaps about",
+            str(path),
+        ) from error
+    for one in found:
+        if not one.reason.strip():
+            raise InvalidConfig(f"{one.code} has no reason: say why it may stay", str(path))
+    return found
+
+
+def refuse_full(folder: Path) -> None:
+    """Refuses a folder in which something is.
+
+    Raises:
+        PlanError: it is not empty, or no folder.
+    """
+    try:
+        if folder.exists() and any(folder.iterdir()):
+            raise PlanError(f"{folder} is not empty: name a new folder for the plan")
+    except OSError as error:
+        raise PlanError(f"{folder} cannot be used: {text_of(error)}") from error
+
+
+def write_folder(folder: Path, texts: dict[str, str]) -> None:
+    """Writes files into a new folder, which is there with all of them or not at all.
+
+    Raises:
+        PlanError: it cannot be written.
+    """
+    part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
+    try:
+        for name, text in texts.items():
+            file = part / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(text.encode("utf-8", "surrogateescape"))
+        os.replace(part, folder)  # over an empty folder too
+    except OSError as error:
+        raise PlanError(f"{folder} cannot be written: {text_of(error)}") from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _configs(settings: PlanSettings) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What the server showed of each stream and consumer; all of it was read before."""
+    for place in (settings.streams, settings.consumers):
+        for file in _files(place):
+            document = json.loads(file.read_bytes())
+            config = document.get("config", document)
+            if place == settings.consumers:
+                name = document.get("name") or config.get("durable_name") or config["name"]
+                yield f"{document['stream_name']}/{name}", config
+            else:
+                yield config["name"], config
+
+
+def _files(place: Path | None) -> Sequence[Path]:
+    if place is None:
+        return ()
+    return sorted(place.glob("*.json")) if place.is_dir() else (place,)
+
+
+def _digests(settings: PlanSettings) -> Iterator[tuple[str, str]]:
+    """The SHA-256 of each input file, by what it is for, so that paths do not matter."""
+    for role in ("current", "candidate", "streams", "consumers", "permissions", "census", "accept"):
+        place: Path | None = getattr(settings, role)
+        for file in _files(place):
+            name = f"{role}/{file.name}" if place is not None and place.is_dir() else role
+            yield name, hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _needs(census: PortableCensus, question: Question, settings: PlanSettings) -> Needs:
+    """How long stages must run at the traffic of the census."""
+    try:
+        from nats_transform.statistics import messages_to_decide
+    except ModuleNotFoundError:  # the base installation has no SciPy
+        return lambda percent, sources: ()
+    sources = question.current.mappings, question.candidate.mappings
+    known = AccountMappings(list({m.source: m for side in sources for m in side}.values()))
+    per_hour = {
+        source: count / census.hours for source, count in messages_by_source(census, known).items()
+    }
+
+    def of_stage(percent: int, sources: Sequence[str]) -> tuple[Need, ...]:
+        if percent == 100:
+            return ()
+        needed = messages_to_decide(percent / 100, settings.tolerance / 100, settings.confidence)
+        return tuple(
+            Need(
+                source=source,
+                messages=needed,
+                hours=round(needed / per_hour[source], 1)
+                if needed is not None and per_hour.get(source)
+                else None,
+            )
+            for source in sources
+        )
+
+    return of_stage

@@ -1,0 +1,76 @@
+"""What Spark raises, as errors of ours. Apart from `errors`, which needs no Spark."""
+
+from __future__ import annotations
+
+import re
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
+
+from jobs.errors import JobError, WarehouseError, text_of
+
+# What Spark raises; pyspark leaves some failures of the JVM as they come through py4j, and py4j
+# those of the socket to a JVM that is no longer there.
+SPARK_ERRORS = (PySparkException, Py4JError, ConnectionError)
+
+
+# Where Spark names the file that it cannot read, and what it says of it, as people say it.
+_FILES = (
+    r"error while reading file (.+?)\. File does not exist",
+    r"PATH_NOT_FOUND\] Path does not exist: (.+?)\. SQLSTATE",
+    r"error while reading file (.+?)\.\s+SQLSTATE",
+    r"RuntimeException: (.+?) is not a Parquet file",
+    r"Could not read footer for file:? (.+?)\. ",
+)
+_CAUSES = (
+    ("Unexpected end of input stream", "it ends too early; copy it again"),
+    ("is not a Parquet file", "it is no Parquet file, or it was cut short; copy it again"),
+    (
+        "encrypted footer|No keys available|ParquetCrypto",
+        "it is encrypted; give Spark the keys, or decrypt it",
+    ),
+    ("FileNotFoundException|PATH_NOT_FOUND", "it is not there any more; put it back, or run again"),
+)
+
+
+def job_error(error: Exception) -> JobError:
+    """An error that Spark raised, as one of our errors with a text of one line.
+
+    An error that our code raised in a Python worker comes back as text in a stack trace; this
+    function finds it there by its name. For any other error the text is the innermost cause.
+    """
+    try:
+        text = str(error)
+    except (Py4JError, ConnectionError):  # py4j asks the JVM for the text
+        return _gone()
+    # Errors of py4j itself do not say what happened in the JVM.
+    is_mute = isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)
+    if isinstance(error, ConnectionError) or (is_mute and "\n" not in text.strip()):
+        return _gone()
+    for line in text.splitlines():
+        if found := re.match(r"(?:jobs|nats_transform)\.[a-z_.]*\.([A-Z]\w*): (.+)", line):
+            # An error of the library has no kind of its own here.
+            return _kinds().get(found[1], JobError)(found[2].strip())
+    causes = [line for line in text.splitlines() if line.startswith("Caused by: ")]
+    cause = causes[-1].removeprefix("Caused by: ").strip() if causes else text_of(error)
+    known = next((why for said, why in _CAUSES if re.search(said, cause)), cause)
+    for place in _FILES:
+        if file := re.search(place, text):
+            return WarehouseError(f"{file[1]} cannot be read: {known}")
+    return JobError(f"Spark: {cause}" if known == cause else known)
+
+
+def _gone() -> JobError:
+    return JobError(
+        "Spark's JVM is gone: it was killed or had too little memory; see its log, then run the "
+        "command again"
+    )
+
+
+def _kinds() -> dict[str, type[JobError]]:
+    found, left = dict[str, type[JobError]](), [JobError]
+    while left:
+        kind = left.pop()
+        found[kind.__name__] = kind
+        left += kind.__subclasses__()
+    return found

@@ -1,0 +1,217 @@
+"""Censuses in files: what comes back, what redaction keeps and hides, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.census_export import redacted
+from jobs.dry_run.portable import KEY, check_redaction, read_census, write_census
+from jobs.warehouse.raw import readable
+from nats_transform.consumer import Consumer
+from nats_transform.errors import InvalidConfig
+from nats_transform.mapping import AccountMappings, Destination, Mapping
+from nats_transform.migration import Question, User
+from nats_transform.migration.permissions import Allowance
+from nats_transform.stream import StreamConfig
+from tests.support.censuses import census_file, census_of
+from tests.support.command import nats_transform
+
+SUBJECTS = {
+    b"orders.eu.alice": 3,
+    b"orders.eu.bob": 2,
+    b"orders.us.alice": 1,
+    b"orders..x": 1,
+    b"odd.\xff\\.alice": 4,
+    None: 5,
+}
+NOTHING = AccountMappings([])
+subjects = st.dictionaries(
+    st.one_of(st.none(), st.binary(max_size=12).filter(lambda one: b" " not in one)),
+    st.integers(1, 9),
+    min_size=1,
+    max_size=6,
+)
+
+
+def mappings(source: str, destination: str) -> AccountMappings:
+    return AccountMappings([Mapping(source, [Destination(destination)])])
+
+
+@given(counts=subjects)
+def test_comes_back_as_it_was(counts: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("census") / "census.parquet"
+    before = census_of(counts)
+    write_census(before, path, readable)
+    assert read_census(path, "ORDERS") == before
+    pq.read_table(path).validate(full=True)  # the texts are UTF-8 for every reader
+
+
+@given(counts=subjects, positions=st.sets(st.integers(1, 4), min_size=1))
+def test_redaction_keeps_equality(counts: Any, positions: set[int]) -> None:
+    census = census_of(counts)
+    hidden = redacted(census, tuple(positions), b"k" * 32)
+    assert hidden.about.redacted == tuple(sorted(positions))
+    # As many distinct subjects, with the same counts.
+    for name in ("messages", "bytes"):
+        assert sorted(hidden.rows[name].to_pylist()) == sorted(census.rows[name].to_pylist())
+    # Every other token stays; legal subjects stay legal, others illegal.
+    shape = [
+        sorted(
+            (
+                ()
+                if subject is None
+                else tuple(
+                    (token in (b"", b"*", b">")) if n in positions else token
+                    for n, token in enumerate(subject.split(b"."), 1)
+                )
+            )
+            for subject in one.rows["subject"].to_pylist()
+        )
+        for one in (census, hidden)
+    ]
+    assert str(shape[0]) == str(shape[1])
+
+
+def test_collisions_stay_exact_and_nothing_leaks(tmp_path: Path) -> None:
+    census = census_of(SUBJECTS)
+    question = Question(mappings("orders.*.*", "by.$2"), NOTHING)
+    plain = census.dry_run(question)
+    path = tmp_path / "census.parquet"
+    write_census(redacted(census, (2, 3), b"k" * 32), path, readable)
+    hidden = read_census(path).dry_run(question)
+    assert [(f.code, f.messages, f.subjects) for f in hidden.findings] == [
+        (f.code, f.messages, f.subjects) for f in plain.findings
+    ]
+    assert "collision" in {finding.code for finding in plain.findings}
+    # Not in the file, and not behind its compression.
+    bytes_of_all = path.read_bytes() + str(pq.read_table(path).to_pylist()).encode()
+    assert b"orders" in bytes_of_all
+    for secret in (b"alice", b"bob", b"eu", b"us", b"\xff"):
+        assert secret + b"." not in bytes_of_all
+        assert b"." + secret not in bytes_of_all
+    for secret in (b"alice", b"bob", b"\xff\\", b"xff"):
+        assert secret not in bytes_of_all
+
+
+def test_another_key_gives_other_hashes() -> None:
+    census = census_of(SUBJECTS)
+    one, other = (redacted(census, (3,), key * 32) for key in (b"k", b"l"))
+    assert one.rows != other.rows
+
+
+ALL = mappings("orders.*.*", "shop.$2.$1")
+
+
+@pytest.mark.parametrize(
+    ("question", "what"),
+    [
+        pytest.param(Question(mappings("orders.*.eu", "a.$1"), NOTHING), "mapping of", id="source"),
+        pytest.param(Question(NOTHING, mappings("orders.*.eu", "a.$1")), "mapping of", id="old"),
+        pytest.param(
+            Question(mappings("orders.*.*", "a.$1.{{left(2,1)}}"), NOTHING), "function", id="left"
+        ),
+        pytest.param(
+            Question(mappings("orders.*.*", "a.{{partition(3,2)}}"), NOTHING), "function", id="key"
+        ),
+        pytest.param(
+            Question(mappings("orders.*.*", "a.{{partition(3)}}"), NOTHING), "function", id="whole"
+        ),
+        pytest.param(
+            Question(ALL, NOTHING, streams=(StreamConfig(name="S", subjects=["shop.bob.>"]),)),
+            "stream S",
+            id="stream",
+        ),
+        pytest.param(
+            Question(ALL, NOTHING, consumers=(Consumer("S", "eu", ("orders.*.bob",)),)),
+            "consumer eu",
+            id="consumer",
+        ),
+        pytest.param(
+            Question(ALL, NOTHING, users=(User("u", Allowance(("shop.bob.*",)), Allowance()),)),
+            "user u",
+            id="user",
+        ),
+    ],
+)
+def test_what_looks_at_a_hash_is_refused(question: Question, what: str) -> None:
+    census = census_of(SUBJECTS, redacted=(3,))
+    with pytest.raises(InvalidConfig, match=rf"{what}.*token 3 of subjects"):
+        check_redaction(census, question, Path("c"))
+    check_redaction(census_of(SUBJECTS, redacted=(4,)), question, Path("c"))
+
+
+def test_what_does_not_look_at_a_hash_is_fine() -> None:
+    around = Question(
+        ALL,
+        mappings("orders.*.>", "x.$1.>"),
+        streams=(StreamConfig(name="S", subjects=["shop.*.eu", "orders.eu.*", "x.eu.>"]),),
+    )
+    check_redaction(census_of(SUBJECTS, redacted=(3,)), around, Path("c"))
+
+
+def _damaged(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[10:40] = bytes(30)
+    path.write_bytes(data)
+
+
+def _unknown_format(path: Path) -> None:
+    pq.write_table(pq.read_table(path).replace_schema_metadata({KEY: b'{"format": 2}'}), path)
+
+
+def _without_counts(path: Path) -> None:
+    pq.write_table(pq.read_table(path).drop_columns(["messages"]), path)
+
+
+def _null_counts(path: Path) -> None:
+    table = pq.read_table(path)
+    nulls = pa.nulls(len(table), pa.int64())
+    pq.write_table(table.set_column(table.column_names.index("messages"), "messages", nulls), path)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "text"),
+    [
+        pytest.param(lambda path: path.unlink(), "cannot be read", id="missing"),
+        pytest.param(lambda path: path.write_text("no"), "damaged", id="no Parquet"),
+        pytest.param(
+            lambda path: pq.write_table(pa.table({"subject": ["a"]}), path), "not a census", id="t"
+        ),
+        pytest.param(_damaged, "cannot be read", id="damaged"),
+        pytest.param(_unknown_format, "another release", id="format"),
+        pytest.param(_without_counts, "damaged", id="no counts"),
+        pytest.param(_null_counts, "damaged", id="null counts"),
+    ],
+)
+def test_no_census_is_one_line(spoil: Any, text: str, tmp_path: Path) -> None:
+    path = census_file(tmp_path / "c.parquet", SUBJECTS)
+    spoil(path)
+    with pytest.raises(InvalidConfig, match=text):
+        read_census(path)
+
+
+def test_dry_run_of_a_file(tmp_path: Path) -> None:
+    census = str(census_file(tmp_path / "c.parquet", SUBJECTS))
+    (tmp_path / "new.conf").write_text('mappings { "orders.*.*": "by.$2" }')
+    given = ("dry-run", "--candidate", str(tmp_path / "new.conf"))
+    code, out, err = nats_transform(*given, "--census", census, "--json")
+    assert (code, err) == (1, "")
+    told = json.loads(out)["summary"]
+    assert (told["stream"], told["messages"], told["subjects"]) == ("ORDERS", 16, 6)
+    for more, text in (
+        (("--census", census, "--stream", "OTHER"), "is of the stream 'ORDERS', not of 'OTHER'"),
+        (("--census", census, "--exact"), "has no messages"),
+        ((), "give a stream"),
+    ):
+        code, out, err = nats_transform(*given, *more)
+        assert (code, out) == (2, "")
+        assert text in err
+        assert err.count("\n") == 1

@@ -1,0 +1,161 @@
+"""The command `plan`: its folder, what it refuses, and what it accepts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nats_transform.config import load_mappings, load_streams, mapping_version
+from nats_transform.plan.model import Plan
+from tests.support.censuses import census_file
+from tests.support.command import nats_transform
+
+SUBJECTS = {b"orders.eu": 60_000, b"orders.us": 30_000, b"other.x": 10}
+STREAM = {"name": "ORDERS", "subjects": ["orders.*"], "description": "kept", "max_msgs": 5}
+CONSUMER = {"durable_name": "eu", "ack_policy": "explicit", "filter_subject": "orders.eu"}
+SERVER = """authorization { users = [
+  { user: app, password: x, permissions: { publish: ["orders.*"], subscribe: ["_INBOX.>"] } }
+] }
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An account in files, with a census of its stream."""
+    monkeypatch.chdir(tmp_path)
+    census_file(tmp_path / "census.parquet", SUBJECTS)
+    (tmp_path / "new.conf").write_text('mappings { "orders.*": "shop.orders.$1" }')
+    (tmp_path / "server.conf").write_text(SERVER)
+    for folder, document in (
+        ("streams", {"config": STREAM}),
+        ("consumers", {"stream_name": "ORDERS", "name": "eu", "config": CONSUMER}),
+    ):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "one.json").write_text(json.dumps(document))
+    return tmp_path
+
+
+AROUND = ("--streams", "streams", "--consumers", "consumers", "--permissions", "server.conf")
+
+
+def plan(*more: str, out: str = "plan") -> tuple[int, str, str]:
+    given = ("--census", "census.parquet", "--candidate", "new.conf", *AROUND, "--out", out)
+    return nats_transform("plan", *given, *more)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in folder.rglob("*")
+        if file.is_file()
+    }
+
+
+def test_a_folder_with_every_step(project: Path) -> None:
+    code, out, err = plan("--stages", "10,100")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0] == "1. Let streams store the new subjects: stream ORDERS"
+    folder = project / "plan"
+    made = Plan.model_validate_json((folder / "plan.json").read_bytes())
+    assert [(step.number, step.phase, step.percent) for step in made.steps] == [
+        (1, "expand", None),
+        (2, "expand", None),
+        (3, "expand", None),
+        (4, "shift", 10),
+        (5, "shift", 100),
+        (6, "contract", None),
+        (7, "contract", None),
+        (8, "contract", None),
+    ]
+    assert made.audited == "ORDERS"
+    (need,) = made.steps[3].needs
+    assert need.messages is not None
+    assert need.hours == round(need.messages / 9_000, 1)  # 90,000 in ten hours
+    assert set(made.made_from) == {
+        "candidate", "streams/one.json", "consumers/one.json", "permissions", "census",
+    }  # fmt: skip
+    # What servers are given says what it said before, but for what changes.
+    (wide,) = load_streams(folder / "01-expand" / "stream-ORDERS.json")
+    assert wide.subjects == ["orders.*", "shop.orders.*"]
+    (old,) = load_streams(folder / "01-expand" / "undo" / "stream-ORDERS.json")
+    assert old.model_dump() == load_streams(project / "streams")[0].model_dump()
+    consumer = json.loads((folder / "02-expand" / "consumer-ORDERS.eu.json").read_bytes())
+    filters = ["orders.eu", "shop.orders.eu"]
+    assert consumer == {"durable_name": "eu", "ack_policy": "explicit", "filter_subjects": filters}
+    last = load_mappings(folder / "05-shift" / "mappings-G.conf")
+    assert mapping_version(last) == made.candidate
+    page = (folder / "README.md").read_text()
+    assert f"needs about {need.messages:,} messages (about {need.hours:,.1f} hours" in page
+    audit = "audit --observed --stream ORDERS --mapping 04-shift/mappings-G.conf"
+    assert audit in page
+    assert not [file for file in project.iterdir() if file.name.endswith(".part")]
+
+
+def test_the_same_input_gives_the_same_bytes(project: Path) -> None:
+    assert plan(out="one")[0] == plan(out="two")[0] == 0
+    assert contents(project / "one") == contents(project / "two") != {}
+
+
+@pytest.mark.parametrize("is_there", [False, True], ids=["a file", "an empty folder"])
+def test_only_a_folder_that_is_not_empty_is_refused(project: Path, is_there: bool) -> None:
+    (project / "plan").mkdir()
+    if not is_there:
+        (project / "plan" / "mine").write_text("mine")
+    code, out, err = plan()
+    assert code == (0 if is_there else 2)
+    assert is_there or (out, err.count("\n")) == ("", 1)
+    assert is_there or contents(project / "plan") == {"mine": b"mine"}
+
+
+ACCEPT = "- {code: collision, reason: one counter for all countries}\n"
+
+
+def test_a_refused_plan_writes_nothing(project: Path) -> None:
+    (project / "new.conf").write_text('mappings { "orders.*": shop }')
+    code, out, err = plan("--stages", "100")
+    assert (code, err) == (1, "")
+    assert [line.split(": ")[:2] for line in out.splitlines()] == [["no safe plan", "collision"]]
+    assert not (project / "plan").exists()
+    (project / "accept.yaml").write_text(ACCEPT)
+    assert plan("--accept", "accept.yaml", "--stages", "100")[0] == 0
+    assert "one counter for all countries" in (project / "plan" / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        pytest.param(ACCEPT, "finds no collision", id="accepts nothing"),
+        pytest.param("- {code: collision}", "reason", id="no reason"),
+        pytest.param("- {code: collision, reason: ' '}", "has no reason", id="an empty reason"),
+        pytest.param("- {code: a, reason: b, other: c}", "other", id="unknown field"),
+        pytest.param("code: a", "give a list", id="no list"),
+        pytest.param("- [", "accept.yaml", id="no YAML"),
+        pytest.param(None, "cannot be read", id="no file"),
+    ],
+)
+def test_what_cannot_be_accepted(project: Path, text: str | None, told: str) -> None:
+    if text is not None:
+        (project / "accept.yaml").write_text(text)
+    code, out, err = plan("--accept", "accept.yaml")
+    assert (code, out) == (2, "")
+    assert told in err
+    assert err.count("\n") == 1
+    assert not (project / "plan").exists()
+
+
+@pytest.mark.parametrize("stages", ["50,10,100", "2,10", "0,100", "2,2,100", "x"])
+def test_stages_rise_to_100(project: Path, stages: str) -> None:
+    code, _, err = plan("--stages", stages)
+    assert code == 2
+    assert err.count("\n") == 1
+
+
+def test_json(project: Path) -> None:
+    code, out, _ = plan("--json")
+    assert code == 0
+    told: Any = json.loads(out)
+    assert told["folder"] == "plan"
+    assert told["plan"] == json.loads((project / "plan" / "plan.json").read_bytes())
