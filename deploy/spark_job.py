@@ -13,7 +13,10 @@ import json
 import os
 import sys
 
-from jobs.__main__ import main
+try:
+    from nats_transform.jobs.__main__ import main  # as a wheel has it
+except ModuleNotFoundError:
+    from jobs.__main__ import main
 
 
 def run_under_dagster() -> int:
