@@ -3,7 +3,7 @@
 from nats_transform.migration.case import CensusRow
 from nats_transform.migration.findings import ALL, CODES, FROM_CHECK, Example, MigrationFinding
 from nats_transform.migration.permissions import Allowance, User, users_of
-from nats_transform.migration.run import DryRun, Parts, Question, dry_run, dry_run_of_parts
+from nats_transform.migration.run import DryRun, Question, dry_run
 
 __all__ = [
     "ALL",
@@ -14,10 +14,8 @@ __all__ = [
     "DryRun",
     "Example",
     "MigrationFinding",
-    "Parts",
     "Question",
     "User",
     "dry_run",
-    "dry_run_of_parts",
     "users_of",
 ]

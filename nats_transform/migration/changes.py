@@ -6,14 +6,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from nats_transform.errors import printable
 from nats_transform.mapping import Fate, Outcome
+from nats_transform.migration.analysis import Analysis, Told
 from nats_transform.migration.case import Case, rise
 from nats_transform.migration.count import Amount, Count, total, whole
 from nats_transform.migration.findings import Example
-from nats_transform.migration.merge import Analysis, Told
 from nats_transform.migration.names import Names
 from nats_transform.subject import SEPARATOR, is_valid_publish_subject
 
@@ -56,8 +55,6 @@ class Flow:
 
 class Changes(Analysis):
     """Counts what changes."""
-
-    COUNTED = ("_changes", "_codes", "_flow", "_fates", "changed")
 
     def __init__(self) -> None:
         self._changes: dict[tuple[str | None, str | None], Count] = defaultdict(Count)
@@ -103,11 +100,6 @@ class Changes(Analysis):
                     self._flow[start, end] += total(parts)
                 else:
                     self._flow.update(case.alike.flow(before.subject, after.subject, parts))
-        self._fold()
-
-    def merge(self, counts: Mapping[str, Any]) -> None:
-        """Add what was counted of other subjects."""
-        super().merge(counts)
         self._fold()
 
     def told(self, names: Names) -> Iterator[Told]:

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from nats_transform.mapping import AccountMappings
 from nats_transform.mapping import Mapping as SubjectMapping
+from nats_transform.migration.analysis import Analysis, Told
 from nats_transform.migration.case import Case, Matcher, numbers_drawn, steady
 from nats_transform.migration.changes import shown
 from nats_transform.migration.count import EXAMPLES, Amount, Count, total
-from nats_transform.migration.merge import Analysis, Told
 from nats_transform.migration.names import Names, of_groups
 from nats_transform.migration.reverse import reversed_mappings
 from nats_transform.migration.rows import Groups, Largest, Store, Table, members
@@ -75,8 +75,6 @@ MOST_MAPPINGS = 200
 
 class Collisions(Analysis):
     """Every pair of a subject and what it becomes, by hash."""
-
-    COUNTED = ("_after", "_before", "_pairs", "_drawn")
 
     def __init__(self, candidate: AccountMappings, store: Store) -> None:
         self._candidate = candidate
@@ -251,8 +249,6 @@ class _Merging:
 
 class WayBack(Analysis):
     """Whether the subjects can be had back."""
-
-    COUNTED = ("stuck",)
 
     def __init__(self, candidate: AccountMappings) -> None:
         self.mappings = reversed_mappings(candidate.mappings)

@@ -109,13 +109,6 @@ class Count:
             self._largest.sort(key=itemgetter(slice(3)))
             del self._largest[EXAMPLES:]
 
-    def merge(self, other: Count) -> None:
-        """Add a count of other subjects."""
-        self.parts += other.parts
-        self.subjects += other.subjects
-        self._largest = sorted([*self._largest, *other._largest], key=itemgetter(slice(3)))
-        del self._largest[EXAMPLES:]
-
     @classmethod
     def of(cls, parts: int, subjects: int, examples: Iterable[Example]) -> Count:
         """A count that is known already."""

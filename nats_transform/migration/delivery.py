@@ -12,10 +12,10 @@ import numpy as np
 
 from nats_transform.consumer import Consumer
 from nats_transform.mapping import Outcome
+from nats_transform.migration.analysis import Analysis, Told
 from nats_transform.migration.case import Case, rise
 from nats_transform.migration.changes import shown
 from nats_transform.migration.count import EXAMPLES, PARTS, Amount, Count, messages, total
-from nats_transform.migration.merge import Analysis, Told
 from nats_transform.migration.names import Names, of_groups
 from nats_transform.migration.rows import Groups, Largest, Store
 from nats_transform.network import Facts, Network
@@ -27,8 +27,6 @@ Condition = tuple[str, ...]
 
 class Delivery(Analysis):
     """Counts what streams and consumers get."""
-
-    COUNTED = ("_counts", "_gone", "_more", "_left", "_stored", "_reached")
 
     def __init__(
         self, streams: Iterable[StreamConfig], consumers: Iterable[Consumer], store: Store

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any
 
 from nats_transform.mapping import Outcome
+from nats_transform.migration.analysis import Analysis, Told
 from nats_transform.migration.case import Case, rise
 from nats_transform.migration.count import Amount, Count
-from nats_transform.migration.merge import Analysis, Told
 from nats_transform.migration.names import Names
 from nats_transform.subject import SEPARATOR, encode
 
@@ -43,8 +41,6 @@ class Level:
 
 class Hygiene(Analysis):
     """Counts subjects that are too long, and values by level."""
-
-    COUNTED = ("_counts", "_values")
 
     def __init__(self) -> None:
         self._counts: dict[str, Count] = defaultdict(Count)
@@ -91,18 +87,7 @@ class Hygiene(Analysis):
         """The values of each level."""
         before, after = self._values
         reached = max([*before, *after], default=-1) + 1
-        return tuple(
-            # Two parts of the census can together have more than was told apart in either.
-            Level(n + 1, min(len(before[n]), MOST_VALUES), min(len(after[n]), MOST_VALUES))
-            for n in range(reached)
-        )
-
-    def merge(self, counts: Mapping[str, Any]) -> None:
-        """Add what was counted of other subjects."""
-        super().merge(counts)
-        for levels in self._values:
-            for level, values in levels.items():
-                levels[level] = set(islice(values, MOST_VALUES))
+        return tuple(Level(n + 1, len(before[n]), len(after[n])) for n in range(reached))
 
 
 def _too_many(outcome: Outcome) -> bool | None:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from nats_transform.check import MAPPING, check
 from nats_transform.findings import Severity
+from nats_transform.migration.analysis import Told
 from nats_transform.migration.changes import shown
 from nats_transform.migration.count import Count
 from nats_transform.migration.findings import FROM_CHECK
-from nats_transform.migration.merge import Told
 from nats_transform.migration.rules import RuleHits
 from nats_transform.subject import collide
 

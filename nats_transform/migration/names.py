@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from nats_transform.migration.count import EXAMPLES, Count
-from nats_transform.migration.merge import merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +40,6 @@ class Names:
     merged: dict[int, Count] = field(default_factory=lambda: defaultdict(Count))
     limited: dict[tuple[str, int], Count] = field(default_factory=lambda: defaultdict(Count))
     keys: dict[int, str] = field(default_factory=dict)
-
-    def merge(self, other: Names) -> None:
-        """Add what was found in another part."""
-        merged(self.merged, other.merged)
-        merged(self.limited, other.limited)
-        merged(self.keys, other.keys)
 
 
 def of_groups(groups: Iterable[Count], parts: int, subjects: int) -> Count:

@@ -7,17 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nats_transform.functions import Partition, fnv1a
 from nats_transform.mapping import AccountMappings, Outcome
+from nats_transform.migration.analysis import Analysis, Told
 from nats_transform.migration.case import Case
 from nats_transform.migration.changes import shown
 from nats_transform.migration.count import PARTS, Amount, Count, hashed, whole
-from nats_transform.migration.merge import Analysis, Counted, Told
 from nats_transform.migration.names import Names
 from nats_transform.migration.rows import Groups, Largest, Store
 from nats_transform.subject import encode
@@ -87,7 +87,7 @@ class Totals:
     counts: dict[int, list[int]]
 
 
-class Spread(Counted):
+class Spread:
     """The keys of one destination as they are counted.
 
     Attributes:
@@ -95,8 +95,6 @@ class Spread(Counted):
         partition: the `partition()` of the destination.
         moved: the subjects whose partition number changes.
     """
-
-    COUNTED = ("moved", "_keys", "_moved")
 
     def __init__(self, source: str, destination: str, partition: Partition, store: Store) -> None:
         self.source, self.destination, self.partition = source, destination, partition
@@ -220,16 +218,6 @@ class Partitions(Analysis):
         if rule not in self.spreads:
             self.spreads[rule] = Spread(*rule, partition, self._store)
         return self.spreads[rule]
-
-    @property
-    def counts(self) -> dict[str, Any]:
-        """What was counted, by source and destination."""
-        return {"spreads": {rule: spread.counts for rule, spread in self.spreads.items()}}
-
-    def merge(self, counts: Mapping[str, Any]) -> None:
-        """Add what was counted of other subjects."""
-        for rule, spread in counts["spreads"].items():
-            self._spread(rule, self._candidate[rule]).merge(spread)
 
     @property
     def ordered(self) -> list[Spread]:

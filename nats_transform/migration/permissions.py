@@ -15,10 +15,10 @@ from operator import attrgetter
 from nats_transform.config import Node
 from nats_transform.config.tree import Section, field
 from nats_transform.mapping import Outcome
+from nats_transform.migration.analysis import Analysis, Told
 from nats_transform.migration.case import Case, rise
 from nats_transform.migration.changes import shown
 from nats_transform.migration.count import Amount, Count
-from nats_transform.migration.merge import Analysis, Told
 from nats_transform.migration.names import Names
 from nats_transform.subject import is_valid_filter, subscribes
 
@@ -159,8 +159,6 @@ def _entries(node: Node) -> Section:
 
 class Access(Analysis):
     """Counts what users may do before and after."""
-
-    COUNTED = ("_counts",)
 
     def __init__(self, users: Iterable[User]) -> None:
         sides = {"publish": attrgetter("publish"), "subscribe": attrgetter("subscribe")}

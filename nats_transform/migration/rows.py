@@ -100,15 +100,6 @@ class Table:
         self._chunks.append((offset, buckets, np.append(starts, len(rows))))
         self._values = array("Q")
 
-    def merge(self, other: Table) -> None:
-        """Add the rows of a table that is in memory."""
-        self._values.extend(other._values)
-        self._store.took(len(other._values))
-
-    def __getstate__(self) -> dict[str, Any]:
-        # What is counted elsewhere comes without the store it was counted in.
-        return {"_values": self._values}
-
     def bucket(self, number: int) -> NDArray[np.uint64]:
         """The rows of a bucket of the store's `buckets`, in the order they came."""
         parts = [*self._from_file(number), np.frombuffer(self._values, dtype=np.uint64)]

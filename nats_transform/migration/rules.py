@@ -6,17 +6,15 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from nats_transform.mapping import AccountMappings
+from nats_transform.migration.analysis import Analysis, Told
 from nats_transform.migration.case import Case
 from nats_transform.migration.changes import shown
 from nats_transform.migration.count import Amount, Count
-from nats_transform.migration.merge import Analysis, Told
 from nats_transform.migration.names import Names
 
 
 class RuleHits(Analysis):
     """Counts the subjects of each mapping."""
-
-    COUNTED = ("_covered", "_pairs", "_clusters", "_hit", "clusters")
 
     def __init__(self, candidate: AccountMappings) -> None:
         self._sources = [mapping.source for mapping in candidate.mappings]

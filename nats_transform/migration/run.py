@@ -8,15 +8,15 @@ the largest groups only. Weights count as exact shares.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, BinaryIO, Protocol, TypeVar
+from typing import TypeVar
 
 from nats_transform.consumer import Consumer
 from nats_transform.mapping import AccountMappings
 from nats_transform.mapping import Mapping as SubjectMapping
+from nats_transform.migration.analysis import Analysis, Told
 from nats_transform.migration.case import Case, Cases, CensusRow, Matcher
 from nats_transform.migration.changes import Change, Changes, Flow
 from nats_transform.migration.collisions import Collisions, WayBack, targets
@@ -25,7 +25,6 @@ from nats_transform.migration.delivery import Delivery
 from nats_transform.migration.findings import MigrationFinding
 from nats_transform.migration.hygiene import Hygiene, Level
 from nats_transform.migration.lints import checked
-from nats_transform.migration.merge import Analysis, Counted, Told
 from nats_transform.migration.names import Names, Wanted
 from nats_transform.migration.partitions import Balance, Partitions, entry, upper
 from nats_transform.migration.permissions import Access, User
@@ -100,13 +99,6 @@ class Question:
     shared: tuple[SharedStream, ...] = ()
 
 
-class Parts(Protocol):
-    """A census in parts, wherever they are; all rows of a subject are in one, in a row."""
-
-    def each(self, work: Callable[[Iterable[CensusRow]], Any]) -> Iterable[Any]:
-        """What some work gives for each part; it and what it gives can be pickled."""
-
-
 def dry_run(
     census: Iterable[CensusRow],
     candidate: AccountMappings,
@@ -142,53 +134,13 @@ def dry_run(
         tuple(clusters),
         tuple(shared),
     )
-    return dry_run_of_parts(_Whole(census), question)
-
-
-@dataclass(frozen=True, slots=True)
-class _Whole:
-    """A census in one part."""
-
-    census: Iterable[CensusRow]
-
-    def each(self, work: Callable[[Iterable[CensusRow]], Any]) -> Iterable[Any]:
-        yield work(self.census)
-
-
-def dry_run_of_parts(census: Parts, question: Question, overflow: BinaryIO | None = None) -> DryRun:
-    """What a candidate would do to the subjects of a census that is in parts.
-
-    Args:
-        census: the parts; they are read twice.
-        question: what is asked.
-        overflow: an empty file, to read and write, for what would get too much for memory; without,
-            memory takes about 100 bytes for each subject.
-    """
-    run = Run(question, Store(overflow))
-    for counts in census.each(partial(_counts, question)):
-        run.merge(counts)
-    names, wanted = Names(), run.wanted
-    if wanted:
-        for found in census.each(partial(_names, question, wanted)):
-            names.merge(found)
+    run, cases = Run(question, Store()), Cases(question.current, question.candidate)
+    with no_search_for_cycles():
+        run.read(cases.of(census))
+        names, wanted = Names(), run.wanted
+        if wanted:
+            run.name(wanted, cases.of(census), names)
     return run.found(names)
-
-
-def _counts(question: Question, part: Iterable[CensusRow]) -> dict[str, Any]:
-    """What there is to count in a part."""
-    run = Run(question, Store())
-    with no_search_for_cycles():
-        run.read(Cases(question.current, question.candidate).of(part))
-    return run.counts
-
-
-def _names(question: Question, wanted: Wanted, part: Iterable[CensusRow]) -> Names:
-    """The names that a part has for some hashes."""
-    with no_search_for_cycles():
-        names = Names()
-        cases = Cases(question.current, question.candidate)
-        Run(question, Store()).name(wanted, cases.of(part), names)
-        return names
 
 
 @contextmanager
@@ -225,10 +177,8 @@ ANALYSES: dict[str, Callable[[Question, Store], Analysis]] = {
 """Everything that counts. A new analysis is a file of its own and a line here."""
 
 
-class Run(Counted):
+class Run:
     """All analyses of one question."""
-
-    COUNTED = ("messages", "subjects", "bytes")
 
     def __init__(self, question: Question, store: Store) -> None:
         self._question = question
@@ -239,17 +189,6 @@ class Run(Counted):
     def of(self, kind: type[_A]) -> _A:
         """The analysis of a class."""
         return next(one for one in self._analyses.values() if isinstance(one, kind))
-
-    @property
-    def counts(self) -> dict[str, Any]:
-        """What was counted, by what counts it."""
-        return super().counts | {name: one.counts for name, one in self._analyses.items()}
-
-    def merge(self, counts: Mapping[str, Any]) -> None:
-        """Add what was counted of other subjects."""
-        super().merge(counts)
-        for name, one in self._analyses.items():
-            one.merge(counts[name])
 
     def read(self, subjects: Iterable[list[Case]]) -> None:
         """Count subjects, or groups that are alike."""

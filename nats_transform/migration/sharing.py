@@ -13,10 +13,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 from nats_transform.mapping import Outcome
+from nats_transform.migration.analysis import Analysis, Told
 from nats_transform.migration.case import Case
 from nats_transform.migration.changes import shown
 from nats_transform.migration.count import Amount, Count, messages, total
-from nats_transform.migration.merge import Analysis, Told
 from nats_transform.migration.names import Names
 from nats_transform.sharing import SharedStream
 from nats_transform.subject import subscribes
@@ -24,8 +24,6 @@ from nats_transform.subject import subscribes
 
 class Sharing(Analysis):
     """Counts what leaves the account."""
-
-    COUNTED = ("_gone", "_left")
 
     def __init__(self, shared: Iterable[SharedStream]) -> None:
         self._shared = tuple(dict.fromkeys(shared))
