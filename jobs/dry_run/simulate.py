@@ -26,8 +26,8 @@ from pyspark.sql import types as T
 from jobs.dry_run.settings import SimulatedStream
 from jobs.errors import JobError
 from jobs.warehouse import specs, staging, tables
-from nats_transform import spark as spark_mappings
 from nats_transform.draw import mapping_key, message_entropy
+from nats_transform.kernel import Program
 from nats_transform.mapping import AccountMappings
 from nats_transform.network import Arrival, Network, Via
 from nats_transform.stream import StreamConfig
@@ -146,12 +146,9 @@ _ARRIVALS = pa.list_(
     )
 )
 _KEPT = ("day", "archive_seq", "ts", "subject", "mapped_subject")
-_INPUT = (
-    "archive string, day date, archive_seq bigint, ts timestamp, subject binary, "
-    "mapped_subject binary"
-)
 _ARRIVED = (
-    "array<struct<node: int, path: array<int>, numbered: int, origin_numbered: int, "
+    "day date, archive_seq bigint, ts timestamp, subject binary, mapped_subject binary, "
+    "arrivals array<struct<node: int, path: array<int>, numbered: int, origin_numbered: int, "
     "origin_stream: string, through: array<string>, stream: string, stored_subject: binary, "
     "via: string, position: int, republished_subject: binary, before: bigint>>"
 )
@@ -163,61 +160,60 @@ def arrivals(
     """One row for each message and each stream that it reaches, before any limit applies.
 
     Args:
-        messages: the messages of one archive, as they were published.
+        messages: of one archive, as they were published.
         mappings: the mappings of the account.
         streams: the streams of the account.
         seed: decides every draw.
     """
-    published = spark_mappings.apply(
-        mappings, messages.select("stream", "seq", "day", "ts", "subject", "cluster"), seed=seed
-    ).select(
-        F.col("stream").alias("archive"),
+    # As bytes, because Python would not take text that is not UTF-8.
+    published = messages.select(
+        "stream",
+        "seq",
         "day",
-        F.col("seq").alias("archive_seq"),
         "ts",
-        # As bytes, because Python would not take a subject that is not UTF-8.
-        F.col("subject").cast("binary").alias("subject"),
-        F.col("mapped_subject").cast("binary").alias("mapped_subject"),
+        F.col("subject").cast("binary"),
+        F.col("cluster").cast("binary"),
     )
-    # What is not delivered is left out in there: a filter here would have Spark map twice.
-    follow = partial(_follow, Network(streams), seed)
-    rows = published.mapInArrow(follow, f"{_INPUT}, arrivals {_ARRIVED}")
+    follow = partial(_follow, Network(streams), mappings.program(seed))
+    rows = published.mapInArrow(follow, _ARRIVED)
     return rows.select(*_KEPT, F.inline("arrivals"))
 
 
 def _follow(
-    network: Network, seed: int, batches: Iterator[pa.RecordBatch]
+    network: Network, program: Program, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """The batches with what comes to streams, in a worker."""
     starts = {stream.name: max(stream.first_seq, 1) - 1 for stream in network.streams}
     draws = network.draws
     for batch in batches:
+        mapped = program.run(
+            batch["subject"], cluster=batch["cluster"], stream=batch["stream"], seq=batch["seq"]
+        ).subjects
         if draws:
             found = [
                 None
                 if subject is None
                 else _described(
-                    network.arrivals(decode(subject), _entropy(archive, seq, seed)), starts
+                    network.arrivals(decode(subject), _entropy(archive, seq, program.seed)), starts
                 )
                 for subject, archive, seq in zip(
-                    batch["mapped_subject"].to_pylist(),
-                    batch["archive"].to_pylist(),
-                    batch["archive_seq"].to_pylist(),
+                    mapped.to_pylist(),
+                    batch["stream"].to_pylist(),
+                    batch["seq"].to_pylist(),
                     strict=True,
                 )
             ]
             arrivals = pa.array(found, _ARRIVALS)
         else:
             # The same for all messages of a subject.
-            subjects = batch["mapped_subject"].dictionary_encode()
+            subjects = mapped.dictionary_encode()
             distinct = [
                 _described(network.arrivals(decode(subject)), starts)
                 for subject in subjects.dictionary.to_pylist()
             ]
             arrivals = pa.array(distinct, _ARRIVALS).take(subjects.indices)
-        yield pa.RecordBatch.from_arrays(
-            [*batch.columns, arrivals], names=[*batch.schema.names, "arrivals"]
-        )
+        kept = [batch["day"], batch["seq"], batch["ts"], batch["subject"], mapped]
+        yield pa.RecordBatch.from_arrays([*kept, arrivals], names=[*_KEPT, "arrivals"])
 
 
 def _entropy(archive: str, seq: int, seed: int) -> Callable[[str], int]:
