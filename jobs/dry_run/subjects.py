@@ -29,7 +29,7 @@ from jobs.files.plan import plan
 from jobs.files.read import concatenated
 from jobs.files.storage import Storage
 from jobs.files.text import restored
-from jobs.session import Spark, started
+from jobs.session import Spark
 from jobs.warehouse import specs, tables
 from nats_transform.migration import DryRun, Question
 from nats_transform.migration.columns import Part, added_up, dry_run_of_columns
@@ -187,7 +187,7 @@ def counted_census(
     behind = [day for day in days if counted.get(day) != _rows(messages, settings.stream, [day])]
     for first, last in _runs(behind):
         census(
-            started(spark),
+            spark,
             CensusSettings(
                 stream=settings.stream,
                 warehouse=settings.warehouse,
