@@ -71,7 +71,7 @@ def alike_subjects(random: Random, sources: Sequence[str]) -> list[str | None]:
     found: list[str | None] = []
     for _ in range(random.randint(20, 150)):
         template = random.choice(templates).replace(">", random.choice([">", ">.>"]))
-        names = ["a", "b"] if isinstance(random, Tiny) else ALIKE
+        names = ["a", "b", "k1", "k2", "k3"] if isinstance(random, Tiny) else ALIKE
         parts = (random.choice(names) if p in "*>" else p for p in template.split("."))
         found.append(".".join(parts))
     return found
