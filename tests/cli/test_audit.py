@@ -10,15 +10,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from jobs.warehouse.tables import Warehouse
 from nats_transform import AccountMappings
 from nats_transform.config import load_mappings
 from tests.support.archive import archive, message
 from tests.support.command import nats_transform
-
-pytestmark = pytest.mark.spark
 
 MAPPING = """mappings {
   "shop.*": [{ destination: "v1.$1", weight: 50% }, { destination: "v2.$1", weight: 50% }]
@@ -30,7 +27,7 @@ START = datetime(2025, 11, 30, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
-def folder(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Streams IN as published and OUT as the mappings left it."""
     folder = tmp_path_factory.mktemp("audit")
     (folder / "mapping.conf").write_text(MAPPING)

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from jobs.audit.run import audit
 from jobs.audit.settings import AuditResult, AuditSettings
@@ -15,9 +14,10 @@ from jobs.jetstream.process import nats_server
 from jobs.warehouse import tables
 from nats_transform.audit import Verdict
 from tests.conformance.client import Client
+from tests.jobs.audit.rehearsal import HERE
 from tests.support.archive import Row, archive, message
 
-pytestmark = [pytest.mark.server, pytest.mark.spark]
+pytestmark = [pytest.mark.server]
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 CLUSTERS = ("east", "west")
@@ -76,7 +76,7 @@ def messages(stream: str, subjects: Sequence[tuple[str, str]]) -> list[Row]:
 
 
 @pytest.fixture(scope="module")
-def warehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tables.Warehouse:
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> tables.Warehouse:
     """What was published in stream IN, and what came out of two clusters in stream OUT."""
     folder = tmp_path_factory.mktemp("audit")
     warehouse = tables.Warehouse(dir=folder / "warehouse")
@@ -95,7 +95,6 @@ def warehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def observe(
-    spark: SparkSession,
     warehouse: tables.Warehouse,
     folder: Path,
     weights: dict[str, int],
@@ -111,14 +110,14 @@ def observe(
         tolerance=2,
         source_stream=source_stream,
     )
-    return audit(spark, settings)
+    return audit(HERE, settings)
 
 
 @pytest.mark.parametrize("source_stream", [None, "IN"], ids=["alone", "with the source"])
 def test_the_weights_that_were_in_force_are_within(
-    spark: SparkSession, warehouse: tables.Warehouse, tmp_path: Path, source_stream: str | None
+    warehouse: tables.Warehouse, tmp_path: Path, source_stream: str | None
 ) -> None:
-    result = observe(spark, warehouse, tmp_path, WEIGHTS, source_stream)
+    result = observe(warehouse, tmp_path, WEIGHTS, source_stream)
     assert {(rule.source, rule.cluster): rule.verdict for rule in result.rules} == dict.fromkeys(
         [(source, cluster) for source in ("shop.*.*", "pay.*", "lose") for cluster in CLUSTERS],
         Verdict.WITHIN,
@@ -142,17 +141,15 @@ def test_the_weights_that_were_in_force_are_within(
         assert {rule.messages for rule in result.rules} == {PER_CLUSTER // 3}
 
 
-def test_other_weights_are_outside(
-    spark: SparkSession, warehouse: tables.Warehouse, tmp_path: Path
-) -> None:
-    result = observe(spark, warehouse, tmp_path, OTHERS, "IN")
+def test_other_weights_are_outside(warehouse: tables.Warehouse, tmp_path: Path) -> None:
+    result = observe(warehouse, tmp_path, OTHERS, "IN")
     assert [rule.verdict for rule in result.rules] == [Verdict.OUTSIDE] * 6
 
 
 def test_only_the_weights_that_differ_are_outside(
-    spark: SparkSession, warehouse: tables.Warehouse, tmp_path: Path
+    warehouse: tables.Warehouse, tmp_path: Path
 ) -> None:
-    result = observe(spark, warehouse, tmp_path, WEIGHTS | {"pay_east": 50}, None)
+    result = observe(warehouse, tmp_path, WEIGHTS | {"pay_east": 50}, None)
     assert [(r.source, r.cluster) for r in result.rules if r.verdict is Verdict.OUTSIDE] == [
         ("pay.*", "east")
     ]
