@@ -135,7 +135,7 @@ def make_project(root: Path, day: date) -> Path:
     shutil.copytree(
         ROOT / "orchestration",
         project / "orchestration",
-        ignore=shutil.ignore_patterns("shop", "__pycache__"),
+        ignore=shutil.ignore_patterns("shop*", "__pycache__"),
     )
     shutil.copy(ROOT / "pyproject.toml", project)
     make_archive(project / "orchestration" / "defs" / "orders", day, root / "reports")
