@@ -252,8 +252,9 @@ class Grouping:
         for one in (*before, *after):
             classes.add(one.states, len(one.of))
             odd |= self._look(one.results, classes)
-        for one, other in combinations((*before, *after), 2):
-            classes.add(compare(one.results, other.results), 2)
+        columns = [subjects, *(one.results for one in (*before, *after))]
+        for text, another in combinations(columns, 2):
+            classes.add(compare(text, another), 2)
         for one in after:
             back = Column(self._back.run(one.results.texts).subjects)
             classes.add(compare(back, subjects), 2)
@@ -261,7 +262,6 @@ class Grouping:
             if one.partitions is not None and other.partitions is not None:
                 classes.add((one.partitions == other.partitions).astype(np.int64), 2)
         classes.add(odd.astype(np.int64), 2)
-        columns = [subjects, *(one.results for one in (*before, *after))]
         for rows in classes.rows():
             if odd[rows[0]] or len(rows) <= _FEW:
                 yield rows, None

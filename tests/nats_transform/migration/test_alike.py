@@ -228,3 +228,11 @@ def test_scenarios(
     monkeypatch.setattr(rows_module, "MOST_IN_MEMORY", 500)
     for number in range(count):
         compare(kind(seed + number))
+
+
+@pytest.mark.parametrize("number", [102, 144, 157])
+def test_results_that_are_now_and_then_the_subject(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alike, "_FEW", 0)
+    compare(Tiny(number))
