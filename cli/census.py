@@ -17,12 +17,14 @@ _CODES = "Exit codes: 0 the file is written; 2 it cannot be, and the line on std
 
 
 @click.group("census", short_help="Export the subjects of an archive into a file.", epilog=_CODES)
+@options.debug
 def command() -> None:
     """Take the subjects of an archive to where neither its warehouse nor Spark is.
 
     \b
-    Example:
+    Examples:
       nats-transform census export --stream ORDERS --out census.parquet
+      nats-transform census export --stream ORDERS --out census.parquet --json
     """
 
 

@@ -32,6 +32,7 @@ COMMANDS = {
     "census": "census",
     "dry-run": "dry_run",
     "plan": "plan",
+    "verify": "verify",
     "replay": "replay",
     "export": "export",
     "maintain": "maintain",

@@ -65,6 +65,9 @@ JOBS = {
         fail_on=("error", "warning", "info", NEVER),
     ),
     "plan": Job("plan", "PlanSettings", "plan", fail_on=("refused", NEVER)),
+    "verify": Job(
+        "verify", "VerifySettings", "verify", needs_spark=False, fail_on=("missing", NEVER)
+    ),
     "census-export": Job("census_export", "CensusExportSettings", "export_census"),
     "replay": Job(
         "replay", "ReplaySettings", "replay", needs_spark=False, fail_on=("refused", NEVER)

@@ -28,7 +28,7 @@ from nats_transform.errors import InvalidConfig
 from nats_transform.mapping import AccountMappings
 from nats_transform.migration import Question
 from nats_transform.plan.build import Needs, NoPlan, build
-from nats_transform.plan.files import files
+from nats_transform.plan.files import PLAN, files
 from nats_transform.plan.model import Accepted, Blocked, Need, Plan
 from nats_transform.plan.stages import STAGES
 
@@ -123,8 +123,9 @@ def plan(spark: Spark, settings: PlanSettings) -> PlanResult:
         )
     except NoPlan as error:
         return PlanResult(None, error.blocked)
-    write_folder(settings.out, files(made, dict(_configs(settings))))
-    return PlanResult(made, folder=settings.out)
+    texts = files(made, dict(_configs(settings)))
+    write_folder(settings.out, texts)
+    return PlanResult(Plan.model_validate_json(texts[PLAN]), folder=settings.out)
 
 
 def read_accepted(path: Path) -> tuple[Accepted, ...]:

@@ -64,6 +64,7 @@ FLOORS: list[dict[str, str]] = [
         "jobs.census_export": "writes a census as a file",
     },
     {"jobs.plan": "plans a migration"},
+    {"jobs.verify": "looks for a step of a plan"},
     {"jobs.__main__": "python -m jobs JOB"},
     {"orchestration": "everything Dagster"},
     {"cli": "the command nats-transform"},

@@ -190,7 +190,7 @@ def _changes(phase: str, old: Around, new: Around) -> Iterable[Step]:
     """Steps in an order in which no message finds a door shut."""
     expand = phase == "expand"
     permissions = [
-        _change("permissions", a.name, _permissions(a), _permissions(b))
+        _change("permissions", a.name, permissions_of(a), permissions_of(b))
         for a, b in zip(old.users, new.users, strict=True)
         if a != b
     ]
@@ -240,7 +240,8 @@ def _change(kind: str, name: str, before: dict[str, object], after: dict[str, ob
     return Change.model_validate({"kind": kind, "name": name, "before": before, "after": after})
 
 
-def _permissions(user: User) -> dict[str, object]:
+def permissions_of(user: User) -> dict[str, object]:
+    """What a user may, as a server's configuration has it."""
     return {
         side: {
             **({} if allowance.allow is None else {"allow": list(allowance.allow)}),

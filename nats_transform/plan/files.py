@@ -24,12 +24,40 @@ def files(plan: Plan, configs: Configs) -> dict[str, str]:
         configs: the configuration of each stream, and of each consumer under `STREAM/NAME`, as the
             server shows it.
     """
-    found = {PLAN: plan.model_dump_json(indent=2) + "\n", PAGE: page(plan)}
+    found = {PAGE: page(plan)}
     for step in plan.steps:
         for change in step.changes:
             for undo in (False, True):
                 found[path(step, change, undo)] = _content(change, undo, configs)
-    return found
+    digests = {name: digest(text) for name, text in found.items()}
+    made = plan.model_copy(update={"files": {PLAN: _own_digest(plan), **digests}})
+    return {PLAN: made.model_dump_json(indent=2) + "\n", **found}
+
+
+def digest(text: str) -> str:
+    """The SHA-256 of the bytes of a file."""
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _own_digest(plan: Plan) -> str:
+    return digest(plan.model_copy(update={"files": {}}).model_dump_json())
+
+
+def edited(plan: Plan, texts: Mapping[str, str]) -> str | None:
+    """A file of a folder that is not as it was written; None if all are.
+
+    Args:
+        plan: what `plan.json` of the folder says.
+        texts: the other files, as they are now.
+    """
+    if plan.files.get(PLAN) != _own_digest(plan):
+        return PLAN
+    changed = (
+        name
+        for name, known in plan.files.items()
+        if name != PLAN and (name not in texts or digest(texts[name]) != known)
+    )
+    return next(changed, None)
 
 
 def path(step: Step, change: Change, undo: bool) -> str:

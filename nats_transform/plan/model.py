@@ -102,6 +102,7 @@ class Plan(_Frozen):
         steps: in order.
         accepted: the findings that were accepted.
         audited: the stream in which the audit looks for the messages; None: no stream is known.
+        files: the SHA-256 of each other file of the folder, by its path.
         at_once: sources that no weights can split, with the reason.
     """
 
@@ -114,3 +115,4 @@ class Plan(_Frozen):
     accepted: tuple[Accepted, ...] = ()
     audited: str | None = None
     at_once: dict[str, str] = {}
+    files: dict[str, str] = {}
