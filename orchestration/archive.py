@@ -295,6 +295,13 @@ class Archive(dg.Model, dg.Resolvable):
         "one_run",
         description="one_run: one run for a range of days; day_by_day: one run for each day.",
     )
+    owners: list[str] = Field(
+        [], description="Whom Dagster shows as owners: mail addresses, or team:NAME."
+    )
+    tags: dict[str, str] = Field({}, description="Tags of all the assets, such as domain: orders.")
+    fresh_hours: float | None = Field(
+        None, gt=0, description="After so many hours without a run, Dagster shows assets as stale."
+    )
     export: Export | None = Field(
         None, description="Write transformed messages as a stream backup, whenever it is asked for."
     )

@@ -8,6 +8,9 @@ messages ─┬─▶ subject_census   ▼                  ▼
 
 from __future__ import annotations
 
+from datetime import timedelta
+from typing import Any
+
 import dagster as dg
 
 from orchestration.archive import Archive
@@ -17,6 +20,7 @@ from orchestration.assets.messages import messages_asset
 from orchestration.assets.subject_census import subject_census_asset
 from orchestration.assets.transformed_messages import transformed_messages_asset
 from orchestration.assets.weight_audit import canary_watch_asset, weight_audit_asset
+from orchestration.metadata.columns import TABLES, columns_of
 
 
 def archive_assets(archive: Archive) -> list[dg.AssetsDefinition]:
@@ -32,4 +36,19 @@ def archive_assets(archive: Archive) -> list[dg.AssetsDefinition]:
             made.append(exported_backup_asset(archive, archive.export))
     elif observed.watch is not None:
         made.append(canary_watch_asset(archive, observed))
-    return [*made, weight_audit_asset(archive)]
+    return [_described(archive, one) for one in (*made, weight_audit_asset(archive))]
+
+
+def _described(archive: Archive, asset: dg.AssetsDefinition) -> dg.AssetsDefinition:
+    """What Dagster's catalog asks of every asset: whose it is, its table, how old it may be."""
+    name = asset.key.path[-1]
+    more: dict[str, Any] = {"owners": archive.owners}
+    if archive.fresh_hours is not None and asset.partitions_def is not None:
+        window = timedelta(hours=archive.fresh_hours)
+        more["freshness_policy"] = dg.FreshnessPolicy.time_window(fail_window=window)
+    columns = columns_of(archive, name) if name in TABLES else {}
+    return asset.map_asset_specs(
+        lambda spec: spec.merge_attributes(metadata=columns).replace_attributes(
+            tags={**spec.tags, **archive.tags}, **more
+        )
+    )

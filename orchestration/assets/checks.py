@@ -13,6 +13,7 @@ import dagster as dg
 
 from orchestration.archive import Archive
 from orchestration.metadata.markdown import table
+from orchestration.metadata.shares import shares_of_checks
 from orchestration.metadata.values import link
 
 if TYPE_CHECKING:  # it loads Great Expectations, which takes longer than all else
@@ -49,12 +50,25 @@ def results(
             description="; ".join(result.observed for result in failed or found)
             or "There is nothing to check.",
             metadata={
+                # Numbers first: Dagster plots how they went.
+                "expectations that hold": len(found) - len(failed),
+                "expectations that fail": len(failed),
+                **_numbers(topic, report),
                 "expectations": table(
                     ("holds", "expectation", "observed"), [_row(result) for result in found]
                 ),
                 "data docs": link(archive, report.docs_path),
             },
         )
+
+
+def _numbers(topic: str, report: Report) -> dict[str, float]:
+    starts = {"weights": ("share of", "largest"), "partitions": ("busiest",)}.get(topic)
+    return {
+        name: value
+        for name, value in (shares_of_checks(report) if starts else {}).items()
+        if isinstance(value, float) and name.startswith(starts or ())
+    }
 
 
 def _row(result: ExpectationResult) -> tuple[str, str, str]:

@@ -52,8 +52,6 @@ def exported_backup_asset(archive: Archive, wanted: Export) -> dg.AssetsDefiniti
                 "first sequence": result.first_seq,
                 "last sequence": result.last_seq,
                 "gaps": result.gaps,
-                "mapping version": result.mapping_version or "",
-                "digest": result.digest,
                 "consumers": ", ".join(result.consumers),
                 "findings": table(
                     ("code", "finding"),
@@ -61,6 +59,8 @@ def exported_backup_asset(archive: Archive, wanted: Export) -> dg.AssetsDefiniti
                     empty="none",
                 ),
                 **throughput(result.messages, time.monotonic() - started),
+                "mapping version": result.mapping_version or "",
+                "digest": result.digest,
             }
         )
 

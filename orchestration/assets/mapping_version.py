@@ -60,7 +60,6 @@ def _metadata(
 ) -> Metadata:
     """The rules, what `check` finds in them, and what changed since the last version."""
     return {
-        "version": version.mapping_version,
         "recorded at": dg.MetadataValue.timestamp(version.recorded_at),
         "rules": table(
             ("source", "destination", "weight", "cluster"),
@@ -81,6 +80,7 @@ def _metadata(
         "number of findings": len(findings),
         "difference": _difference(before, version),
         "versions so far": known,
+        "version": version.mapping_version,
         "config": dg.MetadataValue.md("```\n" + visible(version.config, keep="\n") + "```"),
     }
 

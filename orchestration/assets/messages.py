@@ -15,6 +15,7 @@ from orchestration.archive import Archive
 from orchestration.assets import checks
 from orchestration.days import add_metadata_by_day, days_of, rows_by_day
 from orchestration.failures import failing_with_one_line
+from orchestration.metadata.columns import columns_of
 from orchestration.metadata.values import link, throughput
 from orchestration.resources import SparkResource
 
@@ -70,10 +71,11 @@ def messages_asset(archive: Archive) -> dg.AssetsDefinition:
                 "messages in table": result.messages,
                 "gaps": result.gaps,
                 "bytes": result.bytes,
-                "digest": result.digest,
-                "snapshot": str(result.snapshot_id),
                 "data docs": link(archive, report.docs_path),
                 **throughput(added, time.monotonic() - started),
+                **columns_of(archive, "messages"),
+                "digest": result.digest,
+                "snapshot": str(result.snapshot_id),
             }
         )
 

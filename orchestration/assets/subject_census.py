@@ -11,6 +11,7 @@ from jobs.warehouse import tables
 from orchestration.archive import Archive
 from orchestration.days import add_metadata_by_day, days_of, rows_by_day
 from orchestration.failures import failing_with_one_line
+from orchestration.metadata.columns import columns_of
 from orchestration.metadata.values import throughput
 from orchestration.resources import SparkResource
 
@@ -45,8 +46,9 @@ def subject_census_asset(archive: Archive) -> dg.AssetsDefinition:
                 "subjects": result.rows,
                 "messages": result.messages,
                 "bytes": result.bytes,
-                "snapshot": str(result.snapshot_id),
                 **throughput(result.messages, time.monotonic() - started),
+                **columns_of(archive, "subject_census"),
+                "snapshot": str(result.snapshot_id),
             }
         )
 

@@ -16,6 +16,7 @@ from orchestration.automation.stale_days import stale_days
 from orchestration.days import add_metadata_by_day, days_of, fates_by_day
 from orchestration.failures import failing_with_one_line
 from orchestration.mapping_in_force import mapping_in_force
+from orchestration.metadata.columns import columns_of
 from orchestration.metadata.markdown import bar, table
 from orchestration.metadata.shares import shares_of_checks
 from orchestration.metadata.values import Plain, link, throughput
@@ -85,13 +86,14 @@ def transformed_messages_asset(archive: Archive) -> dg.AssetsDefinition:
         yield dg.MaterializeResult(
             metadata={
                 **_fates(result.fates),
+                **shares_of_checks(report),
+                "data docs": link(archive, report.docs_path),
+                **throughput(result.messages, seconds),
+                **columns_of(archive, "transformed_messages"),
                 "mapping version": result.mapping_version,
                 "digest": result.digest,
                 "snapshot": str(result.snapshot_id),
                 "input snapshot": str(result.input_snapshot),
-                **shares_of_checks(report),
-                "data docs": link(archive, report.docs_path),
-                **throughput(result.messages, seconds),
             }
         )
 

@@ -40,6 +40,8 @@ from orchestration.failures import reason_of
 _DAGSTER_YAML = """\
 telemetry:
   enabled: false
+nux:
+  enabled: false
 concurrency:
   pools:
     default_limit: 1

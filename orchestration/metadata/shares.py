@@ -69,8 +69,8 @@ def _split(shares: Sequence[Share]) -> Mapping[str, Plain]:
         key=lambda share: -abs(share["share"] - share["expected"]),
     )
     return {
-        "largest deviation in points": max(
-            (abs(share["share"] - share["expected"]) for share in known), default=0.0
+        "largest deviation in points": round(
+            max((abs(share["share"] - share["expected"]) for share in known), default=0.0), 3
         ),
         **_plot(known[:_MOST_SHARES]),
         "split": table(
@@ -94,7 +94,7 @@ def _split(shares: Sequence[Share]) -> Mapping[str, Plain]:
         **{
             visible(
                 " ".join(filter(None, ("share of", share["destination"], share["cluster"])))
-            ): float(share["share"])
+            ): round(float(share["share"]), 3)
             for share in known[:_MOST_SHARES]
         },
     }
@@ -124,9 +124,8 @@ def _balance(balances: Sequence[tuple[str, Sequence[int]]]) -> Mapping[str, Plai
             ],
             empty="No message got a partition number.",
         ),
-        "busiest partition over mean": max(
-            (max(counts) * len(counts) / max(1, sum(counts)) for _, counts in balances),
-            default=0.0,
+        "busiest partition over mean": round(
+            max((max(c) * len(c) / max(1, sum(c)) for _, c in balances), default=0.0), 3
         ),
     }
 
