@@ -41,6 +41,7 @@ from jobs.transform import TransformSettings, transform
 from jobs.warehouse.specs import TRANSFORMED
 from jobs.warehouse.staging import Staged, new_folder, publish
 from jobs.warehouse.tables import Warehouse, open_table
+from tests.support.command import nats_transform
 from tests.support.streams import Stream
 
 pytestmark = pytest.mark.server
@@ -190,17 +191,25 @@ def test_the_page_names_the_headers_that_are_added(
 
 
 def test_a_target_that_removes_messages_in_mid_run(tables: Tables, stream: Any) -> None:
-    """It kept everything when the replay looked at it; the result says so, and is not fine."""
+    """It kept everything when the replay looked at it; the command says so, and exits with 1."""
     archive = tables([message(n, f"{stream.name}.x") for n in range(1, 1501)])
-    with ThreadPoolExecutor() as pool:
-        running = pool.submit(run, archive, stream, rate=1000)
+
+    def limit() -> None:
         while stream.info().state.messages < 300:
             time.sleep(0.01)
         config = stream.info().config.evolve(max_msgs=50)
         stream.run(lambda js: js.update_stream(config=config))
-        result = running.result()
+
+    with ThreadPoolExecutor() as pool:
+        limited = pool.submit(limit)
+        code, out, _ = nats_transform(
+            *("replay", "--stream", "OLD", "--to", stream.name, "--server", stream.server.url),
+            *("--warehouse", str(archive.dir), "--rate", "1000", "--json"),
+        )
+        limited.result()
+    result = ReplayResult.model_validate_json(out)
     assert (result.sent, result.target_messages, result.removed) == (1500, 50, 1450)
-    assert result.refusals == []
+    assert (code, result.refusals) == (1, [])
     assert result.fails("refused")
 
 

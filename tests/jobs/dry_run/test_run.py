@@ -20,11 +20,14 @@ from jobs.census import CENSUS, CensusSettings, census
 from jobs.dry_run.run import dry_run
 from jobs.dry_run.settings import DryRunSettings, read_question
 from jobs.errors import ArchiveError, NoTable, WarehouseError
+from jobs.ingest import IngestSettings, ingest
+from jobs.session import SessionOnDemand
 from jobs.transform import TransformSettings, transform
 from jobs.warehouse import specs, tables
 from nats_transform import InvalidConfig
 from nats_transform.findings import Severity
 from tests.support.archive import Row, archive, message
+from tests.support.streams import Stream
 
 DAY = date(2026, 3, 1)
 # A byte that is not UTF-8 reads as a surrogate escape.
@@ -255,6 +258,22 @@ def test_what_the_files_hold(tmp_path: Path, candidate: Path) -> None:
     assert inputs.current.mappings == ()
 
 
+def test_users_of_another_account_than_the_mappings(tmp_path: Path) -> None:
+    conf = tmp_path / "accounts.conf"
+    write(
+        conf,
+        """accounts {
+          ACME { mappings { a: b }, users: [{user: x, password: p, permissions: {publish: a}}] }
+          APPS { users: [{user: u, password: p, permissions: {publish: a}}, {user: v, password: p,
+              permissions: {publish: b}}] }
+        }""",
+    )
+    given = {"stream": "S", "candidate": conf, "account": "ACME", "permissions": conf}
+    users = read_question(DryRunSettings(**given, permissions_account="APPS")).users
+    assert [user.name for user in users] == ["u", "v"]
+    assert [user.name for user in read_question(DryRunSettings(**given)).users] == ["x"]
+
+
 @pytest.mark.parametrize(
     ("name", "document", "error"),
     [
@@ -316,6 +335,31 @@ def test_consumers_need_streams(tmp_path: Path, candidate: Path) -> None:
 def cli(*args: str | Path) -> tuple[int, str, str]:
     shown = CliRunner().invoke(main, ["dry-run", *map(str, args)])
     return shown.exit_code, shown.stdout, shown.stderr
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("more", [(), ("--exact",)], ids=["census", "replay"])
+def test_a_cluster_that_is_not_utf_8(
+    stream: Stream, here: SessionOnDemand, tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    """Publishers say their cluster in a header, any bytes; the dry run counts all of them."""
+    blocks = [b"NATS/1.0\r\nC: %s\r\n\r\n" % name for name in (b"eu\xff", b"eu\xfe", b"us")]
+    stream.publish([(b"orders", block, b"x") for block in blocks])
+    candidate = tmp_path / "new.conf"
+    candidate.write_bytes(
+        b'mappings { "%s.orders": [{destination: "old", weight: 100},'
+        b' {destination: "new", weight: 100, cluster: "eu\xff"}] }' % stream.name.encode()
+    )
+    where = tables.Warehouse(dir=tmp_path / "warehouse")
+    source = {"server": {"servers": stream.server.url}, "cluster_header": "C"}
+    ingest(here, IngestSettings(stream=stream.name, warehouse=where, **source))
+    args = ("--stream", stream.name, "--candidate", candidate, "--warehouse", where.folder, *more)
+    code, out, err = cli(*args, "--json", "--fail-on", "never", "--report", tmp_path / "page.html")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["summary"]["messages"] == 3
+    changes = {one["after"].split()[-1]: one["messages"] for one in json.loads(out)["changes"]}
+    assert changes == {"old": 2, "new": 1}
+    assert cli(*args, "--fail-on", "never")[0] == 0
 
 
 @pytest.mark.spark

@@ -320,6 +320,28 @@ def test_damaged_backups_of_an_older_server(old: Path, how: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("config", "more", "is_damaged"),
+    [
+        pytest.param({"allow_msg_ttl": True}, 10, False, id="fewer-as-their-time-is-over"),
+        pytest.param({"allow_msg_ttl": True}, -10, True, id="more-than-it-says"),
+        pytest.param({"allow_msg_ttl": False}, 10, True, id="fewer-without-a-reason"),
+    ],
+)
+def test_messages_of_an_older_backup_that_are_gone(
+    old: Path, config: dict[str, Any], more: int, is_damaged: bool
+) -> None:
+    described = json.loads((old / "backup.json").read_text())
+    described["config"] |= config
+    described["state"]["messages"] += more
+    (old / "backup.json").write_text(json.dumps(described))
+    if is_damaged:
+        with pytest.raises(ArchiveError, match=rf"says messages {299 + more}, .* has 299"):
+            restore_old(old)
+    else:
+        restore_old(old)
+
+
 def test_what_is_restored(old: Path) -> None:
     backup = open_backup(old)
     with restored(backup) as nats:
