@@ -226,6 +226,11 @@ FAULTS = (
         ),
     ),
     Fault(
+        "kill -9 of a dry run that simulates streams",
+        "the table has no simulation or a whole one; the next run completes it",
+        (f"{HERE}::test_a_simulation_that_is_killed",),
+    ),
+    Fault(
         "two jobs on the same stream at once, one of them killed; kills at random moments",
         "every warehouse holds what it must; the other job ends well or says to run it again",
         ("tests/test_archive.py::test_long_histories_with_kills",),

@@ -10,6 +10,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import socket
 import sqlite3
 import subprocess
@@ -36,7 +37,8 @@ from jobs.audit.run import audit
 from jobs.audit.settings import AuditSettings
 from jobs.dry_run.run import dry_run
 from jobs.dry_run.settings import DryRunSettings
-from jobs.errors import ArchiveError, JobError, WarehouseError
+from jobs.dry_run.simulate import SIMULATED
+from jobs.errors import ArchiveError, JobError, NoTable, WarehouseError
 from jobs.ingest import IngestSettings, ingest
 from jobs.jetstream.connection import NatsSettings, connection
 from jobs.jetstream.reader import read_range
@@ -430,6 +432,60 @@ def test_a_warehouse_that_may_only_be_read(spark: SparkSession, tmp_path: Path) 
         assert re.search("read-?only|ermission denied|failed to create", last), last
         assert "Traceback" not in done.stderr
     assert state() == before
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_simulation_that_is_killed(tmp_path: Path) -> None:
+    """Once its table is made, once messages are written, and once when they are published."""
+    warehouse = Warehouse(dir=tmp_path / "warehouse")
+    ingest(ON_DEMAND, settings(dump(tmp_path, MINUTES), warehouse))
+    (tmp_path / "new.conf").write_text('mappings { "a.0": "b.0" }')
+    (tmp_path / "streams").mkdir()
+    (tmp_path / "streams" / "B.json").write_text('{"config": {"name": "B", "subjects": ["b.*"]}}')
+    command = (
+        *(sys.executable, "-m", "nats_transform", "dry-run", "--stream", "S", "--simulate"),
+        *("--candidate", "new.conf", "--streams", "streams", "--master", "local[1]"),
+        *("--fail-on", "never"),
+    )
+    made = warehouse.folder / "nats" / SIMULATED.name
+
+    def start() -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            command,
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            text=True,
+        )
+
+    def held() -> list[int]:
+        try:
+            table = open_table(warehouse, SIMULATED)
+        except NoTable:
+            return []
+        return sorted(table.scan().to_arrow()["archive_seq"].to_pylist())
+
+    def files(pattern: str) -> set[Path]:
+        return {*made.glob(pattern)}
+
+    whole = [seq for seq in range(1, len(MINUTES) + 1) if (seq - 1) % 3 == 0]
+    for pattern in ("metadata/*", "data/**/*.parquet", "metadata/snap-*"):
+        before = files(pattern)
+        process = start()
+        while not files(pattern) - before:
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+        assert held() in ([], whole)
+    process = start()
+    output, errors = process.communicate()
+    assert (process.returncode, errors) == (0, ""), errors
+    assert f"stream B would hold {len(whole)} messages" in output
+    assert held() == whole
 
 
 # --- Clocks, files, mappings ----------------------------------------------------------------------
