@@ -1,0 +1,84 @@
+"""The snippets of docs/reading-tables.md and the settings of docs/catalogs.md."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pyiceberg.catalog.glue
+import pyiceberg.catalog.rest
+import pyiceberg.catalog.sql
+import pyiceberg.io
+import pytest
+import yaml
+from pyiceberg.catalog import AVAILABLE_CATALOGS, CatalogType
+
+from tests.support.command import nats_transform as invoke
+
+DOCS = Path(__file__).parents[1] / "docs"
+READING = (DOCS / "reading-tables.md").read_text(encoding="utf-8")
+START, *SNIPPETS = re.findall(r"```python\n(.*?)```", READING, re.DOTALL)
+CATALOGS = [
+    (name, settings)
+    for block in re.findall(
+        r"```yaml\n(.*?)```", (DOCS / "catalogs.md").read_text(encoding="utf-8"), re.DOTALL
+    )
+    for name, settings in yaml.safe_load(block)["catalog"].items()
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a warehouse that has three messages under two subjects."""
+    folder = tmp_path_factory.mktemp("reading")
+    rows = [
+        {"seq": seq, "time": "2026-03-01T10:00:00Z", "subject": subject, "data": "x"}
+        for seq, subject in enumerate(["orders.1", "orders.2", "orders.1"], 1)
+    ]
+    (folder / "dump.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    where = ("--jsonl", str(folder / "dump.jsonl"), "--warehouse", str(folder / "warehouse"))
+    code, _, err = invoke("ingest", "--stream", "ORDERS", *where)
+    assert code == 0, err
+    return folder
+
+
+@pytest.mark.filterwarnings("ignore:Iceberg scan planning")  # of Polars: slower, but right
+@pytest.mark.parametrize("snippet", SNIPPETS, ids=["duckdb", "polars", "pandas", "pyarrow"])
+def test_snippets_read_the_messages(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    snippet: str,
+) -> None:
+    monkeypatch.chdir(folder)
+    names: dict[str, Any] = {}
+    exec(START + snippet, names)  # noqa: S102 - it is our own page
+    if (busiest := names.get("busiest")) is None:
+        assert capsys.readouterr().out == "3\n"
+        return
+    if hasattr(busiest, "rows"):
+        busiest = busiest.rows()
+    elif hasattr(busiest, "items"):
+        busiest = list(busiest.items())
+    assert sorted(busiest) == [("orders.1", 2), ("orders.2", 1)]
+    names["catalog"].close()
+
+
+@pytest.mark.parametrize(("name", "settings"), CATALOGS)
+def test_settings_are_known_to_pyiceberg(name: str, settings: dict[str, str]) -> None:
+    modules = (pyiceberg.catalog.rest, pyiceberg.catalog.glue, pyiceberg.catalog.sql)
+    known = {
+        value
+        for module in (pyiceberg.io, pyiceberg.catalog, *modules)
+        for value in vars(module).values()
+        if isinstance(value, str)
+    }
+    sources = "".join(map(inspect.getsource, modules))
+    for key, value in settings.items():
+        if key == "type":
+            assert CatalogType(value) in AVAILABLE_CATALOGS
+        elif key != "warehouse":
+            assert key in known or f'"{key}"' in sources, key
