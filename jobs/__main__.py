@@ -56,7 +56,7 @@ JOBS = {
         page="pages.audit",
         fail_on=("outside", "undecided", "nothing", NEVER),
     ),
-    "plan-canary": Job("jobs.audit.plan", "PlanSettings", "plan_canary", page="jobs.pages.plan"),
+    "plan-canary": Job("audit.plan", "PlanSettings", "plan_canary", page="pages.plan"),
     "dry-run": Job(
         "dry_run.run",
         "DryRunSettings",

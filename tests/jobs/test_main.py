@@ -147,3 +147,13 @@ def test_what_needs_no_spark_fails_before_spark_starts(
     assert (ended.code, ended.output) == (2, "")
     assert ended.errors.startswith(f"error: {said}")
     assert ended.errors.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_every_job_and_its_page_is_where_it_is_said_to_be(name: str) -> None:
+    job = JOBS[name]
+    module = import_module(f"jobs.{job.module}")
+    assert callable(getattr(module, job.function))
+    assert getattr(module, job.settings).model_json_schema()["properties"]
+    if job.page is not None:
+        assert callable(import_module(f"jobs.{job.page}").write)
