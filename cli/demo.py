@@ -60,8 +60,10 @@ def command(as_json: bool, **given: object) -> None:
       nats-transform demo --server nats://127.0.0.1:4222
     """
     with quiet_work():
+        # First, because who lacks Dagster is to install it, with all else that the demo needs.
+        from orchestration.demo.run import DemoSettings, run_demo  # isort: split
+
         from jobs.audit.headline import headline
-        from orchestration.demo.run import DemoSettings, run_demo
         from orchestration.demo.summary import summary
 
         settings = DemoSettings.model_validate(

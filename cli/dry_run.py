@@ -110,7 +110,9 @@ def _reported(result: DryRunResult, candidate: str, account: object) -> Iterator
     chosen = {} if account is None else {"account": str(account)}
     _, places = load_with_places(candidate, **chosen)
     for finding in result.found.findings:
-        place = places.get(finding.about.partition(" ")[0], Place(candidate))
+        place = places.get(
+            finding.about.removeprefix("mapping ").partition(" ")[0], Place(candidate)
+        )
         about = f"{finding.about}: " if finding.about else ""
         yield Reported(
             finding.severity,

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.censuses import census_file
+
 ROOT = Path(__file__).parents[1]
 MAPPING = """mappings = {
   "orders.*": [ { destination: "v1.$1", weight: 98% }, { destination: "v2.$1", weight: 2% } ]
@@ -105,6 +107,21 @@ def test_commands_of_the_base(
     ended = run(environment, "nats-transform", *arguments, folder=project)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert answer in ended.stdout
+
+
+def test_a_census_is_tried_with_the_base(environment: Path, project: Path) -> None:
+    census_file(project / "census.parquet", {b"orders.7": 3, b"x": 1})
+    (project / "streams").mkdir()
+    (project / "streams" / "S.json").write_text('{"name": "S", "subjects": ["orders.*"]}')
+    given = ("--census", "census.parquet", "--candidate", "server.conf")
+    for command, more, told in (
+        ("dry-run", ("--fail-on", "never", "--report", "page.html"), "ORDERS: 4 messages"),
+        ("plan", ("--streams", "streams", "--out", "plan"), "1. Let streams store"),
+    ):
+        ended = run(environment, "nats-transform", command, *given, *more, folder=project)
+        assert (ended.returncode, ended.stderr) == (0, "")
+        assert ended.stdout.startswith(told)
+    assert "README.md" in {file.name for file in (project / "plan").iterdir()}
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from nats_transform.config.accounts import entries_of, located_mapping
 from nats_transform.config.tree import Entry, Node, Section, field, lower, plain, quoted
-from nats_transform.errors import InvalidStream
+from nats_transform.errors import InvalidConfig, InvalidStream
 from nats_transform.mapping import AccountMappings, Destination, Mapping
 
 if TYPE_CHECKING:
@@ -50,7 +50,20 @@ def _mapping(source: str, entry: Entry) -> Mapping:
     if not isinstance(entry.node.value, tuple):
         raise entry.node.place.error(f"expected a list of destinations, found {entry.node.kind}")
     destinations = [_destination(node) for node in entry.node.value]
-    return located_mapping(source, destinations, entry.place)
+    try:
+        return located_mapping(source, destinations, entry.place)
+    except InvalidConfig as error:
+        if "brings the weights" in error.reason and any(map(_has_no_weight, entry.node.value)):
+            raise entry.place.error(
+                f"{error.reason}; a weight of 0, or none, means 100 here: to send nothing to a "
+                "destination, remove it"
+            ) from None
+        raise
+
+
+def _has_no_weight(node: Node) -> bool:
+    weight = field(entries_of(node), "weight")
+    return weight is None or not weight.node.value
 
 
 def _destination(node: Node) -> Destination:

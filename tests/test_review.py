@@ -1,0 +1,114 @@
+"""What reviews run: the action of GitHub, the hook of pre-commit and the page on plans."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from jobs.warehouse.where import Warehouse
+from tests.support.archive import archive, message
+from tests.support.censuses import census_file
+from tests.support.command import nats_transform
+
+ROOT = Path(__file__).parents[1]
+NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
+GOOD = 'mappings { "orders.*": "shop.orders.$1" }\n'
+BAD = 'mappings { "orders.*": shop }\n'
+SERVER = """authorization { users = [
+  { user: app, password: x, permissions: { publish: ["orders.*"], subscribe: ["_INBOX.>"] } }
+] }
+"""
+
+
+def steps() -> list[dict[str, Any]]:
+    action = yaml.safe_load((ROOT / "action.yml").read_text())
+    return list(action["runs"]["steps"])
+
+
+def run_step(step: dict[str, Any], folder: Path, inputs: dict[str, str]) -> tuple[int, str]:
+    """As GitHub runs it: inputs in the environment, bash with -e and pipefail."""
+    env = dict(os.environ)
+    env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"
+    for name, value in step.get("env", {}).items():
+        env[name] = re.sub(r"\$\{\{ inputs\.(\w+) \}\}", lambda found: inputs[found[1]], value)
+    ended = subprocess.run(
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
+        cwd=folder, env=env, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ended.stderr == ""
+    return ended.returncode, ended.stdout
+
+
+@pytest.mark.parametrize(("text", "code"), [(GOOD, 0), (BAD, 1)], ids=["good", "bad"])
+def test_the_steps_of_the_action(tmp_path: Path, text: str, code: int) -> None:
+    (tmp_path / "new file.conf").write_text(text)
+    (tmp_path / "new.conf").write_text(text)
+    census_file(tmp_path / "c.parquet", {b"orders.eu": 5, b"orders.us": 4})
+    install, sarif, check, dry_run = steps()
+    assert install["run"].startswith("python -m pip install")
+    inputs = {
+        "files": "new.conf", "candidate": "new file.conf", "current": "", "census": "c.parquet",
+        "sarif": "out.sarif",
+    }  # fmt: skip
+    assert run_step(sarif, tmp_path, inputs) == (0, "")
+    assert json.loads((tmp_path / "out.sarif").read_text())["version"] == "2.1.0"
+    assert run_step(check, tmp_path, inputs)[0] == 0
+    ended, out = run_step(dry_run, tmp_path, inputs)
+    assert ended == code
+    assert ("::error file=new file.conf,line=1,col=12,title=collision::" in out) == bool(code)
+    assert run_step(dry_run, tmp_path, inputs | {"current": "new.conf"})[0] == 0
+
+
+def test_the_hook_runs_a_command_that_is_there(tmp_path: Path) -> None:
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    (tmp_path / "a.conf").write_text(GOOD)
+    assert re.search(hook["files"], "conf/a.conf")
+    assert not re.search(hook["files"], "a.conf.md")
+    program, *rest = shlex.split(hook["entry"])
+    assert program == "nats-transform"
+    assert nats_transform(*rest, str(tmp_path / "a.conf"))[0] == 0
+
+
+def commands(page: str) -> list[list[str]]:
+    blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    lines = [line for block in blocks for line in block.replace("\\\n", "").splitlines()]
+    return [shlex.split(line)[1:] for line in lines if line.startswith("nats-transform ")]
+
+
+def test_every_command_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But `verify`, which tests/jobs/test_rollout.py runs on a server."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("NATS_TRANSFORM_WAREHOUSE", raising=False)
+    rows = [
+        message(n, f"orders.{'eu' if n % 2 else 'us'}", NOON, stream="ORDERS") for n in range(1, 9)
+    ]
+    archive(Warehouse(dir=tmp_path / "warehouse"), rows)
+    for name, text in (
+        ("new.conf", GOOD),
+        ("server.conf", SERVER),
+        ("streams/ORDERS.json", json.dumps({"name": "ORDERS", "subjects": ["orders.*"]})),
+        ("consumers/eu.json", json.dumps(
+            {"stream_name": "ORDERS", "name": "eu", "config": {"filter_subject": "orders.eu"}}
+        )),
+    ):  # fmt: skip
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    ran = []
+    for command in commands((ROOT / "docs" / "plan.md").read_text()):
+        if command[0] != "verify":
+            code, out, err = nats_transform(*command)
+            assert (code, err) == (0, ""), out + err
+            ran.append(command[0])
+    assert ran == ["census", "census", "dry-run", "plan"]
+    assert b"orders.eu" in (tmp_path / "census.parquet").read_bytes()
+    assert b"orders.eu" not in (tmp_path / "redacted.parquet").read_bytes()
