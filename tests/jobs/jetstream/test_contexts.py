@@ -11,6 +11,7 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner
+from pydantic import SecretStr
 
 from cli import options
 from jobs.errors import ArchiveError
@@ -36,7 +37,12 @@ def save(folder: Path, name: str, fields: dict[str, Any] | None = None) -> None:
 
 
 def plain(settings: NatsSettings) -> dict[str, str]:
-    return settings.to_options()
+    """The settings that are not the default, as text."""
+    found = settings.model_dump(exclude_none=True, exclude_defaults=True)
+    return {
+        name: value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+        for name, value in found.items()
+    }
 
 
 def encoded(text: str) -> str:
