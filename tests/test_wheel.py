@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import subprocess
@@ -23,10 +24,17 @@ MAPPING = """mappings = {
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder)]
-    built = subprocess.run([*command, str(ROOT)], capture_output=True, text=True, check=False)
-    assert built.returncode == 0, built.stdout + built.stderr
+    """The wheel, from an sdist as `make dist` does it; parallel workers share one."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    folder = shared / "dist"
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    with open(shared / "dist.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not list(folder.glob("*.whl")):
+            built = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert built.returncode == 0, built.stdout + built.stderr
     return next(folder.glob("*.whl"))
 
 

@@ -79,6 +79,8 @@ def test_ctrl_c_while_the_command_is_imported(tmp_path: Path) -> None:
         ended = subprocess.run(
             [SCRIPT, "check", str(tmp_path / "server.conf")],
             env=os.environ | {"PYTHONPATH": str(tmp_path), "INTERRUPT_AT": str(count)},
+            # A shell lets what it starts in the background ignore Ctrl-C, these tests too.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             capture_output=True,
             text=True,
         )
