@@ -175,7 +175,7 @@ def ingest(
     Args:
         spark: a session, or a function that gives one, called after a server has been asked.
         settings: what to ingest, and into which warehouse.
-        progress: called with a line of text after each commit.
+        progress: called with a line of text while a backup is checked, and after each commit.
 
     Raises:
         ArchiveError: the source cannot be read, or is not what has been archived so far.
@@ -183,7 +183,7 @@ def ingest(
         ConcurrentWrite: other ingests of the same stream kept getting in first.
         WarehouseError: the tables cannot be opened or written.
     """
-    with _source(spark, settings) as source:
+    with _source(spark, settings, progress) as source:
         return _ingest(spark, settings, source, progress)
 
 
@@ -320,7 +320,7 @@ def _totals(parts: Iterable[Part], stream: str) -> dict[date, Total]:
 
 
 @contextmanager
-def _source(spark: Spark, settings: IngestSettings) -> Iterator[Source]:
+def _source(spark: Spark, settings: IngestSettings, progress: Progress | None) -> Iterator[Source]:
     stream = settings.stream
     if settings.server is not None:
         of_stream = _stream_settings(settings, settings.from_stream or stream)
@@ -329,7 +329,7 @@ def _source(spark: Spark, settings: IngestSettings) -> Iterator[Source]:
         backup = open_backup(settings.backup)
         of_stream = _stream_settings(settings, backup.stream)
         if backup.is_archive():
-            yield ArchiveSource(backup, of_stream, settings.publish_messages)
+            yield ArchiveSource(backup, of_stream, settings.publish_messages, progress=progress)
             return
         with restored(backup) as nats:
             yield StreamSource(nats, of_stream, settings.publish_messages, "backup")

@@ -155,6 +155,18 @@ def dated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Backup:
     return open_backup(tmp_path)
 
 
+def test_the_check_of_an_archive_says_how_far_it_is(
+    dated: Backup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobs.sources.archive._TELL_EVERY", -1)
+    told: list[str] = []
+    wanted = JetStreamSettings(stream=dated.stream)
+    ArchiveSource(dated, wanted, 1000, progress=told.append).plan(Coverage())
+    assert [line.partition(": ")[2] for line in told] == [
+        f"checked {number} of 10 messages" for number in (3, 6, 9, 10)
+    ]
+
+
 def at(ns: int) -> datetime:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=ns / 1000)
 
