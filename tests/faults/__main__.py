@@ -47,7 +47,8 @@ def main() -> None:
     tests = sorted({test for fault in chosen for test in fault.tests})
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *tests]
+        pytest = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal"]
+        command = [*pytest, f"--junitxml={report}", *tests]
         process = subprocess.Popen(command)
         try:
             process.wait(given.minutes * 60)
