@@ -73,6 +73,10 @@ MOST_MAPPINGS = 200
 """So many mappings get a finding of their own for each code; the rest share one."""
 
 
+_NOTHING = 0
+"""In the place of a hash: the message reaches nobody under the current mapping."""
+
+
 class Collisions(Analysis):
     """Every pair of a subject and what it becomes, by hash."""
 
@@ -100,7 +104,7 @@ class Collisions(Analysis):
             if "{{" in becomes and (drawn := numbers_drawn(becomes)) > 1:
                 # No subject has more messages than half of 64 bits can count.
                 self._drawn += total(np.minimum(min(drawn, 2**62), -(-parts // 100)) - 1)
-            for was in before:
+            for was in before or (_NOTHING,):
                 self._pairs.add(key, was, by)
 
     @cached_property
@@ -219,6 +223,7 @@ def _already(
         keys: hashes of the results, in order.
         sizes: how many subjects become each.
     """
+    pairs = pairs[pairs[:, 1] != _NOTHING]
     pairs = pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
     most = np.zeros(len(keys), dtype=np.int64)
     if len(pairs):

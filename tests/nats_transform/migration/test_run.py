@@ -892,3 +892,13 @@ def test_users_of_another_account_are_not_overlooked(tmp_path: Path) -> None:
             users_of(tree, account)
     path.write_text("accounts { B {} }")
     assert users_of(parse_server_config(path)) == []
+
+
+def test_subjects_that_reach_nobody_today_may_become_one() -> None:
+    lost = [Mapping(source, [Destination(source, 0)]) for source in ("a", "b")]
+    merged = [Mapping(source, [Destination("c")]) for source in ("a", "b")]
+    rows = [CensusRow("a", None, 2), CensusRow("b", None, 3)]
+    found = dry_run(rows, AccountMappings(merged), AccountMappings(lost))
+    assert [(one.code, one.messages) for one in found.findings if "collision" in one.code] == [
+        ("collision", 5)
+    ]
