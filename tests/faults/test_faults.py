@@ -589,7 +589,7 @@ def test_many_long_subjects_in_a_heap_of_1_gib(spark: SparkSession, tmp_path: Pa
         [("seq", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("subject", pa.string())]
     )
     with pq.ParquetWriter(path, schema) as writer:
-        for part in range(6):
+        for part in range(10):
             sequences = range(part * 100_000 + 1, (part + 1) * 100_000 + 1)
             times = [START + timedelta(seconds=seq / 10) for seq in sequences]
             writer.write_table(pa.table([sequences, times, subjects], schema=schema))
