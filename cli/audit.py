@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli import options, project
-from cli.output import print_json, print_line, quiet_work
+from cli.output import print_json, print_line, print_table, quiet_work, verdict
 
 if TYPE_CHECKING:
     from jobs.audit.settings import AuditResult
@@ -206,30 +206,41 @@ def _print(result: AuditResult) -> None:
     from jobs.audit.headline import headline
 
     how = {"expected": "rehearsal by replay", "observed": "observed"}[result.kind]
-    print_line(f"{result.stream}: {result.verdict}, {result.messages:,} messages, {how}")
+    print_line(
+        f"{result.stream}: ", verdict(result.verdict), f", {result.messages:,} messages, {how}"
+    )
     print_line(headline(result))
     if len(result.in_force) > 1:
-        for stage in result.in_force:
-            since, until = (
-                f"{t:%Y-%m-%d %H:%M}" if t else "..." for t in (stage.since, stage.until)
+        stages = [
+            (
+                f"{_short(stage.since)} to {_short(stage.until)}",
+                f"version {stage.mapping_version[:12]}",
+                verdict(stage.verdict),
+                f"{stage.messages:,} messages",
             )
-            print_line(
-                f"  {since} to {until}  version {stage.mapping_version[:12]}  {stage.verdict}, "
-                f"{stage.messages:,} messages"
-            )
+            for stage in result.in_force
+        ]
+        print_table(stages, right=[3])
     for rule in result.rules:
         scope = f" in {rule.cluster}" if rule.cluster else ""
         if started := result.in_force[rule.stage].since:
             scope += f" from {_short(started)} on"
         print_line()
-        print_line(f"{rule.source}{scope}: {rule.verdict}, {rule.messages:,} messages")
-        for found in rule.destinations:
-            share = "-" if found.share is None else f"{found.share:.2f} %"
-            print_line(
-                f"  {found.weight:>5g} %  {share:>9}  ({found.low:.2f} to {found.high:.2f})  "
-                f"{found.verdict:<9}  {found.destination or found.end}"
+        print_line(
+            f"{rule.source}{scope}: ", verdict(rule.verdict), f", {rule.messages:,} messages"
+        )
+        destinations = [
+            (
+                f"{found.weight:g} %",
+                "-" if found.share is None else f"{found.share:.2f} %",
+                f"({found.low:.2f} to {found.high:.2f})",
+                verdict(found.verdict),
+                found.destination or found.end,
             )
-        print_line(f"  {rule.reason}")
+            for found in rule.destinations
+        ]
+        print_table(destinations, right=[0, 1, 2])
+        print_line(rule.reason, indent=2)
     for key in result.keys:
         print_line()
         print_line(

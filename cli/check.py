@@ -14,7 +14,7 @@ import click
 
 from cli import options, project
 from cli.formats import Reported, print_findings
-from cli.output import print_json, print_line
+from cli.output import print_finding, print_json, print_line
 from nats_transform.errors import InvalidConfig, UnknownAccount, printable
 from nats_transform.findings import CODES, Finding, Severity
 from nats_transform.subject import decode
@@ -108,7 +108,9 @@ def command(
         print_json({"files": files, "fine": fine, "summary": summary, "findings": found})
     elif form == "table":
         for finding in findings:
-            _print(finding)
+            where = ":".join(str(part) for part in (finding.path, finding.line) if part)
+            message = _message(finding)
+            print_finding(f"{where}: ", finding.severity, finding.code, message, finding.cure)
         print_line(_summary(counts, len(files)))
     else:
         summary_line = _summary(counts, len(files))
@@ -176,12 +178,6 @@ def _reported(finding: Finding) -> Reported:
         finding.line,
         finding.column,
     )
-
-
-def _print(finding: Finding) -> None:
-    where = ":".join(str(part) for part in (finding.path, finding.line) if part)
-    print_line(f"{where}: {finding.severity} {finding.code}: {_message(finding)}")
-    print_line(f"    {finding.cure}")
 
 
 def _summary(counts: Counter[Severity], files: int) -> str:

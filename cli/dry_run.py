@@ -10,7 +10,7 @@ import click
 
 from cli import options, project
 from cli.formats import Reported, print_findings
-from cli.output import print_json, print_line, quiet_work
+from cli.output import print_finding, print_json, print_line, quiet_work
 from nats_transform.errors import printable
 from nats_transform.findings import Severity
 
@@ -158,10 +158,9 @@ def _print(result: DryRunResult) -> None:
     )
     for finding in found.findings[:_FINDINGS]:
         about = f"{finding.about}: " if finding.about else ""
-        print_line(f"{finding.severity} {finding.code}: {about}{finding.message}{_count(finding)}")
-        for example in finding.examples[:_EXAMPLES]:
-            print_line(f"    {_line(example)}")
-        print_line(f"    {finding.cure}")
+        message = f"{about}{finding.message}{_count(finding)}"
+        examples = map(_line, finding.examples[:_EXAMPLES])
+        print_finding("", finding.severity, finding.code, message, finding.cure, examples)
     if more := len(found.findings[_FINDINGS:]):
         print_line(f"and {_plural(more, 'finding')} more; --json prints all of them")
     print_line(_counts(result))

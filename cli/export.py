@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli import options, project
-from cli.output import print_counts, print_json, print_line, progress, quiet_work
+from cli.output import print_counts, print_json, print_line, quiet_work
 from jobs.ending import NOT_FINE
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def command(untransformed: bool, as_json: bool, **given: object) -> None:
         from jobs.export import ExportSettings, export
 
         wanted = {**given, "messages": "archived" if untransformed else "transformed"}
-        result = export(options.settings(ExportSettings, wanted), progress)
+        result = export(options.settings(ExportSettings, wanted))
     if as_json:
         print_json(result.model_dump(mode="json"))
     else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli import options, project
-from cli.output import print_counts, print_json, print_line, progress, quiet_work
+from cli.output import print_counts, print_json, print_line, quiet_work
 
 if TYPE_CHECKING:
     from jobs.session import Spark
@@ -116,7 +116,7 @@ def command(
 
         columns = {name.removesuffix("_column"): given.pop(name) for name in _COLUMNS}
         given["columns"] = options.settings(DumpColumns, columns)
-        result = ingest(spark, options.settings(IngestSettings, given), progress)
+        result = ingest(spark, options.settings(IngestSettings, given))
     if as_json:
         print_json(result.model_dump(mode="json"))
         return

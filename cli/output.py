@@ -1,6 +1,7 @@
 """What commands print: text for people, JSON for programs.
 
-Every command prints through this module alone, so no text of a publisher acts on a terminal.
+Every command prints through this module alone, so no text of a publisher acts on a terminal. On a
+terminal it has color and tables fit the width; into a pipe or file go plain lines of any length.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -18,12 +19,60 @@ from cli import options
 from nats_transform.subject import encode
 from nats_transform.untrusted import json_text, visible
 
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.text import Text
+
 _STDOUT, _STDERR = 1, 2
+_ANY_WIDTH = 100_000  # of a pipe: nothing is cut or wrapped in it
+_NO_SIZE = 80  # of a terminal that does not know its size
+
+STYLES = {
+    **dict.fromkeys(("error", "outside", "refused"), "bold red"),
+    **dict.fromkeys(("warning", "undecided"), "yellow"),
+    **dict.fromkeys(("info", "nothing"), "cyan"),
+    "within": "green",
+}
+"""Verdict or severity, or another part of a text -> how a terminal shows it."""
 
 
-def print_line(line: str = "", *, err: bool = False) -> None:
-    """Print one line; a line break or control character within it is shown as an escape."""
-    click.echo(visible(line).encode(), err=err)
+class Marked(NamedTuple):
+    """A part of a line with a style of `STYLES`."""
+
+    text: str
+    style: str
+
+
+def verdict(word: str) -> Marked:
+    """A verdict or a severity, in its color."""
+    return Marked(word, word)
+
+
+def print_line(*parts: str | Marked, err: bool = False, indent: int = 0) -> None:
+    """Print one line; a line break or control character within it is shown as an escape.
+
+    Args:
+        parts: of the line.
+        err: whether it goes to stderr.
+        indent: of the line; if it is not 0, a terminal also wraps it between words.
+    """
+    if not _is_terminal(err):
+        text = "".join(part if isinstance(part, str) else part.text for part in parts)
+        click.echo(f"{' ' * indent}{visible(text)}".encode(), err=err)
+        return
+    from rich.padding import Padding
+
+    line = _text(*parts)
+    _print(Padding(line, (0, 0, 0, indent)) if indent else line, err=err, wrap=bool(indent))
+
+
+def print_finding(
+    where: str, severity: str, code: str, message: str, cure: str, details: Iterable[str] = ()
+) -> None:
+    """Print a finding: what was found on a line, then its details and the cure, indented."""
+    print_line(where, verdict(severity), f" {code}: {message}")
+    for line in (*details, cure):
+        print_line(line, indent=4)
 
 
 def print_lines(text: str, *, err: bool = False) -> None:
@@ -33,8 +82,7 @@ def print_lines(text: str, *, err: bool = False) -> None:
 
 def print_subject(subject: str) -> None:
     """Print a subject: its bytes into a pipe or file, its visible form on a terminal."""
-    is_seen = sys.stdout is not None and sys.stdout.isatty()
-    click.echo(visible(subject).encode() if is_seen else encode(subject))
+    click.echo(visible(subject).encode() if _is_terminal() else encode(subject))
 
 
 def print_json(document: Mapping[str, Any]) -> None:
@@ -42,27 +90,76 @@ def print_json(document: Mapping[str, Any]) -> None:
     click.echo(json_text(document))
 
 
+def print_table(
+    rows: Sequence[Sequence[str | Marked]], *, head: Sequence[str] = (), right: Sequence[int] = ()
+) -> None:
+    """Print rows whose columns are aligned, two blanks before and between them.
+
+    Args:
+        rows: cells that are all as long as the first.
+        head: the names of the columns, if they need some.
+        right: the columns, by index, whose cells end below each other.
+    """
+    from rich.table import Table
+
+    table = Table(box=None, show_header=bool(head), padding=(0, 0, 0, 2))
+    for index in range(len(rows[0])):
+        name = _text(head[index]) if head else ""
+        table.add_column(name, overflow="fold", header_style="bold")
+        if index in right:
+            table.columns[index].justify = "right"
+    for row in rows:
+        table.add_row(*map(_text, row))
+    _print(table, wrap=True)
+
+
 def print_counts(counts: Mapping[str, int]) -> None:
     """Print each count on a line of its own, aligned."""
-    numbers = {name: f"{count:,}" for name, count in counts.items()}
-    left = max(map(len, numbers))
-    right = max(map(len, numbers.values()))
-    for name, number in numbers.items():
-        print_line(f"  {name:<{left}}  {number:>{right}}")
+    print_table([(name, f"{count:,}") for name, count in counts.items()], right=[1])
 
 
-def progress(line: str) -> None:
-    """Print a line of progress if stderr is a terminal."""
-    if sys.stderr.isatty():
-        print_line(line, err=True)
+def console(*, err: bool = False) -> Console:
+    """Where rich draws. It takes no text for markup, and NO_COLOR takes the colors away."""
+    from rich.console import Console
+
+    stream, width = sys.stderr if err else sys.stdout, _ANY_WIDTH
+    if _is_terminal(err):
+        # By itself rich asks stdin, stdout and stderr, which may be something else by now.
+        width = os.get_terminal_size(stream.fileno()).columns or _NO_SIZE
+    return Console(file=stream, width=width, markup=False, emoji=False, highlight=False)
+
+
+def _is_terminal(err: bool = False) -> bool:
+    stream = sys.stderr if err else sys.stdout
+    return stream is not None and stream.isatty()
+
+
+def _text(*parts: str | Marked) -> Text:
+    """Parts of a line, with nothing in them that acts."""
+    from rich.text import Text
+
+    line = Text()
+    for part in parts:
+        text, style = (part, "") if isinstance(part, str) else (part.text, STYLES[part.style])
+        line.append(visible(text), style)
+    return line
+
+
+def _print(what: RenderableType, *, err: bool = False, wrap: bool) -> None:
+    drawing = console(err=err)
+    with drawing.capture() as drawn:
+        drawing.print(what, soft_wrap=not wrap)
+    # Cells are filled up to the width of their column, also in the last one.
+    lines = [line.rstrip(" ") for line in drawn.get().removesuffix("\n").split("\n")]
+    click.echo("\n".join(lines).encode(), err=err)
 
 
 @contextlib.contextmanager
 def quiet_work() -> Iterator[None]:
-    """While it lasts, stdout is kept for the result, and the processes it starts are silent.
+    """While it lasts, stdout is kept for the result, and a terminal sees how far the work is.
 
-    What libraries print on stdout goes to stderr. A JVM has nothing to say there that is not also
-    in our errors, but says it at length; `--debug` lets it.
+    What libraries print on stdout goes to stderr. Processes that it starts are silent: a JVM has
+    nothing to say there that is not also in our errors, but says it at length; `--debug` lets it.
     """
     with contextlib.ExitStack() as undo:
         if not options.is_debug():
@@ -77,6 +174,10 @@ def quiet_work() -> Iterator[None]:
             sys.stderr.flush()
             undo.enter_context(_streams_apart())
         undo.enter_context(contextlib.redirect_stdout(sys.stderr))
+        if _is_terminal(err=True):
+            from cli.progress import drawn  # rich takes a while to import
+
+            undo.enter_context(drawn())
         yield
 
 

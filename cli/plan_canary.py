@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli import options, project
-from cli.output import print_json, print_line, quiet_work
+from cli.output import print_json, print_line, print_table, quiet_work
 
 if TYPE_CHECKING:
     from jobs.audit.plan import CanaryPlan
@@ -94,16 +94,22 @@ def _print(result: CanaryPlan) -> None:
         scope = f" in {rule.cluster}" if rule.cluster else ""
         print_line()
         print_line(f"{rule.source}{scope}: {sum(rule.per_hour) / 168:,.1f} messages per hour")
-        print_line("  canary    messages    shortest     typical     longest  best start (UTC)")
-        for canary in rule.canaries:
-            needed = "never" if canary.messages is None else f"{canary.messages:,}"
-            times = [_hours(t) for t in (canary.shortest, canary.typical, canary.longest)]
-            cells = "".join(f"{time:>12}" for time in times)
-            print_line(f"  {canary.share:>4g} %  {needed:>10}{cells}  {canary.best_start or '-'}")
+        canaries = [
+            (
+                f"{canary.share:g} %",
+                "never" if canary.messages is None else f"{canary.messages:,}",
+                *map(_hours, (canary.shortest, canary.typical, canary.longest)),
+                canary.best_start or "-",
+            )
+            for canary in rule.canaries
+        ]
+        head = ["canary", "messages", "shortest", "typical", "longest", "best start (UTC)"]
+        print_table(canaries, head=head, right=range(5))
         if rule.guessed:
             print_line(
-                f"  The archive has not seen {rule.guessed} of the 168 hours of a week; they count "
-                "as the same hour of other days."
+                f"The archive has not seen {rule.guessed} of the 168 hours of a week; they count "
+                "as the same hour of other days.",
+                indent=2,
             )
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from cli.output import print_line
+from cli.output import print_line, print_table
 from nats_transform.errors import NatsTransformError, printable
 
 FILE = "nats-transform.toml"
@@ -213,8 +213,8 @@ class Command(click.Command):
         for names in _ALTERNATIVES:
             _keep_strongest(ctx, names)
         if ctx.params.pop("show_config", False) and not ctx.resilient_parsing:
-            for line in _shown(self, ctx, project):
-                print_line(line)
+            print_line(f"project file: {project.path if project else 'none'}")
+            print_table(list(_shown(self, ctx, project)))
             ctx.exit()
         return rest
 
@@ -267,9 +267,10 @@ def _keep_strongest(ctx: click.Context, names: tuple[str, ...]) -> None:
         ctx.set_parameter_source(name, ParameterSource.DEFAULT)
 
 
-def _shown(command: click.Command, ctx: click.Context, project: Project | None) -> Iterator[str]:
-    """A line for each option: its value, and where the value comes from."""
-    rows = []
+def _shown(
+    command: click.Command, ctx: click.Context, project: Project | None
+) -> Iterator[tuple[str, str, str]]:
+    """A row for each option: its name, its value, and where the value comes from."""
     for option in command.params:
         name = max(option.opts, key=len).lstrip("-")
         if option.name not in ctx.params or name in _NOT_IN_A_FILE:
@@ -283,11 +284,7 @@ def _shown(command: click.Command, ctx: click.Context, project: Project | None) 
         elif source is ParameterSource.DEFAULT_MAP and project is not None:
             where = _place(project, ctx, name)
         secret = name in ("password", "token") and value is not None
-        rows.append((name, "(hidden)" if secret else _toml(value), where))
-    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    yield f"project file: {project.path if project else 'none'}"
-    for name, shown, where in rows:
-        yield f"{name:<{widths[0]}}  {shown:<{widths[1]}}  {where}"
+        yield name, "(hidden)" if secret else _toml(value), where
 
 
 def _toml(value: object) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli import options, project
-from cli.output import print_counts, print_json, print_line, progress, quiet_work
+from cli.output import print_counts, print_json, print_line, quiet_work
 
 if TYPE_CHECKING:
     from jobs.replay import ReplayResult
@@ -77,8 +77,7 @@ def command(
         from jobs.replay import ReplaySettings, replay
 
         wanted = {**given, "fates": [fate.strip() for fate in fates.split(",")]}
-        chosen = options.settings(ReplaySettings, wanted)
-        result = replay(chosen, progress)
+        result = replay(options.settings(ReplaySettings, wanted))
     if as_json:
         print_json(result.model_dump(mode="json"))
     else:

@@ -22,6 +22,7 @@ from jobs.files.grouped import grouped
 from jobs.files.plan import plan
 from jobs.files.run import engine_of, session_for
 from jobs.files.storage import Storage
+from jobs.progress import step
 from jobs.session import Spark
 from jobs.warehouse import specs, staging, tables
 
@@ -84,22 +85,24 @@ def census(spark: Spark, settings: CensusSettings) -> CensusResult:
             f"{'.'.join(source.name())} has no messages of stream {settings.stream!r}; "
             "ingest the stream, or check its name"
         )
-    tasks = plan(source, tables.data_files(source, settings.stream, settings.days))
+    files = tables.data_files(source, settings.stream, settings.days)
+    tasks = plan(source, files)
     session = session_for(spark, sum(task.size for task in tasks))
     columns = arrow_schema(specs.MESSAGES.schema)
     folder, storage = staging.new_folder(target), Storage.of(target)
     rows = arrow_schema(target.schema(), frozenset({"stream"}))
     try:
-        counted = grouped(
-            tasks,
-            ReadCounts(Storage.of(source), pa.schema([columns.field(name) for name in COLUMNS])),
-            GROUPING,
-            WriteCounts(storage, folder, rows, settings.stream),
-            storage=storage,
-            folder=staging.new_folder(target),
-            spark=session,
-            apart=attrgetter("day"),
-        )
+        with step(f"counting {settings.stream}", sum(file.record_count for file in files)):
+            counted = grouped(
+                tasks,
+                ReadCounts(Storage.of(source), pa.schema([columns.field(n) for n in COLUMNS])),
+                GROUPING,
+                WriteCounts(storage, folder, rows, settings.stream),
+                storage=storage,
+                folder=staging.new_folder(target),
+                spark=session,
+                apart=attrgetter("day"),
+            )
         staged = staging.Staged(
             folder,
             tuple(one.written.path for one in counted),

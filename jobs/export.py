@@ -12,7 +12,7 @@ sequences, with bounded memory, and what was written is read back and compared.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -28,6 +28,7 @@ from jobs.errors import AccountingError, ArchiveError, JobError, WarehouseError
 from jobs.files.selection import Selection
 from jobs.files.storage import Storage
 from jobs.jetstream import wire
+from jobs.progress import advance, step
 from jobs.sources.backup import open_backup
 from jobs.sources.new_backup import NewBackup
 from jobs.warehouse import versions
@@ -50,7 +51,6 @@ from nats_transform.kernel.digest import digest_batch
 if TYPE_CHECKING:
     from jobs.dry_run.held import Held
 
-Progress = Callable[[str], None]
 _SHORT = ("seq", "subject", "mapped_subject")
 _WHOLE = ("seq", "ts_ns", "subject", "mapped_subject", "headers", "headers_raw", "data")
 _AT_ONCE = 16_384  # messages
@@ -154,14 +154,14 @@ class ExportResult(BaseModel):
         return bool(self.findings)
 
 
-def export(settings: ExportSettings, progress: Progress | None = None) -> ExportResult:
+def export(settings: ExportSettings) -> ExportResult:
     """Write the backup, and say what is in it.
 
     Raises:
         JobError: the messages cannot be exported as asked, or the place cannot be written.
         WarehouseError: the tables cannot be read.
     """
-    return _Export(settings, progress or (lambda _: None)).run()
+    return _Export(settings).run()
 
 
 @dataclass
@@ -177,8 +177,8 @@ class _Consumer:
 
 
 class _Export:
-    def __init__(self, settings: ExportSettings, progress: Progress) -> None:
-        self.settings, self.progress = settings, progress
+    def __init__(self, settings: ExportSettings) -> None:
+        self.settings = settings
         self.findings: list[Finding] = []
         self.archived = Archived.of(open_table(settings.warehouse, MESSAGES), settings.stream)
         fates = None
@@ -244,8 +244,10 @@ class _Export:
         gone = self._look(config, with_state, pending)
         kept = self._kept(with_state, gone)
         with NewBackup(self.settings.to_backup, self.storage) as folder:
-            state, digest = self._write(folder.content, config, kept)
-            self._read_back(folder.content, state, digest)
+            with step(f"writing {self.settings.stream}", self.total):
+                state, digest = self._write(folder.content, config, kept)
+            with step("reading the backup back", self.total):
+                self._read_back(folder.content, state, digest)
             folder.publish({"config": config, "state": state})
             size = folder.size
         first, last = state["first_seq"], state["last_seq"]
@@ -396,7 +398,7 @@ class _Export:
             for messages in self._messages():
                 writer.write(*messages.columns)
                 digest += Digest(*digest_batch(messages))
-                self._tell("written", digest.rows)
+                advance(len(messages))
             return writer.close(last), digest
 
     def _messages(self) -> Iterator[pa.RecordBatch]:
@@ -421,16 +423,12 @@ class _Export:
                 columns = [pa.array(batch.sequences), pa.array(batch.times)]
                 columns += [batch.subjects(), batch.headers(), batch.data()]
                 found += Digest(*digest_batch(pa.RecordBatch.from_arrays(columns, names=_NAMES)))
-                self._tell("read back", found.rows)
+                advance(len(batch))
         if found != digest or found.rows != self.total or head.state != state:
             raise AccountingError(
                 f"backup {self.settings.to_backup}: wrote {digest.rows} messages, digest {digest}; "
                 f"read back {found.rows}, digest {found}; it was not kept, run again"
             )
-
-    def _tell(self, what: str, count: int) -> None:
-        if count % (10 * _AT_ONCE) < _AT_ONCE:
-            self.progress(f"{self.settings.stream}: {count:,} of {self.total:,} messages {what}")
 
 
 _NAMES = ["seq", "ts_ns", "subject", "headers", "data"]

@@ -12,7 +12,7 @@ What the table has of a stream is a property of the table, `nats-transform.strea
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -30,6 +30,7 @@ from jobs.files.run import engine_of, run, session_for
 from jobs.files.storage import Storage
 from jobs.jetstream.connection import NatsSettings
 from jobs.jetstream.stream import JetStreamSettings
+from jobs.progress import step
 from jobs.session import Spark
 from jobs.sources.archive import ArchiveSource
 from jobs.sources.backup import open_backup, restored
@@ -53,8 +54,6 @@ Python reads most of them, and one process has one Python at work: at four cores
 processes are faster in the end, and above this they earn back what their start takes.
 """
 _ATTEMPTS = 5  # at a stream that another ingest is busy with
-
-Progress = Callable[[str], None]
 
 
 def _number_or_time(value: Any) -> Any:
@@ -167,15 +166,12 @@ class IngestResult(BaseModel):
     engine: str = "process"
 
 
-def ingest(
-    spark: Spark, settings: IngestSettings, progress: Progress | None = None
-) -> IngestResult:
+def ingest(spark: Spark, settings: IngestSettings) -> IngestResult:
     """Add the messages that the table does not have yet, and return what it then has.
 
     Args:
         spark: a session, or a function that gives one, called after a server has been asked.
         settings: what to ingest, and into which warehouse.
-        progress: called with a line of text while a backup is checked, and after each commit.
 
     Raises:
         ArchiveError: the source cannot be read, or is not what has been archived so far.
@@ -183,18 +179,14 @@ def ingest(
         ConcurrentWrite: other ingests of the same stream kept getting in first.
         WarehouseError: the tables cannot be opened or written.
     """
-    with _source(spark, settings, progress) as source:
-        return _ingest(spark, settings, source, progress)
+    with _source(spark, settings) as source:
+        return _ingest(spark, settings, source)
 
 
-def _ingest(
-    spark: Spark, settings: IngestSettings, source: Source, progress: Progress | None
-) -> IngestResult:
+def _ingest(spark: Spark, settings: IngestSettings, source: Source) -> IngestResult:
     added, days = 0, set[date]()
     session = None
     files = source.files if isinstance(source, DumpSource) else None
-    if files and progress:
-        progress(f"{settings.stream}: reads {files}")
     for attempt in range(_ATTEMPTS):
         # Errors of the source come before anything is made in the warehouse.
         spans = source.plan(_archived(settings).coverage)
@@ -211,11 +203,11 @@ def _ingest(
             session = session_for(spark, sum(span.size for span in spans), PROCESS_BYTES)
         try:
             for span in spans:
-                account, span_days = _add(session, source, span, table, settings)
+                what = f"archiving {settings.stream}, sequences {span.first:,} to {span.last:,}"
+                with step(what, span.messages):
+                    account, span_days = _add(session, source, span, table, settings)
                 added += account.digest.rows
                 days |= span_days
-                if progress:
-                    progress(f"{settings.stream}: {account}")
         except ConcurrentWrite:
             if attempt == _ATTEMPTS - 1:
                 raise
@@ -320,7 +312,7 @@ def _totals(parts: Iterable[Part], stream: str) -> dict[date, Total]:
 
 
 @contextmanager
-def _source(spark: Spark, settings: IngestSettings, progress: Progress | None) -> Iterator[Source]:
+def _source(spark: Spark, settings: IngestSettings) -> Iterator[Source]:
     stream = settings.stream
     if settings.server is not None:
         of_stream = _stream_settings(settings, settings.from_stream or stream)
@@ -329,7 +321,7 @@ def _source(spark: Spark, settings: IngestSettings, progress: Progress | None) -
         backup = open_backup(settings.backup)
         of_stream = _stream_settings(settings, backup.stream)
         if backup.is_archive():
-            yield ArchiveSource(backup, of_stream, settings.publish_messages, progress=progress)
+            yield ArchiveSource(backup, of_stream, settings.publish_messages)
             return
         with restored(backup) as nats:
             yield StreamSource(nats, of_stream, settings.publish_messages, "backup")

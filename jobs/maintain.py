@@ -22,6 +22,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
 from jobs.errors import ArchiveError, ConcurrentWrite
+from jobs.progress import advance, step
 from jobs.warehouse.accounting import Archived
 from jobs.warehouse.folder import delete, files_of, filesystem_of
 from jobs.warehouse.paths import NAMESPACE
@@ -103,14 +104,15 @@ def remove_stream(warehouse: Warehouse, stream: str) -> dict[str, int]:
         if not rows:
             continue
         is_archive = name == MESSAGES.name
-        publish(
-            table,
-            Staged("", ()),
-            stream,
-            replace=True,
-            properties={"job": "remove", "stream": stream, "messages": str(rows)},
-            table_properties={Archived.key(stream): ""} if is_archive else None,
-        )
+        with step(f"removing {stream} from {name}"):
+            publish(
+                table,
+                Staged("", ()),
+                stream,
+                replace=True,
+                properties={"job": "remove", "stream": stream, "messages": str(rows)},
+                table_properties={Archived.key(stream): ""} if is_archive else None,
+            )
         found[name] = rows
     if not found:
         raise ArchiveError(f"no table of {warehouse} has rows of stream {stream!r}; check the name")
@@ -120,23 +122,26 @@ def remove_stream(warehouse: Warehouse, stream: str) -> dict[str, int]:
 def _maintain(
     catalog: Catalog, name: str, limit: datetime, settings: MaintenanceSettings
 ) -> Removed:
-    expired = _expire(catalog, name, limit)
+    with step(f"removing old snapshots of {name}"):
+        expired = _expire(catalog, name, limit)
     young = (settings.now or datetime.now(UTC)) - _YOUNG
     # Listed before the table is read: what is published in between was young, or is in the table.
     table = catalog.load_table((NAMESPACE, name))
     entries = list(files_of(table))
     live = _referenced(table.refresh())
     files = size = 0
-    for entry in entries:
-        if entry.mtime.astimezone(UTC) > min(limit, young):
-            continue
-        # Hadoop's local file system keeps a checksum beside each file.
-        base = entry.base_name
-        owner = base[1:-4] if base.startswith(".") and base.endswith(".crc") else base
-        if entry.path[: -len(base)] + owner not in live:
-            with contextlib.suppress(FileNotFoundError):  # another maintenance was faster
-                delete(entry.path, table)
-                files, size = files + 1, size + entry.size
+    with step(f"looking at the files of {name}", len(entries), "files"):
+        for entry in entries:
+            advance()
+            if entry.mtime.astimezone(UTC) > min(limit, young):
+                continue
+            # Hadoop's local file system keeps a checksum beside each file.
+            base = entry.base_name
+            owner = base[1:-4] if base.startswith(".") and base.endswith(".crc") else base
+            if entry.path[: -len(base)] + owner not in live:
+                with contextlib.suppress(FileNotFoundError):  # another maintenance was faster
+                    delete(entry.path, table)
+                    files, size = files + 1, size + entry.size
     return Removed(
         snapshots=expired, files=files, bytes=size, snapshots_left=len(table.metadata.snapshots)
     )

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -38,6 +38,7 @@ from jobs.jetstream.connection import NatsSettings, RawClient, connection
 from jobs.jetstream.outgoing import COLUMNS, Making, look, messages
 from jobs.jetstream.stream import stream_state
 from jobs.jetstream.target import Target, source_stream
+from jobs.progress import advance, step
 from jobs.warehouse.coverage import Coverage
 from jobs.warehouse.specs import TRANSFORMED
 from jobs.warehouse.tables import open_table
@@ -47,7 +48,6 @@ EXAMPLES = 3
 """How many of the messages that cannot be sent are named."""
 _ATTEMPTS = 5  # when the stream lost what it had stored, as after a crash of its server
 
-Progress = Callable[[str], None]
 SentFate = Literal["mapped", "unmatched"]
 Consent = Literal["skips", "limits", "versions", "ingress", "rollup", "ttl"]
 
@@ -127,7 +127,7 @@ class ReplayResult(BaseModel):
         return bool(self.refusals) or (self.removed > 0 and "limits" not in self.allow)
 
 
-def replay(settings: ReplaySettings, progress: Progress | None = None) -> ReplayResult:
+def replay(settings: ReplaySettings) -> ReplayResult:
     """What was sent, once all that is to be sent is in the target; or why nothing was.
 
     Raises:
@@ -144,16 +144,14 @@ def replay(settings: ReplaySettings, progress: Progress | None = None) -> Replay
         )
     if not archive.versions:
         raise JobError(f"no transformed messages of stream {settings.stream}: nothing to send")
-    return asyncio.run(_Run(settings, archive, progress).replay())
+    return asyncio.run(_Run(settings, archive).replay())
 
 
 class _Run:
     """One replay, from the look at everything to the last answer."""
 
-    def __init__(
-        self, settings: ReplaySettings, archive: Selection, progress: Progress | None
-    ) -> None:
-        self.settings, self.archive, self.progress = settings, archive, progress
+    def __init__(self, settings: ReplaySettings, archive: Selection) -> None:
+        self.settings, self.archive = settings, archive
         self.stream = source_stream(settings.stream)
         self.version = next(iter(archive.versions)).encode()
         self.total = sum(archive.fates[fate] for fate in settings.fates)
@@ -175,13 +173,17 @@ class _Run:
                 there = await self._there(target)
                 if attempt == 0:
                     self._refuse(target)
-                    found = await asyncio.to_thread(self._look_at_messages, target, making, there)
+                    with step(f"checking {self.settings.stream}", self.total):
+                        found = await asyncio.to_thread(
+                            self._look_at_messages, target, making, there
+                        )
                 if self.result.refusals or self.settings.dry_run:
                     self._count(found)
                     self.result.target_messages = state.messages
                     return self.result
                 try:
-                    await self._send(client, target, making, there)
+                    with step(f"sending {self.settings.stream}", self.total):
+                        await self._send(client, target, making, there)
                 except StreamLost as error:
                     if attempt == _ATTEMPTS - 1 or "made anew" in str(error):
                         raise
@@ -228,6 +230,7 @@ class _Run:
             lru_cache(_SUBJECTS)(target.stored_as),
         )
         for rows in self.archive.rows():
+            advance(len(rows))
             found += _count_in(there, rows.column("seq"))
             looked = look(making, rows)
             for seq, fault in looked.faults:
@@ -296,19 +299,15 @@ class _Run:
             client, settings.server, target, version=self.version, stream=self.stream,
             window=settings.window, rate=settings.rate,
         )  # fmt: skip
-        already = done = 0
+        already = 0
         try:
             async with chain, aclosing(self._messages(making)) as archived:
                 async for message in archived:
-                    done += 1
                     if message.seq in has:
                         already += 1
                     elif fault(decode(message.subject)) is None:
                         await chain.send(message)
-                    if self.progress and done % 10_000 == 0:
-                        self.progress(
-                            f"{settings.stream} to {settings.to}: {done:,} of {self.total:,}"
-                        )
+                    advance()
         finally:
             result.sent += chain.progress.sent
             result.breaks += chain.progress.breaks

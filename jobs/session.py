@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pydantic import BaseModel, ConfigDict
 
 from jobs.errors import SparkUnavailable, text_of
+from jobs.progress import step
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -114,7 +115,7 @@ def spark_session(settings: SparkSettings | None = None) -> SparkSession:
         builder = builder.config(key, value)
     launches = not settings.remote and not under_submit and SparkContext._gateway is None
     try:
-        with _private_scratch() if launches else contextlib.nullcontext():
+        with step("starting Spark"), _private_scratch() if launches else contextlib.nullcontext():
             session = builder.getOrCreate()
     except ImportError as error:
         raise SparkUnavailable(

@@ -32,6 +32,7 @@ from jobs.files.sequences import SequencesOfFiles, find_repeated
 from jobs.files.storage import Storage
 from jobs.files.task import Task
 from jobs.files.transform import WORDS, Done, TransformTask
+from jobs.progress import step
 from jobs.session import Spark, started
 from jobs.warehouse import specs, staging, tables
 from jobs.warehouse.accounting import Archived
@@ -229,7 +230,8 @@ def stage(
     )
     session = session_for(spark, sum(task.size for task in tasks))
     try:
-        done = run(work, tasks, session)
+        with step(f"mapping {settings.stream}", sum(file.record_count for file in files)):
+            done = run(work, tasks, session)
         check_sequences(source, settings.stream, tasks, done, session)
         staged = staging.Staged(
             folder,

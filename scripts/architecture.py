@@ -33,10 +33,12 @@ FLOORS: list[dict[str, str]] = [
         "nats_transform.backup": "reads and writes backups",
         "expectations": "checks of the tables",
         "jobs.errors": "what can go wrong",
+        "jobs.progress": "how far a job is",
     },
     {
         "jobs.cold": "a quick start",
         "jobs.spark_errors": "what Spark raises",
+        "jobs.spark_progress": "how far Spark is",
         "nats_transform.plan": "steps of a migration",
     },
     {

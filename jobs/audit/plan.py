@@ -13,7 +13,7 @@ from jobs.audit.counts import expected_counts
 from jobs.audit.in_force import periods_of
 from jobs.audit.settings import AuditError, AuditSettings
 from jobs.days import StreamDays
-from jobs.session import Spark, started
+from jobs.session import Spark
 from nats_transform import statistics
 from nats_transform.audit.planning import RulePlan, plan
 
@@ -70,7 +70,7 @@ def plan_canary(spark: Spark, settings: PlanSettings) -> CanaryPlan:
     """
     told = settings.model_dump(exclude={"shares", "tolerance", "confidence", "power"})
     audited = AuditSettings(**told)
-    counted = expected_counts(started(spark), audited, periods_of(audited))
+    counted = expected_counts(spark, audited, periods_of(audited))
     counts: dict[tuple[str, str | None], Counter[datetime]] = defaultdict(Counter)
     for count in counted.counts:
         if count.source is not None:

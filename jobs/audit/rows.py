@@ -26,6 +26,7 @@ from jobs.files.run import run, session_for
 from jobs.files.storage import Storage
 from jobs.files.task import Task
 from jobs.files.text import restored
+from jobs.progress import step
 from jobs.session import Spark
 from jobs.warehouse.raw import RAW
 from jobs.warehouse.specs import TableSpec
@@ -132,12 +133,14 @@ class Rows:
     Attributes:
         reading: what of the files.
         tasks: which files.
+        count: how many rows they have.
         folder: where counts may keep files for a while, see `jobs.files.grouped`.
         session: runs the tasks; None is this process.
     """
 
     reading: Reading
     tasks: tuple[Task, ...]
+    count: int
     folder: str
     session: SparkSession | None
 
@@ -150,7 +153,8 @@ class Rows:
         schema = arrow_schema(spec.schema, _WORDS)
         session = session_for(spark, sum(task.size for task in tasks))
         reading = Reading(Storage.of(table), schema, stream)
-        return cls(reading, tuple(tasks), new_folder(table), session)
+        count = sum(file.record_count for file in files)
+        return cls(reading, tuple(tasks), count, new_folder(table), session)
 
     def only(self, **which: object) -> Rows:
         """The same with other attributes of `reading`."""
@@ -172,7 +176,8 @@ class Rows:
             count: can be pickled.
             columns: that it needs.
         """
-        return run(_Work(self.reading, tuple(columns), count), self.tasks, self.session)
+        with step(f"counting {self.reading.stream}", self.count):
+            return run(_Work(self.reading, tuple(columns), count), self.tasks, self.session)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from jobs.progress import step
 from nats_transform.errors import InvalidConfig
 from nats_transform.functions import Literal, OfToken, Partition, Tail, Wildcard
 from nats_transform.mapping import AccountMappings
@@ -67,7 +68,8 @@ class PortableCensus:
 
     def dry_run(self, question: Question) -> DryRun:
         """What a candidate would do to these subjects."""
-        return dry_run_of_columns([added_up(self.rows)], question)
+        with step("comparing what the mappings make of the subjects"):
+            return dry_run_of_columns([added_up(self.rows)], question)
 
     def counts(self) -> Iterator[tuple[str | None, str | None, int]]:
         """Each subject and cluster, with the number of its messages."""

@@ -29,6 +29,7 @@ from jobs.files.plan import plan
 from jobs.files.read import concatenated
 from jobs.files.storage import Storage
 from jobs.files.text import restored
+from jobs.progress import step
 from jobs.session import Spark
 from jobs.warehouse import specs, tables
 from nats_transform.migration import DryRun, Question
@@ -92,7 +93,10 @@ def _looked_at(rows: Iterable[pa.RecordBatch], most: int, question: Question) ->
             tempfile.TemporaryDirectory(prefix="nats-transform-") as folder,
             tempfile.TemporaryFile() as overflow,
         ):
-            return dry_run_of_columns(parts_of(rows, most, Path(folder)), question, overflow)
+            with step("reading the subjects", most, "rows"):
+                parts = parts_of(rows, most, Path(folder))
+            with step("comparing what the mappings make of them"):
+                return dry_run_of_columns(parts, question, overflow)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise

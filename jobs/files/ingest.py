@@ -16,6 +16,7 @@ from jobs.files.run import end_if_told
 from jobs.files.storage import Storage
 from jobs.files.text import stored
 from jobs.files.write import Writer, Written
+from jobs.progress import advance
 from nats_transform.kernel.digest import digest_batch
 
 HELD_BYTES = 96 * 2**20
@@ -73,6 +74,7 @@ class IngestTask:
                 end_if_told()
                 for day, mine in by_day(rows):
                     days.write(day, mine)
+                advance(len(rows))
             return days.close()
 
 

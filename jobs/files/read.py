@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 from jobs.errors import WarehouseError, text_of
 from jobs.files.storage import Storage
 from jobs.files.task import Piece
+from jobs.progress import advance
 
 BATCH_ROWS = 32_768
 BATCH_BYTES = 16 * 2**20
@@ -95,6 +96,8 @@ def _with_all_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatc
 def concatenated(
     storage: Storage, pieces: Sequence[Piece], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of several pieces, one after the other."""
+    """The rows of several pieces, one after the other; each is counted once it has been used."""
     for piece in pieces:
-        yield from batches(storage, piece, schema)
+        for batch in batches(storage, piece, schema):
+            yield batch
+            advance(len(batch))

@@ -13,6 +13,7 @@ import pickle
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextvars import copy_context
 from typing import TypeVar
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from pyspark.sql import SparkSession
 from jobs.errors import JobError
 from jobs.session import SessionOnDemand, Spark, started
 from jobs.spark_errors import SPARK_ERRORS, job_error
+from jobs.spark_progress import counted
 
 PROCESS_BYTES = 16 * 2**30
 """Work on so many bytes of Parquet is done in this process unless somebody asks for Spark.
@@ -75,7 +77,8 @@ def _here(work: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
     with ThreadPoolExecutor(
         min(len(tasks), cores()), initializer=setattr, initargs=(_LOCAL, "ended", ended)
     ) as pool:
-        waiting = [pool.submit(work, task) for task in tasks]
+        # In the context of the job: what tasks count is counted in its step.
+        waiting = [pool.submit(copy_context().run, work, task) for task in tasks]
         try:
             wait(waiting, return_when=FIRST_EXCEPTION)
             failed = next((one for one in waiting if one.done() and one.exception()), None)
@@ -113,7 +116,8 @@ def _in_spark(work: Callable[[T], R], tasks: Sequence[T], spark: SparkSession) -
 
     rows = spark.range(0, len(tasks), 1, len(tasks))
     try:
-        found = rows.mapInArrow(each, "number long, result binary").collect()
+        with counted(spark):
+            found = rows.mapInArrow(each, "number long, result binary").collect()
     except SPARK_ERRORS as error:
         raise job_error(error) from error
     # The bytes come from our own tasks.

@@ -17,6 +17,7 @@ from jobs.files.read import batches
 from jobs.files.storage import Storage
 from jobs.files.task import Piece
 from jobs.files.text import restored
+from jobs.progress import advance, step
 from jobs.warehouse.raw import RAW
 from jobs.warehouse.specs import TRANSFORMED, TableSpec
 from jobs.warehouse.tables import data_files
@@ -60,20 +61,26 @@ class Selection:
         self._columns = tuple(columns)
         self._storage = Storage.of(table)
         self._whole = whole = arrow_schema(spec.schema)
-        tasks = plan(table, data_files(table, stream, days))
+        files = data_files(table, stream, days)
+        tasks = plan(table, files)
         # Whole files, in the order of their days and sequences.
         paths = dict.fromkeys(piece.path for task in tasks for piece in task.pieces)
         self._extents = [Extent(Piece(path)) for path in paths]
         short = pa.schema([field for field in whole if field.name in _SHORT])
-        for extent in self._extents:
-            for batch in batches(self._storage, extent.piece, short):
-                extent.add(batch.column("seq"))
-                self.messages += len(batch)
-                if "fate" not in short.names:
-                    continue
-                for fate in batch.column("fate").value_counts().to_pylist():
-                    self.fates[fate["values"]] += fate["counts"]
-                self.versions.update(batch.column("mapping_version").unique().to_pylist())
+        with step(f"looking at {stream}", sum(file.record_count for file in files)):
+            for extent in self._extents:
+                self._look_at(extent, short)
+
+    def _look_at(self, extent: Extent, short: pa.Schema) -> None:
+        for batch in batches(self._storage, extent.piece, short):
+            extent.add(batch.column("seq"))
+            self.messages += len(batch)
+            advance(len(batch))
+            if "fate" not in short.names:
+                continue
+            for fate in batch.column("fate").value_counts().to_pylist():
+                self.fates[fate["values"]] += fate["counts"]
+            self.versions.update(batch.column("mapping_version").unique().to_pylist())
 
     def rows(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The messages, file by file, perhaps with other columns."""

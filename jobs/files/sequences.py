@@ -19,6 +19,7 @@ from jobs.files.read import concatenated
 from jobs.files.run import run as run_tasks
 from jobs.files.storage import Storage
 from jobs.files.task import Task
+from jobs.progress import step
 
 MOST_RUNS = 64
 """A task with more runs says only where they start and end, all together."""
@@ -143,7 +144,8 @@ def find_repeated(
         return None
     shares = -(-sum(rows for _, _, rows in chosen) // SHARE_ROWS)
     search = Search(read, tuple(task for task, _, _ in chosen), shares)
-    found = [one for one in run_tasks(search, range(shares), spark) if one is not None]
+    with step("looking for sequences that are there twice"):
+        found = [one for one in run_tasks(search, range(shares), spark) if one is not None]
     return min(found, default=None)
 
 

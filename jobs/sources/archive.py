@@ -6,9 +6,8 @@ is found then. That also gives the places from which tasks read parts of it side
 
 from __future__ import annotations
 
-import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,6 +22,7 @@ from pyiceberg.table import Table
 from jobs.errors import ArchiveError
 from jobs.jetstream.headers import header_columns
 from jobs.jetstream.stream import JetStreamSettings
+from jobs.progress import advance, step
 from jobs.sources.backup import Backup
 from jobs.sources.source import ReadTask, Span
 from jobs.warehouse.coverage import Coverage
@@ -33,7 +33,6 @@ from nats_transform.errors import InvalidBackup
 from nats_transform.kernel.covering import Covering
 
 _TASK_BYTES = 64 * 2**20  # unpacked; below, another task costs more than it brings
-_TELL_EVERY = 1.0  # seconds
 # Limits by which a server removes messages while it makes a backup.
 _LIMITS = ("max_age", "max_msgs", "max_bytes", "max_msgs_per_subject")
 
@@ -143,14 +142,12 @@ class ArchiveSource:
 
     Attributes:
         publish_messages: a span ends at the first midnight after so many messages.
-        progress: called with a line of text about every second while the archive is checked.
     """
 
     backup: Backup
     settings: JetStreamSettings
     publish_messages: int
     kind: str = "backup"
-    progress: Callable[[str], None] | None = None
 
     @property
     def _reader(self) -> ArchiveReader:
@@ -173,13 +170,11 @@ class ArchiveSource:
         """All messages of the archive, every byte of which was read for it."""
         runs: list[Run] = []
         found, day, reader = 0, -(2**63), self._reader
-        said, told = self._head.state["messages"], time.monotonic()
-        with _opened(self.backup.content) as file:
+        what = f"checking {self.backup.folder}"
+        with step(what, self._head.state["messages"]), _opened(self.backup.content) as file:
             for batch in read_messages(file, self._head.messages):
                 found += len(batch)
-                if self.progress and time.monotonic() - told > _TELL_EVERY:
-                    self.progress(f"{self.backup.folder}: checked {found:,} of {said:,} messages")
-                    told = time.monotonic()
+                advance(len(batch))
                 wanted = reader.wanted(batch)
                 days = np.maximum(np.maximum.accumulate(batch.times // DAY_NS), day)
                 rises = np.flatnonzero(np.diff(days)) + 1

@@ -21,6 +21,7 @@ from jobs.files.sequences import Run, Runs, find_repeated
 from jobs.files.storage import Storage
 from jobs.files.task import Task
 from jobs.files.text import restored
+from jobs.progress import advance, step
 from jobs.sources.dumps import Block, ReadBlock
 from jobs.sources.files import DumpFiles
 from jobs.sources.source import Span
@@ -122,6 +123,7 @@ class _Look:
             last += [] if bounds["max"] is None else [bounds["max"]]
             for what, found in _faults(rows):
                 faults[what] = _both(faults.get(what, (0, None)), found)
+            advance(len(rows))
         return Seen(
             count, min(first, default=None), max(last, default=None), runs.found, faults, shared
         )
@@ -231,7 +233,8 @@ class DumpSource:
     def plan(self, have: Coverage) -> list[Span]:
         """One span with all that is new."""
         path = self.files.path
-        seen = run(_Look(self.read, have), self.blocks, self.session)
+        with step(f"looking through {path}"):
+            seen = run(_Look(self.read, have), self.blocks, self.session)
         self._shared = sum((one.shared for one in seen), Shared())
         rows = sum(one.rows for one in seen)
         faults = dict[str, tuple[int, int | None]]()
@@ -271,8 +274,10 @@ class DumpSource:
             ]
         )
         compare = _Compare(Storage.of(table), columns, first, last)
-        tasks = plan(table, data_files(table, self.stream))
-        if self._shared != sum(run(compare, tasks, self.session), Shared()):
+        files = data_files(table, self.stream)
+        with step(f"comparing with {self.stream}", sum(file.record_count for file in files)):
+            found = sum(run(compare, plan(table, files), self.session), Shared())
+        if self._shared != found:
             raise ArchiveError(
                 f"{self.files.path} and the table have different messages among sequences "
                 f"{first} to {last} of stream {self.stream}; number them apart with "

@@ -39,6 +39,7 @@ from jobs.errors import (
     WarehouseError,
     text_of,
 )
+from jobs.progress import advance
 from jobs.warehouse.folder import (
     CATALOG_FILE,
     folder_catalog,
@@ -270,6 +271,7 @@ def batches(
                 raw = [name + RAW for name in columns if name + RAW in there]
                 for batch in rows.iter_batches(columns=[*columns, *raw]):
                     yield pa.RecordBatch.from_pydict(restored_columns(batch))
+                    advance(len(batch))
 
 
 def snapshot_properties(table: Table) -> dict[str, str]:

@@ -9,6 +9,7 @@ from dagster import AssetExecutionContext
 
 from expectations.measures.digests import row_hash
 from jobs.ingest import ingest
+from jobs.progress import watched
 from jobs.warehouse import specs, tables
 from jobs.warehouse.accounting import Archived
 from orchestration.archive import Archive
@@ -49,7 +50,8 @@ def messages_asset(archive: Archive) -> dg.AssetsDefinition:
                 settings = source.ingest_settings(
                     archive.stream, archive.tables, (days[0], days[-1]), context.run.run_id
                 )
-                result = ingest(spark.session, settings, context.log.info)
+                with watched(context.log.info):
+                    result = ingest(spark.session, settings)
                 added += result.added
             table = tables.open_table(archive.tables, specs.MESSAGES)
             archived = Archived.of(table, archive.stream)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 
 from nats.errors import Error as NatsError
@@ -11,10 +11,10 @@ from nats.js.api import StreamConfig
 
 from jobs.errors import ArchiveError, text_of
 from jobs.jetstream.connection import NatsSettings, connection
+from jobs.progress import advance
 from orchestration.demo.traffic import SUBJECTS, Message
 
 _IN_FLIGHT = 4_000  # publishes without an acknowledgement yet; more than this gains nothing
-_REPORT_EVERY = 20_000
 
 
 def make_stream(server: str, stream: str, first_seq: int) -> None:
@@ -51,16 +51,13 @@ def remove_stream(server: str, stream: str) -> None:
         asyncio.run(remove())
 
 
-def publish(
-    server: str, stream: str, messages: Iterable[Message], progress: Callable[[int], None]
-) -> None:
+def publish(server: str, stream: str, messages: Iterable[Message]) -> None:
     """Publish messages, and wait until the stream has acknowledged each of them.
 
     Args:
         server: URL of the server.
         stream: name of the stream, empty so far.
         messages: what to publish, in order.
-        progress: called with the number of messages published so far.
 
     Raises:
         ArchiveError: the server cannot be reached, or did not store them all.
@@ -69,21 +66,21 @@ def publish(
     async def run() -> None:
         async with connection(NatsSettings(servers=server)) as client:
             jetstream = client.jetstream(publish_async_max_pending=_IN_FLIGHT)
-            number = 0
+            published = 0
             try:
-                for number, message in enumerate(messages, 1):
+                for message in messages:
                     await jetstream.publish_async(
                         message.subject, message.data, headers=dict(message.headers)
                     )
-                    if number % _REPORT_EVERY == 0:
-                        progress(number)
+                    published += 1
+                    advance()
                 await jetstream.publish_async_completed()
                 stored = (await jetstream.stream_info(stream)).state.messages
             except NatsError as error:
                 raise ArchiveError(f"cannot publish to {server}: {text_of(error)}") from error
-            if stored != number:
+            if stored != published:
                 raise ArchiveError(
-                    f"{server} stored {stored} of {number} messages; run the demo again"
+                    f"{server} stored {stored} of {published} messages; run the demo again"
                 )
 
     asyncio.run(run())

@@ -13,10 +13,9 @@ import json
 import os
 import shlex
 import shutil
-import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -29,6 +28,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from jobs.audit.settings import AuditResult
 from jobs.errors import JobError, text_of
 from jobs.jetstream.process import nats_server
+from jobs.progress import step
 from orchestration.archive import Archive
 from orchestration.days import range_tags
 from orchestration.demo.clusters import Change, write_mapped
@@ -106,7 +106,7 @@ class DemoRun:
 
 
 def run_demo(settings: DemoSettings) -> DemoRun:
-    """Run the demo, print its steps on stderr, and return what it made.
+    """Run the demo, and return what it made.
 
     Raises:
         NatsTransformError: a step or an asset check failed; the text says which.
@@ -121,19 +121,18 @@ def run_demo(settings: DemoSettings) -> DemoRun:
     with ExitStack() as stack:
         server = settings.server
         if server is None:
-            with _step("starting nats-server"):
+            with step("starting nats-server"):
                 server = stack.enter_context(nats_server()).url
         make_stream(server, stream, first_seq=len(history) * a_day + 1)
         stack.callback(remove_stream, server, stream)
         os.environ |= _environment(folder, settings.seed, history[0], server, stream)
         archive, mapped = (_archive(name) for name in ("shop", "shop_mapped"))
-        with _step("writing a dump of two days of history"):
+        with step("writing a dump of two days of history"):
             write_dump(folder / "history.parquet", history, a_day, settings.seed)
-        with _step(f"publishing {settings.messages:,} messages into stream {stream}") as say:
-            traffic = messages(settings.messages, settings.seed)
-            publish(server, stream, traffic, lambda n: say(f"{n:,}"))
+        with step(f"publishing into stream {stream}", settings.messages):
+            publish(server, stream, messages(settings.messages, settings.seed))
         count = max(_LEAST_MAPPED, settings.messages * 2 // 5)
-        with _step(f"mapping {count:,} messages in three clusters, one of them stale for an hour"):
+        with step(f"mapping {count:,} messages in three clusters, one of them stale for an hour"):
             _map(folder / "mapped.parquet", history[1], mapped, count, settings.seed)
         # Midnight may have passed while they were published.
         days = (history[0], datetime.now(UTC).date())
@@ -143,7 +142,7 @@ def run_demo(settings: DemoSettings) -> DemoRun:
             checks = _as_expected(made)
     page = mapped.reports_folder / f"observed-{history[1]}-{history[1]}.html"
     rehearsal = archive.reports_folder / f"rehearsal-{days[0]}-{days[1]}.json"
-    with _step("computing a digest without the times that the server set"):
+    with step("computing a digest without the times that the server set"):
         digest = _digest(archive)
     return DemoRun(
         archive=archive,
@@ -235,7 +234,7 @@ def _materialize(
         event = entry.dagster_event
         if event is not None and event.event_type is dg.DagsterEventType.STEP_START:
             asset = event.node_name.replace("__", "/")
-            doing.enter_context(_step(f"materializing {asset}"))
+            doing.enter_context(step(f"materializing {asset}"))
         elif event is not None and event.event_type is dg.DagsterEventType.STEP_SUCCESS:
             doing.close()
 
@@ -317,25 +316,3 @@ def _empty_folder(folder: Path) -> Path:
     except OSError as error:
         raise JobError(f"{folder} cannot be used: {text_of(error)}") from error
     return folder
-
-
-@contextmanager
-def _step(title: str) -> Iterator[Callable[[str], None]]:
-    """Prints a step and its time on stderr; what it yields prints how far the step is."""
-    is_terminal = sys.stderr.isatty()
-    started = time.monotonic()
-
-    def say(text: str, end: str = "") -> None:
-        if is_terminal:
-            sys.stderr.write(f"\r\033[K{title} ... {text}{end}")
-        elif end:
-            sys.stderr.write(f"{title} ... {text}{end}")
-        sys.stderr.flush()
-
-    say("")
-    try:
-        yield say
-    except BaseException:
-        say("failed", "\n")
-        raise
-    say(f"{time.monotonic() - started:.0f} s", "\n")

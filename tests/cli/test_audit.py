@@ -224,9 +224,7 @@ def test_a_plan_from_the_streams_own_traffic(folder: Path, monkeypatch) -> None:
     assert (code, err) == (0, "")
     assert "shop.*: 1,500.0 messages per hour" in out
     assert "never seen" not in out
-    assert re.search(
-        r"^     2 %       6,114 +4\.1 h +4\.1 h +4\.1 h  Mon 00:00$", out, re.MULTILINE
-    )
+    assert re.search(r"^     2 %     6,114 +4\.1 h +4\.1 h +4\.1 h  Mon 00:00$", out, re.MULTILINE)
     assert "has not seen 167 of the 168 hours" in out
     assert "<svg" in (folder / "plan.html").read_text()
     found = json.loads(nats_transform(*command, "--json", "--share", "2")[1])

@@ -220,7 +220,17 @@ def test_what_should_be_quick_imports_nothing_heavy(args: list[str]) -> None:
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(json.loads(run.stdout.splitlines()[-1]))
     assert "click" in loaded
-    heavy = {"pydantic", "pyspark", "pyarrow", "pandas", "pyiceberg", "dagster", "lark", "yaml"}
+    heavy = {
+        "rich",
+        "pydantic",
+        "pyspark",
+        "pyarrow",
+        "pandas",
+        "pyiceberg",
+        "dagster",
+        "lark",
+        "yaml",
+    }
     assert not loaded & heavy
 
 

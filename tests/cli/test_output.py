@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from cli.main import main
-from cli.output import print_counts, print_json, print_line, print_lines, print_subject
+from cli.output import (
+    print_counts,
+    print_json,
+    print_line,
+    print_lines,
+    print_subject,
+    print_table,
+    verdict,
+)
+from tests.support.terminal import SCRIPT, on_a_terminal
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = "a\x1b[31m\u202e\u2066\x7f\x9b\u2028\udcffb"
@@ -35,6 +45,53 @@ def test_counts_and_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert (counted, gaps) == ("  messages  12,000", "  gaps           7")
     assert document.isascii()
     assert document.isprintable()
+
+
+def test_a_table_in_a_pipe_is_never_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    wide = "[red]x[/red] " * 40 + "end"
+    print_table(
+        [("a", verdict("outside"), wide), (HOSTILE, "b", "c")], head=("one", "two", "three")
+    )
+    head, first, second = capsys.readouterr().out.splitlines()
+    width = len(SHOWN)
+    assert head == f"  {'one':<{width}}  two      three"
+    assert first == f"  {'a':<{width}}  outside  {wide}"
+    assert second == f"  {SHOWN}  b        c"
+
+
+REFUSED = """mappings = {
+  "shop.*": [ { destination: "a.[bold]x", weight: 40% }, { destination: "b.$1", weight: 2% } ]
+}
+"""
+RED, OFF = "\x1b[1;31m", "\x1b[0m"
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_a_finding_fits_the_terminal(tmp_path: Path, columns: int) -> None:
+    config = tmp_path / "mapping.conf"
+    config.write_text("mappings = {\n  orders: [ { destination: 'a.*', weight: 40% } ]\n}\n")
+    code, shown = on_a_terminal("check", str(config), columns=columns)
+    assert code == 1
+    finding, *cure, summary = shown.splitlines()
+    assert finding.startswith(f"{config}:2: {RED}error{OFF} refused: ")
+    assert summary.endswith("1 error")
+    assert len(cure) == (2 if columns == 40 else 1)
+    assert all(line.startswith("    ") and len(line) <= columns for line in cure)
+
+
+def test_no_color_and_no_markup(tmp_path: Path) -> None:
+    config = tmp_path / "mapping.conf"
+    config.write_text(REFUSED)
+    shown = {}
+    for name, environment in (("plain", {"TERM": "dumb"}), ("no color", {"NO_COLOR": "1"})):
+        code, shown[name] = on_a_terminal("check", str(config), columns=400, **environment)
+        assert code == 0
+    piped = subprocess.run(
+        [SCRIPT, "check", str(config)], capture_output=True, text=True, check=False
+    ).stdout
+    assert "a.[bold]x" in piped
+    assert shown["plain"].split() == piped.split()
+    assert "\x1b[3" not in shown["no color"]
 
 
 def test_a_pipe_gets_the_bytes_of_a_subject(capsysbinary: pytest.CaptureFixture[bytes]) -> None:

@@ -20,6 +20,7 @@ from jobs.jetstream.connection import connection
 from jobs.jetstream.headers import format_headers
 from jobs.jetstream.process import nats_server as run_nats_server
 from jobs.jetstream.stream import JetStreamSettings, StreamState, stream_state
+from jobs.progress import Step, watched
 from jobs.session import SessionOnDemand, SparkSettings
 from jobs.sources.archive import ArchiveSource
 from jobs.sources.backup import Backup, open_backup, restored
@@ -155,15 +156,13 @@ def dated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Backup:
     return open_backup(tmp_path)
 
 
-def test_the_check_of_an_archive_says_how_far_it_is(
-    dated: Backup, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("jobs.sources.archive._TELL_EVERY", -1)
-    told: list[str] = []
+def test_the_check_of_an_archive_says_how_far_it_is(dated: Backup) -> None:
+    found: list[Step] = []
     wanted = JetStreamSettings(stream=dated.stream)
-    ArchiveSource(dated, wanted, 1000, progress=told.append).plan(Coverage())
-    assert [line.partition(": ")[2] for line in told] == [
-        f"checked {number} of 10 messages" for number in (3, 6, 9, 10)
+    with watched(lambda _: found.append(steps[-1])) as steps:
+        ArchiveSource(dated, wanted, 1000).plan(Coverage())
+    assert [(step.what, step.done, step.total) for step in found] == [
+        (f"checking {dated.folder}", 10, 10)
     ]
 
 
