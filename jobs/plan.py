@@ -22,7 +22,7 @@ from jobs.dry_run.portable import (
 from jobs.dry_run.settings import DryRunSettings, read_question
 from jobs.errors import JobError, text_of
 from jobs.session import Spark
-from nats_transform.config import plain
+from nats_transform.config import load_all, plain
 from nats_transform.config.yaml_text import parse_yaml
 from nats_transform.errors import InvalidConfig
 from nats_transform.mapping import AccountMappings
@@ -31,6 +31,7 @@ from nats_transform.plan.build import Needs, NoPlan, build
 from nats_transform.plan.files import PLAN, files
 from nats_transform.plan.model import Accepted, Blocked, Need, Plan
 from nats_transform.plan.stages import STAGES
+from nats_transform.sharing import NO_SHARES, Shares
 
 _ACCEPTED = TypeAdapter(tuple[Accepted, ...])
 
@@ -111,6 +112,7 @@ def plan(spark: Spark, settings: PlanSettings) -> PlanResult:
         from jobs.census_export import census_of_warehouse
 
         census = census_of_warehouse(spark, settings)
+    names, shares = read_shares(settings)
     try:
         made = build(
             question,
@@ -119,13 +121,31 @@ def plan(spark: Spark, settings: PlanSettings) -> PlanResult:
             percents=settings.stages,
             accepted=accepted,
             made_from=dict(_digests(settings)),
+            names=names,
+            shares=shares,
             needs=_needs(census, question, settings),
         )
     except NoPlan as error:
         return PlanResult(None, error.blocked)
-    texts = files(made, dict(_configs(settings)))
+    texts = files(made, dict(configs(settings)))
     write_folder(settings.out, texts)
     return PlanResult(Plan.model_validate_json(texts[PLAN]), folder=settings.out)
+
+
+def read_shares(settings: PlanSettings) -> tuple[tuple[str, ...], dict[str, Shares]]:
+    """The names of the account, and what accounts export and import today, by account.
+
+    The configuration of the servers says it, else the mappings in force, else the candidate.
+    """
+    names: tuple[str, ...] = (settings.account,)
+    found: dict[str, Shares] = {}
+    for file in (settings.permissions, settings.current, settings.candidate):
+        for one in load_all(file) if file is not None else ():
+            if settings.account in one.accounts:
+                names = tuple(dict.fromkeys([*names, *one.accounts]))
+            if one.accounts and one.shares != NO_SHARES:
+                found.setdefault(one.accounts[0], one.shares)
+    return names, found
 
 
 def read_accepted(path: Path) -> tuple[Accepted, ...]:
@@ -183,7 +203,7 @@ def write_folder(folder: Path, texts: dict[str, str]) -> None:
         shutil.rmtree(part, ignore_errors=True)
 
 
-def _configs(settings: PlanSettings) -> Iterator[tuple[str, dict[str, Any]]]:
+def configs(settings: PlanSettings) -> Iterator[tuple[str, dict[str, Any]]]:
     """What the server showed of each stream and consumer; all of it was read before."""
     for place in (settings.streams, settings.consumers):
         for file in _files(place):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
@@ -15,12 +15,13 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from jobs.errors import text_of
 from jobs.jetstream.connection import ApiError, NatsSettings, RawClient, api, connection
 from jobs.plan import PlanError
-from nats_transform.config import parse_server_config
+from nats_transform.config import load_all, parse_server_config
 from nats_transform.migration import users_of
-from nats_transform.plan.build import permissions_of
+from nats_transform.plan.around import as_configured, permissions_of
 from nats_transform.plan.files import PLAN, edited, path
 from nats_transform.plan.model import FORMAT, Change, Plan
 from nats_transform.plan.state import Fields, Thing, cumulative, differences, other_fields
+from nats_transform.sharing import NO_SHARES
 
 _NOT_FOUND = (10059, 10014)  # no such stream, no such consumer
 _ACCOUNTZ = "$SYS.REQ.SERVER.PING.ACCOUNTZ"
@@ -88,13 +89,7 @@ def verify(settings: VerifySettings) -> VerifyResult:
         if name in changes:
             seen[name] = _monitored(settings.monitor, plan.account)
     if settings.config is not None:
-        allowed = {
-            user.name: permissions_of(user)
-            for user in users_of(parse_server_config(settings.config), plan.account)
-        }
-        for kind, name_ in changes:
-            if kind == "permissions":
-                seen[kind, name_] = allowed.get(name_, {})
+        _configured(settings.config, plan.account, changes, seen)
     unseen = [thing for thing in changes if thing not in seen]
     own = [(c.kind, c.name) for s in plan.steps if s.number == settings.step for c in s.changes]
     for kind, _ in own:
@@ -109,10 +104,31 @@ def verify(settings: VerifySettings) -> VerifyResult:
     )
 
 
+def _configured(
+    config: Path, account: str, wanted: Collection[Thing], seen: dict[Thing, Fields]
+) -> None:
+    """Look at the configuration that the servers have."""
+    if any(kind == "permissions" for kind, _ in wanted):
+        users = {
+            user.name: permissions_of(user)
+            for user in users_of(parse_server_config(config), account)
+        }
+        seen.update(
+            {thing: users.get(thing[1], {}) for thing in wanted if thing[0] == "permissions"}
+        )
+    shares = {name: one.shares for one in load_all(config) for name in one.accounts}
+    for kind, name in wanted:
+        if kind in ("exports", "imports"):
+            entries = getattr(shares.get(name, NO_SHARES), kind)
+            seen[kind, name] = {kind: [as_configured(one) for one in entries]}
+
+
 _CURES = {
     "stream": "give --server URL",
     "consumer": "give --server URL",
     "permissions": "give --config FILE, the configuration that the servers have",
+    "exports": "give --config FILE, the configuration that the servers have",
+    "imports": "give --config FILE, the configuration that the servers have",
     "mappings": "connect as a user of the system account, or give --monitor URL; or publish a "
     "message of your own under a subject of the step some hundred times, and count what comes out",
 }
@@ -196,7 +212,7 @@ async def _config(
         return
     config = info["config"]
     if change.kind == "stream":
-        seen["stream", change.name] = {"subjects": config.get("subjects") or []}
+        seen["stream", change.name] = {name: config.get(name) or None for name in change.after}
     else:
         one = config.get("filter_subject")
         filters = [one] if one else config.get("filter_subjects") or []

@@ -1,9 +1,10 @@
-"""What an account exports as a stream, and what other accounts import from it."""
+"""What accounts export, and what other accounts import from them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +26,35 @@ class SharedStream:
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
-    """The exports and imports of one account, streams only.
+class Entry:
+    """One entry among the exports or the imports of an account.
 
     Attributes:
-        exports: filters.
-        imports: pairs of the exporting account and a filter as that account sees it.
+        kind: `stream` or `service`.
+        subject: the filter, as the exporting account sees it.
+        account: the exporting account; "" in an export.
+        to: the filter as the importing account sees it, as written; "": the same.
+        rest: the other fields as a server's configuration has them, such as `accounts`.
     """
 
-    exports: tuple[str, ...] = ()
-    imports: tuple[tuple[str, str], ...] = ()
+    kind: str
+    subject: str
+    account: str = ""
+    to: str = ""
+    rest: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_public(self) -> bool:
+        """Whether every account may import it."""
+        return not self.rest.get("accounts")
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """The exports and imports of one account, in their order."""
+
+    exports: tuple[Entry, ...] = ()
+    imports: tuple[Entry, ...] = ()
 
 
 NO_SHARES = Shares()
@@ -51,12 +71,16 @@ def shared_streams(
     """
     known = list(accounts)
     exports = [
-        SharedStream(one) for name, shares in known if name in names for one in shares.exports
+        SharedStream(one.subject)
+        for name, shares in known
+        if name in names
+        for one in shares.exports
+        if one.kind == "stream"
     ]
     imports = [
-        SharedStream(subject, name)
+        SharedStream(one.subject, name)
         for name, shares in known
-        for exporter, subject in shares.imports
-        if exporter in names
+        for one in shares.imports
+        if one.kind == "stream" and one.account in names
     ]
     return tuple(dict.fromkeys([*exports, *imports]))

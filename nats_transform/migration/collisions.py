@@ -17,7 +17,7 @@ from nats_transform.migration.case import Case, Matcher, numbers_drawn, steady
 from nats_transform.migration.changes import shown
 from nats_transform.migration.count import EXAMPLES, Amount, Count, total
 from nats_transform.migration.names import Names, of_groups
-from nats_transform.migration.reverse import reversed_mappings
+from nats_transform.migration.reverse import in_pieces, reversed_mappings
 from nats_transform.migration.rows import Groups, Largest, Store, Table, members
 from nats_transform.subject import SEPARATOR
 
@@ -257,6 +257,7 @@ class WayBack(Analysis):
 
     def __init__(self, candidate: AccountMappings) -> None:
         self.mappings = reversed_mappings(candidate.mappings)
+        self._candidate = candidate
         self.stuck = Count()
         self._matcher = Matcher(self.mappings)
 
@@ -270,7 +271,16 @@ class WayBack(Analysis):
     def told(self, names: Names) -> Iterator[Told]:
         """What is worth a finding."""
         if self.stuck.subjects:
-            yield "irreversible", "", "no mapping can give these subjects back", self.stuck
+            told = "no mapping can give these subjects back"
+            cut = [
+                f"wildcard {number} of {shown(mapping.source)}"
+                for mapping in self._candidate.mappings
+                for number in sorted({n for one in mapping.transforms for n in in_pieces(one)})
+            ]
+            if cut:
+                told += f": the result has {', '.join(cut[:EXAMPLES])} in pieces alone, and "
+                told += "mappings cut tokens but never join them"
+            yield "irreversible", "", told, self.stuck
 
     def _back(self, subject: str) -> str:
         """What the reversed mappings make of a subject, legal or not."""

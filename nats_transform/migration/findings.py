@@ -49,7 +49,8 @@ CODES: dict[str, Code] = {
     "irreversible": Code(
         _W,
         "no mapping can change the new subjects back into the old ones",
-        "keep every wildcard in the destination, and keep the results of mappings apart",
+        "keep every wildcard whole in the destination, {{wildcard(n)}} also beside the pieces of a "
+        "token that is cut, and keep the results of mappings apart",
     ),
     "not-captured": Code(
         _E,

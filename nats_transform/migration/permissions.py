@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 
-from nats_transform.config import Node
+from nats_transform.config import Node, plain
 from nats_transform.config.tree import Section, field
 from nats_transform.mapping import Outcome
 from nats_transform.migration.analysis import Analysis, Told
@@ -33,10 +33,13 @@ class Allowance:
     Attributes:
         allow: filters; None is all.
         deny: filters.
+        allow_groups, deny_groups: filters with a queue group, as written: for its members alone.
     """
 
     allow: tuple[str, ...] | None = None
     deny: tuple[str, ...] = ()
+    allow_groups: tuple[str, ...] = ()
+    deny_groups: tuple[str, ...] = ()
 
     def allows(self, subject: str) -> bool:
         """Whether a literal subject is allowed."""
@@ -51,11 +54,13 @@ class User:
     Attributes:
         name: user name or public key.
         publish, subscribe: what is allowed.
+        responses: the `allow_responses` of the user as written; None: there is none.
     """
 
     name: str
     publish: Allowance
     subscribe: Allowance
+    responses: object = None
 
 
 def users_of(config: Node, account: str = "$G") -> list[User]:
@@ -115,7 +120,7 @@ def _name(fields: Section) -> str:
     return value if isinstance(value, str) else "(unnamed)"
 
 
-def _sides(node: Node) -> tuple[Allowance, Allowance]:
+def _sides(node: Node) -> tuple[Allowance, Allowance, object]:
     fields = _entries(node)
     publish = field(fields, "pub", "publish", "import")
     subscribe = field(fields, "sub", "subscribe", "export")
@@ -124,31 +129,36 @@ def _sides(node: Node) -> tuple[Allowance, Allowance]:
     if responses and responses.node.value is not False and publishes.allow is None:
         # Replies alone, unless something is allowed: the server turns the blanket off.
         publishes = Allowance((), publishes.deny)
-    return publishes, _allowance(subscribe.node, queues=True) if subscribe else Allowance()
+    return (
+        publishes,
+        _allowance(subscribe.node, queues=True) if subscribe else Allowance(),
+        plain(responses.node) if responses else None,
+    )
 
 
 def _allowance(node: Node, queues: bool) -> Allowance:
     if not isinstance(node.value, Mapping):
-        return Allowance(_subjects(node, queues))
+        subjects, groups = _subjects(node, queues)
+        return Allowance(subjects, allow_groups=groups)
     allow, deny = field(node.value, "allow"), field(node.value, "deny")
-    return Allowance(
-        _subjects(allow.node, queues) if allow else None,
-        _subjects(deny.node, queues) if deny else (),
-    )
+    allowed, allowed_groups = _subjects(allow.node, queues) if allow else (None, ())
+    denied, denied_groups = _subjects(deny.node, queues) if deny else ((), ())
+    return Allowance(allowed, denied, allowed_groups, denied_groups)
 
 
-def _subjects(node: Node, queues: bool) -> tuple[str, ...]:
+def _subjects(node: Node, queues: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The filters for everybody, and those with a queue group."""
     nodes = node.value if isinstance(node.value, tuple) else (node,)
-    found = []
+    found: list[str] = []
+    groups: list[str] = []
     for one in nodes:
         if not isinstance(one.value, str):
             raise one.place.error(f"expected a subject, found {one.kind}")
         subject, *queue = one.value.split()
         if not is_valid_filter(subject) or len(queue) > queues:
             raise one.place.error("this permission is not a valid subject")
-        if not queue:  # one with a queue group is for its members only
-            found.append(subject)
-    return tuple(found)
+        (groups if queue else found).append(" ".join([subject, *queue]))
+    return tuple(found), tuple(groups)
 
 
 def _entries(node: Node) -> Section:

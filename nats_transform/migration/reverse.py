@@ -2,41 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
 
 from nats_transform.errors import InvalidMapping, InvalidTransform
-from nats_transform.functions import Literal, Partition, Random, Tail, Wildcard
+from nats_transform.functions import (
+    Literal,
+    OfToken,
+    OfTokenAndSize,
+    SplitFromLeft,
+    SplitFromRight,
+    Tail,
+    Token,
+    Wildcard,
+)
 from nats_transform.mapping import AccountMappings, Destination, Mapping
 from nats_transform.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR
 from nats_transform.transform import Transform
 
+MOST_PIECES = 16
+"""A token that is cut into more comes back from none; NATS advises against longer subjects."""
 
-def reverse(transform: Transform) -> Mapping | None:
-    """The mapping from the results of a transform back to its subjects.
+_MOST_MAPPINGS = 64
 
-    More can be undone than `Transform.reverse` does: a partition or random number is dropped, and
-    a wildcard may stand twice. A wildcard that is left out, or only in pieces, cannot come back.
+
+def ways_back(transform: Transform) -> Iterator[Mapping]:
+    """The mappings from the results of a transform back to its subjects, one for each length.
+
+    More can be undone than `Transform.reverse` does: a partition, a random number or a piece of a
+    token is dropped, and a wildcard may stand twice. A wildcard that is left out, or is there in
+    pieces alone, cannot come back: mappings cut tokens, and never join them.
     """
+    whole = set(map(_kept, transform.tokens))
+    if not whole.issuperset(transform.filter.wildcards):
+        return
+    lengths = [_lengths(token) for token in transform.tokens]
+    if sum(len(one) > 2 for one in lengths) > 1 or sum(map(len, lengths)) > _MOST_MAPPINGS:
+        return
+    for sizes in product(*lengths):
+        mapping = _way_back(transform, sizes)
+        if mapping is not None:
+            yield mapping
+
+
+def in_pieces(transform: Transform) -> list[int]:
+    """The numbers, from 1, of the wildcards that the result has in pieces alone."""
+    whole = set(map(_kept, transform.tokens))
+    cut = {token.position for token in transform.tokens if isinstance(token, OfToken)} - whole
+    return [n for n, position in enumerate(transform.filter.wildcards, 1) if position in cut]
+
+
+def _kept(token: Token) -> int | None:
+    """The position of the token of the source that stands in the result as it is."""
+    if isinstance(token, Wildcard) or (isinstance(token, OfTokenAndSize) and token.leaves_whole):
+        return token.position
+    return None
+
+
+def _lengths(token: Token) -> Sequence[int]:
+    """How many tokens one of the destination makes."""
+    if token.makes_one_token or isinstance(token, Tail) or _kept(token) is not None:
+        return (1,)
+    is_cut_once = isinstance(token, SplitFromLeft | SplitFromRight)
+    return (1, 2) if is_cut_once else range(1, MOST_PIECES + 1)
+
+
+def _way_back(transform: Transform, sizes: Sequence[int]) -> Mapping | None:
     tokens: list[str] = []
     numbers: dict[int, int] = {}
     wildcards = 0
-    for token in transform.tokens:
-        match token:
-            case Literal(text):
-                tokens.append(text)
-            case Tail():
-                tokens.append(ANY_TAIL)
-            case Wildcard(position):
-                wildcards += 1
+    for token, size in zip(transform.tokens, sizes, strict=True):
+        if isinstance(token, Literal):
+            tokens.append(token.text)
+        elif isinstance(token, Tail):
+            tokens.append(ANY_TAIL)
+        else:
+            wildcards += 1
+            if (position := _kept(token)) is not None:
                 numbers.setdefault(position, wildcards)
-                tokens.append(ANY_TOKEN)
-            case Partition() | Random():
-                wildcards += 1
-                tokens.append(ANY_TOKEN)
-            case _:
-                return None
-    if any(position not in numbers for position in transform.filter.wildcards):
-        return None
+            wildcards += size - 1
+            tokens += [ANY_TOKEN] * size
     destination = SEPARATOR.join(
         f"${numbers[position]}" if token == ANY_TOKEN else token
         for position, token in enumerate(transform.filter.tokens)
@@ -56,8 +101,7 @@ def reversed_mappings(mappings: Iterable[Mapping]) -> AccountMappings:
     found: dict[str, Mapping] = {}
     for mapping in mappings:
         for transform in mapping.transforms:
-            backward = reverse(transform)
-            if backward is not None:
+            for backward in ways_back(transform):
                 found.setdefault(backward.source, backward)
         # What the weights leave keeps its subject; nothing to undo.
     return AccountMappings(list(found.values()))

@@ -79,10 +79,15 @@ def _content(change: Change, undo: bool, configs: Configs) -> str:
         config = dict(configs[change.name])
         if change.kind == "consumer":
             config.pop("filter_subject", None)
-        return json.dumps(config | fields, indent=2, sort_keys=True) + "\n"
+        config |= fields
+        known = {name: value for name, value in config.items() if value is not None}
+        return json.dumps(known, indent=2, sort_keys=True) + "\n"
     if change.kind == "mappings":
         return mappings_block(fields)
-    return f"# Of the user {_quoted(change.name)}.\npermissions {_hocon(fields)}\n"
+    if change.kind == "permissions":
+        return f"# Of the user {_quoted(change.name)}.\npermissions {_hocon(fields)}\n"
+    entries = "".join(f"  {_hocon(one)}\n" for one in fields[change.kind])
+    return f"# Of the account {_quoted(change.name)}.\n{change.kind}: [\n{entries}]\n"
 
 
 def mappings_block(mappings: Mapping[str, Any]) -> str:
@@ -102,6 +107,8 @@ def _hocon(value: Any) -> str:
     """Fields as a server's configuration has them; its strings are JSON's."""
     if isinstance(value, Mapping):
         return "{ " + ", ".join(f"{name}: {_hocon(one)}" for name, one in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_hocon, value)) + "]"
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -112,6 +119,7 @@ def _quoted(text: str) -> str:
 
 def commands(step: Step, account: str, undo: bool = False) -> Iterator[str]:
     """The commands of a step, run in the folder of the plan; comments say what has no command."""
+    reloads: list[tuple[str, str, Any, Any]] = []
     for change in step.changes:
         file = shlex.quote(path(step, change, undo))
         if change.kind == "stream":
@@ -122,12 +130,21 @@ def commands(step: Step, account: str, undo: bool = False) -> Iterator[str]:
             yield f"nats consumer edit {names} --config {file} --force"
         elif change.kind == "permissions":
             yield f"# put the permissions in {file} in the place of those of this user, and reload"
+        elif change.kind in ("exports", "imports"):
+            yield f"# put the {change.kind} in {file} in the place of those of this account"
+            fields = (change.after, change.before) if undo else (change.before, change.after)
+            reloads.append((change.name, change.kind, *(one[change.kind] for one in fields)))
         else:
             yield f"# put the block in {file} in the place of the mappings of every server, then"
             yield "nats-server --signal reload"
             yield "# or, where accounts are JWTs:"
             fields = (change.after, change.before) if undo else (change.before, change.after)
             yield from _nsc(account, *fields)
+    if reloads:
+        yield "nats-server --signal reload"
+        yield "# or, where accounts are JWTs:"
+        for entries in reloads:
+            yield from _nsc_shares(*entries)
 
 
 def _nsc(account: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
@@ -156,6 +173,39 @@ def _nsc(account: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> I
     yield from (command for _, command in sorted(steps, key=lambda pair: pair[0]))
     if steps:
         yield f"nsc push {here}"
+
+
+def _nsc_shares(account: str, side: str, before: Any, after: Any) -> Iterator[str]:
+    """The commands that lead from one set of exports or imports of an account to another."""
+    here = f"--account {shlex.quote(account)}"
+    for entry in after:
+        if entry not in before:
+            yield f"nsc add {side[:-1]} {here} {_nsc_entry(entry)}"
+    for entry in before:
+        if entry not in after:
+            subject = _share(entry)[1]
+            yield f"nsc delete {side[:-1]} {here} --subject {shlex.quote(subject)}"
+    yield f"nsc push {here}"
+
+
+def _nsc_entry(entry: Mapping[str, Any]) -> str:
+    kind, subject, account = _share(entry)
+    service = " --service" if kind == "service" else ""
+    if not account:
+        name = f" --name {shlex.quote(subject)}"
+        return f"--subject {shlex.quote(subject)}{name}{service}"
+    local = f" --local-subject {shlex.quote(entry['to'])}" if "to" in entry else ""
+    of = f"--src-account {shlex.quote(account)} --remote-subject {shlex.quote(subject)}"
+    return f"{of}{local}{service}"
+
+
+def _share(entry: Mapping[str, Any]) -> tuple[str, str, str]:
+    """The kind, the subject and the exporting account ("" of an export) of an entry."""
+    kind = "stream" if "stream" in entry else "service"
+    value = entry[kind]
+    if isinstance(value, str):
+        return kind, value, ""
+    return kind, value["subject"], value["account"]
 
 
 def page(plan: Plan) -> str:

@@ -19,11 +19,12 @@ class Change(_Frozen):
 
     Attributes:
         kind: what it is.
-        name: of the stream; `STREAM/CONSUMER`; the user; the account of mappings.
+        name: of the stream; `STREAM/CONSUMER`; the user; the account of mappings, exports and
+            imports.
         before, after: the fields that change, as nats-server names them.
     """
 
-    kind: Literal["stream", "consumer", "permissions", "mappings"]
+    kind: Literal["stream", "consumer", "permissions", "mappings", "exports", "imports"]
     name: str
     before: dict[str, Any]
     after: dict[str, Any]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from nats_transform.functions import Literal, Tail, Wildcard
+from nats_transform.functions import Literal, Partition, Random, Tail, Wildcard
 from nats_transform.mapping import AccountMappings, Mapping
 from nats_transform.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR, is_subset
 from nats_transform.transform import Transform
@@ -134,3 +135,113 @@ def _text(transform: Transform | None, part: str) -> tuple[str, str]:
     ):
         return part, part
     return transform.source, transform.destination
+
+
+_Symbols: TypeAlias = list[str | int | None]
+"""The tokens of subjects of one shape: text, the number of a wildcard of the subjects as they are
+published, or None for a token that nothing else has (a partition, a random number)."""
+
+
+def _symbols(part: str) -> _Symbols:
+    found: _Symbols = []
+    for token in part.split(SEPARATOR):
+        found.append(sum(isinstance(one, int) for one in found) if token == ANY_TOKEN else token)
+    return found
+
+
+def _applied(transform: Transform | None, given: _Symbols | None) -> _Symbols | None:
+    """What a transform makes of subjects of a shape; None if it does not take them all, or cuts."""
+    if transform is None or given is None:
+        return given
+    source = transform.source.split(SEPARATOR)
+    fixed = source[:-1] if source[-1] == ANY_TAIL else source
+    if len(given) < len(source) or (fixed is source and len(given) != len(source)):
+        return None
+    for wanted, token in zip(fixed, given, strict=False):
+        if token == ANY_TAIL or (wanted not in (ANY_TOKEN, token)):
+            return None
+    made: _Symbols = []
+    for one in transform.tokens:
+        match one:
+            case Literal(text):
+                made.append(text)
+            case Wildcard(position):
+                made.append(given[position])
+            case Tail(position):
+                made += given[position:]
+            case Partition() | Random():
+                made.append(None)
+            case _:
+                return None
+    return made
+
+
+def _between(before: _Symbols | None, after: _Symbols | None) -> tuple[str, str] | None:
+    """A source and a destination that lead from one shape to another, if one can."""
+    if before is None or after is None or (before[-1] == ANY_TAIL) != (after[-1] == ANY_TAIL):
+        return None
+    numbers: dict[int, int] = {}
+    wildcards = 0
+    for token in before:
+        if not isinstance(token, str):
+            wildcards += 1
+            if token is not None:
+                numbers.setdefault(token, wildcards)
+    made = []
+    for token in after:
+        if isinstance(token, str):
+            made.append(token)
+        elif token in numbers:
+            made.append(f"${numbers[token]}")
+        else:
+            return None
+    source = SEPARATOR.join(t if isinstance(t, str) else ANY_TOKEN for t in before)
+    return source, SEPARATOR.join(made)
+
+
+def kept(move: Move, place: str, local: Transform | None) -> tuple[str, str] | None:
+    """The transform of new names to what a transform makes of the old ones, so that nothing moves.
+
+    Args:
+        move: what moves.
+        place: a filter of the old names.
+        local: the transform of the old names; None: they stay.
+
+    Returns:
+        Source and destination; None if there is no such transform.
+    """
+    shape = _shape(move, place)
+    return _between(_applied(move.new, shape), _applied(local, _applied(move.old, shape)))
+
+
+def onward(move: Move, place: str, transform: Transform) -> Move | None:
+    """How what a transform makes of a move's names moves; None: not at all, or it cannot be said.
+
+    Args:
+        move: what moves.
+        place: a filter of the old names.
+        transform: of both the old names and the new ones.
+    """
+    shape = _shape(move, place)
+    before = _applied(transform, _applied(move.old, shape))
+    after = _applied(transform, _applied(move.new, shape))
+    pair = _between(before, after)
+    return None if pair is None or before == after else Move(pair[0], None, Transform(*pair))
+
+
+def prefix(transform: Transform) -> str | None:
+    """The tokens that a transform puts in front of a subject that it otherwise keeps; else None."""
+    given = _symbols(transform.source)
+    made = _applied(transform, given) or []
+    front = [token for token in made[: -len(given)] if isinstance(token, str)]
+    if not front or len(front) + len(given) != len(made) or made[-len(given) :] != given:
+        return None
+    return SEPARATOR.join(front)
+
+
+def _shape(move: Move, place: str) -> _Symbols | None:
+    """The published subjects of the move that have their old names under a filter."""
+    if move.old is None:
+        part = intersection(move.part, place)
+        return None if part is None else _symbols(part)
+    return _symbols(move.part) if is_subset(image(move.old, move.part), of=place) else None

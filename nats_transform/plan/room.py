@@ -1,15 +1,17 @@
-"""Room for old and new subjects: what streams, consumers and users need while both are in use."""
+"""Room for old and new subjects: what filters and permissions need while both are in use."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from nats_transform.consumer import Consumer
+from nats_transform.errors import InvalidSubject, InvalidTransform
+from nats_transform.imports import AccountImport, ImportKind
 from nats_transform.migration.permissions import Allowance, User
-from nats_transform.plan.moves import Move
-from nats_transform.stream import StreamConfig
-from nats_transform.subject import is_subset
+from nats_transform.plan.moves import Move, kept
+from nats_transform.sharing import Entry
+from nats_transform.subject import ANY_TOKEN, SEPARATOR, is_subset
+from nats_transform.transform import Transform, number_wildcards
 
 
 def widened(filters: Sequence[str], moves: Iterable[Move]) -> tuple[str, ...]:
@@ -23,6 +25,16 @@ def widened(filters: Sequence[str], moves: Iterable[Move]) -> tuple[str, ...]:
     return tuple(found)
 
 
+def is_gone(place: str, moves: Iterable[Move]) -> bool:
+    """Whether every subject under a filter gets a name outside it."""
+    return any(
+        move.old is None
+        and is_subset(place, of=move.part)
+        and not any(is_subset(place, of=names[1]) for names in [move.names(place)] if names)
+        for move in moves
+    )
+
+
 def narrowed(filters: Sequence[str], wide: Sequence[str], moves: Sequence[Move]) -> tuple[str, ...]:
     """The wide filters without those of which every subject has moved away.
 
@@ -31,32 +43,8 @@ def narrowed(filters: Sequence[str], wide: Sequence[str], moves: Sequence[Move])
         wide: what `widened` made of them.
         moves: the same moves.
     """
-    gone = {
-        place
-        for place in filters
-        if any(
-            move.old is None
-            and is_subset(place, of=move.part)
-            and not any(is_subset(place, of=names[1]) for names in [move.names(place)] if names)
-            for move in moves
-        )
-    }
+    gone = {place for place in filters if is_gone(place, moves)}
     return tuple(place for place in wide if place not in gone)
-
-
-def stream_with(stream: StreamConfig, subjects: Sequence[str]) -> StreamConfig:
-    """The stream with other subjects.
-
-    Raises:
-        ValidationError: nats-server refuses it.
-    """
-    fields = stream.model_dump(by_alias=True) | {"subjects": list(subjects)}
-    return StreamConfig.model_validate(fields)
-
-
-def consumer_with(consumer: Consumer, filters: Sequence[str]) -> Consumer:
-    """The consumer with other filters."""
-    return replace(consumer, filters=tuple(filters))
 
 
 def user_with(user: User, moves: Sequence[Move], *, narrow: bool = False) -> User:
@@ -76,5 +64,150 @@ def _allowance(allowance: Allowance, moves: Sequence[Move], narrow: bool) -> All
         wide = widened(filters, moves)
         return narrowed(filters, wide, moves) if narrow else wide
 
-    allow = None if allowance.allow is None else change(allowance.allow)
-    return Allowance(allow, change(allowance.deny))
+    def groups(filters: tuple[str, ...]) -> tuple[str, ...]:
+        """Filters that have a queue group behind a blank."""
+        pairs = [one.split() for one in filters]
+        return tuple(dict.fromkeys(f"{s} {group}" for f, group in pairs for s in change((f,))))
+
+    return Allowance(
+        None if allowance.allow is None else change(allowance.allow),
+        change(allowance.deny),
+        groups(allowance.allow_groups),
+        groups(allowance.deny_groups),
+    )
+
+
+def exports_with(exports: Sequence[Entry], moves: Sequence[Move]) -> tuple[Entry, ...]:
+    """Exports that have the new names too, for the same accounts; services stay.
+
+    A request comes in under the exported subject, and is mapped then (`processServiceImport` in
+    `server/client.go`).
+    """
+    found = list(exports)
+    for one in exports:
+        for new in widened((one.subject,), moves)[1:] if one.kind == "stream" else ():
+            if not any(
+                other.kind == "stream"
+                and is_subset(new, of=other.subject)
+                and (other.is_public or other.rest == one.rest)
+                for other in found
+            ):
+                found.append(replace(one, subject=new))
+    return tuple(found)
+
+
+def imports_with(
+    imports: Sequence[Entry], names: Iterable[str], moves: Sequence[Move]
+) -> tuple[Entry, ...]:
+    """Imports of another account that get the new names too, under the subjects they had.
+
+    Args:
+        imports: of an account that imports.
+        names: of the account whose subjects move.
+        moves: what moves.
+    """
+    known = set(names)
+    found = list(imports)
+    for one in imports:
+        if one.kind != "stream" or one.account not in known:
+            continue
+        for move in moves:
+            both = move.names(one.subject)
+            if both is None or any(
+                is_subset(both[1], of=other.subject)
+                for other in imports
+                if other is one
+                or (other.kind, other.account, other.to, one.to) == (one.kind, one.account, "", "")
+            ):
+                continue
+            to = one.to or one.subject
+            renames = Transform(one.subject, number_wildcards(to)) if to != one.subject else None
+            pair = kept(move, one.subject, renames)
+            if pair is not None and _is_import("stream", *pair):
+                new = replace(one, subject=pair[0], to=pair[1])
+                found += [new] if new not in found else []
+    return tuple(found)
+
+
+def services_with(imports: Sequence[Entry], moves: Sequence[Move]) -> tuple[Entry, ...]:
+    """Imports of services that take requests under their new names too, in the account itself.
+
+    nats-server maps a request before it looks for an import.
+    """
+    found = list(imports)
+    for one, move in _requests(imports, moves):
+        new = _moved_service(one, move)
+        if new is not None and new not in found:
+            found.append(new)
+    return tuple(found)
+
+
+def stuck_services(imports: Sequence[Entry], moves: Sequence[Move]) -> Iterator[Entry]:
+    """Imports of services that some requests would no longer find."""
+    wide = services_with(imports, moves)
+    for one, move in _requests(imports, moves):
+        names = move.names(one.to or one.subject)
+        if names is not None and not any(
+            other.kind == one.kind and is_subset(names[1], of=_local(other)) for other in wide
+        ):
+            yield one
+
+
+def _requests(imports: Sequence[Entry], moves: Sequence[Move]) -> Iterator[tuple[Entry, Move]]:
+    for one in imports:
+        for move in moves:
+            if one.kind == "service" and move.names(_local(one)) is not None:
+                yield one, move
+
+
+def _local(entry: Entry) -> str:
+    """Where the importing account has what it imports."""
+    tokens = (entry.to or entry.subject).split(SEPARATOR)
+    return SEPARATOR.join(ANY_TOKEN if one.startswith("$") else one for one in tokens)
+
+
+def _moved_service(one: Entry, move: Move) -> Entry | None:
+    local = one.to or one.subject
+    pair = None if local != _local(one) else kept(move, local, None)
+    # A service fills its wildcards in by their order.
+    if (
+        pair is None
+        or pair[1] != number_wildcards(local)
+        or one.subject.count(ANY_TOKEN) != (pair[0].count(ANY_TOKEN))
+    ):
+        return None
+    return replace(one, to=pair[0]) if _is_import("service", one.subject, pair[0]) else None
+
+
+def _is_import(kind: str, subject: str, to: str) -> bool:
+    """Whether nats-server takes an import."""
+    try:
+        AccountImport(ImportKind(kind), subject, to)
+    except (InvalidTransform, InvalidSubject):
+        return False
+    return True
+
+
+def shares_without(
+    entries: Sequence[Entry], names: Iterable[str], moves: Sequence[Move]
+) -> tuple[Entry, ...]:
+    """Exports or imports for both names without those of which every subject has moved away.
+
+    Args:
+        entries: for both names.
+        names: of the account whose subjects move; "" stands for its own exports.
+        moves: what moves.
+    """
+    known = set(names)
+    return tuple(
+        one
+        for one in entries
+        if not (one.kind == "stream" and one.account in known and is_gone(one.subject, moves))
+    )
+
+
+def services_without(imports: Sequence[Entry], moves: Sequence[Move]) -> tuple[Entry, ...]:
+    """Imports of services without those that no request of the account finds any more."""
+    return tuple(
+        one for one in imports if not (one.kind == "service" and is_gone(_local(one), moves))
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -103,7 +104,9 @@ def _ways(mappings: Fields) -> dict[str, dict[tuple[str, str], int]]:
 def _unordered(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _unordered(one) for name, one in value.items()}
-    return sorted(value) if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return sorted(map(_unordered, value), key=lambda one: json.dumps(one, sort_keys=True))
+    return value
 
 
 def _shown(fields: Fields) -> str:

@@ -110,14 +110,21 @@ def test_only_a_folder_that_is_not_empty_is_refused(project: Path, is_there: boo
     assert is_there or contents(project / "plan") == {"mine": b"mine"}
 
 
-ACCEPT = "- {code: collision, reason: one counter for all countries}\n"
+ACCEPT = "".join(
+    f"- {{code: {code}, reason: one counter for all countries}}\n"
+    for code in ("collision", "irreversible", "consumer-more")
+)
 
 
 def test_a_refused_plan_writes_nothing(project: Path) -> None:
     (project / "new.conf").write_text('mappings { "orders.*": shop }')
     code, out, err = plan("--stages", "100")
     assert (code, err) == (1, "")
-    assert [line.split(": ")[:2] for line in out.splitlines()] == [["no safe plan", "collision"]]
+    assert [line.split(": ")[:2] for line in out.splitlines()] == [
+        ["no safe plan", "collision"],
+        ["no safe plan", "irreversible"],
+        ["no safe plan", "consumer-more"],
+    ]
     assert not (project / "plan").exists()
     (project / "accept.yaml").write_text(ACCEPT)
     assert plan("--accept", "accept.yaml", "--stages", "100")[0] == 0

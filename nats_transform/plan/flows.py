@@ -1,0 +1,131 @@
+"""Room for both names in what streams do with messages of others: sources and republish."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from nats_transform.plan.moves import Move, kept, onward, prefix
+from nats_transform.stream import StreamConfig
+from nats_transform.stream_source import StreamSource
+from nats_transform.subject import ANY_TAIL, SEPARATOR, collide, is_subset
+from nats_transform.transform import Transform
+
+Fields = dict[str, Any]
+
+_FILTERS = ("filter_subject", "subject_transforms")
+_STARTS = ("opt_start_seq", "opt_start_time")
+
+
+def sources_with(
+    stream: StreamConfig, streams: Mapping[str, StreamConfig], moves: Sequence[Move]
+) -> list[Fields]:
+    """The sources of a stream, with one more for each filter of which the names move.
+
+    The one that is there stays as it is: nats-server takes one whose filter changes for a new one,
+    and reads its stream from the start again (`composeIName` in `server/stream.go`). What the new
+    one takes is stored as it was under the old names where the source renames, else under the new
+    names.
+
+    Args:
+        stream: the stream that has the sources.
+        streams: those of the account, by name.
+        moves: what moves.
+    """
+    found = [_fields(source) for source in stream.sources]
+    for source in stream.sources:
+        upstream = streams.get(source.name)
+        if source.external is not None or source.consumer is not None or upstream is None:
+            continue
+        for move in moves:
+            transforms = [] if _renames(upstream, move) else list(_transforms(source, move))
+            if not transforms:
+                continue
+            one = {k: v for k, v in _fields(source).items() if k not in (*_FILTERS, *_STARTS)}
+            if len(transforms) == 1 and not transforms[0]["dest"]:
+                one["filter_subject"] = transforms[0]["src"]
+            else:
+                one["subject_transforms"] = transforms
+            if one not in found:
+                found.append(one)
+    return found
+
+
+def sources_without(
+    old: StreamConfig, both: StreamConfig, is_gone: Mapping[str, bool]
+) -> list[Fields]:
+    """The sources for both names without those of which every subject has moved away.
+
+    Args:
+        old: the stream as it was.
+        both: with sources for both.
+        is_gone: by filter, whether all its subjects have moved.
+    """
+    gone = [
+        _fields(source)
+        for source in old.sources
+        if source.filters and all(is_gone.get(rule.source) for rule in source.filters)
+    ]
+    return [one for one in map(_fields, both.sources) if one not in gone]
+
+
+def _fields(source: StreamSource) -> Fields:
+    return source.model_dump(by_alias=True, exclude_unset=True)
+
+
+def _renames(upstream: StreamConfig, move: Move) -> bool:
+    """Whether a stream stores what moves under other names than those of the account."""
+    ingress, names = upstream.ingress_transform, move.names(ANY_TAIL)
+    return (
+        ingress is not None
+        and names is not None
+        and any(collide(ingress.source, name) for name in names)
+    )
+
+
+def _transforms(source: StreamSource, move: Move) -> Iterator[Fields]:
+    for rule in source.filters:
+        names = move.names(rule.source)
+        if names is None or any(is_subset(names[1], of=one.source) for one in source.filters):
+            continue
+        if rule.transform is None:
+            yield {"src": names[1], "dest": ""}
+        elif (pair := kept(move, rule.source, rule.transform)) is not None:
+            yield {"src": pair[0], "dest": pair[1]}
+
+
+def republish_with(stream: StreamConfig, moves: Sequence[Move]) -> Fields | None:
+    """A republish that does what it did, and takes the new names too.
+
+    A stream has only one. It can be widened if it puts tokens in front of all that the stream
+    captures; else it is given back as it is, and a dry run finds that it stops.
+    """
+    if stream.republish is None:
+        return None
+    fields: Fields = stream.republish.model_dump(by_alias=True, exclude_unset=True)
+    source, destination = stream.republish_pair
+    names = [pair for move in moves for place in stream.subjects if (pair := move.names(place))]
+    if all(is_subset(new, of=source) or not collide(old, source) for old, new in names):
+        return fields
+    front = prefix(Transform(source, destination))
+    if (
+        front is None
+        or stream.ingress_transform is not None
+        or stream.sources
+        or not all(is_subset(place, of=source) for place in stream.subjects)
+    ):
+        return fields
+    return fields | {"src": ANY_TAIL, "dest": f"{front}{SEPARATOR}{ANY_TAIL}"}
+
+
+def republished(streams: Sequence[StreamConfig], moves: Sequence[Move]) -> Iterator[Move]:
+    """How the subjects move under which streams republish what moves."""
+    for stream in streams:
+        transform = stream.republish_transform
+        if transform is None:
+            continue
+        for move in moves:
+            for place in stream.subjects:
+                found = onward(move, place, transform)
+                if found is not None:
+                    yield found
