@@ -19,8 +19,11 @@ import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
+    ForbiddenError,
     NamespaceAlreadyExistsError,
+    NoSuchNamespaceError,
     NoSuchTableError,
+    RESTError,
     TableAlreadyExistsError,
 )
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, In
@@ -53,6 +56,12 @@ from jobs.warehouse.where import Warehouse as Warehouse
 PROPERTY = "nats-transform."
 COMMIT_ATTEMPTS = 20
 
+# What catalogs and file systems raise, apart from what PyIceberg raises to say how a commit went.
+_RAISED = (
+    *(OSError, ValueError, ImportError, SQLAlchemyError, sqlite3.Error),
+    *(RESTError, NoSuchNamespaceError),
+)
+_LIBRARIES = ("botocore", "thrift")  # of Glue and Hive, which need not be installed
 
 _TABLE_PROPERTIES = {
     # We retry ourselves, after looking at what the other writer changed.
@@ -79,7 +88,9 @@ def warehouse_errors(where: object) -> Iterator[None]:
         yield
     except JobError:
         raise
-    except (OSError, SQLAlchemyError, sqlite3.Error, ValueError, ImportError) as error:
+    except Exception as error:
+        if not isinstance(error, _RAISED) and not type(error).__module__.startswith(_LIBRARIES):
+            raise
         cause = getattr(error, "orig", None) or error
         raise WarehouseError(
             f"warehouse {where} cannot be used: {text_of(cause)}; "
@@ -88,7 +99,7 @@ def warehouse_errors(where: object) -> Iterator[None]:
 
 
 def open_catalog(warehouse: Warehouse, create: bool = False) -> Catalog:
-    """The catalog of a warehouse, with the namespace in it.
+    """The catalog of a warehouse.
 
     Args:
         warehouse: the warehouse.
@@ -104,10 +115,7 @@ def open_catalog(warehouse: Warehouse, create: bool = False) -> Catalog:
             if not create and not (folder / CATALOG_FILE).exists():
                 raise NoTable(f"no tables in {warehouse}; run `nats-transform ingest` first")
             return folder_catalog(folder)
-        catalog = load_catalog(warehouse.catalog)
-        with contextlib.suppress(NamespaceAlreadyExistsError, IntegrityError):
-            catalog.create_namespace(NAMESPACE)
-        return catalog
+        return load_catalog(warehouse.catalog)
 
 
 def open_table(warehouse: Warehouse, spec: TableSpec, create: bool = False) -> Table:
@@ -135,6 +143,9 @@ def open_table(warehouse: Warehouse, spec: TableSpec, create: bool = False) -> T
         except NoSuchTableError:
             if not create:
                 raise _missing(warehouse, spec) from None
+        # Who may not make a namespace finds it made: if not, the next call says so.
+        with contextlib.suppress(NamespaceAlreadyExistsError, IntegrityError, ForbiddenError):
+            catalog.create_namespace(NAMESPACE)
         partition_spec = PartitionSpec(
             *(
                 PartitionField(

@@ -1,4 +1,7 @@
-"""Tables in an object store, on a local server that speaks S3's protocol.
+"""Tables in an object store, on a local server that speaks S3's protocol, in three catalogs.
+
+The SQL catalog and that of Glue (of the same server) know where the store is; a REST catalog tells
+it with each table.
 
 Spark's own files in S3 take jars that no package index has. Ingest and transform read and write
 files by themselves, so they need none.
@@ -7,7 +10,9 @@ files by themselves, so they need none.
 from __future__ import annotations
 
 import json
+import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -22,7 +27,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
 
-from jobs.errors import ConcurrentWrite, JobError, WarehouseError
+from jobs.errors import ConcurrentWrite, JobError, NoTable, WarehouseError
 from jobs.ingest import IngestSettings, ingest
 from jobs.maintain import MaintenanceSettings, maintain
 from jobs.session import SessionOnDemand, Spark, SparkSettings
@@ -31,7 +36,9 @@ from jobs.transform import publish as publish_transform
 from jobs.warehouse import specs, staging, tables, versions
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.backup.archive import read_head, read_messages
+from tests.support.command import nats_transform as invoke
 from tests.support.exporting import Exporting
+from tests.support.rest_catalog import CREDENTIAL, WAREHOUSE, Catalog, rest_catalog
 
 DAY = date(2026, 3, 1)
 BUCKET = "archive"
@@ -44,6 +51,7 @@ class Store:
     server: ThreadedMotoServer
     warehouse: tables.Warehouse
     files: pafs.S3FileSystem
+    rest: Catalog | None = None
 
     def names(self) -> set[str]:
         """The paths of all files in the bucket."""
@@ -51,11 +59,14 @@ class Store:
         return {entry.path for entry in found if entry.type == pafs.FileType.File}
 
 
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+@pytest.fixture(params=["sql", "rest", "glue"])
+def store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[Store]:
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
-    try:
+    with ExitStack() as stack:
+        stack.callback(server.stop)
         host, port = server.get_host_and_port()
         endpoint = f"http://{host}:{port}"
         files = pafs.S3FileSystem(
@@ -65,22 +76,33 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
             region="eu-west-1",
             allow_bucket_creation=True,
         )
+        # moto keeps what earlier tests put there.
+        urllib.request.urlopen(f"{endpoint}/moto-api/reset", b"").close()  # noqa: S310
         files.create_dir(BUCKET)
-        files.delete_dir_contents(BUCKET)  # moto keeps what earlier tests put there
-        for name, value in {
-            "TYPE": "sql",
-            "URI": f"sqlite:///{tmp_path}/catalog.db",
-            "WAREHOUSE": f"s3://{BUCKET}/warehouse",
-            "S3__ENDPOINT": endpoint,
-            "S3__ACCESS_KEY_ID": "key",
-            "S3__SECRET_ACCESS_KEY": "secret",
-            "S3__REGION": "eu-west-1",
-        }.items():
-            monkeypatch.setenv(f"PYICEBERG_CATALOG__STORE__{name}", value)
+        place = f"s3://{BUCKET}/warehouse"
+        storage = {
+            "s3.endpoint": endpoint,
+            "s3.access-key-id": "key",
+            "s3.secret-access-key": "secret",
+            "s3.region": "eu-west-1",
+        }
+        catalog = {"type": request.param, "warehouse": place}
+        rest = None
+        if request.param == "sql":
+            catalog |= storage | {"uri": f"sqlite:///{tmp_path}/catalog.db"}
+        elif request.param == "glue":
+            catalog |= storage | {
+                name.replace("s3.", "glue."): value for name, value in storage.items()
+            }
+        else:
+            uri, rest = stack.enter_context(rest_catalog(tmp_path, place, storage))
+            catalog |= {"uri": uri, "warehouse": WAREHOUSE, "credential": CREDENTIAL}
+            catalog["oauth2-server-uri"] = f"{uri}/v1/oauth/tokens"
+        for name, value in catalog.items():
+            variable = name.upper().replace(".", "__").replace("-", "_")
+            monkeypatch.setenv(f"PYICEBERG_CATALOG__STORE__{variable}", value)
         monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # it read them on import
-        yield Store(server, tables.Warehouse(catalog="store"), files)
-    finally:
-        server.stop()
+        yield Store(server, tables.Warehouse(catalog="store"), files, rest)
 
 
 def staged(table: Table, sequences: range) -> staging.Staged:
@@ -168,6 +190,99 @@ def test_ingest_and_transform_need_no_jar(store: Store, engine: str, request: An
     gone = {path.removeprefix("s3://") for path in late.files.paths}
     assert gone
     assert not gone & store.names()
+
+
+COMMANDS = (
+    ("ingest", "--stream", "S", "--jsonl", "dump.jsonl"),
+    ("transform", "--stream", "S", "--mapping", "mapping.conf"),
+    ("audit", "--stream", "S", "--mapping", "mapping.conf"),
+    ("dry-run", "--stream", "S", "--candidate", "mapping.conf"),
+    ("maintain",),
+)
+
+
+def lasting(value: Any) -> Any:
+    """A JSON document without what is new in each run."""
+    if isinstance(value, list):
+        return [lasting(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    fleeting = ("snapshot", "run_id", "seconds", "warehouse", "bytes")
+    return {key: lasting(one) for key, one in value.items() if not any(f in key for f in fleeting)}
+
+
+def test_all_commands_say_what_they_say_in_a_folder(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [{"subject": f"a.{n}", "ts": f"2026-03-01T{n // 60:02}:00Z"} for n in range(600)]
+    (tmp_path / "dump.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "mapping.conf").write_text(
+        'mappings { "a.*": [ { destination: "b.$1", weight: 50% }, '
+        '{ destination: "c.$1", weight: 50% } ] }'
+    )
+    told = {}
+    for where in (("--catalog", "store"), ("--warehouse", "folder")):
+        for command in COMMANDS:
+            code, out, err = invoke(*command, *where, "--json")
+            assert code == 0, (command, err)
+            told[where[0], command[0]] = lasting(json.loads(out))
+    for command, *_ in COMMANDS:
+        assert told["--catalog", command] == told["--warehouse", command]
+
+
+ONLY_REST = pytest.mark.parametrize("store", ["rest"], indirect=True)
+
+
+@ONLY_REST
+@pytest.mark.parametrize(
+    ("before", "after", "rows"),
+    [
+        pytest.param(503, None, 0, id="refused"),
+        pytest.param(401, None, 0, id="no longer logged in"),
+        pytest.param(None, 502, 10, id="done, and the answer lost"),
+    ],
+)
+def test_a_commit_that_fails_keeps_its_files(
+    store: Store, before: int | None, after: int | None, rows: int
+) -> None:
+    """Whether it was done is not known: what it may have made part of the table must stay."""
+    assert store.rest is not None
+    table = tables.open_table(store.warehouse, specs.MESSAGES, create=True)
+    files = staged(table, range(1, 11))
+    store.rest.failing, store.rest.failing_after = before, after
+    with pytest.raises(WarehouseError) as told:
+        publish(table, files)
+    assert "\n" not in str(told.value)
+    store.rest.failing = store.rest.failing_after = None
+    assert {path.removeprefix("s3://") for path in files.paths} <= store.names()
+    assert sequences(store) == list(range(1, rows + 1))
+
+
+@ONLY_REST
+@pytest.mark.parametrize(
+    ("setting", "value", "told"),
+    [
+        ("CREDENTIAL", "archivist:wrong", "wrong credential"),
+        ("WAREHOUSE", "other", "no such warehouse"),
+        ("URI", "http://127.0.0.1:9", "refused"),
+    ],
+)
+def test_a_catalog_that_refuses_says_so_on_one_line(
+    store: Store, monkeypatch: pytest.MonkeyPatch, setting: str, value: str, told: str
+) -> None:
+    monkeypatch.setenv(f"PYICEBERG_CATALOG__STORE__{setting}", value)
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+    for create in (False, True):
+        with pytest.raises(WarehouseError, match=told) as raised:
+            tables.open_table(store.warehouse, specs.MESSAGES, create=create)
+        assert "\n" not in str(raised.value)
+
+
+def test_what_is_only_read_makes_nothing(store: Store) -> None:
+    with pytest.raises(NoTable):
+        tables.open_table(store.warehouse, specs.MESSAGES)
+    assert not tables.open_catalog(store.warehouse).list_namespaces()
 
 
 def test_mapping_versions(store: Store) -> None:
