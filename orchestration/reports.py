@@ -1,0 +1,81 @@
+"""Serves the reports of archives: the pages of audits and dry runs, and Data Docs.
+
+    python -m orchestration.reports FOLDER --port 3001
+
+A process and an address of its own, not a route of Dagster's webserver: pages show what publishers
+sent, and a page at the webserver's address could use its API, which starts runs. The server reads
+files of the folder and nothing else. Whoever reaches the port can read them: it listens on this
+machine only, and has no login.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import uvicorn
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+PORT = 3001
+# Pages carry their styles and pictures: they load nothing, run nothing, and are in no frame.
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+HOME = "/data_docs/index.html"
+
+
+class _Pages(StaticFiles):
+    """The files of a folder, GET and HEAD only; a link that leads out of it is not followed."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        response = await super().get_response(path, scope)
+        response.headers.update(HEADERS)
+        return response
+
+
+def site(folder: Path, hosts: tuple[str, ...] = ()) -> Starlette:
+    """The application.
+
+    Args:
+        folder: the folder with the reports.
+        hosts: names that browsers may know this machine by, apart from localhost. Others are
+            refused: a page of the Internet may have a name that leads to this machine.
+    """
+    pages = _Pages(directory=folder, html=True)
+    return Starlette(
+        routes=[
+            Route("/", lambda _: RedirectResponse(HOME, headers=HEADERS)),
+            Mount("/", pages),
+        ],
+        middleware=[
+            Middleware(
+                TrustedHostMiddleware,
+                allowed_hosts=["127.0.0.1", "localhost", "[::1]", *hosts],
+                www_redirect=False,
+            )
+        ],
+    )
+
+
+@click.command(help="Serve the reports in FOLDER, read-only, until stopped.")
+@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", default=PORT, show_default=True)
+@click.option("--name", "names", multiple=True, help="A name of this machine in links to it.")
+def main(folder: Path, host: str, port: int, names: tuple[str, ...]) -> None:
+    """Serves until it is stopped."""
+    uvicorn.run(site(folder, (host, *names)), host=host, port=port, access_log=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""Reports are served read-only, from one folder, as pages that can do nothing."""
+
+from __future__ import annotations
+
+import http.client
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.spark_cluster import daemon, free_port
+
+ROOT = Path(__file__).parents[2]
+PAGE = "<!doctype html><title>fine</title>"
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """A server on a folder with a page, and a file beside the folder that it must not show."""
+    above = tmp_path_factory.mktemp("reports")
+    folder = above / "reports"
+    (folder / "data_docs").mkdir(parents=True)
+    (folder / "data_docs" / "index.html").write_text(PAGE)
+    (folder / "audit.json").write_text("{}")
+    (above / "secret.html").write_text("secret")
+    (folder / "link.html").symlink_to(above / "secret.html")
+    (folder / "up").symlink_to(above)
+    port = free_port()
+    command = [sys.executable, "-m", "orchestration.reports", str(folder), "--port", str(port)]
+    with daemon(command, above / "log", {"PYTHONWARNINGS": "ignore"}, ROOT) as server:
+        server.wait_for(f"running on http://127.0.0.1:{port}")
+        yield port
+
+
+def asked(
+    port: int, path: str, method: str = "GET", host: str = "127.0.0.1"
+) -> tuple[int, dict[str, str], bytes]:
+    """The status, the headers and the body of an answer; the path goes out as it stands."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.putrequest(method, path, skip_host=True)
+    connection.putheader("Host", host)
+    connection.endheaders()
+    answer = connection.getresponse()
+    found = answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()
+    connection.close()
+    return found
+
+
+@pytest.mark.parametrize("path", ["/data_docs/index.html", "/data_docs/"])
+def test_pages_are_shown_and_can_do_nothing(port: int, path: str) -> None:
+    status, headers, body = asked(port, path)
+    assert (status, body.decode()) == (200, PAGE)
+    policy = headers["content-security-policy"].split("; ")
+    assert "default-src 'none'" in policy
+    assert not any(rule.startswith(("script-src", "connect-src")) for rule in policy)
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["content-type"].startswith("text/html")
+
+
+def test_the_root_leads_to_the_data_docs(port: int) -> None:
+    status, headers, _ = asked(port, "/")
+    assert (status, headers["location"]) == (307, "/data_docs/index.html")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/../secret.html",
+        "/..%2fsecret.html",
+        "/%2e%2e/secret.html",
+        "/data_docs/../../secret.html",
+        "//secret.html",
+        "/..\\secret.html",
+        "/link.html",
+        "/up/secret.html",
+        "/etc/passwd",
+        "//etc/passwd",
+        "/%00",
+        "/data_docs/index.html%00.json",
+        "/up",
+    ],
+)
+def test_nothing_else_is_shown(port: int, path: str) -> None:
+    status, _, body = asked(port, path)
+    assert status == 404, (status, body)
+    assert b"secret" not in body
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+def test_nothing_is_written(port: int, method: str) -> None:
+    assert asked(port, "/audit.json", method)[0] == 405
+    assert asked(port, "/audit.json")[2] == b"{}"
+
+
+@pytest.mark.parametrize(("host", "status"), [("evil.example", 400), ("localhost:3001", 200)])
+def test_other_names_of_this_machine_are_refused(port: int, host: str, status: int) -> None:
+    assert asked(port, "/audit.json", host=host)[0] == status
