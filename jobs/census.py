@@ -34,12 +34,17 @@ CENSUS = specs.table_spec(
         "subject": T.StringType(),
         "cluster": T.StringType(),
         "messages": T.LongType(),
-        # Of the payloads, without headers.
         "bytes": T.LongType(),
         "first_ts": T.TimestampType(),
         "last_ts": T.TimestampType(),
     },
     raw=("subject", "cluster"),
+    about={
+        "messages": "How many messages there are.",
+        "bytes": "The size of their payloads, without headers.",
+        "first_ts": "When the first of them was stored (UTC).",
+        "last_ts": "When the last of them was stored (UTC).",
+    },
 )
 
 

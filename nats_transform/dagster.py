@@ -1,9 +1,11 @@
-"""The component types, for `type:` in a YAML under `defs/` of a Dagster project.
+"""The component types, for `type:` in a YAML under `defs/` of a Dagster project, and two sensors.
 
 The same name in a checkout and in a wheel, which holds `orchestration` as
 `nats_transform.orchestration`.
 """
 
+from orchestration.alarms import canary_alarms
 from orchestration.components import SubjectArchive, SubmittedJob
+from orchestration.failures import failed_runs
 
-__all__ = ["SubjectArchive", "SubmittedJob"]
+__all__ = ["SubjectArchive", "SubmittedJob", "canary_alarms", "failed_runs"]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from zoneinfo import available_timezones
 
 import dagster as dg
@@ -13,9 +14,13 @@ from pydantic import Field, field_validator, model_validator
 
 from jobs.ingest import IngestSettings
 from jobs.jetstream.connection import NatsSettings
+from jobs.session import SparkSettings, spark_session
 from jobs.sources.dumps import DumpColumns
 from jobs.warehouse.tables import Warehouse
 from orchestration.hooks import function_named
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def _resolve_date(context: dg.ResolutionContext, value: str) -> date:
@@ -241,6 +246,11 @@ class Observed(dg.Model, dg.Resolvable):
             raise ValueError("give in_force or in_force_from_git, not both")
         if self.source_stream and self.counter:
             raise ValueError("give source_stream or counter, not both")
+        if self.watch and self.counter:
+            raise ValueError(
+                "a watch looks at hours and a counter is asked for days: give source_stream "
+                "instead of counter, or no watch"
+            )
         return self
 
     def audit_settings(self, days: Sequence[date] | None) -> dict[str, Any]:
@@ -256,6 +266,29 @@ class Observed(dg.Model, dg.Resolvable):
             "publishers": self.publishers,
             "by": self.by,
         }
+
+
+class Spark(dg.Model, dg.Resolvable):
+    """The Spark session of a run. Where it runs is not here: the environment says that."""
+
+    driver_memory: str = Field(default="2g", description="The heap of a local Spark, such as 8g.")
+    # Dagster reads "2" in YAML as a number, though it is in quotes.
+    config: dict[str, str | bool | int | float] = Field(
+        default={}, description="Further settings of Spark."
+    )
+
+    @property
+    def settings(self) -> SparkSettings:
+        """The settings of a session, where the environment says that it runs."""
+        return SparkSettings(
+            master=os.environ.get("NATS_TRANSFORM_SPARK_MASTER") or None,
+            remote=os.environ.get("NATS_TRANSFORM_SPARK_REMOTE") or None,
+            driver_memory=self.driver_memory,
+            config={
+                name: str(value).lower() if isinstance(value, bool) else str(value)
+                for name, value in self.config.items()
+            },
+        )
 
 
 class Archive(dg.Model, dg.Resolvable):
@@ -294,6 +327,9 @@ class Archive(dg.Model, dg.Resolvable):
     backfill: Literal["one_run", "day_by_day"] = Field(
         "one_run",
         description="one_run: one run for a range of days; day_by_day: one run for each day.",
+    )
+    spark: Spark = Field(
+        Spark(), description="The Spark session of a run that works on this archive."
     )
     owners: list[str] = Field(
         [], description="Whom Dagster shows as owners: mail addresses, or team:NAME."
@@ -367,6 +403,10 @@ class Archive(dg.Model, dg.Resolvable):
     def pool(self) -> str:
         """The concurrency pool that whatever writes days of the archive waits for."""
         return f"archive_{self.name}"
+
+    def session(self) -> SparkSession:
+        """The Spark session; a process has one, so the first archive of a run decides."""
+        return spark_session(self.spark.settings)
 
     def key(self, asset: str) -> dg.AssetKey:
         """The key of one of the archive's assets."""

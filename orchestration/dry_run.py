@@ -16,7 +16,6 @@ from orchestration.archive import Archive
 from orchestration.failures import failing_with_one_line
 from orchestration.metadata.markdown import table
 from orchestration.metadata.values import Metadata, link
-from orchestration.resources import SparkResource
 
 _MOST_FINDINGS = 50
 
@@ -74,15 +73,13 @@ def dry_run_job(archive: Archive) -> dg.JobDefinition:
         out=dg.Out(dg.Nothing),
         description="Compare what the candidate and the current mapping make of the subjects.",
     )
-    def try_candidate(
-        context: dg.OpExecutionContext, config: DryRunConfig, spark: SparkResource
-    ) -> None:
+    def try_candidate(context: dg.OpExecutionContext, config: DryRunConfig) -> None:
         # SciPy takes longer to import than all else: not when Dagster loads.
         from jobs.pages.dry_run import write
 
         with failing_with_one_line():
             settings = _settings(archive, config, context.run_id)
-            result = dry_run(spark.session, settings)
+            result = dry_run(archive.session, settings)
             page = archive.reports_folder / f"dry-run-{context.run_id}.html"
             page.parent.mkdir(parents=True, exist_ok=True)
             write(result, page)
@@ -95,6 +92,7 @@ def dry_run_job(archive: Archive) -> dg.JobDefinition:
     @dg.job(
         name=name,
         description="Try a candidate mapping on the archive, and write a page for its review.",
+        executor_def=dg.in_process_executor,
     )
     def job() -> None:
         try_candidate()
@@ -136,11 +134,9 @@ def _metadata(archive: Archive, result: DryRunResult, page: Path) -> Metadata:
     found = result.found
     told = {
         "page": link(archive, page),
-        "candidate version": result.candidate_version,
-        "current version": result.current_version,
         "messages": found.messages,
         "subjects": found.subjects,
-        "changed messages": float(found.changed_messages),
+        "changed messages": round(float(found.changed_messages), 1),
         "changed subjects": found.changed_subjects,
         "can be undone": found.is_reversible,
         "findings": table(
@@ -152,6 +148,10 @@ def _metadata(archive: Archive, result: DryRunResult, page: Path) -> Metadata:
             empty="none",
         ),
     }
+    versions = {
+        "candidate version": result.candidate_version,
+        "current version": result.current_version,
+    }
     counts = {f"number of {s.value} findings": count for s, count in result.counts.items()}
     simulated = {
         "simulated streams": table(
@@ -162,7 +162,7 @@ def _metadata(archive: Archive, result: DryRunResult, page: Path) -> Metadata:
             ],
         )
     }
-    return told | counts | (simulated if result.simulated else {})
+    return counts | told | (simulated if result.simulated else {}) | versions
 
 
 def _refusal(result: DryRunResult, page: Path) -> str:

@@ -10,44 +10,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
-from pyspark.sql import types as T
 
 from jobs.audit.settings import AuditResult, AuditSettings
-from jobs.warehouse import specs, staging, tables
+from jobs.warehouse import staging, tables
 from jobs.warehouse.raw import readable
+from jobs.warehouse.specs import WEIGHT_AUDIT
 from nats_transform.subject import encode
-
-WEIGHT_AUDIT = specs.table_spec(
-    "weight_audit",
-    {
-        "stream": T.StringType(),
-        "day": T.DateType(),
-        "kind": T.StringType(),
-        "mapping_version": T.StringType(),
-        "mapping_source": T.StringType(),
-        "cluster": T.StringType(),
-        "from_ts": T.TimestampType(),
-        "to_ts": T.TimestampType(),
-        "mapping_destination": T.StringType(),
-        "end": T.StringType(),
-        "weight": T.DoubleType(),
-        "expected": T.DoubleType(),
-        "messages": T.LongType(),
-        "count": T.LongType(),
-        "ambiguous": T.LongType(),
-        "share": T.DoubleType(),
-        "low": T.DoubleType(),
-        "high": T.DoubleType(),
-        "verdict": T.StringType(),
-        "messages_to_decide": T.LongType(),
-        "method": T.StringType(),
-        "p_value": T.DoubleType(),
-        "tolerance": T.DoubleType(),
-        "confidence": T.DoubleType(),
-        "comparisons": T.LongType(),
-        "run_id": T.StringType(),
-    },
-)
 
 
 def publish(settings: AuditSettings, result: AuditResult) -> int | None:

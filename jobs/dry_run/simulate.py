@@ -37,17 +37,14 @@ SIMULATED = replace(
     specs.table_spec(
         "simulated_streams",
         {
-            # The stream whose messages were published again.
             "archive": T.StringType(),
             "day": T.DateType(),
             "stream": T.StringType(),
             "seq": T.LongType(),
             "stored_subject": T.StringType(),
-            # capture, republish, mirror or source, and from which message, unless captured.
             "via": T.StringType(),
             "origin_stream": T.StringType(),
             "origin_seq": T.LongType(),
-            # The message of the archive, and the subject that the mappings gave it.
             "archive_seq": T.LongType(),
             "subject": T.StringType(),
             "mapped_subject": T.StringType(),
@@ -55,6 +52,18 @@ SIMULATED = replace(
             "republished_subject": T.StringType(),
         },
         raw=("subject", "mapped_subject", "stored_subject", "republished_subject"),
+        about={
+            "archive": "The stream whose messages were published again.",
+            "stream": "The stream that would hold the message.",
+            "seq": "The sequence of the message there.",
+            "stored_subject": "The subject that it is stored under.",
+            "via": "How it got there: `capture`, `republish`, `mirror` or `source`.",
+            "origin_stream": "The stream that it came from; null if it was captured.",
+            "origin_seq": "Its sequence in that stream; null if it was captured.",
+            "archive_seq": "The sequence of the message in the archive.",
+            "mapped_subject": "The subject that the mappings gave it.",
+            "republished_subject": "The subject that it is republished under; null if it is not.",
+        },
     ),
     partitions=("archive", "day"),
 )

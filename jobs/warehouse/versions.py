@@ -55,6 +55,15 @@ MAPPING_VERSIONS = replace(
             "findings": T.ArrayType(_FINDING),
             "config": T.StringType(),
         },
+        about={
+            "recorded_at": "When the version was first used (UTC).",
+            "account": "The account of the mappings.",
+            "seed": "The number that decides the draws.",
+            "canonical": "The mappings and the seed, without comments, order and layout.",
+            "rules": "The same to query: one entry for each destination.",
+            "findings": "What `check` found.",
+            "config": "The mappings alone, as nats-server reads them.",
+        },
     ),
     partitions=(),
 )

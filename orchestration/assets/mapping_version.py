@@ -17,6 +17,7 @@ from nats_transform.untrusted import visible
 from orchestration.archive import Archive
 from orchestration.failures import failing_with_one_line
 from orchestration.mapping_in_force import materialized_version
+from orchestration.metadata.columns import columns_of
 from orchestration.metadata.markdown import table
 from orchestration.metadata.values import Metadata
 
@@ -49,18 +50,23 @@ def mapping_version_asset(archive: Archive) -> dg.AssetsDefinition:
             known = {one.mapping_version: one for one in versions.read(archive.tables)}
         return dg.MaterializeResult(
             data_version=dg.DataVersion(now.mapping_version),
-            metadata=_metadata(now, findings, known.get(before or ""), len(known)),
+            metadata=_metadata(archive, now, findings, known.get(before or ""), len(known)),
         )
 
     return mapping_version
 
 
 def _metadata(
-    version: Version, findings: Sequence[Finding], before: Version | None, known: int
+    archive: Archive,
+    version: Version,
+    findings: Sequence[Finding],
+    before: Version | None,
+    known: int,
 ) -> Metadata:
     """The rules, what `check` finds in them, and what changed since the last version."""
     return {
-        "recorded at": dg.MetadataValue.timestamp(version.recorded_at),
+        "number of findings": len(findings),
+        "number of rules": len(version.rules),
         "rules": table(
             ("source", "destination", "weight", "cluster"),
             [
@@ -68,7 +74,6 @@ def _metadata(
                 for rule in version.rules
             ],
         ),
-        "number of rules": len(version.rules),
         "findings": table(
             ("severity", "code", "where", "finding", "cure"),
             [
@@ -77,11 +82,12 @@ def _metadata(
             ],
             empty="none",
         ),
-        "number of findings": len(findings),
         "difference": _difference(before, version),
-        "versions so far": known,
-        "version": version.mapping_version,
         "config": dg.MetadataValue.md("```\n" + visible(version.config, keep="\n") + "```"),
+        "versions so far": known,
+        "recorded at": dg.MetadataValue.timestamp(version.recorded_at),
+        **columns_of(archive, "mapping_version"),
+        "version": version.mapping_version,
     }
 
 

@@ -2,7 +2,6 @@
 
 # Dagster reads the annotations of asset functions: no `from __future__ import annotations` here.
 import time
-from collections.abc import Iterator
 
 import dagster as dg
 from dagster import AssetExecutionContext
@@ -17,8 +16,7 @@ from orchestration.assets import checks
 from orchestration.days import add_metadata_by_day, days_of, rows_by_day
 from orchestration.failures import failing_with_one_line
 from orchestration.metadata.columns import columns_of
-from orchestration.metadata.values import link, throughput
-from orchestration.resources import SparkResource
+from orchestration.metadata.values import Results, link, throughput
 
 
 def messages_asset(archive: Archive) -> dg.AssetsDefinition:
@@ -36,8 +34,8 @@ def messages_asset(archive: Archive) -> dg.AssetsDefinition:
         description="The archived messages of a day, as they were stored.",
     )
     def messages(
-        context: AssetExecutionContext, spark: SparkResource
-    ) -> Iterator[dg.AssetCheckResult | dg.MaterializeResult[None]]:
+        context: AssetExecutionContext,
+    ) -> Results:
         # Great Expectations and SciPy take longer to import than all else: not when Dagster loads.
         from expectations.suites import Reference
         from expectations.validation import validate_messages
@@ -51,13 +49,13 @@ def messages_asset(archive: Archive) -> dg.AssetsDefinition:
                     archive.stream, archive.tables, (days[0], days[-1]), context.run.run_id
                 )
                 with watched(context.log.info):
-                    result = ingest(spark.session, settings)
+                    result = ingest(archive.session, settings)
                 added += result.added
             table = tables.open_table(archive.tables, specs.MESSAGES)
             archived = Archived.of(table, archive.stream)
             counted = archived.digest_of(days)
             report = validate_messages(
-                tables.read(spark.session(), table, specs.MESSAGES, archive.stream, days),
+                tables.read(archive.session(), table, specs.MESSAGES, archive.stream, days),
                 archive.reports_folder,
                 name=f"{archive.stream} {days[0]} to {days[-1]}",
                 ingested=Reference(counted.rows, str(counted)),

@@ -13,7 +13,6 @@ from orchestration.days import add_metadata_by_day, days_of, rows_by_day
 from orchestration.failures import failing_with_one_line
 from orchestration.metadata.columns import columns_of
 from orchestration.metadata.values import throughput
-from orchestration.resources import SparkResource
 
 
 def subject_census_asset(archive: Archive) -> dg.AssetsDefinition:
@@ -30,14 +29,12 @@ def subject_census_asset(archive: Archive) -> dg.AssetsDefinition:
         description="Each subject of a day, by cluster, with its number of messages and bytes and "
         "the times of its first and last message.",
     )
-    def subject_census(
-        context: AssetExecutionContext, spark: SparkResource
-    ) -> dg.MaterializeResult[None]:
+    def subject_census(context: AssetExecutionContext) -> dg.MaterializeResult[None]:
         days = days_of(context)
         started = time.monotonic()
         settings = CensusSettings(**archive.job_settings(days, context.run.run_id))
         with failing_with_one_line():
-            result = census(spark.session, settings)
+            result = census(archive.session, settings)
             table = tables.open_table(archive.tables, CENSUS)
             rows = rows_by_day(table, archive.stream, days)
         add_metadata_by_day(context, {day: {"dagster/row_count": rows[day]} for day in days})

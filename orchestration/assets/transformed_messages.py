@@ -2,7 +2,7 @@
 
 # Dagster reads the annotations of asset functions: no `from __future__ import annotations` here.
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import dagster as dg
 from dagster import AssetExecutionContext
@@ -19,8 +19,7 @@ from orchestration.mapping_in_force import mapping_in_force
 from orchestration.metadata.columns import columns_of
 from orchestration.metadata.markdown import bar, table
 from orchestration.metadata.shares import shares_of_checks
-from orchestration.metadata.values import Plain, link, throughput
-from orchestration.resources import SparkResource
+from orchestration.metadata.values import Plain, Results, link, throughput
 
 
 def transformed_messages_asset(archive: Archive) -> dg.AssetsDefinition:
@@ -41,8 +40,8 @@ def transformed_messages_asset(archive: Archive) -> dg.AssetsDefinition:
         "and its fate.",
     )
     def transformed_messages(
-        context: AssetExecutionContext, spark: SparkResource
-    ) -> Iterator[dg.AssetCheckResult | dg.MaterializeResult[None]]:
+        context: AssetExecutionContext,
+    ) -> Results:
         # Great Expectations and SciPy take longer to import than all else: not when Dagster loads.
         from expectations.suites import Reference
         from expectations.validation import validate_transformed_messages
@@ -52,9 +51,9 @@ def transformed_messages_asset(archive: Archive) -> dg.AssetsDefinition:
         settings = TransformSettings(**archive.mapped_settings(days, context.run.run_id))
         with failing_with_one_line():
             mappings, version = mapping_in_force(context.instance, archive)
-            staged = stage(spark.session, settings, mappings, version)
+            staged = stage(archive.session, settings, mappings, version)
             report = validate_transformed_messages(
-                staged.rows(spark.session),
+                staged.rows(archive.session),
                 mappings,
                 archive.reports_folder,
                 name=f"{archive.stream} {days[0]} to {days[-1]}",
@@ -78,7 +77,7 @@ def transformed_messages_asset(archive: Archive) -> dg.AssetsDefinition:
         if len(days) > 1:
             with failing_with_one_line():
                 published = tables.open_table(archive.tables, specs.TRANSFORMED)
-                fates = fates_by_day(spark.session(), published, archive.stream, days)
+                fates = fates_by_day(archive.session(), published, archive.stream, days)
             add_metadata_by_day(
                 context,
                 {day: {**_fates(fates[day]), **shares_of_checks(report, day)} for day in fates},

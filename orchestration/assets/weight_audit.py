@@ -7,7 +7,6 @@ would have to change with every later look.
 """
 
 # Dagster reads the annotations of asset functions: no `from __future__ import annotations` here.
-from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -20,15 +19,14 @@ from orchestration.automation.stale_days import stale_days
 from orchestration.days import days_of
 from orchestration.failures import failing_with_one_line
 from orchestration.mapping_in_force import mapping_in_force
+from orchestration.metadata.columns import TABLES, columns_of
 from orchestration.metadata.shares import shares_of_audit
-from orchestration.metadata.values import link
-from orchestration.resources import SparkResource
+from orchestration.metadata.values import Metadata, Results, link
 
 if TYPE_CHECKING:  # SciPy takes longer to import than all else: not when Dagster loads
     from jobs.audit.settings import AuditResult, AuditSettings
     from nats_transform.audit import Period
 
-Results = Iterator[dg.AssetCheckResult | dg.MaterializeResult[None]]
 _HOUR = timedelta(hours=1)
 
 
@@ -52,7 +50,7 @@ def weight_audit_asset(archive: Archive) -> dg.AssetsDefinition:
         if archive.observed is None
         else "What the servers did: the share that each destination got, by cluster and hour.",
     )
-    def weight_audit(context: AssetExecutionContext, spark: SparkResource) -> Results:
+    def weight_audit(context: AssetExecutionContext) -> Results:
         from jobs.audit.settings import AuditSettings
 
         days = days_of(context)
@@ -65,7 +63,7 @@ def weight_audit_asset(archive: Archive) -> dg.AssetsDefinition:
             )
             periods = _periods(context.instance, archive, settings)
         kind = "rehearsal" if archive.observed is None else "observed"
-        yield from _audited(archive, key, spark, settings, periods, f"{kind}-{days[0]}-{days[-1]}")
+        yield from _audited(archive, key, settings, periods, f"{kind}-{days[0]}-{days[-1]}")
 
     return weight_audit
 
@@ -90,7 +88,7 @@ def canary_watch_asset(archive: Archive, observed: Observed) -> dg.AssetsDefinit
         description="A look at the canary that runs, over all full hours since it started. However "
         "often one looks, a false alarm is as rare as the confidence says.",
     )
-    def canary_watch(context: AssetExecutionContext, config: Look, spark: SparkResource) -> Results:
+    def canary_watch(context: AssetExecutionContext, config: Look) -> Results:
         from jobs.audit.settings import AuditError, AuditSettings
         from jobs.warehouse import specs, tables
         from nats_transform.audit import Period
@@ -126,7 +124,7 @@ def canary_watch_asset(archive: Archive, observed: Observed) -> dg.AssetsDefinit
             told |= {"since": since, "until": until, "sequential": True, "in_force": ()}
             settings = AuditSettings(**told)
         version = [Period(stage.mappings, stage.version)]
-        yield from _audited(archive, key, spark, settings, version, "canary-watch")
+        yield from _audited(archive, key, settings, version, "canary-watch")
 
     return canary_watch
 
@@ -165,7 +163,6 @@ def _check(archive: Archive, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
 def _audited(
     archive: Archive,
     key: dg.AssetKey,
-    spark: SparkResource,
     settings: "AuditSettings",
     periods: "list[Period]",
     name: str,
@@ -176,35 +173,36 @@ def _audited(
     from jobs.pages.audit import write
 
     with failing_with_one_line():
-        result = audit_periods(spark.session, settings, periods)
+        result = audit_periods(archive.session, settings, periods)
         archive.reports_folder.mkdir(parents=True, exist_ok=True)
         page = archive.reports_folder / f"{name}.html"
         write(result, page)
         page.with_suffix(".json").write_text(result.model_dump_json(indent=2))
+    told = {
+        "verdict": str(result.verdict),
+        "summary": headline(result),
+        "page": link(archive, page),
+        "kind": "observed" if result.kind == "observed" else "rehearsal",
+        "messages": result.messages,
+        "tolerance": archive.tolerance,
+        **shares_of_audit(result),
+    }
     if archive.observed is not None:
-        yield _verdict(archive, archive.observed, key, result, link(archive, page))
+        yield _verdict(archive.observed, key, result, told)
+    asset = key.path[-1]
     yield dg.MaterializeResult(
         metadata={
-            "summary": headline(result),
-            "kind": "observed" if result.kind == "observed" else "rehearsal",
-            "page": link(archive, page),
-            "verdict": str(result.verdict),
+            **told,
+            **(columns_of(archive, asset) if asset in TABLES else {}),
             "mapping version": result.mapping_version,
-            "messages": result.messages,
-            **shares_of_audit(result),
             "snapshot": str(result.snapshot_id),
         }
     )
 
 
 def _verdict(
-    archive: Archive,
-    observed: Observed,
-    key: dg.AssetKey,
-    result: "AuditResult",
-    page: dg.MetadataValue[Any],
+    observed: Observed, key: dg.AssetKey, result: "AuditResult", told: Metadata
 ) -> dg.AssetCheckResult:
-    from jobs.audit.headline import headline
     from nats_transform.audit import Verdict
 
     is_error = result.verdict is Verdict.OUTSIDE and observed.severity == "error"
@@ -213,6 +211,6 @@ def _verdict(
         check_name=CHECK,
         passed=result.verdict is Verdict.WITHIN,
         severity=dg.AssetCheckSeverity.ERROR if is_error else dg.AssetCheckSeverity.WARN,
-        description=headline(result),
-        metadata={"verdict": str(result.verdict), "page": page, "tolerance": archive.tolerance},
+        description=told["summary"],
+        metadata=told,
     )

@@ -19,6 +19,7 @@ def automation(archive: Archive) -> dg.Definitions:
     reprocess = dg.define_asset_job(
         f"{archive.name}_reprocess",
         selection=select(archive, ("mapping_version", *made)),
+        executor_def=dg.in_process_executor,
         description="Ingest days, count their subjects, and transform their messages."
         if archive.observed is None
         else "Ingest days and count their subjects.",
@@ -26,6 +27,7 @@ def automation(archive: Archive) -> dg.Definitions:
     audit = dg.define_asset_job(
         f"{archive.name}_audit",
         selection=select(archive, ("weight_audit",)),
+        executor_def=dg.in_process_executor,
         description="Compare the share of each destination with its weight.",
     )
     jobs = [reprocess, audit]
@@ -40,6 +42,7 @@ def automation(archive: Archive) -> dg.Definitions:
         watch = dg.define_asset_job(
             f"{archive.name}_watch",
             selection=select(archive, ("mapping_version", "messages", "canary_watch")),
+            executor_def=dg.in_process_executor,
             description="Ingest what is new, and look at the canary that runs.",
         )
         jobs.append(watch)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -19,10 +21,13 @@ class SubjectArchiveScaffolder(dg.Scaffolder[Any]):
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
         """Writes the two files into the new folder."""
         name = "".join(c if c.isascii() and c.isalnum() else "_" for c in request.target_path.name)
+        root = request.project_root or request.target_path
+        warehouse = Path(os.path.relpath(root / "warehouse", request.target_path)).as_posix()
         templates = files(__package__)
         for template, file in (("archive.yaml", "defs.yaml"), ("mapping.conf", "mapping.conf")):
             text = templates.joinpath("templates", template).read_text(encoding="utf-8")
             text = text.replace("NAME", name).replace("STREAM", name.upper())
+            text = text.replace("WAREHOUSE", warehouse)
             (request.target_path / file).write_text(text, encoding="utf-8")
 
 

@@ -10,49 +10,73 @@ import dagster as dg
 from jobs.census import CENSUS
 from jobs.warehouse import specs
 from jobs.warehouse.paths import NAMESPACE
-from jobs.warehouse.specs import TableSpec
+from jobs.warehouse.versions import MAPPING_VERSIONS
 from orchestration.archive import Archive
 
 # Asset -> its table.
-TABLES = {spec.name: spec for spec in (specs.MESSAGES, CENSUS, specs.TRANSFORMED)}
-
-_SUBJECT = ("subject", "cluster")
-_DRAW = (*_SUBJECT, "stream", "seq")
-# Asset -> column -> the columns of `messages` that it is made of; others keep their name.
-_MADE_OF: dict[str, dict[str, tuple[str, ...]]] = {
-    "subject_census": {
-        "messages": ("seq",),
-        "bytes": ("data",),
-        "first_ts": ("ts",),
-        "last_ts": ("ts",),
-    },
-    "transformed_messages": {
-        field.name: _DRAW
-        for field in specs.TRANSFORMED.schema.fields
-        if field.name not in specs.MESSAGES.schema.column_names and field.name != "mapping_version"
-    },
+TABLES = {
+    "mapping_version": MAPPING_VERSIONS,
+    **{spec.name: spec for spec in (specs.MESSAGES, CENSUS, specs.TRANSFORMED, specs.WEIGHT_AUDIT)},
 }
 
+_VERSION = ("mapping_version.mapping_version",)
+_RULES = ("mapping_version.rules",)
+_SUBJECT = ("messages.subject", "messages.cluster")
+# What decides the outcome of a message: its subject and cluster, its draw, and the mappings.
+_OUTCOME = (*_SUBJECT, "messages.stream", "messages.seq", "mapping_version.canonical")
 
-def schema_of(spec: TableSpec) -> Mapping[str, Any]:
-    """The name of a table and its columns."""
-    columns = [dg.TableColumn(field.name, str(field.field_type)) for field in spec.schema.fields]
+
+def _made_of(archive: Archive, asset: str) -> Mapping[str, tuple[str, ...]]:
+    """Column -> the columns of other assets' tables that it is made of, as `asset.column`."""
+    own = list(TABLES[asset].about)
+    kept: dict[str, tuple[str, ...]]
+    kept = {name: (f"messages.{name}",) for name in specs.MESSAGES.about}
+    made: dict[str, tuple[str, ...]]
+    match asset:
+        case "subject_census":
+            times = dict.fromkeys(("first_ts", "last_ts"), ("messages.ts",))
+            made = {**times, "messages": ("messages.seq",), "bytes": ("messages.data",)}
+        case "transformed_messages":
+            made = dict.fromkeys(set(own) - set(kept), _OUTCOME) | {"mapping_version": _VERSION}
+        case "weight_audit" if archive.observed is None:
+            counted = tuple(
+                f"transformed_messages.{name}"
+                for name in ("mapping_source", "mapping_destination", "fate", "cluster", "ts")
+            )
+            made = _audited(own, counted)
+        case "weight_audit":
+            made = _audited(own, (*_SUBJECT, "messages.ts"))
+        case _:
+            return {}
+    return {name: (kept | made)[name] for name in own if name in kept or name in made}
+
+
+def _audited(own: list[str], counted: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    settings = ("kind", "method", "tolerance", "confidence", "comparisons", "run_id")
+    rules = ("mapping_source", "mapping_destination", "weight")
     return {
-        "dagster/table_name": f"{NAMESPACE}.{spec.name}",
-        "dagster/column_schema": dg.TableSchema(columns),
+        **{name: (*counted, *_RULES) for name in own if name not in settings},
+        **dict.fromkeys(rules, _RULES),
+        "mapping_version": _VERSION,
+        "stream": (counted[0].partition(".")[0] + ".stream",),
     }
 
 
 def columns_of(archive: Archive, asset: str) -> Mapping[str, Any]:
-    """The columns of an asset's table, and of which columns of `messages` they are made."""
+    """The columns of an asset's table, and the columns that they are made of."""
     spec = TABLES[asset]
-    described = dict(schema_of(spec))
-    if asset in _MADE_OF:
-        upstream, known = archive.key("messages"), specs.MESSAGES.schema.column_names
-        made = {f.name: (f.name,) for f in spec.schema.fields if f.name in known}
-        lineage = {
-            name: [dg.TableColumnDep(upstream, column) for column in columns]
-            for name, columns in (made | _MADE_OF[asset]).items()
-        }
+    columns = [
+        dg.TableColumn(name, str(spec.schema.find_type(name)), text)
+        for name, text in spec.about.items()
+    ]
+    described: dict[str, Any] = {
+        "dagster/table_name": f"{NAMESPACE}.{spec.name}",
+        "dagster/column_schema": dg.TableSchema(columns),
+    }
+    if made := _made_of(archive, asset):
+        lineage = {}
+        for column, sources in made.items():
+            pairs = (source.split(".") for source in sources)
+            lineage[column] = [dg.TableColumnDep(archive.key(of), name) for of, name in pairs]
         described["dagster/column_lineage"] = dg.TableColumnLineage(lineage)
     return described

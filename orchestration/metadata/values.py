@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -13,6 +13,8 @@ from orchestration.archive import Archive
 
 Metadata = Mapping[str, Any]
 Plain = int | float | str | dg.MetadataValue[Any]
+Results = Iterator[dg.AssetCheckResult | dg.MaterializeResult[None]]
+"""What an asset with checks yields."""
 
 
 def link(archive: Archive, page: Path) -> dg.MetadataValue[Any]:

@@ -38,7 +38,7 @@ def test_broken_archives_leave_the_others_alone(
     for name, (text, _) in BAD.items():
         bare_project.add(name, text, count=4)
 
-    defs = loaded(bare_project)
+    defs = load_archives(bare_project.root)
 
     repository = defs.get_repository_def()
     stand_ins = {dg.AssetKey([name, "defs_yaml"]) for name in BAD}
@@ -70,19 +70,13 @@ def test_broken_archives_leave_the_others_alone(
         load_archives(bare_project.root)
 
 
-def loaded(project: Project) -> dg.Definitions:
-    """The definitions of a project, with the resource that its assets want."""
-    resources = dg.Definitions(resources={"spark": project.spark})
-    return dg.Definitions.merge(load_archives(project.root), resources)
-
-
 def test_what_no_folder_alone_is_to_blame_for_is_raised(bare_project: Project) -> None:
     """Two archives with one name: which of the two is meant, nobody can say."""
     bare_project.add("good", count=4)
     file = bare_project.add("other", count=4) / "defs.yaml"
     file.write_text(file.read_text().replace("name: other", "name: good"))
     with pytest.raises(Exception, match="good"):
-        loaded(bare_project).get_repository_def()
+        load_archives(bare_project.root).get_repository_def()
 
 
 def test_loading_prints_nothing(bare_project: Project) -> None:

@@ -104,6 +104,7 @@ def environment(project: Project) -> dict[str, str]:
         "DAGSTER_HOME": str(project.root / "dagster"),
         "PYTHONPATH": f"{project.root / 'src'}:{Path(__file__).parents[2]}",
         "PYTHONWARNINGS": "ignore",
+        "NATS_TRANSFORM_SPARK_MASTER": "local[1]",
         "PYSPARK_PYTHON": sys.executable,  # of workers, where the session is another process
     }
 

@@ -6,7 +6,7 @@ import json
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -15,7 +15,6 @@ import pytest
 
 from jobs.warehouse.specs import TRANSFORMED
 from jobs.warehouse.tables import Warehouse, open_table, snapshot_properties
-from orchestration.resources import SparkResource
 
 FIRST = date(2026, 3, 1)
 DAYS = (FIRST, FIRST + timedelta(days=1))
@@ -35,7 +34,6 @@ MAPPING = """mappings {
 }
 """
 YAML = """type: nats_transform.dagster.SubjectArchive
-
 attributes:
   name: {name}
   stream: {stream}
@@ -45,6 +43,7 @@ attributes:
   mapping: mapping.conf
   seed: 7
   warehouse: ../../warehouse
+  spark: {{ driver_memory: 512m, config: {{ spark.sql.shuffle.partitions: "2" }} }}
   tolerance: 15
 """
 DEFINITIONS = """from pathlib import Path
@@ -53,17 +52,13 @@ import dagster as dg
 
 from orchestration.failures import failed_runs
 from orchestration.loading import load_archives
-from orchestration.resources import SparkResource
 
 
 @dg.definitions
 def defs():
-    spark = SparkResource(master="local[1]", driver_memory="512m")
     return dg.Definitions.merge(
         load_archives(Path(__file__).parent),
-        dg.Definitions(
-            resources={"spark": spark}, sensors=[failed_runs], executor=dg.in_process_executor
-        ),
+        dg.Definitions(sensors=[failed_runs], executor=dg.in_process_executor),
     )
 """
 
@@ -75,10 +70,6 @@ class Project:
     root: Path
     name: str
     instance: dg.DagsterInstance
-    spark: SparkResource = field(
-        # The session of the tests is the active one; these settings change nothing about it.
-        default_factory=lambda: SparkResource(config={"spark.sql.shuffle.partitions": "2"})
-    )
 
     @property
     def defs_folder(self) -> Path:
@@ -104,9 +95,7 @@ class Project:
 
     def load(self) -> dg.Definitions:
         """Its definitions, from its YAML files as they are now."""
-        tree = dg.ComponentTree.for_project(self.root)
-        resources = dg.Definitions(resources={"spark": self.spark})
-        return dg.Definitions.merge(tree.build_defs(), resources)
+        return dg.ComponentTree.for_project(self.root).build_defs()
 
     def materialize(
         self, archive: str, assets: Sequence[str] = ASSETS, days: tuple[date, date] = DAYS

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from jobs.audit.table import WEIGHT_AUDIT
 from jobs.warehouse import tables
+from jobs.warehouse.specs import WEIGHT_AUDIT
 from tests.jobs.audit.rehearsal import (
     DAY,
     audit,

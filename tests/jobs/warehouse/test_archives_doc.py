@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.audit.table import WEIGHT_AUDIT
 from jobs.census import CENSUS
-from jobs.warehouse.specs import MESSAGES, TRANSFORMED, TableSpec
+from jobs.warehouse.specs import MESSAGES, TRANSFORMED, WEIGHT_AUDIT, TableSpec
 from jobs.warehouse.tables import Warehouse, open_table
 from jobs.warehouse.versions import MAPPING_VERSIONS
 

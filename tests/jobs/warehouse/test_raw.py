@@ -20,7 +20,6 @@ from pyspark.sql import functions as F
 
 from jobs.audit.run import audit
 from jobs.audit.settings import AuditSettings
-from jobs.audit.table import WEIGHT_AUDIT
 from jobs.census import CENSUS, CensusSettings, census
 from jobs.dry_run.run import dry_run
 from jobs.dry_run.settings import DryRunSettings
@@ -28,7 +27,7 @@ from jobs.dry_run.simulate import SIMULATED
 from jobs.jetstream.headers import format_headers, header_columns
 from jobs.transform import TransformSettings, transform
 from jobs.warehouse import raw, versions
-from jobs.warehouse.specs import MESSAGES, TRANSFORMED, TableSpec
+from jobs.warehouse.specs import MESSAGES, TRANSFORMED, WEIGHT_AUDIT, TableSpec
 from jobs.warehouse.staging import publish, stage
 from jobs.warehouse.tables import Warehouse, batches, open_table, read
 from nats_transform import AccountMappings, Destination, Mapping

@@ -7,19 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from jobs.errors import SparkUnavailable
-from orchestration.resources import SparkResource
 from tests.support.dagster_processes import BIN, environment
 from tests.support.dagster_project import DAYS, Project, failures
 
 pytestmark = [pytest.mark.dagster, pytest.mark.spark]
 
 MADE = ("mapping_version", "messages", "subject_census", "transformed_messages", "weight_audit")
-
-
-def test_a_master_and_a_remote_are_one_too_many() -> None:
-    with pytest.raises(SparkUnavailable, match="choose one"):
-        SparkResource(master="local[1]", remote="sc://127.0.0.1:1").session()
 
 
 @pytest.mark.slow
@@ -29,12 +22,6 @@ def test_through_spark_connect_the_digest_is_the_same(project: Project) -> None:
     result = project.materialize("east", MADE[:-1])
     assert result.success, failures(result)
     here = project.published()
-    definitions = project.defs_folder.parent / "definitions.py"
-    text = definitions.read_text()
-    assert 'master="local[1]", driver_memory="512m"' in text
-    # PySpark starts a Connect server of its own for it, and talks to it as to any other.
-    remote = text.replace('master="local[1]", driver_memory="512m"', 'remote="local[2]"')
-    definitions.write_text(remote)
     (project.defs_folder.parent / "warehouse").rename(project.root / "here")
 
     # By a process: PySpark's functions are for one kind of session in each.
@@ -54,10 +41,16 @@ def materialize(project: Project, assets: tuple[str, ...] | list[str], *days: ob
     command += ["-m", f"{project.name}.definitions", "--select", selection]
     if days:
         command += ["--partition-range", "...".join(map(str, days))]
+    # PySpark starts a Connect server of its own for it, and talks to it as to any other.
+    where = {"NATS_TRANSFORM_SPARK_MASTER": "", "NATS_TRANSFORM_SPARK_REMOTE": "local[2]"}
     log = project.root / "run.log"
     with log.open("w") as output:
         done = subprocess.run(
-            command, cwd=project.root, env=environment(project), stdout=output, stderr=output
+            command,
+            cwd=project.root,
+            env=environment(project) | where,
+            stdout=output,
+            stderr=output,
         )
     assert done.returncode == 0, _end(log)
 

@@ -1,0 +1,88 @@
+"""The component in somebody's own project: made by `create-dagster`, with the wheel installed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.dagster_project import MAPPING, write_messages
+from tests.test_wheel import wheel as wheel
+
+pytestmark = [pytest.mark.dagster, pytest.mark.slow]
+
+BIN = Path(sys.executable).parent
+
+
+@pytest.fixture
+def python(wheel: Path, tmp_path: Path) -> Path:
+    """The Python of a new environment: the wheel, and beside it what its extra `dagster` brings."""
+    home = tmp_path / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
+    pip = [sys.executable, "-m", "pip", "--python", str(home / "bin" / "python"), "install"]
+    subprocess.run([*pip, "--quiet", "--no-deps", "--no-index", str(wheel)], check=True)
+    packages = next(home.glob("lib/python*/site-packages"))
+    # The folder alone: what .pth files in it add, such as this checkout, does not come along.
+    packages.joinpath("beside.pth").write_text(str(Path(pytest.__file__).parents[1]) + "\n")
+    packages.joinpath("shop.pth").write_text(str(tmp_path / "shop" / "src") + "\n")
+    return home / "bin" / "python"
+
+
+def test_scaffolded_checked_and_materialized(python: Path, tmp_path: Path) -> None:
+    """Two archives in a project that has packages with the names of our folders."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PYSPARK"))}
+    clean |= {
+        "DAGSTER_HOME": str(tmp_path / "home"),
+        "DAGSTER_DG_UPDATE_CHECK_ENABLED": "0",  # it would ask an index for the newest version
+        "DAGSTER_DISABLE_TELEMETRY": "1",
+        "VIRTUAL_ENV": str(python.parents[1]),
+        "COLUMNS": "200",
+    }
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "dagster.yaml").write_text("telemetry: { enabled: false }\n")
+
+    def run(*command: str, folder: Path = tmp_path / "shop") -> str:
+        done = subprocess.run(command, cwd=folder, env=clean, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def dg(*arguments: str) -> str:
+        return run(str(python), "-W", "ignore", "-m", "dagster_dg_cli.cli", *arguments)
+
+    run(str(BIN / "create-dagster"), "project", "shop", "--no-uv-sync", folder=tmp_path)
+    for name in ("jobs", "orchestration"):
+        (tmp_path / "shop" / "src" / name).mkdir()
+        (tmp_path / "shop" / "src" / name / "__init__.py").write_text("MINE = True\n")
+    assert "nats_transform.dagster.SubjectArchive" in dg("list", "components")
+    for name in ("orders", "parcels"):
+        dg("scaffold", "defs", "nats_transform.dagster.SubjectArchive", name)
+    dg("check", "yaml")
+    dg("check", "defs")
+
+    folder = tmp_path / "shop" / "src" / "shop" / "defs" / "orders"
+    file = folder / "defs.yaml"
+    source = "    - server: nats://127.0.0.1:4222\n"
+    assert source in file.read_text()
+    file.write_text(file.read_text().replace(source, "    - jsonl: messages.jsonl\n"))
+    file.write_text(file.read_text().replace("2026-01-01", "2026-03-01") + "  tolerance: 15\n")
+    file.write_text(file.read_text().replace("  tolerance: 1.0\n", ""))
+    (folder / "mapping.conf").write_text(MAPPING)
+    write_messages(folder / "messages.jsonl", 40)
+    dg("launch", "--assets", "key:orders/mapping_version")
+    # Two assets, each in a process of its own, as the executor of this project does it.
+    made = "key:orders/messages or key:orders/transformed_messages"
+    dg("launch", "--assets", made, "--partition", "2026-03-01")
+    count = (
+        "import jobs; from pathlib import Path\n"
+        "from nats_transform.jobs.warehouse import specs, tables\n"
+        "warehouse = tables.Warehouse(dir=Path('warehouse'))\n"
+        "table = tables.open_table(warehouse, specs.TRANSFORMED)\n"
+        "print(jobs.MINE, table.scan().to_arrow().num_rows, specs.__name__)"
+    )
+    there = tmp_path / "shop"
+    assert run(str(python), "-c", count, folder=there) == (
+        "True 20 nats_transform.jobs.warehouse.specs\n"
+    )
