@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli import options, project
-from cli.output import print_json, print_line, print_table, quiet_work, verdict
+from cli.output import Verdict, finish, print_line, print_table, quiet_work
 
 if TYPE_CHECKING:
     from jobs.audit.settings import AuditResult
@@ -24,21 +24,19 @@ if TYPE_CHECKING:
 )
 @options.stream("The stream whose messages are counted.")
 @options.mapping
-@options.account
 @click.option(
     "--observed",
     is_flag=True,
     help="The stream holds messages that nats-server has mapped already. Without this option it "
     "holds messages as they were published, and the audit applies the mapping to them.",
 )
-@click.option(
+@options.several(
     "--in-force",
     "in_force",
-    multiple=True,
-    metavar="MOMENT=FILE",
-    help="From MOMENT on, such as 2026-10-01T12:00Z, the mappings of FILE were in force instead. "
-    "May be given several times, oldest first; MOMENT..MOMENT=FILE names the end too. `git`: each "
-    "commit of --mapping was in force from its time on.",
+    "MOMENT=FILE",
+    "From MOMENT on, such as 2026-10-01T12:00Z, the mappings of FILE were in force instead; "
+    "MOMENT..MOMENT=FILE names the end too. `git`: each commit of --mapping was in force from its "
+    "time on. The oldest comes first.",
 )
 @click.option("--since", metavar="MOMENT", help="Count only messages from this moment on.")
 @click.option(
@@ -58,20 +56,8 @@ if TYPE_CHECKING:
     show_default=True,
     help="Give a verdict also on each hour, or on each day.",
 )
-@click.option(
-    "--tolerance",
-    type=float,
-    default=1.0,
-    show_default=True,
-    help="How many percentage points a share may differ from its weight.",
-)
-@click.option(
-    "--confidence",
-    type=float,
-    default=0.99,
-    show_default=True,
-    help="The probability, from 0 to 1, that all confidence intervals are right together.",
-)
+@options.tolerance("a share may differ from its weight")
+@options.confidence("all confidence intervals are right together")
 @click.option(
     "--sequential",
     is_flag=True,
@@ -89,27 +75,23 @@ if TYPE_CHECKING:
     metavar="NAME",
     help="With --observed: the stream that holds the same messages as they were published.",
 )
-@click.option(
+@options.several(
     "--published",
+    "published",
+    "SOURCE COUNT",
+    "With --observed: how many messages were published to the source of a mapping (in --cluster, "
+    "if that is given).",
     type=(str, int),
-    multiple=True,
-    metavar="SOURCE COUNT",
-    help="With --observed: how many messages were published to the source of a mapping (in "
-    "--cluster, if that is given). May be given several times.",
 )
-@click.option(
-    "--captured",
-    multiple=True,
-    metavar="FILTER",
-    help="With --observed: subjects that the stream captures. May be given several times.",
+@options.several(
+    "--captured", "captured", "FILTER", "With --observed: subjects that the stream captures."
 )
-@click.option(
+@options.several(
     "--publisher",
     "publishers",
-    multiple=True,
-    metavar="FILTER",
-    help="With --observed: subjects that get messages also from elsewhere, not only "
-    "through this mapping. May be given several times.",
+    "FILTER",
+    "With --observed: subjects that get messages also from elsewhere, not only through this "
+    "mapping.",
 )
 @options.report("Write the audit into this file, as an HTML page.")
 @options.fail_on(
@@ -119,7 +101,6 @@ if TYPE_CHECKING:
 @options.warehouse
 @options.spark
 @options.json("Print one JSON document: verdict, rules with their destinations, fates, ...")
-@options.debug
 def command(
     spark: Spark,
     published: tuple[tuple[str, int], ...],
@@ -162,12 +143,7 @@ def command(
         result = audit(spark, options.settings(AuditSettings, given))
         if report is not None:
             write(result, report)
-    if as_json:
-        print_json(result.model_dump(mode="json"))
-    else:
-        _print(result)
-    if fail_on != options.NEVER and result.fails(fail_on):
-        raise click.exceptions.Exit(1)
+    finish(result, as_json, _print, fail_on)
 
 
 def _in_force(text: str) -> dict[str, object]:
@@ -207,7 +183,7 @@ def _print(result: AuditResult) -> None:
 
     how = {"expected": "rehearsal by replay", "observed": "observed"}[result.kind]
     print_line(
-        f"{result.stream}: ", verdict(result.verdict), f", {result.messages:,} messages, {how}"
+        f"{result.stream}: ", Verdict(result.verdict), f", {result.messages:,} messages, {how}"
     )
     print_line(headline(result))
     if len(result.in_force) > 1:
@@ -215,7 +191,7 @@ def _print(result: AuditResult) -> None:
             (
                 f"{_short(stage.since)} to {_short(stage.until)}",
                 f"version {stage.mapping_version[:12]}",
-                verdict(stage.verdict),
+                Verdict(stage.verdict),
                 f"{stage.messages:,} messages",
             )
             for stage in result.in_force
@@ -227,14 +203,14 @@ def _print(result: AuditResult) -> None:
             scope += f" from {_short(started)} on"
         print_line()
         print_line(
-            f"{rule.source}{scope}: ", verdict(rule.verdict), f", {rule.messages:,} messages"
+            f"{rule.source}{scope}: ", Verdict(rule.verdict), f", {rule.messages:,} messages"
         )
         destinations = [
             (
                 f"{found.weight:g} %",
                 "-" if found.share is None else f"{found.share:.2f} %",
                 f"({found.low:.2f} to {found.high:.2f})",
-                verdict(found.verdict),
+                Verdict(found.verdict),
                 found.destination or found.end,
             )
             for found in rule.destinations

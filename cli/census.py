@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import click
 
 from cli import options
-from cli.output import print_json, print_line, quiet_work
+from cli.output import finish, print_line, quiet_work
 
 if TYPE_CHECKING:
+    from jobs.census_export import CensusExportResult
     from jobs.session import Spark
 
 
@@ -28,26 +29,15 @@ def command() -> None:
     """
 
 
-def _positions(ctx: click.Context, parameter: click.Parameter, value: str | None) -> list[int]:
-    try:
-        return [int(part) for part in value.split(",")] if value else []
-    except ValueError:
-        raise click.BadParameter(
-            f"{value!r} is not a list of positions such as 2,3; the first token is 1"
-        ) from None
-
-
 @command.command("export", epilog=_CODES)
 @options.stream("The stream whose subjects are exported.")
-@click.option(
-    "--out", required=True, metavar="FILE", type=options.FILE, help="The Parquet file to write."
-)
-@click.option(
+@options.file("--out", "The Parquet file to write.", required=True)
+@options.positions(
     "--redact",
+    "The numbers of tokens, such as 2,3, that are replaced by hashes; the first token is 1. The "
+    "key is random and is thrown away. Equal tokens stay equal, so collisions stay exact.",
+    like="2,3",
     metavar="TOKENS",
-    callback=_positions,
-    help="Positions of tokens, such as 2,3, that are replaced by hashes. The key is random and is "
-    "thrown away. Equal tokens stay equal, so collisions stay exact.",
 )
 @options.day
 @options.run_id
@@ -70,9 +60,10 @@ def export(spark: Spark, as_json: bool, **given: object) -> None:
         from jobs.census_export import CensusExportSettings, export_census
 
         result = export_census(spark, options.settings(CensusExportSettings, given))
-    if as_json:
-        print_json(result.model_dump(mode="json"))
-        return
+    finish(result, as_json, _print)
+
+
+def _print(result: CensusExportResult) -> None:
     print_line(
         f"{result.stream}: {result.messages:,} messages under {result.subjects:,} subjects in "
         f"{result.out}"

@@ -14,7 +14,7 @@ import click
 
 from cli import options, project
 from cli.formats import Reported, print_findings
-from cli.output import print_finding, print_json, print_line
+from cli.output import end, plural, print_finding, print_json, print_line
 from nats_transform.errors import InvalidConfig, UnknownAccount, printable
 from nats_transform.findings import CODES, Finding, Severity
 from nats_transform.subject import decode
@@ -36,13 +36,11 @@ if TYPE_CHECKING:
     metavar="NAME",
     help="Check only the mappings of this account.  [default: every account in the file]",
 )
-@click.option(
+@options.several(
     "--cluster",
     "clusters",
-    metavar="NAME",
-    multiple=True,
-    help="A cluster that you run. Name all of them, and the check finds mistyped names in "
-    "mappings. May be given several times.",
+    "NAME",
+    "A cluster that you run. Name all of them, and the check finds mistyped names in mappings.",
 )
 @click.option(
     "--subjects",
@@ -52,7 +50,6 @@ if TYPE_CHECKING:
 )
 @options.fail_on(list(Severity), "The mildest severity that makes the exit code 1.")
 @options.output_format("Print one JSON document: files, fine, summary, findings.")
-@options.debug
 def command(
     files: tuple[str, ...],
     account: str | None,
@@ -117,8 +114,7 @@ def command(
         print_findings(
             form, "nats-transform check", [summary_line], map(_reported, findings), CODES
         )
-    if not fine:
-        raise click.exceptions.Exit(1)
+    end(is_fine=fine)
 
 
 def _load(file: str, account: str | None) -> list[Located] | Finding:
@@ -181,12 +177,8 @@ def _reported(finding: Finding) -> Reported:
 
 
 def _summary(counts: Counter[Severity], files: int) -> str:
-    checked = f"{files} file{'s' if files > 1 else ''} checked"
+    checked = f"{plural(files, 'file')} checked"
     if not counts:
         return f"{checked}, nothing found"
-    told = [
-        f"{counts[severity]} {severity}{'s' if counts[severity] > 1 and severity != 'info' else ''}"
-        for severity in Severity
-        if counts[severity]
-    ]
+    told = [plural(counts[severity], severity.value) for severity in Severity if counts[severity]]
     return f"{checked}: {', '.join(told)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
-from cli import options, project
+from cli import project
 from cli.output import print_lines
 
 SCRIPTS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
@@ -17,7 +17,6 @@ SCRIPTS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
     epilog="Exit codes: 0 the script was printed; 2 the line on stderr says why it was not.",
 )
 @click.argument("shell", type=click.Choice(list(SCRIPTS)))
-@options.debug
 def command(shell: str) -> None:
     """Print the script for a shell: commands, options, and streams and days of the warehouse.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from cli import options, project
@@ -39,12 +37,11 @@ from cli.output import print_json, print_lines, quiet_work
     "--dir",
     "folder",
     metavar="DIR",
-    type=click.Path(path_type=Path),
+    type=options.FILE,
     help="The folder for everything that the demo makes; it removes an earlier demo there.  "
     "[default: ./demo]",
 )
 @options.json("Print one JSON document: days, checks, observed, digest, same_as_before, seconds.")
-@options.debug
 def command(as_json: bool, **given: object) -> None:
     """Publish messages to a nats-server, then archive, transform and rehearse them.
 
@@ -66,10 +63,7 @@ def command(as_json: bool, **given: object) -> None:
         from jobs.audit.headline import headline
         from orchestration.demo.summary import summary
 
-        settings = DemoSettings.model_validate(
-            {name: value for name, value in given.items() if value is not None}
-        )
-        made = run_demo(settings)
+        made = run_demo(options.settings(DemoSettings, given))
     if not as_json:
         print_lines(summary(made))
         return

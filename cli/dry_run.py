@@ -10,7 +10,7 @@ import click
 
 from cli import options, project
 from cli.formats import Reported, print_findings
-from cli.output import print_finding, print_json, print_line, quiet_work
+from cli.output import end, plural, print_finding, print_json, print_line, quiet_work
 from nats_transform.errors import printable
 from nats_transform.findings import Severity
 
@@ -33,14 +33,6 @@ _FINDINGS = 50
 )
 @options.subjects
 @options.question
-@click.option(
-    "--cluster",
-    "clusters",
-    metavar="NAME",
-    multiple=True,
-    help="A cluster that you run. May be given several times.  [default: the clusters that the "
-    "archive names]",
-)
 @options.day
 @click.option(
     "--exact",
@@ -60,7 +52,6 @@ _FINDINGS = 50
 @options.warehouse
 @options.spark
 @options.output_format("Print one JSON document: summary, findings, changes, partitions, ...")
-@options.debug
 def command(spark: Spark, report: Path | None, fail_on: str, form: str, **given: object) -> None:
     """Show what new mappings would do to the archived subjects of a stream.
 
@@ -98,8 +89,7 @@ def command(spark: Spark, report: Path | None, fail_on: str, form: str, **given:
         title = f"nats-transform dry-run of stream {result.stream}"
         found = _reported(result, str(given["candidate"]), given["account"])
         print_findings(form, title, [_counts(result)], found, ALL)
-    if fail_on != options.NEVER and result.fails(fail_on):
-        raise click.exceptions.Exit(1)
+    end(is_fine=fail_on == options.NEVER or not result.fails(fail_on))
 
 
 def _reported(result: DryRunResult, candidate: str, account: object) -> Iterator[Reported]:
@@ -129,13 +119,13 @@ def _reported(result: DryRunResult, candidate: str, account: object) -> Iterator
 def _count(finding: MigrationFinding) -> str:
     if not finding.messages:
         return ""
-    subjects = _plural(finding.subjects, "subject")
+    subjects = plural(finding.subjects, "subject")
     return f" ({_messages(finding.messages)}, {finding.share:.3g} %, {subjects})"
 
 
 def _counts(result: DryRunResult) -> str:
     counts = [
-        _plural(number, severity.value) for severity, number in result.counts.items() if number
+        plural(number, severity.value) for severity, number in result.counts.items() if number
     ]
     return ", ".join(counts) if counts else "nothing found"
 
@@ -143,17 +133,17 @@ def _counts(result: DryRunResult) -> str:
 def _print(result: DryRunResult) -> None:
     found = result.found
     print_line(
-        f"{result.stream}: {_plural(found.messages, 'message')} under "
-        f"{_plural(found.subjects, 'subject')}, {_plural(len(result.days), 'day')}"
+        f"{result.stream}: {plural(found.messages, 'message')} under "
+        f"{plural(found.subjects, 'subject')}, {plural(len(result.days), 'day')}"
     )
     print_line(
-        f"compared with {_plural(result.streams, 'stream')}, "
-        f"{_plural(result.consumers, 'consumer')}, {_plural(result.users, 'user')} with permissions"
+        f"compared with {plural(result.streams, 'stream')}, "
+        f"{plural(result.consumers, 'consumer')}, {plural(result.users, 'user')} with permissions"
     )
     verb = "changes" if found.changed_messages == 1 else "change"
     print_line(
-        f"{_messages(found.changed_messages)} of {_plural(found.changed_subjects, 'subject')} "
-        f"{verb}; {_plural(found.subjects_before, 'distinct subject')} "
+        f"{_messages(found.changed_messages)} of {plural(found.changed_subjects, 'subject')} "
+        f"{verb}; {plural(found.subjects_before, 'distinct subject')} "
         f"{'becomes' if found.subjects_before == 1 else 'become'} {found.subjects_after:,}"
     )
     for finding in found.findings[:_FINDINGS]:
@@ -162,7 +152,7 @@ def _print(result: DryRunResult) -> None:
         examples = map(_line, finding.examples[:_EXAMPLES])
         print_finding("", finding.severity, finding.code, message, finding.cure, examples)
     if more := len(found.findings[_FINDINGS:]):
-        print_line(f"and {_plural(more, 'finding')} more; --json prints all of them")
+        print_line(f"and {plural(more, 'finding')} more; --json prints all of them")
     print_line(_counts(result))
     for stream in result.simulated:
         gone = [
@@ -172,7 +162,7 @@ def _print(result: DryRunResult) -> None:
         ]
         left = f" ({', '.join(gone)})" if gone else ""
         print_line(
-            f"stream {_shown(stream.stream)} would hold {_plural(stream.messages, 'message')}{left}"
+            f"stream {_shown(stream.stream)} would hold {plural(stream.messages, 'message')}{left}"
         )
     print_line(
         "mappings can change every subject back"
@@ -198,7 +188,3 @@ def _messages(count: float) -> str:
     from nats_transform.migration.count import PARTS, messages
 
     return messages(round(count * PARTS))
-
-
-def _plural(count: float, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 or noun == 'info' else 's'}"

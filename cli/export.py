@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli import options, project
-from cli.output import print_counts, print_json, print_line, quiet_work
-from jobs.ending import NOT_FINE
+from cli.output import finish, print_counts, print_line, quiet_work
 
 if TYPE_CHECKING:
     from jobs.export import ExportResult
@@ -37,24 +36,16 @@ if TYPE_CHECKING:
     metavar="NAME",
     help="Export what this stream would hold in the last dry-run --simulate; needs --config.",
 )
-@click.option(
+@options.file(
     "--original",
+    "What the stream was: the folder of a backup of it, whose consumers are exported too, or its "
+    "configuration (nats stream info --json). Subjects and filters are adapted.",
     metavar="PATH",
-    type=options.FILE,
-    help="What the stream was: the folder of a backup of it, whose consumers are exported too, or "
-    "its configuration (nats stream info --json). Subjects and filters are adapted.",
 )
-@click.option(
-    "--config",
-    metavar="FILE",
-    type=options.FILE,
-    help="The configuration that the stream shall have, as JSON, taken as it is.",
-)
-@click.option(
+@options.file("--config", "The configuration that the stream shall have, as JSON, taken as it is.")
+@options.file(
     "--mapping",
-    metavar="FILE",
-    type=options.FILE,
-    help="The mappings that the messages were transformed with.  [default: as recorded by Dagster]",
+    "The mappings that the messages were transformed with.  [default: as recorded by Dagster]",
 )
 @options.account
 @options.seed("The seed of the transform.")
@@ -79,7 +70,6 @@ if TYPE_CHECKING:
     "Print one JSON document: stream, backup, name, subjects, messages, gaps, left_out, digest, "
     "consumers, findings, ..."
 )
-@options.debug
 def command(untransformed: bool, as_json: bool, **given: object) -> None:
     """Write the messages of a stream as a backup, which `nats stream restore` loads.
 
@@ -98,11 +88,7 @@ def command(untransformed: bool, as_json: bool, **given: object) -> None:
 
         wanted = {**given, "messages": "archived" if untransformed else "transformed"}
         result = export(options.settings(ExportSettings, wanted))
-    if as_json:
-        print_json(result.model_dump(mode="json"))
-    else:
-        _print(result)
-    click.get_current_context().exit(NOT_FINE if result.fails("finding") else 0)
+    finish(result, as_json, _print, "finding")
 
 
 def _print(result: ExportResult) -> None:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import click
 
 from cli import options, project
-from cli.output import print_counts, print_json, print_line, quiet_work
+from cli.output import finish, print_counts, print_line, quiet_work
 
 if TYPE_CHECKING:
+    from jobs.ingest import IngestResult
     from jobs.session import Spark
 
 _COLUMNS = (
@@ -92,12 +93,7 @@ _COLUMNS = (
 @options.warehouse
 @options.spark
 @options.json("Print one JSON document: stream, messages, first_seq, last_seq, gaps, bytes, ...")
-@options.debug
-def command(
-    spark: Spark,
-    as_json: bool,
-    **given: object,
-) -> None:
+def command(spark: Spark, as_json: bool, **given: object) -> None:
     """Archive the messages of a stream in the table `messages`, from a server or from a dump.
 
     Give one source: --server, --backup, --parquet or --jsonl. A second run adds only messages that
@@ -117,9 +113,10 @@ def command(
         columns = {name.removesuffix("_column"): given.pop(name) for name in _COLUMNS}
         given["columns"] = options.settings(DumpColumns, columns)
         result = ingest(spark, options.settings(IngestSettings, given))
-    if as_json:
-        print_json(result.model_dump(mode="json"))
-        return
+    finish(result, as_json, _print)
+
+
+def _print(result: IngestResult) -> None:
     print_line(f"{result.stream}: {result.added:,} messages added")
     print_counts({"messages": result.messages, "gaps": result.gaps, "bytes": result.bytes})
     print_line(f"sequences {result.first_seq} to {result.last_seq}")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import click
 
 from cli import options, project
-from cli.output import print_json, print_line, quiet_work
+from cli.output import finish, print_line, quiet_work
 
 if TYPE_CHECKING:
+    from jobs.maintain import Removed
     from jobs.warehouse.where import Warehouse
 
 
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
 )
 @options.warehouse
 @options.json("Print one JSON document: for each table snapshots, files, bytes, snapshots_left.")
-@options.debug
 def command(
     retention: float, remove_stream: str | None, warehouse: Warehouse, as_json: bool
 ) -> None:
@@ -50,26 +51,26 @@ def command(
       nats-transform maintain --retention 30 --warehouse /srv/archive
       nats-transform maintain --remove-stream ORDERS
     """
-    if remove_stream is not None:
-        with quiet_work():
-            from jobs.maintain import remove_stream as remove
+    with quiet_work():
+        from jobs import maintain as job
 
-            rows = remove(warehouse, remove_stream)
-        if as_json:
-            print_json(rows)
-            return
+        if remove_stream is not None:
+            rows = job.remove_stream(warehouse, remove_stream)
+        else:
+            kept = timedelta(days=retention)
+            removed = job.maintain(job.MaintenanceSettings(warehouse=warehouse, retention=kept))
+    if remove_stream is None:
+        finish(removed, as_json, _print)
+        return
+
+    def show(rows: Mapping[str, int]) -> None:
         for name, count in rows.items():
             print_line(f"{name}: {count:,} rows of stream {remove_stream} removed")
-        return
-    with quiet_work():
-        from jobs.maintain import MaintenanceSettings, maintain
 
-        removed = maintain(
-            MaintenanceSettings(warehouse=warehouse, retention=timedelta(days=retention))
-        )
-    if as_json:
-        print_json({name: what.model_dump() for name, what in removed.items()})
-        return
+    finish(rows, as_json, show)
+
+
+def _print(removed: Mapping[str, Removed]) -> None:
     for name, what in removed.items():
         print_line(
             f"{name}: {what.snapshots:,} snapshots and {what.files:,} files ({what.bytes:,} bytes) "

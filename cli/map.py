@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 import click
 
 from cli import options, project
-from cli.output import print_json, print_line, print_subject
+from cli.output import end, print_json, print_line, print_subject
 from nats_transform.draw import mapping_key, message_entropy
 from nats_transform.errors import printable
 from nats_transform.mapping import EMPTY_RESULT, Fate
@@ -42,16 +42,8 @@ class MapCommand(project.Command):
 @click.argument("source")
 @click.argument("destination")
 @click.argument("subjects", metavar="[SUBJECT]...", nargs=-1)
-@click.option(
-    "--seed",
-    type=int,
-    default=0,
-    show_default=True,
-    metavar="N",
-    help="A number that decides every draw of random(): the same seed gives the same results.",
-)
+@options.seed("A number that decides every draw of random(): the same seed gives the same results.")
 @options.json("Print one JSON object per subject: subject, mapped_subject, fate, reason.")
-@options.debug
 def command(
     source: str, destination: str, subjects: tuple[str, ...], seed: int, as_json: bool
 ) -> None:
@@ -86,8 +78,7 @@ def command(
         print_subject(mapped or "")
         if reason:
             print_line(f"{printable(subject)}: {reason}", err=True)
-    if not fine:
-        raise click.exceptions.Exit(1)
+    end(is_fine=fine)
 
 
 def map_subject(

@@ -10,12 +10,13 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cli import options
+from jobs.ending import NOT_FINE
 from nats_transform.subject import encode
 from nats_transform.untrusted import json_text, visible
 
@@ -28,27 +29,21 @@ _ANY_WIDTH = 100_000  # of a pipe: nothing is cut or wrapped in it
 _NO_SIZE = 80  # of a terminal that does not know its size
 
 STYLES = {
-    **dict.fromkeys(("error", "outside", "refused"), "bold red"),
+    **dict.fromkeys(("error", "outside"), "bold red"),
     **dict.fromkeys(("warning", "undecided"), "yellow"),
-    **dict.fromkeys(("info", "nothing"), "cyan"),
+    **dict.fromkeys(("info", "nothing to audit"), "cyan"),
     "within": "green",
 }
-"""Verdict or severity, or another part of a text -> how a terminal shows it."""
+"""Severity or verdict -> how a terminal shows it."""
 
 
-class Marked(NamedTuple):
-    """A part of a line with a style of `STYLES`."""
+class Verdict(str):
+    """A severity or a verdict; a terminal shows it in its color."""
 
-    text: str
-    style: str
-
-
-def verdict(word: str) -> Marked:
-    """A verdict or a severity, in its color."""
-    return Marked(word, word)
+    __slots__ = ()
 
 
-def print_line(*parts: str | Marked, err: bool = False, indent: int = 0) -> None:
+def print_line(*parts: str, err: bool = False, indent: int = 0) -> None:
     """Print one line; a line break or control character within it is shown as an escape.
 
     Args:
@@ -57,8 +52,7 @@ def print_line(*parts: str | Marked, err: bool = False, indent: int = 0) -> None
         indent: of the line; if it is not 0, a terminal also wraps it between words.
     """
     if not _is_terminal(err):
-        text = "".join(part if isinstance(part, str) else part.text for part in parts)
-        click.echo(f"{' ' * indent}{visible(text)}".encode(), err=err)
+        click.echo(f"{' ' * indent}{visible(''.join(parts))}".encode(), err=err)
         return
     from rich.padding import Padding
 
@@ -70,7 +64,7 @@ def print_finding(
     where: str, severity: str, code: str, message: str, cure: str, details: Iterable[str] = ()
 ) -> None:
     """Print a finding: what was found on a line, then its details and the cure, indented."""
-    print_line(where, verdict(severity), f" {code}: {message}")
+    print_line(where, Verdict(severity), f" {code}: {message}")
     for line in (*details, cure):
         print_line(line, indent=4)
 
@@ -85,21 +79,28 @@ def print_subject(subject: str) -> None:
     click.echo(visible(subject).encode() if _is_terminal() else encode(subject))
 
 
+def plural(count: float, noun: str) -> str:
+    """A count and what is counted, such as `1 error` or `2 errors`."""
+    return f"{count:,} {noun}{'' if count == 1 or noun == 'info' else 's'}"
+
+
 def print_json(document: Mapping[str, Any]) -> None:
     """Print one JSON object on one line."""
     click.echo(json_text(document))
 
 
 def print_table(
-    rows: Sequence[Sequence[str | Marked]], *, head: Sequence[str] = (), right: Sequence[int] = ()
+    rows: Sequence[Sequence[str]], *, head: Sequence[str] = (), right: Sequence[int] = ()
 ) -> None:
-    """Print rows whose columns are aligned, two blanks before and between them.
+    """Print rows whose columns are aligned, two blanks before and between them; or nothing.
 
     Args:
         rows: cells that are all as long as the first.
         head: the names of the columns, if they need some.
         right: the columns, by index, whose cells end below each other.
     """
+    if not rows:
+        return
     from rich.table import Table
 
     table = Table(box=None, show_header=bool(head), padding=(0, 0, 0, 2))
@@ -118,6 +119,26 @@ def print_counts(counts: Mapping[str, int]) -> None:
     print_table([(name, f"{count:,}") for name, count in counts.items()], right=[1])
 
 
+def finish(
+    result: Any, as_json: bool, show: Callable[[Any], None], fail_on: str = options.NEVER
+) -> None:
+    """Print the result of a job, and end the command with 1 if it fails at this level."""
+    if as_json:
+        from pydantic_core import to_jsonable_python
+
+        has_own = hasattr(result, "as_json")
+        print_json(result.as_json() if has_own else to_jsonable_python(result))
+    else:
+        show(result)
+    end(is_fine=fail_on == options.NEVER or not result.fails(fail_on))
+
+
+def end(*, is_fine: bool) -> None:
+    """End the command with 1 if what it checked is not fine."""
+    if not is_fine:
+        raise click.exceptions.Exit(NOT_FINE)
+
+
 def console(*, err: bool = False) -> Console:
     """Where rich draws. It takes no text for markup, and NO_COLOR takes the colors away."""
     from rich.console import Console
@@ -134,14 +155,13 @@ def _is_terminal(err: bool = False) -> bool:
     return stream is not None and stream.isatty()
 
 
-def _text(*parts: str | Marked) -> Text:
+def _text(*parts: str) -> Text:
     """Parts of a line, with nothing in them that acts."""
     from rich.text import Text
 
     line = Text()
     for part in parts:
-        text, style = (part, "") if isinstance(part, str) else (part.text, STYLES[part.style])
-        line.append(visible(text), style)
+        line.append(visible(part), STYLES[part] if isinstance(part, Verdict) else "")
     return line
 
 

@@ -4,26 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
-
-from cli import options
-from cli.output import print_json, print_line, quiet_work
+from cli import options, project
+from cli.output import finish, print_line, quiet_work
 
 if TYPE_CHECKING:
     from jobs.plan import PlanResult
     from jobs.session import Spark
 
 
-def _percents(
-    ctx: click.Context, parameter: click.Parameter, value: str | None
-) -> list[int] | None:
-    try:
-        return [int(part) for part in value.split(",")] if value else None
-    except ValueError:
-        raise click.BadParameter(f"{value!r} is not a list such as 2,10,50,100") from None
-
-
-@click.command(
+@project.command(
     "plan",
     short_help="Plan a switch of mappings, step by step.",
     epilog="Exit codes: 0 the plan is written; 1 there is no safe plan, and each line says what "
@@ -31,43 +20,24 @@ def _percents(
 )
 @options.subjects
 @options.question
-@click.option(
+@options.file(
     "--accept",
-    metavar="FILE",
-    type=options.FILE,
-    help="Findings that may stay, in YAML or JSON: a list of {code, about, reason}. An entry "
-    "without `about` accepts every finding with the code.",
+    "Findings that may stay, in YAML or JSON: a list of {code, about, reason}. An entry without "
+    "`about` accepts every finding with the code.",
 )
-@click.option(
+@options.positions(
     "--stages",
-    metavar="PERCENTS",
-    callback=_percents,
-    help="The shares of the messages that go the new way, one stage after the other.  "
+    "The percentages of the messages that go the new way, one stage after the other.  "
     "[default: 2,10,50,100]",
+    like="2,10,50,100",
+    metavar="PERCENTS",
 )
-@click.option(
-    "--tolerance",
-    type=float,
-    default=1.0,
-    show_default=True,
-    help="How many percentage points the audits of the stages allow.",
-)
-@click.option(
-    "--cluster",
-    "clusters",
-    metavar="NAME",
-    multiple=True,
-    help="A cluster that you run. May be given several times.  [default: the clusters that the "
-    "archive names]",
-)
+@options.tolerance("the audits of the stages allow")
 @options.day
-@click.option(
-    "--out", required=True, metavar="DIR", type=options.FILE, help="A new folder for the plan."
-)
+@options.file("--out", "A new folder for the plan.", metavar="DIR", required=True)
 @options.warehouse
 @options.spark
 @options.json("Print one JSON document: folder, plan, blocked.")
-@options.debug
 def command(spark: Spark, as_json: bool, **given: object) -> None:
     """Write a folder with every step from the mappings in force to the candidate.
 
@@ -87,12 +57,7 @@ def command(spark: Spark, as_json: bool, **given: object) -> None:
         from jobs.plan import PlanSettings, plan
 
         result = plan(spark, options.settings(PlanSettings, given))
-    if as_json:
-        print_json(result.as_json())
-    else:
-        _print(result)
-    if result.plan is None:
-        raise click.exceptions.Exit(1)
+    finish(result, as_json, _print, "refused")
 
 
 def _print(result: PlanResult) -> None:

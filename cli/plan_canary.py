@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from cli import options, project
-from cli.output import print_json, print_line, print_table, quiet_work
+from cli.output import finish, print_line, print_table, quiet_work
 
 if TYPE_CHECKING:
     from jobs.audit.plan import CanaryPlan
@@ -22,44 +20,25 @@ if TYPE_CHECKING:
 )
 @options.stream("The stream whose traffic is counted, as it is published.")
 @options.mapping
-@options.account
 @options.day
-@click.option(
+@options.several(
     "--share",
     "shares",
+    "PERCENT",
+    "The share of the canary.",
     type=float,
-    multiple=True,
     default=(1, 2, 5, 10),
     show_default=True,
-    metavar="PERCENT",
-    help="The share of the canary. May be given several times.",
 )
-@click.option(
-    "--tolerance",
-    type=float,
-    default=1.0,
-    show_default=True,
-    help="How many percentage points the audit will allow a share to differ from its weight.",
-)
-@click.option(
-    "--confidence",
-    type=float,
-    default=0.99,
-    show_default=True,
-    help="The probability, from 0 to 1, that the interval of the audit is right.",
-)
-@click.option(
-    "--power",
-    type=float,
-    default=0.95,
-    show_default=True,
-    help="The probability, from 0 to 1, that the audit reaches the right verdict.",
+@options.tolerance("the audit will allow a share to differ from its weight")
+@options.confidence("the interval of the audit is right")
+@options.number(
+    "--power", 0.95, "The probability, from 0 to 1, that the audit reaches the right verdict."
 )
 @options.report("Write the plan with plots into this file, as an HTML page.")
 @options.warehouse
 @options.spark
 @options.json("Print one JSON document: rules with the messages and hours of each canary, ...")
-@options.debug
 def command(spark: Spark, report: Path | None, as_json: bool, **given: object) -> None:
     """Count the stream's own traffic, and say how long a canary must run in each cluster.
 
@@ -78,10 +57,7 @@ def command(spark: Spark, report: Path | None, as_json: bool, **given: object) -
         result = plan_canary(spark, options.settings(PlanSettings, given))
         if report is not None:
             write(result, report)
-    if as_json:
-        print_json(result.model_dump(mode="json"))
-    else:
-        _print(result)
+    finish(result, as_json, _print)
 
 
 def _print(result: CanaryPlan) -> None:

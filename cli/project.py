@@ -22,6 +22,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from cli import options
 from cli.output import print_line, print_table
 from nats_transform.errors import NatsTransformError, printable
 
@@ -185,6 +186,7 @@ class Command(click.Command):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        options.debug(self)
         self.params.append(
             click.Option(
                 ["--show-config"],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli import options, project
-from cli.output import print_counts, print_json, print_line, quiet_work
+from cli.output import finish, print_counts, print_line, quiet_work
 
 if TYPE_CHECKING:
     from jobs.replay import ReplayResult
@@ -53,7 +53,6 @@ ALLOW = ("skips", "limits", "versions", "ingress", "rollup", "ttl")
     "Print one JSON document: stream, to, sent, already, not_sent, refusals, target_messages, "
     "removed, breaks."
 )
-@options.debug
 def command(
     fates: str,
     as_json: bool,
@@ -78,11 +77,7 @@ def command(
 
         wanted = {**given, "fates": [fate.strip() for fate in fates.split(",")]}
         result = replay(options.settings(ReplaySettings, wanted))
-    if as_json:
-        print_json(result.model_dump(mode="json"))
-    else:
-        _print(result)
-    click.get_current_context().exit(1 if result.fails("refused") else 0)
+    finish(result, as_json, _print, "refused")
 
 
 def _print(result: ReplayResult) -> None:

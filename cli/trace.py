@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from cli import options, project
-from cli.output import print_json, print_lines
+from cli.output import end, finish, print_lines
 from nats_transform.subject import is_valid_publish_subject
 
 
@@ -17,19 +17,9 @@ from nats_transform.subject import is_valid_publish_subject
     epilog="Exit codes: 0 the subject is legal; 1 it is not; 2 a file cannot be read.",
 )
 @click.argument("subject")
-@click.option(
-    "--config",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="The mappings: a server configuration, an account JWT, JSON or YAML.",
-)
+@options.file("--config", "The mappings: a server configuration, an account JWT, JSON or YAML.")
 @options.account
-@click.option(
-    "--streams",
-    metavar="DIR",
-    type=click.Path(path_type=Path),
-    help="A folder with one file per stream: the output of `nats stream info NAME --json`.",
-)
+@options.streams
 @click.option(
     "--cluster",
     metavar="NAME",
@@ -38,7 +28,6 @@ from nats_transform.subject import is_valid_publish_subject
 @options.json(
     "Print one JSON document: subject, cluster, paths (each with percent, fate, streams)."
 )
-@options.debug
 def command(
     subject: str,
     config: Path | None,
@@ -69,9 +58,5 @@ def command(
         load_streams(streams) if streams else (),
         cluster,
     )
-    if as_json:
-        print_json(traced.model_dump(mode="json"))
-    else:
-        print_lines(traced.text())
-    if not is_valid_publish_subject(subject):
-        raise click.exceptions.Exit(1)
+    finish(traced, as_json, lambda traced: print_lines(traced.text()))
+    end(is_fine=is_valid_publish_subject(subject))

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
-
 from cli import options, project
-from cli.output import print_counts, print_json, print_line, quiet_work
-from jobs.ending import NOT_FINE
+from cli.output import end, finish, plural, print_counts, print_line, quiet_work
 
 if TYPE_CHECKING:
     from jobs.session import Spark
+    from jobs.transform import TransformResult
 
 
 @project.command(
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
 )
 @options.stream("The stream whose messages are transformed.")
 @options.mapping
-@options.account
 @options.day
 @options.seed("A number that decides every draw: the same seed gives the same rows.")
 @options.run_id
@@ -32,7 +29,6 @@ if TYPE_CHECKING:
 @options.json(
     "Print one JSON document: stream, days, messages, fates, mapping_version, digest, ..."
 )
-@options.debug
 def command(spark: Spark, as_json: bool, **given: object) -> None:
     """Apply mappings to the archived messages of a stream, and write `transformed_messages`.
 
@@ -50,17 +46,19 @@ def command(spark: Spark, as_json: bool, **given: object) -> None:
 
         wanted = options.settings(TransformSettings, given)
         result = transform(spark, wanted)
-    if as_json:
-        print_json(result.as_json())
-    elif result.days:
-        days = "1 day" if len(result.days) == 1 else f"{len(result.days)} days"
-        print_line(f"{result.stream}: {result.messages:,} messages of {days}")
-        print_counts(result.fates)
-        print_line(f"mapping version {result.mapping_version}, seed {result.seed}")
-        print_line(f"digest {result.digest}, snapshot {result.snapshot_id}")
+    finish(result, as_json, _print)
     if not result.days:
         span = " to ".join(str(day) for day in (wanted.first_day, wanted.last_day) if day)
         print_line(
             f"stream {result.stream} has no messages on {span}: nothing was published", err=True
         )
-        raise click.exceptions.Exit(NOT_FINE)
+    end(is_fine=bool(result.days))
+
+
+def _print(result: TransformResult) -> None:
+    if result.days:
+        days = plural(len(result.days), "day")
+        print_line(f"{result.stream}: {result.messages:,} messages of {days}")
+        print_counts(result.fates)
+        print_line(f"mapping version {result.mapping_version}, seed {result.seed}")
+        print_line(f"digest {result.digest}, snapshot {result.snapshot_id}")

@@ -7,25 +7,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli import options
-from cli.output import print_json, print_line, quiet_work
+from cli import options, project
+from cli.output import finish, print_line, quiet_work
 
 if TYPE_CHECKING:
     from jobs.jetstream.connection import NatsSettings
+    from jobs.verify import VerifyResult
 
 
-@click.command(
+@project.command(
     "verify",
     short_help="Look whether a step of a plan is in force.",
     epilog="Exit codes: 0 the step is in force; 1 it is not, and each line says what differs; "
     "2 wrong usage, a plan that was edited, or a step that cannot be seen.",
 )
-@click.option(
-    "--plan",
-    required=True,
-    metavar="DIR",
-    type=options.FILE,
-    help="The folder that `nats-transform plan` wrote.",
+@options.file(
+    "--plan", "The folder that `nats-transform plan` wrote.", metavar="DIR", required=True
 )
 @click.option(
     "--step",
@@ -34,12 +31,7 @@ if TYPE_CHECKING:
     metavar="N",
     help="The last step that should be in force; 0 if none should be.",
 )
-@click.option(
-    "--config",
-    metavar="FILE",
-    type=options.FILE,
-    help="The configuration that the servers have, for the permissions of users.",
-)
+@options.file("--config", "The configuration that the servers have, for the permissions of users.")
 @click.option(
     "--monitor",
     metavar="URL",
@@ -48,7 +40,6 @@ if TYPE_CHECKING:
 )
 @options.server(instead_of=("config", "monitor"))
 @options.json("Print one JSON document: step, differences, seen, unseen.")
-@options.debug
 def command(
     plan: Path,
     step: int,
@@ -74,14 +65,13 @@ def command(
 
         settings = VerifySettings(plan=plan, step=step, nats=server, config=config, monitor=monitor)
         result = verify(settings)
-    if as_json:
-        print_json(result.model_dump(mode="json"))
-    else:
-        for line in result.differences:
-            print_line(line)
-        if not result.differences:
-            print_line(f"step {step} is in force: {', '.join(result.seen)}")
-        if result.unseen:
-            print_line(f"not looked at: {', '.join(result.unseen)}")
-    if result.differences:
-        raise click.exceptions.Exit(1)
+    finish(result, as_json, _print, "missing")
+
+
+def _print(result: VerifyResult) -> None:
+    for line in result.differences:
+        print_line(line)
+    if not result.differences:
+        print_line(f"step {result.step} is in force: {', '.join(result.seen)}")
+    if result.unseen:
+        print_line(f"not looked at: {', '.join(result.unseen)}")

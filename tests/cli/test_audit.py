@@ -120,7 +120,7 @@ def test_a_ramp_is_audited_stage_by_stage(audit, folder: Path) -> None:
     code, out = audit(
         *args, "--in-force", f"{half}=later.conf", "--in-force", f"{later}=mapping.conf"
     )
-    stages = re.findall(r"^  \S.* version \w{12}  (\w+), ([\d,]+) messages$", out, re.MULTILINE)
+    stages = re.findall(r"^  \S.* version \w{12}  (\w+) +([\d,]+) messages$", out, re.MULTILINE)
     assert [verdict for verdict, _ in stages] == ["within", "outside", "within"]
     assert "shop.* from 2025-11-30 00:16 on: outside" in out
     assert code == 1

@@ -11,14 +11,17 @@ from click.testing import CliRunner
 
 from cli.main import main
 from cli.output import (
+    STYLES,
+    Verdict,
     print_counts,
     print_json,
     print_line,
     print_lines,
     print_subject,
     print_table,
-    verdict,
 )
+from nats_transform import audit
+from nats_transform.findings import Severity
 from tests.support.terminal import SCRIPT, on_a_terminal
 
 ROOT = Path(__file__).parents[2]
@@ -50,7 +53,7 @@ def test_counts_and_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_table_in_a_pipe_is_never_cut(capsys: pytest.CaptureFixture[str]) -> None:
     wide = "[red]x[/red] " * 40 + "end"
     print_table(
-        [("a", verdict("outside"), wide), (HOSTILE, "b", "c")], head=("one", "two", "three")
+        [("a", Verdict("outside"), wide), (HOSTILE, "b", "c")], head=("one", "two", "three")
     )
     head, first, second = capsys.readouterr().out.splitlines()
     width = len(SHOWN)
@@ -77,6 +80,10 @@ def test_a_finding_fits_the_terminal(tmp_path: Path, columns: int) -> None:
     assert summary.endswith("1 error")
     assert len(cure) == (2 if columns == 40 else 1)
     assert all(line.startswith("    ") and len(line) <= columns for line in cure)
+
+
+def test_every_verdict_and_severity_has_a_color() -> None:
+    assert {*audit.Verdict, *Severity} == STYLES.keys()
 
 
 def test_no_color_and_no_markup(tmp_path: Path) -> None:
