@@ -60,7 +60,6 @@ class Writer:
         self._path = f"{folder}/{name}-{uuid.uuid4().hex}.parquet"
         self._filesystem, self._place = storage.find(self._path)
         self._waiting: list[pa.RecordBatch] = []
-        self._footers: list[pq.FileMetaData] = []
 
     def __enter__(self) -> Writer:
         return self
@@ -109,10 +108,11 @@ class Writer:
             self._sink.close()
         except OSError as error:
             raise self._failed(error) from error
+        # Not by `metadata_collector`: with one, a writer that could not be closed fails for ever.
+        metadata: pq.FileMetaData = self._writer.writer.metadata
         footer = pa.BufferOutputStream()
-        self._footers[0].write_metadata_file(footer)
-        rows = self._footers[0].num_rows
-        return Written(self._path, size, rows, footer.getvalue().to_pybytes())
+        metadata.write_metadata_file(footer)
+        return Written(self._path, size, metadata.num_rows, footer.getvalue().to_pybytes())
 
     def abandon(self) -> None:
         """Deletes the file."""
@@ -129,9 +129,7 @@ class Writer:
         if self._filesystem.type_name == "local":
             self._filesystem.create_dir(self._place.rpartition("/")[0])
         self._sink = self._filesystem.open_output_stream(self._place)
-        self._writer = pq.ParquetWriter(
-            self._sink, self._schema, metadata_collector=self._footers, **_options(self._schema)
-        )
+        self._writer = pq.ParquetWriter(self._sink, self._schema, **_options(self._schema))
         self.is_open = True
 
     def _failed(self, error: OSError) -> WarehouseError:

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 
 HERE = "tests/faults/test_faults.py"
 DAGSTER = "tests/faults/test_dagster.py"
+TASKS = "tests/faults/test_tasks.py"
 CHAIN = "tests/jobs/jetstream/test_chain.py"
+CLUSTER = "tests/jobs/test_cluster.py"
 
 
 @dataclass(frozen=True)
@@ -37,9 +39,26 @@ FAULTS = (
         ),
     ),
     Fault(
-        "kill -9 of executors",
-        "the run goes on and ends complete",
-        ("tests/jobs/test_cluster.py::test_an_executor_that_is_killed",),
+        "kill -9 of executors of a standalone cluster, and of their Python processes",
+        "an ingest and a transform go on and end complete, each message once",
+        (
+            f"{CLUSTER}::test_executors_that_are_killed_in_an_ingest",
+            f"{CLUSTER}::test_workers_that_are_killed_in_a_transform",
+        ),
+    ),
+    Fault(
+        "kill -9 of executors of a Spark Connect server, of a pod, of a container of YARN",
+        "a transform goes on and ends complete, each message once",
+        (
+            f"{CLUSTER}::test_executors_of_a_connect_server_that_are_killed",
+            "tests/jobs/test_kubernetes.py::test_a_pod_that_is_killed",
+            "tests/jobs/test_yarn.py::test_a_container_that_is_killed",
+        ),
+    ),
+    Fault(
+        "kill -9 of the driver of a cluster once its tasks have written files",
+        "its executors end, nothing is published; the next run does it all",
+        (f"{CLUSTER}::test_a_driver_that_is_killed_on_a_cluster",),
     ),
     Fault(
         "kill -9 of a Dagster run at known moments",
@@ -139,7 +158,10 @@ FAULTS = (
     Fault(
         "a full disk while Parquet is written",
         "one line that names the folder; nothing left there",
-        ("tests/jobs/warehouse/test_tables.py::test_a_full_disk_is_named_and_left_clean",),
+        (
+            f"{TASKS}::test_a_disk_that_is_full_while_tasks_write",
+            "tests/jobs/warehouse/test_tables.py::test_a_full_disk_is_named_and_left_clean",
+        ),
     ),
     Fault(
         "a full disk while a commit is written",
@@ -180,9 +202,12 @@ FAULTS = (
         (f"{HERE}::test_a_clock_that_jumps",),
     ),
     Fault(
-        "a corrupt data file in a snapshot",
+        "data files of a snapshot corrupt, cut short, swapped or gone",
         "one line, or the same rows: never others",
-        (f"{HERE}::test_a_corrupt_data_file",),
+        (
+            f"{HERE}::test_a_corrupt_data_file",
+            f"{TASKS}::test_a_data_file_that_is_cut_short_or_gone",
+        ),
     ),
     Fault(
         "several runs on the same stream and day at once",
@@ -190,6 +215,7 @@ FAULTS = (
         (
             "tests/orchestration/test_concurrency.py::test_without_a_pool_the_tables_refuse_the_second_writer",
             "tests/jobs/test_ingest.py::test_concurrent_ingests_never_mix",
+            "tests/jobs/test_transform.py::test_days_that_someone_else_changed",
             "tests/jobs/warehouse/test_tables.py::test_the_second_writer_of_a_day_gets_a_conflict",
         ),
     ),

@@ -3,37 +3,51 @@
 from __future__ import annotations
 
 import argparse
-import subprocess
+import signal
 import sys
-import tempfile
-import xml.etree.ElementTree as ET
 from collections import Counter
-from pathlib import Path
+
+import pytest
 
 from tests.faults import FAULTS, Fault
 
 
-def outcomes(report: Path) -> dict[str, Counter[str]]:
-    """How often each test passed, failed or was skipped, by its id without parameters."""
-    found: dict[str, Counter[str]] = {}
-    if not report.exists():
+class Seen:
+    """What came of each test so far, by its id.
+
+    It is told while the tests run, so a run that is stopped is not lost.
+    """
+
+    def __init__(self) -> None:
+        self.outcomes: dict[str, str] = {}
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self.outcomes[nodeid] = "not ended"
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.outcome != "passed":
+            self.outcomes[report.nodeid] = report.outcome
+        elif report.when == "teardown" and self.outcomes[report.nodeid] == "not ended":
+            self.outcomes[report.nodeid] = "passed"
+
+    def named(self, outcome: str) -> list[str]:
+        """The tests with this outcome."""
+        return sorted(test for test, found in self.outcomes.items() if found == outcome)
+
+    def counts(self, fault: Fault) -> Counter[str]:
+        """How many tests of a fault have each outcome; one without any counts as not run."""
+        found: Counter[str] = Counter()
+        for test in fault.tests:
+            cases = [one for name, one in self.outcomes.items() if name.partition("[")[0] == test]
+            found.update(cases or ["not run"])
         return found
-    for case in ET.parse(report).iter("testcase"):  # noqa: S314 - pytest's own file
-        file = case.attrib["classname"].replace(".", "/") + ".py"
-        name = f"{file}::{case.attrib['name'].partition('[')[0]}"
-        kinds = {child.tag for child in case}
-        outcome = "failed" if kinds & {"failure", "error"} else "passed"
-        found.setdefault(name, Counter())["skipped" if "skipped" in kinds else outcome] += 1
-    return found
 
 
-def verdict(fault: Fault, found: dict[str, Counter[str]]) -> str:
-    """One word for the row."""
-    counts = sum((found.get(test, Counter({"missing": 1})) for test in fault.tests), Counter())
-    if counts["failed"]:
-        return "BROKEN"
-    if counts["missing"]:
-        return "not run"
+def verdict(counts: Counter[str]) -> str:
+    """A word or two for a row."""
+    for outcome in ("failed", "not ended", "not run"):
+        if counts[outcome]:
+            return "BROKEN" if outcome == "failed" else outcome
     return "held" if counts["passed"] else "skipped"
 
 
@@ -45,24 +59,22 @@ def main() -> None:
     given = parser.parse_args()
     chosen = [fault for fault in FAULTS if given.only in fault.name]
     tests = sorted({test for fault in chosen for test in fault.tests})
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "report.xml"
-        pytest = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal"]
-        command = [*pytest, f"--junitxml={report}", *tests]
-        process = subprocess.Popen(command)
-        try:
-            process.wait(given.minutes * 60)
-        except subprocess.TimeoutExpired:
-            process.terminate()
-            process.wait()
-        found = outcomes(report)
-    verdicts = {fault.name: verdict(fault, found) for fault in chosen}
+    seen = Seen()
+    # At the end of the time box, as Ctrl-C: pytest stops what its tests have started.
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, given.minutes * 60)
+    pytest.main(["-q", "-n", "2", "--dist", "worksteal", *tests], plugins=[seen])
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    verdicts = {fault.name: verdict(seen.counts(fault)) for fault in chosen}
     width = max(map(len, verdicts))
     print()
     for fault in chosen:
-        print(f"{fault.name:{width}}  {verdicts[fault.name]:8}  {fault.promise}")
+        print(f"{fault.name:{width}}  {verdicts[fault.name]:9}  {fault.promise}")
+    for outcome in ("failed", "not ended"):
+        for test in seen.named(outcome):
+            print(f"\n{outcome}: {test}", end="")
     held = sum(one == "held" for one in verdicts.values())
-    print(f"\ninjected {len(chosen)}, held {held}")
+    print(f"\n\ninjected {len(chosen)}, held {held}")
     sys.exit(0 if all(one in ("held", "skipped") for one in verdicts.values()) else 1)
 
 

@@ -12,6 +12,7 @@ from jobs.jetstream.connection import NatsSettings
 from jobs.jetstream.process import NatsServer
 from jobs.session import SessionOnDemand, SparkSettings
 from jobs.warehouse.tables import Warehouse
+from tests.support.killing import Work, work_in
 from tests.support.streams import Stream, new_stream
 
 
@@ -25,6 +26,12 @@ def warehouse(tmp_path: Path) -> Warehouse:
 def here() -> SessionOnDemand:
     """Lets a job do its work in this process, without Spark."""
     return SessionOnDemand(SparkSettings())
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Work:
+    """A transform that is to be done."""
+    return work_in(tmp_path)
 
 
 @pytest.fixture

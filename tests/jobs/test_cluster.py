@@ -10,11 +10,10 @@ import signal
 import subprocess
 import sys
 import sysconfig
-import threading
 import time
 import venv
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,10 @@ from jobs.ingest import IngestSettings, ingest
 from jobs.transform import TransformSettings, transform
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED
 from jobs.warehouse.tables import Warehouse, open_table, read
+from tests.support.archive import rows_of
 from tests.support.dagster_project import empty_project
-from tests.support.spark_cluster import SPARK_HOME, Cluster, spark_cluster
+from tests.support.killing import Work, killing
+from tests.support.spark_cluster import SPARK_HOME, Cluster, connect_server, spark_cluster
 
 pytestmark = [
     pytest.mark.server,
@@ -114,6 +115,7 @@ def submit(
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        start_new_session=True,
         text=True,
     )
 
@@ -270,15 +272,10 @@ def test_dagster_submits_and_is_told(
         )
 
 
-def test_an_executor_that_is_killed(
-    spark: SparkSession,
-    cluster: Cluster,
-    archive: Path,
-    bare_python: Path,
-    stream: Any,
-    tmp_path: Path,
+def test_executors_that_are_killed_in_an_ingest(
+    cluster: Cluster, archive: Path, bare_python: Path, stream: Any, tmp_path: Path
 ) -> None:
-    """Spark starts another one and the ingest is complete; nothing is doubled."""
+    """Spark starts others and the ingest is complete; nothing is doubled."""
     stream.count(20_000)
     settings = {
         "stream": stream.name,
@@ -286,42 +283,74 @@ def test_an_executor_that_is_killed(
         "warehouse": {"dir": str(tmp_path / "warehouse")},
         "readers": 8,
     }
-    killed: list[int] = []
-
-    def kill_one() -> None:
-        """Kills an executor of ours as soon as there is one, then another a second later."""
-        while len(killed) < 2 and process.poll() is None:
-            for pid in executors(cluster):
-                if pid not in killed and len(killed) < 2:
-                    time.sleep(1)
-                    os.kill(pid, signal.SIGKILL)
-                    killed.append(pid)
-            time.sleep(0.1)
-
-    killer = threading.Thread(target=kill_one)
     (tmp_path / "ingest.json").write_text(json.dumps(settings))
-    process = submit(cluster, archive, bare_python, tmp_path, "ingest", "ingest.json")
-    killer.start()
-    result = result_of(process)
-    killer.join()
-    assert len(killed) == 2
-    assert result["messages"] == 20_000
-    assert result["gaps"] == 0
-    found = rows(spark, Warehouse(dir=tmp_path / "warehouse"), MESSAGES)
+    table = tmp_path / "warehouse" / "nats" / "messages"
+    with killing(table, cluster.kill_executor, times=2) as signs:
+        result = result_of(submit(cluster, archive, bare_python, tmp_path, "ingest", "ingest.json"))
+    assert len(signs) == 2
+    assert (result["messages"], result["gaps"]) == (20_000, 0)
+    found = rows_of(Warehouse(dir=tmp_path / "warehouse"), stream.name)
     assert [row.seq for row in found] == list(range(1, 20_001))
 
 
-def executors(cluster: Cluster) -> list[int]:
-    """The processes of executors that the cluster's workers started."""
-    workers = {worker.process.pid for worker in cluster.workers}
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                command = (entry / "cmdline").read_bytes()
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except OSError:  # ended just now
-                continue
-            if b"CoarseGrainedExecutorBackend" in command and parent in workers:
-                found.append(int(entry.name))
-    return found
+@pytest.mark.parametrize(
+    "kill", [Cluster.kill_executor, Cluster.kill_python], ids=["executor", "python"]
+)
+def test_workers_that_are_killed_in_a_transform(
+    cluster: Cluster,
+    archive: Path,
+    bare_python: Path,
+    work: Work,
+    kill: Callable[[Cluster], bool],
+) -> None:
+    with killing(work.table, lambda: kill(cluster), times=2) as signs:
+        here = (cluster, archive, bare_python, work.folder)
+        result = result_of(submit(*here, "transform", "transform.json"))
+    assert len(signs) == 2
+    work.assert_made(result)
+
+
+def test_a_driver_that_is_killed_on_a_cluster(
+    cluster: Cluster, archive: Path, bare_python: Path, work: Work
+) -> None:
+    """Its executors end, and nothing is published; the next run does it all."""
+    here = (cluster, archive, bare_python, work.folder)
+    process = submit(*here, "transform", "transform.json")
+
+    def kill() -> bool:
+        os.killpg(process.pid, signal.SIGKILL)
+        return True
+
+    with killing(work.table, kill, times=1) as signs:
+        process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert len(signs) == 1
+    while cluster.executors():  # pytest's timeout ends it
+        time.sleep(0.1)
+    table = open_table(Warehouse(dir=work.folder / "far"), TRANSFORMED)
+    assert table.current_snapshot() is None
+    work.assert_made(result_of(submit(*here, "transform", "transform.json")))
+
+
+def test_executors_of_a_connect_server_that_are_killed(
+    cluster: Cluster, archive: Path, work: Work
+) -> None:
+    settings = {
+        "spark.executor.memory": "512m",
+        "spark.driver.memory": "512m",
+        "spark.executorEnv.PYTHONPATH": str(archive),
+    }
+    with (
+        connect_server(cluster, work.folder, settings) as (url, server),
+        killing(work.table, cluster.kill_executor, times=2) as signs,
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "jobs", "transform", "transform.json", "--remote", url],
+            cwd=work.folder,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+        )
+    assert done.returncode == 0, done.stderr[-3000:] + server.log.read_text()[-3000:]
+    assert len(signs) == 2
+    work.assert_made(json.loads(done.stdout))

@@ -6,13 +6,16 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.deploy.test_files import passes, tool
-from tests.support.kubernetes_api import Manifest, kubernetes_api
+from tests.support.killing import Work, killing
+from tests.support.kubernetes_api import KubernetesApi, Manifest, kubernetes_api
 from tests.support.spark_cluster import QUICK_JAVA, SPARK_HOME
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -34,6 +37,53 @@ HERE = {
     # a busy machine can take.
     "spark.kubernetes.executor.missingPodDetectDelta": "1h",
 }
+IMAGE = {
+    "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+    "SPARK_HOME": str(SPARK_HOME),
+    "PYSPARK_PYTHON": sys.executable,
+    "JDK_JAVA_OPTIONS": QUICK_JAVA,
+}
+
+
+@contextmanager
+def pods(folder: Path) -> Iterator[KubernetesApi]:
+    """An API whose pods are what deploy/entrypoint.sh starts; their logs are in the folder."""
+
+    def start(pod: Manifest) -> subprocess.Popen[bytes]:
+        (container,) = pod["spec"]["containers"]
+        fields = {"status.podIP": "127.0.0.1", "metadata.name": pod["metadata"]["name"]}
+        given = {
+            one["name"]: one["value"]
+            if "value" in one
+            else fields[one["valueFrom"]["fieldRef"]["fieldPath"]]
+            for one in container["env"]
+        }
+        given["SPARK_LOCAL_DIRS"] = str(folder / "local")  # a volume of the pod
+        with (folder / f"{pod['metadata']['name']}.log").open("wb") as log:
+            return subprocess.Popen(
+                ["sh", str(ROOT / "deploy" / "entrypoint.sh"), *container["args"]],
+                env=IMAGE | given,
+                cwd=folder,
+                stdout=log,
+                stderr=log,
+            )
+
+    with kubernetes_api(start) as api:
+        yield api
+
+
+def submit(api: KubernetesApi, folder: Path, job: str, *more: str) -> Any:
+    """What a job says whose settings are in the folder, as spark-submit runs it."""
+    command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", f"k8s://{api.url}"]
+    command += ["--deploy-mode", "client", "--properties-file", str(SETTINGS)]
+    command += [word for pair in HERE.items() for word in ("--conf", "=".join(pair))]
+    command += [*more, str(ROOT / "deploy" / "spark_job.py"), job, f"{job}.json"]
+    done = subprocess.run(
+        command, env=os.environ | IMAGE, cwd=folder, capture_output=True, text=True
+    )
+    logs = "".join(log.read_text() for log in folder.glob("*.log"))
+    assert done.returncode == 0, f"{api.refused}\n{logs[-3000:]}\n{done.stderr[-5000:]}"
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def test_executors_as_pods(stream: Any, tmp_path: Path) -> None:
@@ -45,47 +95,9 @@ def test_executors_as_pods(stream: Any, tmp_path: Path) -> None:
         "warehouse": {"dir": str(tmp_path / "warehouse")},
     }
     (tmp_path / "ingest.json").write_text(json.dumps(settings))
-    image = {
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
-        "SPARK_HOME": str(SPARK_HOME),
-        "PYSPARK_PYTHON": sys.executable,
-        "JDK_JAVA_OPTIONS": QUICK_JAVA,
-    }
-
-    def start(pod: Manifest) -> subprocess.Popen[bytes]:
-        (container,) = pod["spec"]["containers"]
-        fields = {"status.podIP": "127.0.0.1", "metadata.name": pod["metadata"]["name"]}
-        given = {
-            one["name"]: one["value"]
-            if "value" in one
-            else fields[one["valueFrom"]["fieldRef"]["fieldPath"]]
-            for one in container["env"]
-        }
-        given["SPARK_LOCAL_DIRS"] = str(tmp_path / "local")  # a volume of the pod
-        with (tmp_path / f"{pod['metadata']['name']}.log").open("wb") as log:
-            return subprocess.Popen(
-                ["sh", str(ROOT / "deploy" / "entrypoint.sh"), *container["args"]],
-                env=image | given,
-                cwd=tmp_path,
-                stdout=log,
-                stderr=log,
-            )
-
-    with kubernetes_api(start) as api:
-        command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", f"k8s://{api.url}"]
-        command += ["--deploy-mode", "client", "--properties-file", str(SETTINGS)]
-        command += [word for pair in HERE.items() for word in ("--conf", "=".join(pair))]
-        command += [str(ROOT / "deploy" / "spark_job.py"), "ingest", "ingest.json"]
-        done = subprocess.run(
-            command,
-            env=os.environ | image,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-        )
+    with pods(tmp_path) as api:
+        assert submit(api, tmp_path, "ingest")["messages"] == 1000
     logs = "".join(log.read_text() for log in tmp_path.glob("*.log"))
-    assert done.returncode == 0, f"{api.refused}\n{logs[-3000:]}\n{done.stderr[-5000:]}"
-    assert json.loads(done.stdout.splitlines()[-1])["messages"] == 1000
     assert "Successfully registered with driver" in logs
     assert not api.refused
     (pod,) = api.created
@@ -99,3 +111,15 @@ def test_executors_as_pods(stream: Any, tmp_path: Path) -> None:
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert pod["spec"]["securityContext"]["runAsNonRoot"]
     assert pod["metadata"]["namespace"] == "nats-transform"
+
+
+def test_a_pod_that_is_killed(work: Work) -> None:
+    """Spark asks for another one, and the transform is complete; nothing is doubled."""
+    with (
+        pods(work.folder) as api,
+        killing(work.table, api.kill_pod, times=1) as signs,
+    ):
+        result = submit(api, work.folder, "transform", "--conf", "spark.executor.instances=2")
+    assert len(signs) == 1
+    assert not api.refused
+    work.assert_made(result)

@@ -7,17 +7,20 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
 import venv
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.killing import Work, killing
 from tests.support.spark_cluster import QUICK_JAVA, SPARK_HOME
-from tests.support.yarn import java_home, yarn
+from tests.support.yarn import Yarn, java_home, yarn
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -60,48 +63,69 @@ def checkout(folder: Path) -> None:
     (packages / "base.pth").write_text(sysconfig.get_path("purelib") + "\n" + TELL)
 
 
-def test_executors_in_containers(stream: Any, tmp_path: Path) -> None:
-    """By the commands of the docs: the archive's Python runs in containers, the ingest is right."""
-    stream.count(COUNT)
-    folder = tmp_path / "checkout"
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout with the two files that the commands of the docs make to be sent along."""
+    folder = tmp_path_factory.mktemp("shipped") / "checkout"
     checkout(folder)
-    settings = {
-        "stream": stream.name,
-        "server": {"servers": stream.server.url},
-        "warehouse": {"dir": str(tmp_path / "warehouse")},
-        "readers": 2,
-    }
-    (folder / "ingest.json").write_text(json.dumps(settings))
-    # Nothing of ours is on a node's path, and its own Java is not the one that Spark needs.
-    node = {"PATH": os.defpath, "JAVA_HOME": "/no/such/java", "JDK_JAVA_OPTIONS": QUICK_JAVA}
-    here = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    here |= {
+    for pattern in ("python -m pip wheel ", r"tar -czf environment\.tar\.gz "):
+        made = subprocess.run(
+            command_of(pattern), cwd=folder, env=on_host(), capture_output=True, text=True
+        )
+        assert made.returncode == 0, made.stderr
+    (wheel,) = (folder / "build").glob("*.whl")
+    wheel.rename(folder / "build" / "nats_transform.zip")
+    return folder
+
+
+def on_host() -> dict[str, str]:
+    """The environment of the commands."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
         "SPARK_HOME": str(SPARK_HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "JDK_JAVA_OPTIONS": QUICK_JAVA,
     }
 
-    def run(command: list[str]) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(command, cwd=folder, env=here, capture_output=True, text=True)
 
-    for pattern in ("python -m pip wheel ", r"tar -czf environment\.tar\.gz "):
-        made = run(command_of(pattern))
-        assert made.returncode == 0, made.stderr
-    (wheel,) = (folder / "build").glob("*.whl")
-    wheel.rename(folder / "build" / "nats_transform.zip")
-    submit, *words = command_of("spark-submit --master yarn ")
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Yarn]:
+    """Nothing of ours is on a node's path, and its own Java is not the one that Spark needs."""
+    node = {"PATH": os.defpath, "JAVA_HOME": "/no/such/java", "JDK_JAVA_OPTIONS": QUICK_JAVA}
+    with yarn(tmp_path / "yarn", node) as running:
+        yield running
+
+
+def submit(cluster: Yarn, shipped: Path, folder: Path, job: str) -> Any:
+    """What a job says whose settings are in the folder, by the command of the docs."""
+    command, *words, _, _ = command_of("spark-submit --master yarn ")
     words = [re.sub(r"(?<=\.JAVA_HOME=).*", java_home(), word) for word in words]
-    ours = HERE | {"spark.yarn.stagingDir": str(tmp_path / "staging")}
+    ours = HERE | {"spark.yarn.stagingDir": str(folder / "staging")}
     options = [word for pair in ours.items() for word in ("--conf", "=".join(pair))]
+    done = subprocess.run(
+        [command, *options, *words, job, str(folder / f"{job}.json")],
+        cwd=shipped,
+        env=on_host() | {"HADOOP_CONF_DIR": str(cluster.conf)},
+        capture_output=True,
+        text=True,
+    )
+    logs = "".join(container.log for container in cluster.containers)
+    assert done.returncode == 0, f"{cluster.refused}\n{logs[-5000:]}\n{done.stderr[-5000:]}"
+    cluster.wait()
+    return json.loads(done.stdout.splitlines()[-1])
 
-    with yarn(tmp_path / "yarn", node) as cluster:
-        here["HADOOP_CONF_DIR"] = str(cluster.conf)
-        done = run([submit, *options, *words])
-        logs = "".join(container.log for container in cluster.containers)
-        assert done.returncode == 0, f"{cluster.refused}\n{logs[-5000:]}\n{done.stderr[-5000:]}"
-        cluster.wait()
-    assert json.loads(done.stdout.splitlines()[-1])["messages"] == COUNT
+
+def test_executors_in_containers(cluster: Yarn, shipped: Path, stream: Any, tmp_path: Path) -> None:
+    """By the commands of the docs: the archive's Python runs in containers, the ingest is right."""
+    stream.count(COUNT)
+    settings = {
+        "stream": stream.name,
+        "server": {"servers": stream.server.url},
+        "warehouse": {"dir": str(tmp_path / "warehouse")},
+        "readers": 2,
+    }
+    (tmp_path / "ingest.json").write_text(json.dumps(settings))
+    assert submit(cluster, shipped, tmp_path, "ingest")["messages"] == COUNT
     assert not cluster.refused
     assert cluster.final == "SUCCEEDED"
     master, *executors = cluster.containers
@@ -113,4 +137,15 @@ def test_executors_in_containers(stream: Any, tmp_path: Path) -> None:
         told = {file.read_text() for file in executor.folder.glob("python-*.prefix")}
         assert told == {str(executor.folder / "environment")}
         # Unpacked on the node, and not the folder that the archive was made from.
-        assert not (executor.folder / "environment").samefile(folder / "environment")
+        assert not (executor.folder / "environment").samefile(shipped / "environment")
+
+
+def test_a_container_that_is_killed(cluster: Yarn, shipped: Path, work: Work) -> None:
+    """Its tasks are done elsewhere, and the transform is complete; nothing is doubled."""
+    with killing(work.table, cluster.kill_executor, times=1) as signs:
+        result = submit(cluster, shipped, work.folder, "transform")
+    assert len(signs) == 1
+    assert not cluster.refused
+    assert cluster.final == "SUCCEEDED"
+    assert -signal.SIGKILL in [container.code for container in cluster.containers[1:]]
+    work.assert_made(result)

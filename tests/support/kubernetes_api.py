@@ -67,6 +67,14 @@ class KubernetesApi:
         found = (self.get(kind, name) for its, name in list(self._kept) if its == kind)
         return [m for m in found if wanted.items() <= m["metadata"].get("labels", {}).items()]
 
+    def kill_pod(self) -> bool:
+        """kill -9 of a pod that runs, if there is one."""
+        for process in list(self._running.values()):
+            if process.poll() is None:
+                process.kill()
+                return True
+        return False
+
     def delete(self, kind: str, name: str) -> None:
         """Forget something, and end it if it is a pod."""
         if self._kept.pop((kind, name), None) is not None and kind == "pods":

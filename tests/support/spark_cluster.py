@@ -87,6 +87,43 @@ class Cluster:
     workers: list[Daemon]
     environment: dict[str, str]
 
+    def executors(self) -> list[int]:
+        """The processes of the executors that run now."""
+        workers = {worker.process.pid for worker in self.workers}
+        return _children(workers, b"CoarseGrainedExecutorBackend")
+
+    def kill_executor(self) -> bool:
+        """kill -9 of an executor, if there is one."""
+        return _kill_one(self.executors())
+
+    def kill_python(self) -> bool:
+        """kill -9 of a Python process in which an executor runs a task, if there is one."""
+        starters = _children({*self.executors()}, b"pyspark.daemon")
+        return _kill_one(_children({*starters}, b"pyspark.daemon"))
+
+
+def _children(parents: set[int], word: bytes) -> list[int]:
+    """The processes that these have started, with this word in their command."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                command = (entry / "cmdline").read_bytes()
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:  # ended just now
+                continue
+            if word in command and parent in parents:
+                found.append(int(entry.name))
+    return found
+
+
+def _kill_one(processes: list[int]) -> bool:
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+            return True
+    return False
+
 
 @contextmanager
 def spark_cluster(
@@ -149,3 +186,35 @@ def spark_cluster(
         for worker in found:
             worker.wait_for("Successfully registered with master")
         yield Cluster(url, found, scratch)
+
+
+@contextmanager
+def connect_server(
+    cluster: Cluster, folder: Path, settings: Mapping[str, str]
+) -> Iterator[tuple[str, Daemon]]:
+    """A Spark Connect server whose executors are on a cluster: its URL, and its process.
+
+    Args:
+        cluster: where executors run.
+        folder: of its log.
+        settings: more of Spark's.
+    """
+    port = free_port()
+    given = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.driver.host": "127.0.0.1",
+        **settings,
+    }
+    options = [word for pair in given.items() for word in ("--conf", "=".join(pair))]
+    command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", cluster.master, *options]
+    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    with daemon(
+        [*command, "spark-internal"],
+        folder / "connect.log",
+        environment | cluster.environment,
+        folder,
+    ) as server:
+        server.wait_for("Spark Connect server started at")
+        yield f"sc://127.0.0.1:{port}", server

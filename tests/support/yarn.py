@@ -161,6 +161,14 @@ class Yarn:
         for thread in self._threads:
             thread.join()
 
+    def kill_executor(self) -> bool:
+        """kill -9 of an executor, if one runs; YARN does not restart it, Spark asks for another."""
+        for container in self.containers[1:]:
+            if container.code is None:
+                container.kill()
+                return True
+        return False
+
     def kill(self) -> None:
         """Ends the containers that still run."""
         for container in self.containers:
