@@ -6,12 +6,22 @@ container is gone, its runs stay STARTED for ever, and the archives' next runs w
 
 from __future__ import annotations
 
+from time import monotonic
+
 import dagster as dg
 
 # What a launcher gives and gets has no public names.
 from dagster._core.errors import DagsterLaunchFailedError, DagsterUserCodeUnreachableError
 from dagster._core.launcher.base import CheckRunHealthResult, LaunchRunContext, WorkerStatus
 from dagster._grpc.types import GetCurrentRunsResult
+from dagster._serdes import ConfigurableClassData
+
+SETTLED_SECONDS = 30
+"""How long a new code server must have answered before its predecessor's runs count as over.
+
+Dagster starts a failed run again at once. If its daemon has not loaded the definitions of the new
+server by then, it gives the run up for good. The daemon looks for new servers every second.
+"""
 
 
 class CodeServerLauncher(dg.DefaultRunLauncher):
@@ -20,6 +30,11 @@ class CodeServerLauncher(dg.DefaultRunLauncher):
     Name it as `run_launcher` in `dagster.yaml`. A run that its code server does not know is over:
     the monitor fails it, and `run_retries` says what comes then.
     """
+
+    def __init__(self, inst_data: ConfigurableClassData | None = None) -> None:
+        super().__init__(inst_data)
+        # Since when the code server of a run answers that it does not know it.
+        self._unknown: dict[str, float] = {}
 
     def launch_run(self, context: LaunchRunContext) -> None:
         """Starts a run; one that comes as the server shuts down stays in the queue.
@@ -47,6 +62,7 @@ class CodeServerLauncher(dg.DefaultRunLauncher):
         While the server does not answer, nothing is known and the run is left alone: if only the
         network was gone, its retry would run beside it.
         """
+        since = self._unknown.pop(run.run_id, monotonic())
         client = self._get_grpc_client_for_termination(run.run_id)  # type: ignore[no-untyped-call]
         if client is None:  # it has ended meanwhile, or nobody knows where it is
             return CheckRunHealthResult(WorkerStatus.RUNNING)
@@ -58,6 +74,8 @@ class CodeServerLauncher(dg.DefaultRunLauncher):
         if current.serializable_error_info or run.run_id in current.current_runs:
             return CheckRunHealthResult(WorkerStatus.RUNNING)
         where = f"{client.host}:{client.port or client.socket}"
-        return CheckRunHealthResult(
-            WorkerStatus.NOT_FOUND, f"the code server at {where} was started after this run"
-        )
+        told = f"the code server at {where} was started after this run"
+        if monotonic() - since < SETTLED_SECONDS:
+            self._unknown[run.run_id] = since
+            return CheckRunHealthResult(WorkerStatus.RUNNING, told)
+        return CheckRunHealthResult(WorkerStatus.NOT_FOUND, told)

@@ -13,10 +13,7 @@ from tests.faults import FAULTS, Fault
 
 
 class Seen:
-    """What came of each test so far, by its id.
-
-    It is told while the tests run, so a run that is stopped is not lost.
-    """
+    """What came of each test so far, by its id, so that a run that is stopped is not lost."""
 
     def __init__(self) -> None:
         self.outcomes: dict[str, str] = {}
@@ -27,6 +24,8 @@ class Seen:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.outcome != "passed":
             self.outcomes[report.nodeid] = report.outcome
+        if report.failed:
+            print(f"\nfailed: {report.nodeid}\n{report.longreprtext[-3000:]}", flush=True)
         elif report.when == "teardown" and self.outcomes[report.nodeid] == "not ended":
             self.outcomes[report.nodeid] = "passed"
 
