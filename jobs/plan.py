@@ -23,16 +23,20 @@ from jobs.dry_run.settings import DryRunSettings, read_question
 from jobs.errors import JobError, text_of
 from jobs.session import Spark
 from nats_transform.config import load_all, plain
+from nats_transform.config.edit import Unsafe, secrets
+from nats_transform.config.jwt import find_token
+from nats_transform.config.source import Source
 from nats_transform.config.yaml_text import parse_yaml
 from nats_transform.errors import InvalidConfig
 from nats_transform.mapping import AccountMappings
 from nats_transform.migration import Question
 from nats_transform.plan.build import Needs, NoPlan, build
-from nats_transform.plan.files import PLAN, files
+from nats_transform.plan.files import CONFIGURED, PLAN, files, whole_configs
 from nats_transform.plan.model import Accepted, Blocked, Need, Plan
 from nats_transform.plan.stages import STAGES
 from nats_transform.sharing import NO_SHARES, Shares
 
+_NO_CONFIG = (".json", ".yaml", ".yml", ".jwt")
 _ACCEPTED = TypeAdapter(tuple[Accepted, ...])
 
 
@@ -127,9 +131,31 @@ def plan(spark: Spark, settings: PlanSettings) -> PlanResult:
         )
     except NoPlan as error:
         return PlanResult(None, error.blocked)
-    texts = files(made, dict(configs(settings)))
+    made, whole = _with_config(made, settings)
+    texts = files(made, dict(configs(settings)), whole)
     write_folder(settings.out, texts)
     return PlanResult(Plan.model_validate_json(texts[PLAN]), folder=settings.out)
+
+
+def _with_config(plan: Plan, settings: PlanSettings) -> tuple[Plan, dict[str, str]]:
+    """The plan, with the whole configuration of each step where that is safe."""
+    file = settings.permissions or settings.current
+    kinds = {change.kind for step in plan.steps for change in step.changes}
+    if file is None or file.suffix in _NO_CONFIG or kinds.isdisjoint(CONFIGURED):
+        return plan, {}
+    text = Source().text(str(file))
+    if find_token(text) is not None:
+        return plan, {}
+    named = plan.model_copy(update={"config": file.name})
+    try:
+        if lines := sorted(set(secrets(text, str(file)))):
+            raise Unsafe(
+                f"line {lines[0]} of {file.name} has a secret, of which a plan takes no copy; put "
+                "it into an environment variable"
+            )
+        return named, whole_configs(named, text, str(file))
+    except (Unsafe, InvalidConfig) as error:
+        return plan.model_copy(update={"blocks_because": str(error)}), {}
 
 
 def read_shares(settings: PlanSettings) -> tuple[tuple[str, ...], dict[str, Shares]]:

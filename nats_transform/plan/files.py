@@ -8,6 +8,8 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from nats_transform.config.edit import Edit
+from nats_transform.config.edit import edited as edited_config
 from nats_transform.plan.model import Change, Plan, Step
 
 PLAN = "plan.json"
@@ -16,15 +18,20 @@ PAGE = "README.md"
 Configs = Mapping[str, Mapping[str, Any]]
 
 
-def files(plan: Plan, configs: Configs) -> dict[str, str]:
+CONFIGURED = ("permissions", "mappings", "exports", "imports")
+"""The kinds of changes that stand in the configuration of servers."""
+
+
+def files(plan: Plan, configs: Configs, whole: Mapping[str, str] | None = None) -> dict[str, str]:
     """The text of each file by its path in the folder of the plan.
 
     Args:
         plan: the plan.
         configs: the configuration of each stream, and of each consumer under `STREAM/NAME`, as the
             server shows it.
+        whole: what `whole_configs` gave.
     """
-    found = {PAGE: page(plan)}
+    found = {PAGE: page(plan), **(whole or {})}
     for step in plan.steps:
         for change in step.changes:
             for undo in (False, True):
@@ -32,6 +39,32 @@ def files(plan: Plan, configs: Configs) -> dict[str, str]:
     digests = {name: digest(text) for name, text in found.items()}
     made = plan.model_copy(update={"files": {PLAN: _own_digest(plan), **digests}})
     return {PLAN: made.model_dump_json(indent=2) + "\n", **found}
+
+
+def whole_configs(plan: Plan, text: str, file: str) -> dict[str, str]:
+    """The configuration of the servers after each step that changes it, and before it.
+
+    Args:
+        plan: the plan; its `config` names the files.
+        text: the configuration before the first step.
+        file: its path.
+
+    Raises:
+        Unsafe: some step cannot be made in the text with all else untouched.
+    """
+    found = {}
+    for step in plan.steps:
+        edits = [
+            Edit(one.kind, one.name, _block(one.kind, one.after))
+            for one in step.changes
+            if one.kind in CONFIGURED
+        ]
+        if edits:
+            new = edited_config(text, file, plan.account, edits)
+            found[f"{_folder(step)}/{plan.config}"] = new
+            found[f"{_folder(step)}/undo/{plan.config}"] = text
+            text = new
+    return found
 
 
 def digest(text: str) -> str:
@@ -82,12 +115,20 @@ def _content(change: Change, undo: bool, configs: Configs) -> str:
         config |= fields
         known = {name: value for name, value in config.items() if value is not None}
         return json.dumps(known, indent=2, sort_keys=True) + "\n"
-    if change.kind == "mappings":
+    of = {"permissions": f"# Of the user {_quoted(change.name)}.\n", "mappings": ""}
+    return of.get(change.kind, f"# Of the account {_quoted(change.name)}.\n") + _block(
+        change.kind, fields
+    )
+
+
+def _block(kind: str, fields: Mapping[str, Any]) -> str:
+    """A part of a server's configuration."""
+    if kind == "mappings":
         return mappings_block(fields)
-    if change.kind == "permissions":
-        return f"# Of the user {_quoted(change.name)}.\npermissions {_hocon(fields)}\n"
-    entries = "".join(f"  {_hocon(one)}\n" for one in fields[change.kind])
-    return f"# Of the account {_quoted(change.name)}.\n{change.kind}: [\n{entries}]\n"
+    if kind == "permissions":
+        return f"permissions {_hocon(fields)}\n"
+    entries = "".join(f"  {_hocon(one)}\n" for one in fields[kind])
+    return f"{kind}: [\n{entries}]\n"
 
 
 def mappings_block(mappings: Mapping[str, Any]) -> str:
@@ -117,34 +158,35 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def commands(step: Step, account: str, undo: bool = False) -> Iterator[str]:
+def commands(step: Step, plan: Plan, undo: bool = False) -> Iterator[str]:
     """The commands of a step, run in the folder of the plan; comments say what has no command."""
-    reloads: list[tuple[str, str, Any, Any]] = []
+    by_jwt: list[str] = []
     for change in step.changes:
         file = shlex.quote(path(step, change, undo))
+        fields = (change.after, change.before) if undo else (change.before, change.after)
         if change.kind == "stream":
             yield f"nats stream edit {shlex.quote(change.name)} --config {file} --force"
         elif change.kind == "consumer":
             stream, _, name = change.name.partition("/")
             names = f"{shlex.quote(stream)} {shlex.quote(name)}"
             yield f"nats consumer edit {names} --config {file} --force"
-        elif change.kind == "permissions":
-            yield f"# put the permissions in {file} in the place of those of this user, and reload"
+        elif plan.config is None:
+            whose = {
+                "permissions": "those of this user",
+                "mappings": "the mappings of every server",
+            }.get(change.kind, f"the {change.kind} of this account")
+            yield f"# put the block in {file} in the place of {whose}"
+        if change.kind == "mappings":
+            by_jwt += _nsc(plan.account, *fields)
         elif change.kind in ("exports", "imports"):
-            yield f"# put the {change.kind} in {file} in the place of those of this account"
-            fields = (change.after, change.before) if undo else (change.before, change.after)
-            reloads.append((change.name, change.kind, *(one[change.kind] for one in fields)))
-        else:
-            yield f"# put the block in {file} in the place of the mappings of every server, then"
-            yield "nats-server --signal reload"
-            yield "# or, where accounts are JWTs:"
-            fields = (change.after, change.before) if undo else (change.before, change.after)
-            yield from _nsc(account, *fields)
-    if reloads:
+            by_jwt += _nsc_shares(change.name, change.kind, *(one[change.kind] for one in fields))
+    if any(change.kind in CONFIGURED for change in step.changes):
+        if plan.config is not None:
+            file = shlex.quote(f"{_folder(step)}/{'undo/' if undo else ''}{plan.config}")
+            yield f"# put {file} in the place of {plan.config} of every server, then"
         yield "nats-server --signal reload"
-        yield "# or, where accounts are JWTs:"
-        for entries in reloads:
-            yield from _nsc_shares(*entries)
+    if by_jwt and plan.config is None:
+        yield from ("# or, where accounts are JWTs:", *by_jwt)
 
 
 def _nsc(account: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
@@ -218,6 +260,12 @@ def page(plan: Plan) -> str:
         "one. To go back, undo the steps in the opposite order.",
         "",
     ]
+    if plan.blocks_because:
+        lines += [
+            "Steps have the blocks of a server's configuration that change, not the whole file:",
+            f"{plan.blocks_because}.",
+            "",
+        ]
     if plan.accepted:
         lines += ["These findings were accepted:", ""]
         lines += [
@@ -234,12 +282,12 @@ def page(plan: Plan) -> str:
         lines.append("")
     for step in plan.steps:
         lines += [f"## {step.number}. {step.title}", "", f"Why: {step.why}.", "", "```sh"]
-        lines += [*commands(step, plan.account), "```", ""]
+        lines += [*commands(step, plan), "```", ""]
         lines += ["Verify:", "", "```sh", verify_command(step), "```", ""]
         lines += _audit(step, plan)
         if step.wait:
             lines += [f"Then wait until {step.wait}.", ""]
-        lines += ["Undo:", "", "```sh", *commands(step, plan.account, undo=True), "```", ""]
+        lines += ["Undo:", "", "```sh", *commands(step, plan, undo=True), "```", ""]
     return "\n".join(lines)
 
 

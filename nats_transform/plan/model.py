@@ -105,6 +105,9 @@ class Plan(_Frozen):
         audited: the stream in which the audit looks for the messages; None: no stream is known.
         files: the SHA-256 of each other file of the folder, by its path.
         at_once: sources that no weights can split, with the reason.
+        config: the name of the configuration of servers that steps have as a whole; None: they
+            have the blocks that change alone.
+        blocks_because: why there are only blocks; "": there is no configuration, or it is whole.
     """
 
     format: int = FORMAT
@@ -116,4 +119,6 @@ class Plan(_Frozen):
     accepted: tuple[Accepted, ...] = ()
     audited: str | None = None
     at_once: dict[str, str] = {}
+    config: str | None = None
+    blocks_because: str = ""
     files: dict[str, str] = {}

@@ -94,6 +94,39 @@ def test_a_folder_with_every_step(project: Path) -> None:
     assert not [file for file in project.iterdir() if file.name.endswith(".part")]
 
 
+def test_the_whole_configuration_of_each_step(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a server can take, in the order of the steps, and back; only what changes differs."""
+    monkeypatch.setenv("PASSWORD", "x")
+    text = "# mine\nhttp: 8222 # as always\n" + SERVER.replace("password: x", "password: $PASSWORD")
+    (project / "server.conf").write_text(text)
+    assert plan("--stages", "10,100")[0] == 0
+    folder = project / "plan"
+    made = Plan.model_validate_json((folder / "plan.json").read_bytes())
+    assert (made.config, made.blocks_because) == ("server.conf", "")
+    last = text
+    for name in ("03-expand", "04-shift", "05-shift", "08-contract"):
+        assert (folder / name / "undo" / "server.conf").read_text() == last
+        last = (folder / name / "server.conf").read_text()
+        assert last.startswith("# mine\nhttp: 8222 # as always\n")
+        assert f"put {name}/server.conf in the place of" in (folder / "README.md").read_text()
+    assert mapping_version(load_mappings(folder / "05-shift" / "server.conf")) == made.candidate
+    assert mapping_version(load_mappings(folder / "08-contract" / "server.conf")) == made.candidate
+    assert "shop.orders.*" in last
+    assert '"orders.*"' not in last.partition("mappings")[0]
+
+
+def test_no_secret_is_copied(project: Path) -> None:
+    assert plan()[0] == 0
+    folder = project / "plan"
+    made = Plan.model_validate_json((folder / "plan.json").read_bytes())
+    assert made.config is None
+    assert "line 2 of server.conf has a secret" in made.blocks_because
+    assert "line 2 of server.conf has a secret" in (folder / "README.md").read_text()
+    assert not list(folder.rglob("server.conf"))
+
+
 def test_the_same_input_gives_the_same_bytes(project: Path) -> None:
     assert plan(out="one")[0] == plan(out="two")[0] == 0
     assert contents(project / "one") == contents(project / "two") != {}

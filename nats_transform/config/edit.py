@@ -1,0 +1,208 @@
+"""Changes of a nats-server configuration that leave every other byte as it is, comments included.
+
+A change is made in the text, and the new text is read again: if it does not say exactly what the
+old one said with the change in it, or if that cannot be known, there is no new text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nats_transform.config.server_conf import parse_server_text
+from nats_transform.config.source import Source
+from nats_transform.config.tree import Entry, Node, Section, field, plain
+from nats_transform.errors import InvalidConfig, NatsTransformError
+
+GLOBAL = "$G"
+_USERS = ("user", "username", "nkey")
+_PERMISSIONS = ("permissions", "permission", "authorization")
+_DEFAULTS = ("default_permissions", "default_permission", "permissions")
+_PIECE = re.compile(r'"(?:[^"\\]|\\.)*"|\'[^\']*\'|(?<!\S)(?:#|//)[^\n]*|[][{}]|.', re.DOTALL)
+_SECRET_KEY = re.compile(r"^(pass(word)?|token|secret|seed)$", re.IGNORECASE)
+_SECRET = re.compile(
+    r"(?<![A-Z2-7])S[UAOCNX][A-Z2-7]{40}|//[^/\s:@]*:[^/\s@]*@|"
+    r"(?:^|\s)(?:#|//).*(?:pass|token|secret|seed)\w*\s*[:= ]\s*\S",
+    re.IGNORECASE | re.MULTILINE,
+)
+_BCRYPT = re.compile(r"\$2[abxy]\$\d\d\$")
+
+Path = tuple[str | int, ...]
+
+
+class Unsafe(NatsTransformError):
+    """A configuration cannot be changed safely; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A change of one block.
+
+    Attributes:
+        kind: `mappings`, `permissions`, `exports` or `imports`.
+        name: of the account; of the user, for permissions.
+        block: the new block, with its key.
+    """
+
+    kind: str
+    name: str
+    block: str
+
+
+def edited(text: str, path: str, account: str, edits: Sequence[Edit]) -> str:
+    """The text with other blocks.
+
+    Args:
+        text: of a nats-server configuration.
+        path: its file, for what it includes and for errors.
+        account: the account of the users.
+        edits: what changes.
+
+    Raises:
+        Unsafe: a block is included, stands for a variable, or is not to be found for sure.
+        InvalidConfig: the text is no configuration.
+    """
+    for edit in edits:
+        text = _edited(text, path, account, edit)
+    return text
+
+
+def _edited(text: str, path: str, account: str, edit: Edit) -> str:
+    tree = parse_server_text(Source(), path, text)
+    key, (value,) = edit.block.partition(" ")[0].rstrip(":"), _values(edit.block)
+    node, place, names = _holder(tree, account, edit)
+    found = field(_section(node), *names)
+    if found is None:
+        start = end = _open(text, path, node)
+        new = f"\n{edit.block.strip()}\n"
+    else:
+        start = _offset(text, path, found.place.path, found.place.line, found.place.column)
+        end = _end(text, path, found)
+        line = text[text.rfind("\n", 0, start) + 1 : start]
+        new = _indented(edit.block, line[: len(line) - len(line.lstrip())])
+        key = found.key
+    made = text[:start] + new + text[end:]
+    wanted: Any = plain(tree)
+    inner = wanted
+    for step in place:
+        inner = inner[step]
+    inner.pop(key, None)
+    inner[key] = value
+    try:
+        said = plain(parse_server_text(Source(), path, made))
+    except InvalidConfig:
+        said = None
+    if said != wanted:
+        raise Unsafe(f"{edit.kind} of {edit.name} cannot be told from the text around them")
+    return made
+
+
+def _values(block: str) -> list[object]:
+    tree = plain(parse_server_text(Source(), "block", block))
+    return list(tree.values()) if isinstance(tree, dict) else []
+
+
+def _holder(tree: Node, account: str, edit: Edit) -> tuple[Node, Path, Sequence[str]]:
+    """The section that has the block, where it is in the tree, and the names of the field."""
+    if edit.kind != "permissions":
+        names = ("mappings", "maps") if edit.kind == "mappings" else (edit.kind,)
+        return *_account(tree, edit.name), names
+    node, place = _account(tree, account)
+    if account == GLOBAL:
+        entry = field(_section(node), "authorization")
+        if entry is None:
+            raise Unsafe("it has no block `authorization`")
+        node, place = entry.node, (*place, entry.key)
+        alone = field(_section(node), *_USERS)
+        if alone is not None and alone.node.value == edit.name:
+            return node, place, _DEFAULTS
+    users = field(_section(node), "users")
+    listed = users.node.value if users is not None else ()
+    found = [
+        n
+        for n, one in enumerate(listed if isinstance(listed, tuple) else ())
+        if isinstance(one.value, Mapping)
+        and (name := field(one.value, *_USERS)) is not None
+        and name.node.value == edit.name
+    ]
+    if users is None or len(found) != 1 or not isinstance(listed, tuple):
+        raise Unsafe(f"it has no user {edit.name}, or several")
+    return listed[found[0]], (*place, users.key, found[0]), _PERMISSIONS
+
+
+def _account(tree: Node, name: str) -> tuple[Node, Path]:
+    if name == GLOBAL:
+        return tree, ()
+    accounts = field(_section(tree), "accounts")
+    if accounts is None or name not in _section(accounts.node):
+        raise Unsafe(f"it has no account {name}")
+    return _section(accounts.node)[name].node, (accounts.key, name)
+
+
+def _section(node: Node) -> Section:
+    if not isinstance(node.value, Mapping):
+        raise Unsafe("it has no section where one is needed")
+    return node.value
+
+
+def _offset(text: str, path: str, place: str, line: int | None, column: int | None) -> int:
+    if place != path or line is None or column is None:
+        raise Unsafe(f"what changes is included from {place}")
+    lines = text.split("\n")
+    return sum(len(one) + 1 for one in lines[: line - 1]) + column - 1
+
+
+def _open(text: str, path: str, node: Node) -> int:
+    """Just behind the brace that opens a section; the end of a text that has none."""
+    place = node.place
+    if (place.line, place.column) == (1, 1) and text[:1] != "{":
+        return len(text)
+    start = _offset(text, path, place.path, place.line, place.column)
+    if text[start : start + 1] != "{":
+        raise Unsafe("what changes is a variable")
+    return start + 1
+
+
+def _end(text: str, path: str, entry: Entry) -> int:
+    """Just behind the block of an entry."""
+    place = entry.node.place
+    start = _offset(text, path, place.path, place.line, place.column)
+    if text[start : start + 1] not in ("{", "["):
+        raise Unsafe(f"{entry.key} is a variable, or no block")
+    depth = 0
+    for piece in _PIECE.finditer(text, start):
+        depth += (piece[0] in ("{", "[")) - (piece[0] in ("}", "]"))
+        if not depth:
+            return piece.end()
+    raise Unsafe(f"the end of {entry.key} is not to be found")
+
+
+def _indented(block: str, by: str) -> str:
+    return block.strip().replace("\n", f"\n{by}")
+
+
+def secrets(text: str, path: str) -> Iterator[int]:
+    """The lines that have a password, token or seed which stands there as it is.
+
+    A bcrypt hash and a variable are none.
+    """
+    yield from (text.count("\n", 0, found.start() + 1) + 1 for found in _SECRET.finditer(text))
+    yield from _secrets(parse_server_text(Source(), path, text), text, path)
+
+
+def _secrets(node: Node, text: str, path: str) -> Iterator[int]:
+    if isinstance(node.value, tuple):
+        for one in node.value:
+            yield from _secrets(one, text, path)
+    elif isinstance(node.value, Mapping):
+        for key, entry in node.value.items():
+            yield from _secrets(entry.node, text, path)
+            value, place = entry.node.value, entry.node.place
+            if place.path != path or not _SECRET_KEY.match(key) or isinstance(value, Mapping):
+                continue
+            start = _offset(text, path, place.path, place.line, place.column)
+            is_variable = text[start : start + 1] == "$" and not _BCRYPT.match(text, start)
+            if not is_variable and not _BCRYPT.match(str(value)):
+                yield place.line or 1

@@ -1,0 +1,168 @@
+"""Edits of a server's configuration change what they say, and no other byte."""
+
+from __future__ import annotations
+
+import difflib
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from jobs.jetstream.process import nats_server_binary
+from nats_transform.config import load_mappings, parse_server_config, plain
+from nats_transform.config.edit import Edit, Unsafe, edited, secrets
+from tests.support.jwt_signing import new_key, public
+
+WORKER = public(new_key("user"))
+CONFIG = """# Cluster of the shop: { do not touch }
+port: 4222  // as always
+http: 'localhost:8222'
+accounts {
+  SHOP: {
+    jetstream: enabled  # } not the end
+    users = [
+      { user: app, password: $2a$11$ooooooooooooooooooooooooooooooooooooooooooooooooooooo }
+      # the worker {
+      {
+        nkey: WORKER
+        permissions { publish: "orders.*", subscribe: [ "_INBOX.>" ] } # mine
+      }
+    ]
+    mappings = {
+      "orders.*": "{old}.{{wildcard(1)}}", # stays?
+    }
+    exports [ {stream: "orders.*"} ]
+  }
+  OTHER { imports: [ {stream: {account: SHOP, subject: "orders.*"}} ], users [] }
+}
+""".replace("WORKER", WORKER)
+MAPPINGS = 'mappings {\n  "orders.*": [\n    { destination: "shop.$1", weight: 100% }\n  ]\n}\n'
+
+
+@pytest.mark.parametrize(
+    ("edit", "gone"),
+    [
+        pytest.param(
+            Edit("mappings", "SHOP", MAPPINGS),
+            ["    mappings = {", '      "orders.*": "{old}.{{wildcard(1)}}", # stays?', "    }"],
+            id="mappings",
+        ),
+        pytest.param(Edit("mappings", "OTHER", MAPPINGS), ["  OTHER"], id="mappings in one line"),
+        pytest.param(Edit("mappings", "$G", MAPPINGS), [], id="mappings of everybody"),
+        pytest.param(
+            Edit("permissions", WORKER, 'permissions { "publish": { "allow": ["x"] } }\n'),
+            ["        permissions {"],
+            id="permissions",
+        ),
+        pytest.param(
+            Edit("permissions", "app", 'permissions { "publish": { "deny": ["x"] } }\n'),
+            ["      { user: app"],
+            id="permissions of a user who has none",
+        ),
+        pytest.param(
+            Edit(
+                "exports", "SHOP", 'exports: [\n  { stream: "orders.*" }\n  { service: "b" }\n]\n'
+            ),
+            ["    exports ["],
+            id="exports",
+        ),
+        pytest.param(
+            Edit("imports", "SHOP", "imports: [\n]\n"),
+            ["  SHOP: {"],
+            id="imports of an account that has none",
+        ),
+    ],
+)
+def test_nothing_else_changes(edit: Edit, gone: list[str], tmp_path: Path) -> None:
+    (tmp_path / "server.conf").write_text(CONFIG)
+    path = str(tmp_path / "server.conf")
+    new = edited(CONFIG, path, "SHOP", [edit])
+    lost = [
+        line[2:]
+        for line in difflib.ndiff(CONFIG.split("\n"), new.split("\n"))
+        if line.startswith("- ")
+    ]
+    assert len(lost) <= len(gone)
+    for line in lost:
+        assert any(line.startswith(one) for one in gone)
+    for comment in ("# Cluster of the shop: { do not touch }", "// as always", "# the worker {"):
+        assert comment in new
+    # Twice is once, and the way back says what was said.
+    assert edited(new, path, "SHOP", [edit]) == new
+    (tmp_path / "new.conf").write_text(new)
+    checked = subprocess.run(
+        [nats_server_binary(), "-t", "-c", str(tmp_path / "new.conf")],
+        capture_output=True,
+        text=True,
+    )
+    assert checked.returncode == 0, checked.stderr
+    if edit.kind == "mappings":
+        found = load_mappings(tmp_path / "new.conf", edit.name).apply("orders.eu").subject
+        assert found == "shop.eu"
+
+
+def test_braces_around_the_file() -> None:
+    text = "{\n port: 4222\n}\n"
+    new = edited(text, "x.conf", "$G", [Edit("mappings", "$G", MAPPINGS)])
+    assert new.endswith("\n port: 4222\n}\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "edit", "told"),
+    [
+        ("accounts { A {} }", Edit("mappings", "B", MAPPINGS), "has no account B"),
+        (
+            "m { a: b }\naccounts { A { mappings: $m } }",
+            Edit("mappings", "A", MAPPINGS),
+            "a variable",
+        ),
+        (
+            "accounts { A { users: [ {user: u, pass: x}, {user: u, pass: y} ] } }",
+            Edit("permissions", "u", "permissions { publish: x }\n"),
+            "no user u, or several",
+        ),
+        ("port: 1", Edit("permissions", "u", "permissions { publish: x }\n"), "no account A"),
+        (
+            "accounts { A { mappings { a: [x, \n# }\n'}' ] } }\n}\nmappings { b: \"c}\" }",
+            Edit("mappings", "A", MAPPINGS),
+            None,
+        ),
+    ],
+    ids=["no account", "variable", "two users", "no accounts", "braces in comments and strings"],
+)
+def test_what_is_not_safe(text: str, edit: Edit, told: str | None, tmp_path: Path) -> None:
+    path = tmp_path / "server.conf"
+    if told is None:
+        path.write_text(edited(text, str(path), "A", [edit]))
+        tree = plain(parse_server_config(path))
+        assert isinstance(tree, dict)
+        assert tree["mappings"] == {"b": "c}"}
+        return
+    with pytest.raises(Unsafe, match=told):
+        edited(text, str(path), "A", [edit])
+
+
+def test_what_is_included_is_not_changed(tmp_path: Path) -> None:
+    (tmp_path / "part.conf").write_text('mappings { "a": "b" }\n')
+    text = "accounts { A { include part.conf\n } }"
+    with pytest.raises(Unsafe, match=r"is included from .*part\.conf"):
+        edited(text, str(tmp_path / "server.conf"), "A", [Edit("mappings", "A", MAPPINGS)])
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("a: 1\nauthorization { user: u, password: planted }", [2]),
+        ("authorization { token: planted }", [1]),
+        ("authorization { user: u, password: $2a$11$oooooooooooooooooooooooooooooooo }", []),
+        ("authorization { user: u, password: $PLANTED }", []),
+        ("cluster { routes: [nats://u:planted@host:6222] }", [1]),
+        ("# the old password: planted\nport: 1", [1]),
+        ("x: SUAMK2FG4MI6UE3ACF3FK3OIQBCEIEZV7NSWFFEW63UXMRLFM2XLAXK4GY", [1]),
+        ("tls { cert_file: a, key_file: b }\nnkey: UAAA", []),
+    ],
+    ids=["password", "token", "hash", "variable", "URL", "comment", "seed", "none"],
+)
+def test_secrets_are_found(text: str, lines: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLANTED", "x")
+    assert list(secrets(text, "server.conf")) == lines
