@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     like="2,10,50,100",
     metavar="PERCENTS",
 )
+@click.option(
+    "--per-cluster",
+    is_flag=True,
+    help="Let one cluster after the other go through all stages, in the order of --cluster.",
+)
 @options.tolerance("the audits of the stages allow")
 @options.day
 @options.file("--out", "A new folder for the plan.", metavar="DIR", required=True)

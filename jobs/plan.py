@@ -33,7 +33,7 @@ from nats_transform.migration import Question
 from nats_transform.plan.build import Needs, NoPlan, build
 from nats_transform.plan.files import CONFIGURED, PLAN, files, whole_configs
 from nats_transform.plan.model import Accepted, Blocked, Need, Plan
-from nats_transform.plan.stages import STAGES
+from nats_transform.plan.stages import STAGES, Stage
 from nats_transform.sharing import NO_SHARES, Shares
 
 _NO_CONFIG = (".json", ".yaml", ".yml", ".jwt")
@@ -53,6 +53,7 @@ class PlanSettings(DryRunSettings):
         stages: percent of the messages that go the new way, step by step.
         tolerance: how many percentage points the audits of the stages allow.
         confidence: of these audits.
+        per_cluster: one cluster after the other goes through all stages.
     """
 
     out: Path
@@ -60,6 +61,7 @@ class PlanSettings(DryRunSettings):
     stages: tuple[Annotated[int, Field(ge=1, le=100)], ...] = STAGES
     tolerance: Annotated[float, Field(gt=0, lt=100)] = 1.0
     confidence: Annotated[float, Field(gt=0, lt=1)] = 0.99
+    per_cluster: bool = False
 
     @model_validator(mode="after")
     def _usable(self) -> Self:
@@ -128,6 +130,7 @@ def plan(spark: Spark, settings: PlanSettings) -> PlanResult:
             names=names,
             shares=shares,
             needs=_needs(census, question, settings),
+            clusters=_clusters(census, settings),
         )
     except NoPlan as error:
         return PlanResult(None, error.blocked)
@@ -257,31 +260,43 @@ def _digests(settings: PlanSettings) -> Iterator[tuple[str, str]]:
             yield name, hashlib.sha256(file.read_bytes()).hexdigest()
 
 
+def _clusters(census: PortableCensus, settings: PlanSettings) -> tuple[str, ...]:
+    if not settings.per_cluster:
+        return ()
+    seen = {cluster for _, cluster, _ in census.counts() if cluster}
+    found = settings.clusters or tuple(sorted(seen))
+    if not found:
+        raise PlanError("the archive names no cluster: name them, in the order of the stages")
+    return found
+
+
 def _needs(census: PortableCensus, question: Question, settings: PlanSettings) -> Needs:
     """How long stages must run at the traffic of the census."""
     try:
         from nats_transform.statistics import messages_to_decide
     except ModuleNotFoundError:  # the base installation has no SciPy
-        return lambda percent, sources: ()
+        return lambda stage: ()
     sources = question.current.mappings, question.candidate.mappings
     known = AccountMappings(list({m.source: m for side in sources for m in side}.values()))
-    per_hour = {
-        source: count / census.hours for source, count in messages_by_source(census, known).items()
-    }
+    counts = messages_by_source(census, known)
 
-    def of_stage(percent: int, sources: Sequence[str]) -> tuple[Need, ...]:
-        if percent == 100:
+    def of_stage(stage: Stage) -> tuple[Need, ...]:
+        if stage.percent == 100:
             return ()
-        needed = messages_to_decide(percent / 100, settings.tolerance / 100, settings.confidence)
-        return tuple(
-            Need(
-                source=source,
-                messages=needed,
-                hours=round(needed / per_hour[source], 1)
-                if needed is not None and per_hour.get(source)
-                else None,
+        percent, off = stage.percent / 100, settings.tolerance / 100
+        needed = messages_to_decide(percent, off, settings.confidence)
+        found = []
+        for source in stage.split:
+            per_hour = (
+                sum(
+                    count
+                    for (name, cluster), count in counts.items()
+                    if name == source and stage.cluster in (None, cluster)
+                )
+                / census.hours
             )
-            for source in sources
-        )
+            hours = round(needed / per_hour, 1) if needed is not None and per_hour else None
+            found.append(Need(source=source, messages=needed, hours=hours))
+        return tuple(found)
 
     return of_stage

@@ -8,6 +8,7 @@ where they are not. What else is known stands in the metadata of the file, as JS
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -247,14 +248,16 @@ def _functions(transform: Transform, redacted: Collection[int]) -> Iterator[tupl
                 yield what, position
 
 
-def messages_by_source(census: PortableCensus, mappings: AccountMappings) -> dict[str, int]:
-    """How many messages of the census each mapping takes."""
-    counts = {mapping.source: 0 for mapping in mappings.mappings}
+def messages_by_source(
+    census: PortableCensus, mappings: AccountMappings
+) -> Counter[tuple[str, str | None]]:
+    """How many messages of the census each mapping takes, by its source and their cluster."""
+    counts: Counter[tuple[str, str | None]] = Counter()
     for subject, cluster, messages in census.counts():
         found = [] if subject is None else mappings.outcomes(subject, cluster)
         source = next((one.mapping_source for one, percent in found if percent), None)
         if source is not None:
-            counts[source] += messages
+            counts[source, cluster] += messages
     return counts
 
 

@@ -13,7 +13,7 @@ from nats_transform.migration import DryRun, MigrationFinding, Question
 from nats_transform.plan.around import REFUSED, Around, Refused, changes, narrow, obstacles, wide
 from nats_transform.plan.model import Accepted, Blocked, Change, Need, Plan, Step
 from nats_transform.plan.moves import Move, image, moves
-from nats_transform.plan.stages import STAGES, stages
+from nats_transform.plan.stages import STAGES, Stage, stages
 from nats_transform.sharing import Shares
 from nats_transform.subject import is_subset
 
@@ -50,7 +50,7 @@ STOPS = frozenset(
 _AUDITED = "the audit of this stage says `within`"
 _DRAINED = "consumers and sources have read every message under the old subjects"
 
-Needs = Callable[[int, Sequence[str]], tuple[Need, ...]]
+Needs = Callable[[Stage], tuple[Need, ...]]
 
 
 def build(
@@ -63,7 +63,8 @@ def build(
     made_from: Mapping[str, str] | None = None,
     names: tuple[str, ...] = (),
     shares: Mapping[str, Shares] | None = None,
-    needs: Needs = lambda percent, sources: (),
+    needs: Needs = lambda stage: (),
+    clusters: Sequence[str] = (),
 ) -> Plan:
     """The plan of a change.
 
@@ -76,7 +77,8 @@ def build(
         made_from: the SHA-256 of each input file by its name, for the plan.
         names: what other accounts call the account.
         shares: what accounts export and import, by account.
-        needs: how long a stage of some percent must run, for each source that it splits.
+        needs: how long a stage must run, for each source that it splits.
+        clusters: move one after the other.
 
     Raises:
         NoPlan: with all room made, a dry run still finds errors that nobody accepted; or
@@ -102,13 +104,13 @@ def build(
                 f"the dry run finds no {one.code}{about}, so it cannot be accepted: correct the "
                 "entry, or remove it"
             )
+    switch = stages(question.current, question.candidate, percents, clusters)
     ever = (before, both, narrow(before, both, changing))
     steps = [
         *_expand(ever),
-        *_shift(question, account, percents, needs),
+        *_shift(question.current, switch, account, needs),
         *_contract(ever),
     ]
-    at_once = dict(stages(question.current, question.candidate, percents)[0].at_once)
     return Plan(
         account=account,
         current=mapping_version(question.current),
@@ -117,7 +119,7 @@ def build(
         steps=tuple(step.model_copy(update={"number": n}) for n, step in enumerate(steps, 1)),
         accepted=tuple(accepted),
         audited=_audited(changing, both),
-        at_once=at_once,
+        at_once=dict(switch[0].at_once),
     )
 
 
@@ -200,28 +202,26 @@ def _step(
 
 
 def _shift(
-    question: Question, account: str, percents: Sequence[int], needs: Needs
+    old: AccountMappings, switch: Sequence[Stage], account: str, needs: Needs
 ) -> Iterable[Step]:
-    old = question.current
-    for stage in stages(question.current, question.candidate, percents):
+    for stage in switch:
+        where = "" if stage.cluster is None else f" of cluster {stage.cluster}"
+        change = Change(
+            kind="mappings", name=account, before=_mappings(old), after=_mappings(stage.mappings)
+        )
+        is_last = stage is switch[-1]
         yield Step(
             number=0,
             phase="shift",
-            title=f"Send {stage.percent} % of the messages under the new subjects",
-            why="a mistake reaches no more of the messages than that"
-            if stage.percent < 100
-            else "the mappings are the candidate from here on",
-            changes=(
-                Change(
-                    kind="mappings",
-                    name=account,
-                    before=_mappings(old),
-                    after=_mappings(stage.mappings),
-                ),
-            ),
+            title=f"Send {stage.percent} % of the messages{where} under the new subjects",
+            why="the mappings are the candidate from here on"
+            if is_last
+            else "a mistake reaches no more of the messages than that",
+            changes=(change,),
             percent=stage.percent,
-            needs=needs(stage.percent, stage.split),
-            wait=_AUDITED if stage.percent < 100 else f"{_AUDITED}, and {_DRAINED}",
+            cluster=stage.cluster,
+            needs=needs(stage),
+            wait=f"{_AUDITED}, and {_DRAINED}" if is_last else _AUDITED,
         )
         old = stage.mappings
 

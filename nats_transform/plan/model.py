@@ -55,6 +55,7 @@ class Step(_Frozen):
         why: what would go wrong without it.
         changes: what it changes.
         percent: the share of the messages that go the new way once it is done; None: it moves none.
+        cluster: of whose messages that is the share; None: of all.
         needs: for each source that the stage splits.
         wait: what must be seen before the next step begins.
     """
@@ -65,6 +66,7 @@ class Step(_Frozen):
     why: str
     changes: tuple[Change, ...]
     percent: int | None = None
+    cluster: str | None = None
     needs: tuple[Need, ...] = ()
     wait: str = ""
 

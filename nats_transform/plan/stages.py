@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nats_transform.functions import Partition
+from nats_transform.functions import Partition, Wildcard
 from nats_transform.mapping import AccountMappings, Destination, Mapping
-from nats_transform.subject import collide
-from nats_transform.transform import number_wildcards
+from nats_transform.subject import SEPARATOR, collide
+from nats_transform.transform import Transform, number_wildcards
 
 STAGES = (2, 10, 50, 100)
 
@@ -23,21 +23,33 @@ class Stage:
         split: the sources of which a part goes the new way.
         at_once: the sources that go the new way as a whole, with the reason: no weights can split
             them.
+        cluster: where the share is that; the clusters before it are done. None: everywhere.
     """
 
     percent: int
     mappings: AccountMappings
     split: tuple[str, ...] = ()
     at_once: tuple[tuple[str, str], ...] = ()
+    cluster: str | None = None
 
 
 def stages(
-    current: AccountMappings, candidate: AccountMappings, percents: Sequence[int] = STAGES
+    current: AccountMappings,
+    candidate: AccountMappings,
+    percents: Sequence[int] = STAGES,
+    clusters: Sequence[str] = (),
 ) -> list[Stage]:
     """The stages of a switch; the last one is the candidate itself, as it is written.
 
     A source of which the old or the new way has weights of its own, or that overlaps with another
     source that changes, is not split: it moves with the first stage.
+
+    Args:
+        current, candidate: from what to what.
+        percents: the shares of the messages, the last one 100.
+        clusters: go through these one after the other. A source whose destination has no wildcard
+            moves in all clusters with the last of them, because nats-server takes each text of a
+            destination once, and a wildcard is what can be written in several ways.
     """
     before = {mapping.source: mapping for mapping in current.mappings}
     after = {mapping.source: mapping for mapping in candidate.mappings}
@@ -49,23 +61,37 @@ def stages(
     whole = {
         source: why for source in changed if (why := _undivided(source, changed, before, after))
     }
+    split = tuple(source for source in changed if source not in whole)
     found = []
-    for percent in percents:
-        if percent == 100:
-            found.append(Stage(100, candidate))
-            continue
-        made = []
-        for source in dict.fromkeys([*after, *before]):
-            if source not in changed or source in whole:
-                mapping = after.get(source)
-            else:
-                mapping = _split(source, before.get(source), after.get(source), percent)
-            if mapping is not None:
-                made.append(mapping)
-        split = tuple(source for source in changed if source not in whole)
-        found.append(Stage(percent, AccountMappings(made), split, tuple(whole.items())))
-    # A stage in which nothing is split is the candidate already.
-    return [stage for stage in found if stage.percent == 100 or len(whole) < len(changed)]
+    for number, cluster in enumerate(clusters or (None,), 1):
+        is_last = number >= len(clusters)
+        for percent in percents:
+            if percent == 100 and is_last:
+                found.append(Stage(100, candidate))
+                continue
+            made = []
+            for source in dict.fromkeys([*after, *before]):
+                ways = before.get(source), after.get(source)
+                if source not in split:
+                    mapping = ways[1]
+                elif cluster is None:
+                    mapping = _split(source, *ways, percent)
+                elif _is_writable(source, *ways):
+                    mapping = _clustered(source, *ways, percent, clusters[:number])
+                else:
+                    mapping = _split(source, *ways, percent) if is_last else ways[0]
+                if mapping is not None:
+                    made.append(mapping)
+            here = tuple(s for s in split if cluster is None or is_last or _is_writable(
+                s, before.get(s), after.get(s)))  # fmt: skip
+            found.append(Stage(percent, AccountMappings(made), here, tuple(whole.items()), cluster))
+    # A stage in which nothing moves is none.
+    befores = [current, *(stage.mappings for stage in found)]
+    return [
+        stage
+        for stage, last in zip(found, befores, strict=False)
+        if stage is found[-1] or (split and stage.mappings != last)
+    ]
 
 
 def _undivided(
@@ -94,7 +120,44 @@ def _is_plain(mapping: Mapping) -> bool:
 
 
 def _split(source: str, old: Mapping | None, new: Mapping | None, percent: int) -> Mapping:
-    def way(mapping: Mapping | None) -> str:
-        return mapping.destinations[0].subject if mapping is not None else number_wildcards(source)
+    ways = [Destination(_way(source, new), percent), Destination(_way(source, old), 100 - percent)]
+    return Mapping(source, ways)
 
-    return Mapping(source, [Destination(way(new), percent), Destination(way(old), 100 - percent)])
+
+def _way(source: str, mapping: Mapping | None) -> str:
+    return mapping.destinations[0].subject if mapping is not None else number_wildcards(source)
+
+
+def _clustered(
+    source: str, old: Mapping | None, new: Mapping | None, percent: int, clusters: Sequence[str]
+) -> Mapping:
+    """The new way in all clusters but the last, a share of it there, and the old way elsewhere."""
+    after, before = _way(source, new), _way(source, old)
+    found = [
+        Destination(_spelt(source, after, n), 100, cluster)
+        for n, cluster in enumerate(clusters[:-1])
+    ]
+    found.append(Destination(_spelt(source, after, len(found)), percent, clusters[-1]))
+    if old is not None:
+        found.append(Destination(before, 100))
+    if percent < 100:
+        text = _spelt(source, before, int(old is not None))
+        found.append(Destination(text, 100 - percent, clusters[-1]))
+    return Mapping(source, found)
+
+
+def _is_writable(source: str, old: Mapping | None, new: Mapping | None) -> bool:
+    """Whether both ways can be written several times in one mapping."""
+    return all(_spelt(source, way, 1) != way for way in (_way(source, old), _way(source, new)))
+
+
+def _spelt(source: str, destination: str, zeros: int) -> str:
+    """The same destination with so many zeros in its first wildcard: `$1`, `$01`, `$001`."""
+    transform = Transform(source, destination)
+    tokens = destination.split(SEPARATOR)
+    for place, token in enumerate(transform.tokens):
+        if isinstance(token, Wildcard):
+            number = transform.filter.wildcards.index(token.position) + 1
+            tokens[place] = f"${'0' * zeros}{number}" if zeros else tokens[place]
+            return SEPARATOR.join(tokens)
+    return destination

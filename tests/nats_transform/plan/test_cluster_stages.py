@@ -1,0 +1,101 @@
+"""Stages that go through one cluster after the other, also on a real server of one of them."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from jobs.jetstream.process import NatsServer, nats_server
+from nats_transform.mapping import AccountMappings, Destination, Mapping
+from nats_transform.plan.build import _mappings
+from nats_transform.plan.files import mappings_block
+from nats_transform.plan.stages import Stage, stages
+from tests.conformance.client import Client
+
+NAMES = ("a", "b", "c")
+OLD = AccountMappings(
+    [
+        Mapping("orders.*", [Destination("old.$1")]),
+        Mapping("tail.>", [Destination("old.tail.>")]),
+    ]
+)
+NEW = AccountMappings(
+    [
+        Mapping("orders.*", [Destination("new.{{wildcard(1)}}")]),
+        Mapping("bills.*", [Destination("new.bills.$1")]),
+        Mapping("tail.>", [Destination("new.tail.>")]),
+        Mapping("weights", [Destination("x", 50), Destination("y", 50)]),
+    ]
+)
+STAGES = stages(OLD, NEW, (10, 100), NAMES)
+
+
+def share(stage: Stage, subject: str, cluster: str) -> int:
+    """The percent of the messages that go the new way."""
+    outcomes = stage.mappings.outcomes(subject, cluster)
+    return sum(percent for outcome, percent in outcomes if str(outcome.subject).startswith("new."))
+
+
+def test_one_cluster_after_the_other() -> None:
+    assert [(stage.cluster, stage.percent) for stage in STAGES] == [
+        ("a", 10), ("a", 100), ("b", 10), ("b", 100), ("c", 10), (None, 100),
+    ]  # fmt: skip
+    told = {
+        subject: [[share(stage, subject, name) for name in (*NAMES, "d")] for stage in STAGES]
+        for subject in ("orders.x", "bills.x", "tail.x")
+    }
+    way = [
+        [10, 0, 0, 0], [100, 0, 0, 0], [100, 10, 0, 0], [100, 100, 0, 0], [100, 100, 10, 0],
+        [100, 100, 100, 100],
+    ]  # fmt: skip
+    assert told["orders.x"] == told["bills.x"] == way
+    # It has no wildcard that could be written in several ways.
+    assert told["tail.x"] == [[0] * 4] * 4 + [[10] * 4, [100] * 4]
+    assert STAGES[-1].mappings == NEW
+    assert {stage.split for stage in STAGES[:4]} == {("orders.*", "bills.*")}
+    assert STAGES[4].split == ("orders.*", "bills.*", "tail.>")
+    assert {stage.at_once[0][0] for stage in STAGES[:-1]} == {"weights"}
+
+
+def test_no_stage_changes_nothing() -> None:
+    weighted = AccountMappings([NEW.mappings[3]])
+    assert [stage.cluster for stage in stages(AccountMappings([]), weighted, (10, 100), NAMES)] == [
+        None
+    ]
+    assert [stage.cluster for stage in stages(OLD, OLD, (10, 100), NAMES)] == [None]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[NatsServer]:
+    # JetStream asks for routes where there is a cluster.
+    cluster = "cluster { name: b, listen: '127.0.0.1:-1', routes: ['nats://127.0.0.1:9'] }"
+    with nats_server(f"server_name: s\n{cluster}\n") as running:
+        yield running
+
+
+@pytest.mark.server
+def test_a_server_of_one_cluster(server: NatsServer) -> None:
+    kept = server.config.read_text()
+    for number, stage in enumerate(STAGES):
+        server.config.write_text(kept + mappings_block(_mappings(stage.mappings)))
+        server.process.send_signal(signal.SIGHUP)
+        deadline = time.monotonic() + 10
+        while server.log.read_text().count("Reloaded server configuration") <= number:
+            assert time.monotonic() < deadline, server.log.read_text()[-500:]
+            time.sleep(0.02)
+        with Client(server.url) as client:
+            heard = client.subscribe("*.x")
+            for _ in range(400):
+                client.publish("orders.x", b"")
+            client.flush()
+            seen = Counter(message.subject for message in client.received(heard))
+        wanted = share(stage, "orders.x", "b")
+        assert seen["new.x"] + seen["old.x"] == 400
+        if wanted in (0, 100):
+            assert seen["new.x"] == 4 * wanted
+        else:
+            assert 10 < seen["new.x"] < 90  # 10 %, but for once in a million years
