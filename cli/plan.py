@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import click
+
 from cli import options, project
 from cli.output import finish, print_line, quiet_work
 
