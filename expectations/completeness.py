@@ -7,7 +7,7 @@ from datetime import date
 
 from great_expectations.compatibility.pydantic import Field
 
-from expectations.measured import MESSAGES, Judgement, MeasuredExpectation, count
+from expectations.measured import Judgement, MeasuredExpectation, count
 from expectations.measures.messages import MessagesMeasures, Range
 
 
@@ -21,7 +21,6 @@ class ExpectNoUnexplainedGap(MeasuredExpectation):
 
     explained: list[tuple[int, int]] = Field(default_factory=list)
 
-    metric_dependencies = (MESSAGES,)
     success_keys = ("explained",)
     statement = "The sequences of each day have no gap except those that the ingest explains."
     reason = "A gap means that a message was never archived, or that a file is missing."

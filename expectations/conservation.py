@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from expectations.measured import (
-    MESSAGES,
-    TRANSFORMED,
     Judgement,
     MeasuredExpectation,
     count,
@@ -12,7 +10,6 @@ from expectations.measured import (
 )
 from expectations.measures.messages import MessagesMeasures
 from expectations.measures.transformed import TransformedMeasures
-from nats_transform import Fate
 
 
 class ExpectMessagesToBeConserved(MeasuredExpectation):
@@ -24,15 +21,13 @@ class ExpectMessagesToBeConserved(MeasuredExpectation):
 
     messages: int
 
-    metric_dependencies = (TRANSFORMED,)
     success_keys = ("messages",)
     shown = ("messages",)
     statement = "All $messages messages that went in come out, each with one fate."
     reason = "Nobody else would notice a message that is dropped on the way or written twice."
 
     def judge(self, measures: TransformedMeasures) -> Judgement:
-        fates = measures.fates
-        known = {fate.value: fates.get(fate.value, 0) for fate in Fate}
+        known = measures.fates_of()
         total = measures.archive.rows
         fateless = total - sum(known.values())
         parts = " + ".join(f"{rows:,} {fate}" for fate, rows in known.items() if rows)
@@ -84,7 +79,6 @@ class _ExpectDigest(MeasuredExpectation):
 class ExpectArchiveToBeUntouched(_ExpectDigest):
     """Sequence, time, subject, headers and payload went through unchanged; args as above."""
 
-    metric_dependencies = (TRANSFORMED,)
     statement = (
         "The digest $digest shows that sequence, time, subject, headers and payload of the "
         "$messages messages are those of the archive."
@@ -95,7 +89,6 @@ class ExpectArchiveToBeUntouched(_ExpectDigest):
 class ExpectArchiveToBeAsIngested(_ExpectDigest):
     """The messages are those that were ingested; args as above."""
 
-    metric_dependencies = (MESSAGES,)
     statement = "The digest $digest shows that the $messages messages are those that were ingested."
     reason = "It shows whether files were lost, repeated or changed after the ingest."
 
@@ -103,7 +96,6 @@ class ExpectArchiveToBeAsIngested(_ExpectDigest):
 class ExpectNoSequenceTwice(MeasuredExpectation):
     """No sequence of a stream occurs twice."""
 
-    metric_dependencies = (MESSAGES,)
     statement = "No sequence of a stream occurs twice."
     reason = "If an ingest stored the same messages twice, every job would count them twice."
 
@@ -127,7 +119,6 @@ class ExpectNoSequenceTwice(MeasuredExpectation):
 class ExpectRowsToBeDated(MeasuredExpectation):
     """Every row has its sequence, and its day and time agree with its exact time."""
 
-    metric_dependencies = (MESSAGES,)
     statement = "Every message has a stream and a sequence, and its times agree with one another."
     reason = "A job that reads one day misses a message that lies in the wrong day."
 
@@ -141,7 +132,6 @@ class ExpectRowsToBeDated(MeasuredExpectation):
 class ExpectTransformedRowsToBeDated(MeasuredExpectation):
     """The day and time of every row agree with its exact time."""
 
-    metric_dependencies = (TRANSFORMED,)
     statement = "The day and the time of every message agree with its exact time."
     reason = ExpectRowsToBeDated.reason
 
@@ -156,7 +146,6 @@ class ExpectTransformedRowsToBeDated(MeasuredExpectation):
 class ExpectFatesToBeCoherent(MeasuredExpectation):
     """The columns that say what became of a message do not contradict one another."""
 
-    metric_dependencies = (TRANSFORMED,)
     statement = "The fate, mapped subject, mapping, draw and reason of every message fit together."
     reason = (
         "An unmatched message keeps its subject, a lost or invalid one has none, and an invalid "
@@ -180,7 +169,6 @@ class ExpectOneMappingVersion(MeasuredExpectation):
 
     mapping_version: str
 
-    metric_dependencies = (TRANSFORMED,)
     success_keys = ("mapping_version",)
     shown = ("mapping_version",)
     statement = "Every row names the mapping version $mapping_version."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from expectations.mappings import as_mappings
-from expectations.measured import TRANSFORMED, Judgement, MeasuredExpectation, count
+from expectations.measured import Judgement, MeasuredExpectation, count
 from expectations.measures.transformed import TransformedMeasures
 
 
@@ -20,7 +20,6 @@ class ExpectTheSameDigest(MeasuredExpectation):
     digest: str
     origin: str
 
-    metric_dependencies = (TRANSFORMED,)
     success_keys = ("digest", "origin")
     shown = ("digest", "origin")
     statement = "The rows that are read back have the digest $digest, as computed by $origin."
@@ -49,7 +48,6 @@ class ExpectScalarReplayToAgree(MeasuredExpectation):
     mappings: list[dict[str, Any]]
     seed: int = 0
 
-    metric_dependencies = (TRANSFORMED,)
     success_keys = ("mappings", "seed")
     shown = ("seed",)
     statement = (

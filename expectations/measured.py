@@ -1,7 +1,7 @@
 """What our expectations share: they judge measures of a table, and show themselves in Data Docs.
 
-A metric of Great Expectations measures the batch; every expectation of a suite names that metric
-with the same arguments, so it is computed once for all of them: one pass over the table.
+A batch of Great Expectations is the measures of a table, which tasks on its files have added up;
+the metric of every expectation gives them back. So Great Expectations reads no row.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from html import escape
 from string import Template
 from typing import Any, ClassVar
 
+import pandas as pd
 from great_expectations.core import ExpectationValidationResult
 from great_expectations.core.metric_domain_types import MetricDomainTypes
 from great_expectations.execution_engine.execution_engine import ExecutionEngine
-from great_expectations.execution_engine.sparkdf_execution_engine import SparkDFExecutionEngine
+from great_expectations.execution_engine.pandas_execution_engine import PandasExecutionEngine
 from great_expectations.expectations.expectation import BatchExpectation
 from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 from great_expectations.expectations.metadata_types import FailureSeverity
@@ -35,13 +36,10 @@ from great_expectations.render.renderer_configuration import (
     RendererValueType,
 )
 
-from expectations.measures.messages import MessagesMeasures, measure_messages
 from expectations.measures.rows import EXAMPLES, Flag
-from expectations.measures.transformed import TransformedMeasures, measure_transformed
 from nats_transform.untrusted import visible
 
-MESSAGES = "nats.messages"
-TRANSFORMED = "nats.transformed_messages"
+MEASURES = "nats.measures"
 
 BLOCKS = FailureSeverity.CRITICAL
 WARNS = FailureSeverity.WARNING
@@ -68,30 +66,21 @@ class Judgement:
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
-class MessagesMetric(TableMetricProvider):
-    """The measures of a batch that `prepare_messages` made."""
-
-    metric_name = MESSAGES
-
-    @metric_value(engine=SparkDFExecutionEngine)
-    def _spark(cls, execution_engine: SparkDFExecutionEngine, **kwargs: Any) -> MessagesMeasures:  # noqa: N805 - GX makes it a class method
-        return measure_messages(_rows(execution_engine, kwargs))
+def batch_of(measures: object) -> pd.DataFrame:
+    """The measures as a batch for Great Expectations."""
+    return pd.DataFrame({MEASURES: [measures]})
 
 
-class TransformedMetric(TableMetricProvider):
-    """The measures of a batch that `prepare_transformed` made."""
+class MeasuresMetric(TableMetricProvider):
+    """The measures that `batch_of` put into a batch."""
 
-    metric_name = TRANSFORMED
+    metric_name = MEASURES
 
-    @metric_value(engine=SparkDFExecutionEngine)
-    def _spark(cls, execution_engine: SparkDFExecutionEngine, **kwargs: Any) -> TransformedMeasures:  # noqa: N805 - GX makes it a class method
-        return measure_transformed(_rows(execution_engine, kwargs))
-
-
-def _rows(engine: SparkDFExecutionEngine, arguments: Mapping[str, Any]) -> Any:
-    domain = arguments["metric_domain_kwargs"]
-    rows, _, _ = engine.get_compute_domain(domain, domain_type=MetricDomainTypes.TABLE)
-    return rows
+    @metric_value(engine=PandasExecutionEngine)
+    def _pandas(cls, execution_engine: PandasExecutionEngine, **kwargs: Any) -> object:  # noqa: N805 - GX makes it a class method
+        domain = kwargs["metric_domain_kwargs"]
+        batch, _, _ = execution_engine.get_compute_domain(domain, MetricDomainTypes.TABLE)
+        return batch[MEASURES].iloc[0]
 
 
 class MeasuredExpectation(BatchExpectation, ABC):
@@ -107,6 +96,8 @@ class MeasuredExpectation(BatchExpectation, ABC):
     reason: ClassVar[str]
     """What goes wrong where it does not hold."""
 
+    metric_dependencies = (MEASURES,)
+
     shown: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
@@ -119,8 +110,7 @@ class MeasuredExpectation(BatchExpectation, ABC):
         runtime_configuration: dict[str, Any] | None = None,
         execution_engine: ExecutionEngine[Any] | None = None,
     ) -> dict[str, Any]:
-        (metric,) = self.metric_dependencies
-        judgement = self.judge(metrics[metric])
+        judgement = self.judge(metrics[MEASURES])
         result = {
             "observed_value": visible(judgement.observed),
             "details": plain(judgement.details),

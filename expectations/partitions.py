@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from scipy import stats
 
-from expectations.measured import TRANSFORMED, Judgement, MeasuredExpectation, count
+from expectations.measured import Judgement, MeasuredExpectation, count
 from expectations.measures.transformed import TransformedMeasures
 from nats_transform.audit import End
 
@@ -29,7 +29,6 @@ class _PartitionExpectation(MeasuredExpectation):
 
     partitions: list[dict[str, Any]]
 
-    metric_dependencies = (TRANSFORMED,)
     success_keys: ClassVar[tuple[str, ...]] = ("partitions",)
 
 
@@ -43,7 +42,7 @@ class ExpectPartitionNumbersInRange(_PartitionExpectation):
         examples = []
         for entry in self.partitions:
             legal = {str(number) for number in range(entry["count"])}
-            found = measures.numbers.get(_end(entry), {})
+            found = measures.numbers.get(_end(entry), Counter[str]())
             examples += [
                 {
                     "mapping": entry["source"],
@@ -66,7 +65,6 @@ class ExpectPartitionNumbersInRange(_PartitionExpectation):
 class ExpectKeysToKeepTheirPartition(MeasuredExpectation):
     """All messages of a key are in one partition: exactly, for a sample of the keys."""
 
-    metric_dependencies = (TRANSFORMED,)
     statement = "All messages with the same key are in the same partition."
     reason = "A consumer of one partition relies on seeing every message of its keys, in order."
 
@@ -78,11 +76,10 @@ class ExpectKeysToKeepTheirPartition(MeasuredExpectation):
                 "key (hash)": f"{key & (2**64 - 1):016x}",
                 "partitions": ", ".join(f"{n} ({rows:,}x)" for n, rows in sorted(numbers.items())),
             }
-            for end, keys in measures.keys.items()
-            for key, numbers in keys.items()
+            for (end, key), numbers in measures.keys.items()
             if len(numbers) > 1
         ]
-        looked = sum(len(keys) for keys in measures.keys.values())
+        looked = len(measures.keys)
         observed = count(looked, "key")
         if measures.key_share > 1:
             observed += f" (one in {measures.key_share:,})"
@@ -115,11 +112,14 @@ class ExpectPartitionsToBeBalanced(_PartitionExpectation):
     )
 
     def judge(self, measures: TransformedMeasures) -> Judgement:
-        rows = []
-        for entry in self.partitions:
-            keys = measures.keys.get(_end(entry))
-            if keys:
-                rows.append(self._row(entry, keys, measures.numbers[_end(entry)]))
+        keys: dict[End, list[Mapping[str, int]]] = defaultdict(list)
+        for (end, _), numbers in measures.keys.items():
+            keys[end].append(numbers)
+        rows = [
+            self._row(entry, keys[end], measures.numbers[end])
+            for entry in self.partitions
+            if (end := _end(entry)) in keys
+        ]
         uneven = [row for row in rows if row["fewest keys"] < row["at least"]]
         uneven += [row for row in rows if row["most keys"] > row["at most"] and row not in uneven]
         observed = f"{len(rows) - len(uneven)} of {count(len(rows), 'partition function')} even"
@@ -146,12 +146,12 @@ class ExpectPartitionsToBeBalanced(_PartitionExpectation):
     def _row(
         self,
         entry: Mapping[str, Any],
-        keys: Mapping[int, Mapping[str, int]],
+        keys: Sequence[Mapping[str, int]],
         rows: Mapping[str, int],
     ) -> dict[str, Any]:
         n = entry["count"]
         # A key that is in two partitions counts in both; that it is so fails elsewhere.
-        held = Counter(number for numbers in keys.values() for number in numbers)
+        held = Counter(number for numbers in keys for number in numbers)
         each = [held[str(number)] for number in range(n)]
         tail = (1 - self.confidence) / (2 * n)
         return {

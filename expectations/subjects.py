@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from expectations.measured import (
-    MESSAGES,
-    TRANSFORMED,
     Judgement,
     MeasuredExpectation,
     judge_flag,
@@ -17,7 +15,6 @@ from expectations.measures.transformed import TransformedMeasures
 class ExpectMappedSubjectsToBeLegal(MeasuredExpectation):
     """Every mapped subject is a legal literal one, and short enough to be published."""
 
-    metric_dependencies = (TRANSFORMED,)
     statement = (
         "Every mapped subject is a legal literal subject (no empty token, no wildcard) of at most "
         f"{MAX_SUBJECT:,} bytes."
@@ -34,7 +31,6 @@ class ExpectMappedSubjectsToBeLegal(MeasuredExpectation):
 class ExpectArchivedSubjectsToBeLegal(MeasuredExpectation):
     """Every archived subject is a legal literal one."""
 
-    metric_dependencies = (MESSAGES,)
     statement = "Every archived subject is a legal literal subject."
     reason = (
         "A message with another subject cannot be mapped; the transform gives it the fate invalid."

@@ -7,7 +7,6 @@ is shown and does not block.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from great_expectations import ExpectationSuite
 
@@ -42,51 +41,33 @@ from expectations.subjects import (
 from expectations.weights import ExpectWeightsToHold
 from nats_transform import AccountMappings
 from nats_transform.audit import is_audited
+from nats_transform.digest import Digest
 
 MESSAGES_SUITE = "messages"
 TRANSFORMED_SUITE = "transformed_messages"
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """What a job counted earlier, to compare a table with it.
-
-    Attributes:
-        messages: the number of messages.
-        digest: the digest of their columns, as 16 hexadecimal digits; None if it is not known.
-    """
-
-    messages: int
-    digest: str | None = None
-
-
-def messages_suite(
-    *, ingested: Reference | None = None, explained: Sequence[Range] = ()
-) -> ExpectationSuite:
+def messages_suite(ingested: Digest, explained: Sequence[Range] = ()) -> ExpectationSuite:
     """The suite of `messages`: what an ingest must have left for any day.
 
     Args:
-        ingested: what the ingest counted, if that is known for just these rows.
+        ingested: the digest of these messages, as the ingest counted them.
         explained: sequences that may be missing.
     """
     suite: list[MeasuredExpectation] = [
+        ExpectArchiveToBeAsIngested(messages=ingested.rows, digest=str(ingested), severity=BLOCKS),
         ExpectRowsToBeDated(severity=BLOCKS),
         ExpectNoSequenceTwice(severity=BLOCKS),
         ExpectNoUnexplainedGap(explained=list(explained), severity=BLOCKS),
         ExpectArchivedSubjectsToBeLegal(severity=WARNS),
     ]
-    if ingested is not None and ingested.digest is not None:
-        digest = ExpectArchiveToBeAsIngested(
-            messages=ingested.messages, digest=ingested.digest, severity=BLOCKS
-        )
-        suite.insert(0, digest)
     return ExpectationSuite(name=MESSAGES_SUITE, expectations=suite)
 
 
 def transformed_messages_suite(
     mappings: AccountMappings,
     *,
-    archive: Reference,
+    archive: Digest,
     seed: int = 0,
     version: str | None = None,
     written: str | None = None,
@@ -98,7 +79,7 @@ def transformed_messages_suite(
 
     Args:
         mappings: the mappings that the rows were written with.
-        archive: the messages that were read.
+        archive: the digest of the messages that were read.
         seed: the seed that the rows were written with.
         version: the mapping version they should name.
         written: the digest of all columns that the job saw while it wrote.
@@ -107,14 +88,8 @@ def transformed_messages_suite(
         confidence: the probability, 0 to 1, that all intervals of shares are right together.
     """
     suite: list[MeasuredExpectation] = [
-        ExpectMessagesToBeConserved(messages=archive.messages, severity=BLOCKS)
-    ]
-    if archive.digest is not None:
-        untouched = ExpectArchiveToBeUntouched(
-            messages=archive.messages, digest=archive.digest, severity=BLOCKS
-        )
-        suite.append(untouched)
-    suite += [
+        ExpectMessagesToBeConserved(messages=archive.rows, severity=BLOCKS),
+        ExpectArchiveToBeUntouched(messages=archive.rows, digest=str(archive), severity=BLOCKS),
         ExpectTransformedRowsToBeDated(severity=BLOCKS),
         ExpectFatesToBeCoherent(severity=BLOCKS),
     ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,14 +34,10 @@ from great_expectations.data_context.types.resource_identifiers import (
 )
 from great_expectations.expectations.metadata_types import FailureSeverity
 from great_expectations.expectations.registry import get_expectation_impl
-from pyspark.sql import Column, DataFrame
 
 from expectations.docs import write_index, write_page
-from expectations.measured import MeasuredExpectation
-from expectations.measures.messages import Range, prepare_messages
-from expectations.measures.transformed import prepare_transformed
-from expectations.suites import Reference, messages_suite, transformed_messages_suite
-from nats_transform import AccountMappings, NatsTransformError
+from expectations.measured import MeasuredExpectation, batch_of
+from nats_transform import NatsTransformError
 
 
 class ChecksBroken(NatsTransformError):
@@ -122,104 +118,27 @@ class Report:
         }
 
 
-def validate_messages(
-    rows: DataFrame,
-    folder: Path,
-    *,
-    name: str,
-    ingested: Reference | None = None,
-    explained: Sequence[Range] = (),
-    row_hash: Column,
-) -> Report:
-    """The report of the suite of `messages` on some of its rows; one pass over them.
+def validate(measures: object, suite: ExpectationSuite, folder: Path, *, name: str) -> Report:
+    """The report of a suite of ours on the measures of its table.
 
     Args:
-        rows: the rows of `messages` of whole days; if a part of a day is left out, gaps are found.
-        folder: where results and Data Docs are kept; shared by all runs.
-        name: what the rows are, for people: a stream and its days.
-        ingested: what the ingest counted, if that is known for just these rows.
-        explained: inclusive ranges of sequences that may be missing.
-        row_hash: the 64-bit hash that the digest in `ingested` adds up.
-    """
-    suite = messages_suite(ingested=ingested, explained=explained)
-    return validate(prepare_messages(rows, row_hash=row_hash), suite, folder, name=name)
-
-
-def validate_transformed_messages(
-    rows: DataFrame,
-    mappings: AccountMappings,
-    folder: Path,
-    *,
-    name: str,
-    archive: Reference,
-    seed: int = 0,
-    version: str | None = None,
-    written: str | None = None,
-    before: str | None = None,
-    archive_hash: Column,
-    table_hash: Column,
-    tolerance: float = 1.0,
-    confidence: float = 0.99,
-) -> Report:
-    """The report of the suite of `transformed_messages` on some of its rows; one pass over them.
-
-    Args:
-        rows: the rows of `transformed_messages`, as they are read back.
-        mappings: the mappings that the rows were written with.
-        folder: where results and Data Docs are kept; shared by all runs.
-        name: what the rows are, for people: a stream and its days.
-        archive: the messages that were read; its digest adds up `archive_hash`.
-        seed: the seed that the rows were written with.
-        version: the mapping version they should name.
-        written: the digest of all columns that the job saw while it wrote; adds up `table_hash`.
-        before: the same of an earlier run over the same messages, mappings and seed.
-        archive_hash: a 64-bit hash of the columns that `messages` has.
-        table_hash: a 64-bit hash of all columns.
-        tolerance: how many percentage points a share may differ from its weight.
-        confidence: the probability, 0 to 1, that all intervals of shares are right together.
-    """
-    suite = transformed_messages_suite(
-        mappings,
-        archive=archive,
-        seed=seed,
-        version=version,
-        written=written,
-        before=before,
-        tolerance=tolerance,
-        confidence=confidence,
-    )
-    prepared = prepare_transformed(
-        rows,
-        mappings,
-        messages=archive.messages,
-        version=version,
-        archive_hash=archive_hash,
-        table_hash=table_hash,
-    )
-    return validate(prepared, suite, folder, name=name)
-
-
-def validate(prepared: DataFrame, suite: ExpectationSuite, folder: Path, *, name: str) -> Report:
-    """The report of a suite of ours on prepared rows of its table.
-
-    Args:
-        prepared: what `expectations.measures` prepared.
+        measures: what `expectations.measures` found in the rows of whole days; if a part of a day
+            is left out, gaps are found.
         suite: one that `expectations.suites` made.
-        folder: where results and Data Docs are kept.
-        name: what the rows are, for people.
+        folder: where results and Data Docs are kept; shared by all runs.
+        name: what the rows are, for people: a stream and its days.
 
     Raises:
-        ChecksBroken: an expectation could not be checked, as when Spark fails.
+        ChecksBroken: an expectation could not be checked.
     """
     context = _context(folder.absolute())
-    # Great Expectations would keep the batch in memory for its many passes; we make one.
-    source = context.data_sources.add_spark("spark", persist=False)
+    source = context.data_sources.add_pandas("measures")
     data = source.add_dataframe_asset(suite.name).add_batch_definition_whole_dataframe(name)
     definition = ValidationDefinition(name=suite.name, data=data, suite=context.suites.add(suite))
     context.validation_definitions.add(definition)
     # The name becomes the name of a folder.
     run = RunIdentifier(run_name=re.sub(r"[^\w .-]", "_", name), run_time=datetime.now(UTC))
-    found = definition.run(batch_parameters={"dataframe": prepared}, run_id=run)
+    found = definition.run(batch_parameters={"dataframe": batch_of(measures)}, run_id=run)
     key = ValidationResultIdentifier(
         ExpectationSuiteIdentifier(suite.name), run, str(found.batch_id)
     )

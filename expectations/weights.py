@@ -7,7 +7,7 @@ from datetime import UTC, datetime, time
 from typing import Any, cast
 
 from expectations.mappings import as_mappings
-from expectations.measured import TRANSFORMED, Judgement, MeasuredExpectation, count
+from expectations.measured import Judgement, MeasuredExpectation, count
 from expectations.measures.transformed import TransformedMeasures
 from nats_transform import Fate
 from nats_transform.audit import (
@@ -41,7 +41,6 @@ class ExpectWeightsToHold(MeasuredExpectation):
     tolerance: float = 1.0
     confidence: float = 0.99
 
-    metric_dependencies = (TRANSFORMED,)
     success_keys = ("mappings", "tolerance", "confidence")
     shown = ("tolerance", "confidence")
     statement = (

@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 from pyiceberg.types import IcebergType
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from jobs.days import StreamDays
 from jobs.errors import AccountingError, ArchiveError, Refused
@@ -33,7 +33,7 @@ from jobs.files.storage import Storage
 from jobs.files.task import Task
 from jobs.files.transform import WORDS, Done, TransformTask
 from jobs.progress import step
-from jobs.session import Spark, started
+from jobs.session import Spark
 from jobs.warehouse import specs, staging, tables
 from jobs.warehouse.accounting import Archived
 from nats_transform import AccountMappings, Fate
@@ -155,10 +155,6 @@ class StagedTransform:
     read: Digest
     archive: Digest
     before: str | None
-
-    def rows(self, spark: Spark) -> DataFrame:
-        """The transformed messages, read back from the files."""
-        return tables.read_files(started(spark), self.files.paths, specs.TRANSFORMED)
 
     def refused(self, why: object) -> Refused:
         """The error of a run whose files must not be published; they are kept to look at."""

@@ -7,10 +7,8 @@ from datetime import date, timedelta
 
 import dagster as dg
 from pyiceberg.table import Table
-from pyspark.sql import SparkSession
 
-from jobs.warehouse import specs, tables
-from nats_transform import Fate
+from jobs.warehouse import tables
 from orchestration.metadata.values import Plain
 
 
@@ -44,15 +42,3 @@ def rows_by_day(table: Table, stream: str, days: Sequence[date]) -> Mapping[date
         day: sum(file.record_count for file in tables.data_files(table, stream, [day]))
         for day in days
     }
-
-
-def fates_by_day(
-    spark: SparkSession, table: Table, stream: str, days: Sequence[date]
-) -> Mapping[date, Mapping[str, int]]:
-    """How many messages of each day had which fate. It reads two small columns."""
-    rows = tables.read(spark, table, specs.TRANSFORMED, stream, days)
-    found: dict[date, dict[str, int]] = {}
-    for row in rows.groupBy("day", "fate").count().collect():
-        fates = found.setdefault(row["day"], {fate.value: 0 for fate in Fate})
-        fates[row["fate"]] = row["count"]
-    return found

@@ -1,25 +1,28 @@
-"""The partition number of a mapped subject, and the key it was made of, as Columns."""
+"""The partition numbers of mapped subjects, and the keys that they were made of."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from xxhash import xxh64_intdigest
 
-from expectations.measures.rows import CHECK
+from expectations.measures.rows import is_missing, numbers_of, words
 from nats_transform import AccountMappings
 from nats_transform.audit import End
-from nats_transform.subject import encode
+from nats_transform.subject import SEPARATOR, decode, encode
 
 MAX_NUMBERS = 4096
 """Rows of a `partition(n)` are counted by number up to this n; above it only the range is."""
 
-NUMBER = CHECK + "number"
-KEY = CHECK + "key"
+_CUT = len(str(MAX_NUMBERS)) + 1  # bytes
+
+SEED = 42
+"""Where the hashes start that choose samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,56 +61,72 @@ def partitioned_ends(mappings: AccountMappings) -> list[PartitionedEnd]:
     return found
 
 
-def partition_columns(ends: Sequence[PartitionedEnd], sample: int) -> list[Column]:
-    """The partition number as it is written and, of one key in `sample`, the hash of the key.
+def numbered(
+    rows: pa.RecordBatch, ends: Sequence[PartitionedEnd], one_in: int
+) -> Iterator[tuple[End, str, int | None, int]]:
+    """Where messages came: end, partition number as it is written, key, and how many messages.
 
-    Ends that look alike share a branch: a CASE over a thousand ends would cost more than the
-    transform.
+    Only of one key in `one_in` there is a hash of the key.
     """
-    layouts: dict[tuple[int, tuple[int, ...]], list[End]] = defaultdict(list)
-    for found in ends:
-        if found.is_counted and found.place is not None:
-            layouts[found.place, found.key].append(found.end)
-    of_destination: dict[str, set[Any]] = defaultdict(set)
-    for layout, alike in layouts.items():
-        for end in alike:
-            of_destination[end.destination].add(layout)
-    number, key = F.when(F.lit(False), ""), F.when(F.lit(False), F.lit(0).cast("long"))
-    for (place, positions), alike in layouts.items():
-        is_here = _is_end(alike, {d for d, found in of_destination.items() if len(found) == 1})
-        text = _token(F.col("mapped_subject"), place)
-        tokens = [_token(F.col("subject"), position + 1) for position in positions]
-        hashed = F.xxhash64(*tokens) if tokens else F.xxhash64("subject")
-        # What is longer than any number is cut, or garbage would make a group of every row.
-        number = number.when(is_here, F.left(text, F.lit(len(str(MAX_NUMBERS)) + 1)))
-        key = key.when(is_here, hashed)
-    is_kept = F.pmod(key, F.lit(sample)) == 0
-    return [
-        number.alias(NUMBER),
-        F.when(is_kept, key).alias(KEY, metadata={"one_in": sample}),
-    ]
-
-
-def _is_end(ends: Sequence[End], telling: Collection[str]) -> Column:
-    """Whether a row came to one of some ends; a destination in `telling` says it alone."""
-    alone = [_literal(end.destination) for end in ends if end.destination in telling]
-    found = F.col("mapping_destination").isin(alone) if alone else F.lit(False)
-    for end in ends:
-        if end.destination not in telling:
-            found |= (F.col("mapping_source") == _literal(end.source)) & (
-                F.col("mapping_destination") == _literal(end.destination)
-            )
+    columns = [words(rows.column(f"mapping_{name}")) for name in ("source", "destination")]
+    sources, destinations = (
+        {text: n for n, text in enumerate(column.dictionary.view(pa.binary()).to_pylist())}
+        for column in columns
+    )
+    of_source, of_destination = (numbers_of(column).astype(np.int64) for column in columns)
+    came = of_source * (len(destinations) + 1) + of_destination
+    # Ends that look alike are looked at together: there may be thousands.
+    alike: dict[tuple[int, tuple[int, ...]], dict[int, End]] = defaultdict(dict)
+    for one in ends:
+        source = sources.get(encode(one.end.source))
+        destination = destinations.get(encode(one.end.destination))
+        if one.place is None or not one.is_counted or source is None or destination is None:
+            continue
+        alike[one.place, one.key][source * (len(destinations) + 1) + destination] = one.end
+    both = rows.select(["subject", "mapped_subject"])
     # A message that became invalid has a destination too, and no subject to find a number in.
-    return found & F.col("mapped_subject").isNotNull()
+    has_subject = ~is_missing(both, both.schema.names)
+    for (place, positions), here in alike.items():
+        chosen = np.flatnonzero(np.isin(came, list(here)) & has_subject)
+        subjects, mapped = (column.view(pa.binary()) for column in both.take(pa.array(chosen)))
+        hashes = _key_hashes(subjects, positions)
+        counted = pa.table(
+            {
+                "end": came[chosen],
+                # What is longer than any number is cut, or garbage would make a group of every row.
+                "number": pc.binary_slice(_token(_split(mapped), place), 0, _CUT),
+                "key": pa.array(hashes, mask=hashes % one_in != 0),
+            }
+        )
+        grouped = counted.group_by(counted.column_names, use_threads=False)
+        for found in grouped.aggregate([([], "count_all")]).to_pylist():
+            number = decode(found["number"])
+            yield here[found["end"]], number, found["key"], found["count_all"]
 
 
-def _literal(text: str) -> Column:
-    # As bytes, because it need not be UTF-8.
-    return F.lit(encode(text)).cast("string")
+def _split(subjects: pa.Array) -> pa.ListArray:
+    return pc.split_pattern(subjects, SEPARATOR.encode())
 
 
-def _token(subject: Column, place: int) -> Column:
-    """A token of a subject, 1-based, from the end if negative."""
-    if place < 0:
-        return F.substring_index(F.substring_index(subject, ".", place), ".", 1)
-    return F.substring_index(F.substring_index(subject, ".", place), ".", -1)
+def _token(tokens: pa.ListArray, place: int) -> pa.Array:
+    """A token of each subject, 1-based, from the end if negative; the nearest if there is none."""
+    starts, ends = tokens.offsets.to_numpy()[:-1], tokens.offsets.to_numpy()[1:]
+    wanted = starts + place - 1 if place > 0 else ends + place
+    return tokens.values.take(pa.array(np.clip(wanted, starts, ends - 1)))
+
+
+def _key_hashes(subjects: pa.Array, positions: Sequence[int]) -> np.ndarray:
+    """The XXH64 of the key of each subject; of a key of several tokens it is chained."""
+    keys = [subjects]
+    if positions:
+        tokens = _split(subjects)
+        keys = [_token(tokens, position + 1) for position in positions]
+    together = pc.binary_join_element_wise(*keys, SEPARATOR.encode()).dictionary_encode()
+    hashes = []
+    for key in together.dictionary.to_pylist():
+        hash = SEED
+        for part in key.split(SEPARATOR.encode()) if positions else [key]:
+            hash = xxh64_intdigest(part, hash)
+        hashes.append(hash)
+    found: np.ndarray = np.array(hashes, np.uint64).astype(np.int64)[numbers_of(together)]
+    return found

@@ -1,21 +1,16 @@
-"""The rules that every row must obey, and the rows that break them.
-
-`flags` adds a Column for each rule about single rows. Rows that break a rule are fetched as
-examples in a second look, which is taken only if there are any.
-"""
+"""The rules that every row must obey, and the rows that break them."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from functools import reduce
-from operator import or_
-from typing import Any
+from itertools import product
+from typing import Any, Protocol, TypeVar
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from nats_transform import Fate
 from nats_transform.mapping import DRAWS
@@ -32,17 +27,29 @@ digits and the blanks between; a reply subject would take its length away too.
 EXAMPLES = 5
 """How many of the rows that break a rule are shown."""
 
-CHECK = "__check_"
-"""How the names of the columns start that checks add to a table."""
-
-_FLAG = CHECK + "flag_"
-BROKEN = CHECK + "broken"
-CONTRADICTS = CHECK + "contradicts"
-
+_ILLEGAL = rb"(\A|\.)[*>]?(\.|\z)"
 _DAY_NS = 86_400 * 10**9
 _WITHOUT_SUBJECT = (Fate.LOST.value, Fate.FILTERED.value, Fate.INVALID.value)
 
 StreamDay = tuple[str | None, date | None]
+
+
+class Addable(Protocol):
+    """What can be added up."""
+
+    def __add__(self, other: Any) -> Any: ...
+
+
+K = TypeVar("K")
+A = TypeVar("A", bound=Addable)
+
+
+def added(ours: Mapping[K, A], theirs: Mapping[K, A]) -> dict[K, A]:
+    """The values of both, those of one key added up."""
+    both = dict(ours)
+    for key, value in theirs.items():
+        both[key] = both[key] + value if key in both else value
+    return both
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,104 +59,125 @@ class Flag:
     rows: int = 0
     examples: tuple[dict[str, Any], ...] = ()
 
+    @classmethod
+    def of(cls, rows: pa.RecordBatch, broken: np.ndarray, columns: Sequence[str]) -> Flag:
+        """The rows of a batch that are broken, shown with some of their columns."""
+        places = np.flatnonzero(broken)
+        shown = rows.select(columns).take(pa.array(places[:EXAMPLES])) if len(places) else None
+        return cls(len(places), () if shown is None else tuple(plain_rows(shown)))
 
-def is_misdated() -> Column:
+    def __add__(self, other: Flag) -> Flag:
+        return Flag(self.rows + other.rows, (self.examples + other.examples)[:EXAMPLES])
+
+
+def by_day(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[StreamDay, pa.RecordBatch]]:
+    """The rows of each batch, apart for each stream and day: mostly all of a batch."""
+    for batch in batches:
+        days = pa.Table.from_batches([batch.select(["stream", "day"])]).group_by(["stream", "day"])
+        found = days.aggregate([]).to_pylist()
+        for values in found:
+            rows = batch
+            for name, value in values.items() if len(found) > 1 else ():
+                column = rows.column(name)
+                is_same = column.is_null() if value is None else pc.equal(column, value)
+                rows = rows.filter(is_same)
+            yield (values["stream"], values["day"]), rows
+
+
+def is_misdated(rows: pa.RecordBatch) -> np.ndarray:
     """Whether the three times of a message disagree; `ts_ns` is the exact one."""
-    # Multiplied up, because Spark divides as floating point, which loses nanoseconds of our time.
-    past_micros = F.col("ts_ns") - F.try_multiply(F.unix_micros("ts"), F.lit(1000))
-    past_midnight = F.col("ts_ns") - F.try_multiply(F.unix_date("day").cast("long"), F.lit(_DAY_NS))
-    agree = past_micros.between(0, 999) & past_midnight.between(0, _DAY_NS - 1)
-    return ~F.coalesce(agree, F.lit(False))
+    exact, micros = _numbers(rows.column("ts_ns")), _numbers(rows.column("ts"))
+    days = _numbers(rows.column("day"))
+    found: np.ndarray = (exact // 1000 != micros) | (exact // _DAY_NS != days)
+    found |= is_missing(rows, ("ts_ns", "ts", "day"))
+    return found
 
 
-def is_illegal(column: str) -> Column:
+def is_missing(rows: pa.RecordBatch, names: Iterable[str]) -> np.ndarray:
+    """Whether a row lacks any of some columns."""
+    missing = np.zeros(len(rows), np.bool_)
+    for name in names:
+        if rows.column(name).null_count:
+            missing |= flags(rows.column(name).is_null())
+    return missing
+
+
+def is_illegal(subjects: pa.Array) -> np.ndarray:
     """Whether a subject is no legal literal one: `nats_transform.subject.literal_fault`."""
-    subject = F.col(column)
-    dotted = F.concat(F.lit("."), subject, F.lit("."))
-    # Few subjects have a `*` or `>` at all, so few are copied to look at their tokens.
-    is_empty = subject.contains("..") | subject.startswith(".") | subject.endswith(".")
-    is_wild = (subject.contains("*") & dotted.contains(".*.")) | (
-        subject.contains(">") & dotted.contains(".>.")
-    )
-    return is_empty | (subject == "") | is_wild
+    return flags(pc.match_substring_regex(subjects.view(pa.binary()), _ILLEGAL))
 
 
-def is_too_long(column: str) -> Column:
-    return F.octet_length(F.col(column)) > MAX_SUBJECT
+def is_too_long(subjects: pa.Array) -> np.ndarray:
+    """Whether a subject has more than `MAX_SUBJECT` bytes."""
+    return flags(pc.greater(pc.binary_length(subjects), MAX_SUBJECT))
 
 
-def is_incoherent() -> Column:
+def is_incoherent(rows: pa.RecordBatch) -> np.ndarray:
     """Whether the columns that tell the outcome contradict one another."""
-    fate = F.col("fate")
-    has_subject = F.col("mapped_subject").isNotNull()
-    has_mapping = F.col("mapping_source").isNotNull()
-    coherent = (
-        F.when(fate == Fate.MAPPED.value, has_subject & has_mapping)
-        .when(fate == Fate.UNMATCHED.value, has_subject & ~has_mapping)
-        .otherwise(fate.isin(*_WITHOUT_SUBJECT) & ~has_subject)
+    fates = words(rows.column("fate"))
+    has = [
+        flags(rows.column(name).is_valid())
+        for name in ("mapped_subject", "mapping_source", "reason")
+    ]
+    kinds = [
+        not _is_coherent(fate, *bits)
+        for fate in (*fates.dictionary.to_pylist(), None)
+        for bits in product((False, True), repeat=len(has))
+    ]
+    number = numbers_of(fates)
+    for bit in has:
+        number = number * 2 + bit
+    moved = pc.not_equal(
+        *(rows.column(name).view(pa.binary()) for name in ("mapped_subject", "subject"))
     )
-    has_reason = F.col("reason").isNotNull() == (fate == Fate.INVALID.value)
-    return ~F.coalesce(coherent & has_reason, F.lit(False)) | contradicts_itself()
+    draws = rows.column("draw")
+    drawn = pc.or_(pc.less(draws, 0), pc.greater_equal(draws, DRAWS))
+    found: np.ndarray = np.array(kinds)[number]
+    found |= flags(drawn) | (flags(moved) & ~has[1])
+    return found
 
 
-def contradicts_itself() -> Column:
-    """The part of `is_incoherent` that needs every row; groups of rows tell the rest."""
-    moved = F.col("mapping_source").isNull() & (F.col("mapped_subject") != F.col("subject"))
-    drawn = ~F.col("draw").between(0, DRAWS - 1)
-    return F.coalesce(moved, F.lit(False)) | F.coalesce(drawn, F.lit(False))
-
-
-def is_coherent(group: Mapping[str, Any]) -> bool:
-    """Whether the rows of a group are coherent, as far as the group shows it."""
-    fate, has_subject = group["fate"], group["has_subject"]
-    if group["has_reason"] != (fate == Fate.INVALID.value):
+def _is_coherent(fate: str | None, has_subject: bool, has_mapping: bool, has_reason: bool) -> bool:
+    if has_reason != (fate == Fate.INVALID.value):
         return False
     if fate in (Fate.MAPPED.value, Fate.UNMATCHED.value):
-        has_mapping = group["mapping_source"] is not None
-        return bool(has_subject) and has_mapping == (fate == Fate.MAPPED.value)
+        return has_subject and has_mapping == (fate == Fate.MAPPED.value)
     return fate in _WITHOUT_SUBJECT and not has_subject
 
 
-def flags(**rules: Column) -> list[Column]:
-    return [F.coalesce(rule, F.lit(False)).alias(_FLAG + name) for name, rule in rules.items()]
+def flags(found: pa.Array) -> np.ndarray:
+    """Booleans as numpy has them; null is false."""
+    return np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False))
 
 
-def _flag_names(prepared: DataFrame) -> list[str]:
-    return [name for name in prepared.columns if name.startswith(_FLAG)]
+def words(column: pa.Array) -> pa.DictionaryArray:
+    """A text column as a dictionary."""
+    return column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
 
 
-def is_broken(prepared: DataFrame) -> Column:
-    """Whether a row breaks any rule: one count for all, because a good table has none."""
-    names = [name for name in _flag_names(prepared) if name != _FLAG + "incoherent"]
-    if CONTRADICTS in prepared.columns:
-        names.append(CONTRADICTS)
-    return reduce(or_, [F.col(name) for name in names])
+def numbers_of(words: pa.DictionaryArray) -> np.ndarray:
+    """The place of each word in the dictionary; of a missing one the place behind the last."""
+    return np.asarray(words.indices.fill_null(len(words.dictionary)).to_numpy())
 
 
-def binary(name: str) -> Column:
-    return F.col(name).cast("binary").alias(name)
+def _numbers(column: pa.Array) -> np.ndarray:
+    """Whole numbers, days or microseconds of a column; 0 where it is null."""
+    kind = pa.int32() if pa.types.is_date32(column.type) else pa.int64()
+    return np.asarray(column.view(kind).fill_null(0).to_numpy())
 
 
-def collected(rows: DataFrame) -> list[dict[str, Any]]:
-    """The rows as Python has them; text comes as bytes, because it need not be UTF-8."""
-    texts = [name for name, kind in rows.dtypes if kind == "string"]
-    found = rows.withColumns({name: binary(name) for name in texts}).collect()
-    return [row.asDict() | {name: as_text(row[name]) for name in texts} for row in found]
-
-
-def as_text(cell: Any) -> Any:
-    return decode(bytes(cell)) if isinstance(cell, bytes | bytearray) else cell
-
-
-def look(prepared: DataFrame, broken: int, columns: Sequence[str]) -> dict[str, Flag]:
-    """The flags with some rows of each; Spark is asked only if some row is flagged."""
-    names = _flag_names(prepared)
-    counts = dict.fromkeys(names, 0)
-    examples: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    if broken:
-        (found,) = prepared.agg(*(F.count_if(name).alias(name) for name in names)).collect()
-        counts = found.asDict()
-    for name in (name for name in names if counts[name]):
-        flagged = prepared.filter(F.col(name)).select(*columns).limit(EXAMPLES)
-        examples[name] = collected(flagged)
-    return {name.removeprefix(_FLAG): Flag(counts[name], tuple(examples[name])) for name in names}
+def plain_rows(rows: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Rows as Python has them; bytes of text that are not UTF-8 are surrogate escapes."""
+    columns: dict[str, list[Any]] = {}
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        if pa.types.is_string(column.type):
+            raw = column.view(pa.binary()).to_pylist()
+            columns[name] = [None if value is None else decode(value) for value in raw]
+        elif pa.types.is_timestamp(column.type):
+            columns[name] = column.cast(pa.timestamp("us")).to_pylist()
+        else:
+            columns[name] = column.to_pylist()
+    values = zip(*columns.values(), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in values]

@@ -1,41 +1,34 @@
-"""One pass over rows of `transformed_messages`: outcomes, partition numbers, keys and a sample."""
+"""One look at rows of `transformed_messages`: outcomes, partition numbers, keys and a sample."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+import numpy as np
+import pyarrow as pa
 
-from expectations.measures.digests import aggregates_of, from_row
-from expectations.measures.partitions import KEY, NUMBER, partition_columns, partitioned_ends
+from expectations.measures.partitions import SEED, PartitionedEnd, numbered, partitioned_ends
 from expectations.measures.rows import (
-    BROKEN,
-    CHECK,
-    CONTRADICTS,
     Flag,
     StreamDay,
-    as_text,
-    binary,
-    collected,
-    contradicts_itself,
-    flags,
-    is_broken,
-    is_coherent,
+    added,
+    by_day,
     is_illegal,
     is_incoherent,
     is_misdated,
     is_too_long,
-    look,
+    numbers_of,
+    plain_rows,
+    words,
 )
-from nats_transform import AccountMappings
-from nats_transform import spark as compiled
+from nats_transform import AccountMappings, Fate
 from nats_transform.audit import End
 from nats_transform.digest import Digest
+from nats_transform.kernel.digest import digest_batch
 
 SAMPLED_ROWS = 2_000
 """About how many messages the scalar library replays; all of a small day.
@@ -47,12 +40,8 @@ samples would show it.
 KEYED_ROWS = 10_000
 """About how many rows the keys have that must each stay in one partition: all rows of some keys."""
 
-_ARCHIVE_HASH = CHECK + "archive_hash"
-_TABLE_HASH = CHECK + "table_hash"
-_ARCHIVE = CHECK + "archive_"
-_TABLE = CHECK + "table_"
-_SAMPLED = CHECK + "sampled"
-_OF_ENDING = ("day", "cluster", "fate", "mapping_source", "mapping_destination")
+_OF_ENDING = ("cluster", "fate", "mapping_source", "mapping_destination")
+_OUTCOME = ("mapped_subject", "fate", "reason", *_OF_ENDING[2:], "draw")
 _OF_MESSAGE = ("stream", "seq", "subject", "cluster")
 
 
@@ -69,7 +58,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class TransformedMeasures:
-    """What one pass over rows of `transformed_messages` found.
+    """What was found in rows of `transformed_messages`.
 
     Attributes:
         days: rows of each day, with the digest of the columns that `messages` has.
@@ -77,17 +66,17 @@ class TransformedMeasures:
         endings: rows of each ending.
         flags: the rules about single rows, by name.
         numbers: rows by partition number as it is written, of each end where it could be found.
-        keys: of some keys, rows by partition number, by the hash of the key.
+        keys: of some keys, rows by partition number, by end and the hash of the key.
         key_share: one key in so many is in `keys`.
         sample: some rows as they were written.
     """
 
     days: Mapping[StreamDay, Digest]
     table: Digest
-    endings: Mapping[Ending, int]
+    endings: Counter[Ending]
     flags: Mapping[str, Flag]
-    numbers: Mapping[End, Mapping[str, int]]
-    keys: Mapping[End, Mapping[int, Mapping[str, int]]]
+    numbers: Mapping[End, Counter[str]]
+    keys: Mapping[tuple[End, int], Counter[str]]
     key_share: int
     sample: tuple[dict[str, Any], ...]
 
@@ -96,104 +85,139 @@ class TransformedMeasures:
         """All rows, with the digest of the columns that `messages` has."""
         return sum(self.days.values(), Digest())
 
-    @property
-    def fates(self) -> Counter[str | None]:
-        """Rows of each fate."""
+    def fates_of(self, *days: date) -> dict[str, int]:
+        """Rows of each fate; of some days, or of all."""
         counted: Counter[str | None] = Counter()
         for ending, rows in self.endings.items():
-            counted[ending.fate] += rows
-        return counted
+            if not days or ending.day in days:
+                counted[ending.fate] += rows
+        return {fate.value: counted[fate.value] for fate in Fate}
+
+    def __add__(self, other: TransformedMeasures) -> TransformedMeasures:
+        return TransformedMeasures(
+            days=added(self.days, other.days),
+            table=self.table + other.table,
+            endings=self.endings + other.endings,
+            flags=added(self.flags, other.flags),
+            numbers=added(self.numbers, other.numbers),
+            keys=added(self.keys, other.keys),
+            key_share=self.key_share,
+            sample=self.sample + other.sample,
+        )
 
 
-def prepare_transformed(
-    rows: DataFrame,
-    mappings: AccountMappings,
-    *,
-    messages: int,
-    version: str | None = None,
-    archive_hash: Column,
-    table_hash: Column,
-) -> DataFrame:
-    """The rows of `transformed_messages` and what the checks need to know of each.
+@dataclass(frozen=True)
+class MeasureTransformed:
+    """Measures rows of `transformed_messages`; it can be sent to a task.
 
-    Args:
-        rows: the rows of `transformed_messages`, of any streams and days.
-        mappings: the mappings that the rows were written with.
-        messages: about how many rows there are; it sets how large a part the samples are.
-        version: the mapping version they should name; not looked at if None.
-        archive_hash: a 64-bit hash of the columns that `messages` has.
-        table_hash: a 64-bit hash of all columns.
+    Attributes:
+        archived: the columns of `messages`, in the order of that table.
+        ends: the partition functions of the mappings that the rows were written with.
+        version: the mapping version that the rows should name; not looked at if None.
+        one_row_in, one_key_in: how large a part the samples are.
     """
-    differs = F.lit(False)
-    if version is not None:
-        differs = ~F.col("mapping_version").eqNullSafe(version)
-    sampled = max(1, messages // SAMPLED_ROWS)
-    keys = max(1, messages // KEYED_ROWS)
-    return rows.select(
-        "*",
-        archive_hash.alias(_ARCHIVE_HASH),
-        table_hash.alias(_TABLE_HASH),
-        *flags(
-            misdated=is_misdated(),
-            incoherent=is_incoherent(),
-            misversioned=differs,
-            illegal=is_illegal("mapped_subject"),
-            too_long=is_too_long("mapped_subject"),
-        ),
-        contradicts_itself().alias(CONTRADICTS),
-        (F.pmod(F.xxhash64("seq"), F.lit(sampled)) == 0).alias(_SAMPLED),
-        *partition_columns(partitioned_ends(mappings), keys),
-    )
+
+    archived: tuple[str, ...]
+    ends: Sequence[PartitionedEnd]
+    version: str | None
+    one_row_in: int
+    one_key_in: int
+
+    @classmethod
+    def of(
+        cls,
+        archived: Sequence[str],
+        mappings: AccountMappings,
+        *,
+        messages: int,
+        version: str | None = None,
+    ) -> MeasureTransformed:
+        """For about so many messages under these mappings."""
+        rows, keys = max(1, messages // SAMPLED_ROWS), max(1, messages // KEYED_ROWS)
+        return cls(tuple(archived), partitioned_ends(mappings), version, rows, keys)
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> TransformedMeasures:
+        """The measures of some rows, with the columns in the order of the table."""
+        days: dict[StreamDay, Digest] = defaultdict(Digest)
+        table, endings = Digest(), Counter[Ending]()
+        names = ("misdated", "incoherent", "misversioned", "illegal", "too_long")
+        found = dict.fromkeys(names, Flag())
+        numbers: dict[End, Counter[str]] = defaultdict(Counter)
+        keys: dict[tuple[End, int], Counter[str]] = defaultdict(Counter)
+        sample: list[dict[str, Any]] = []
+        for day, rows in by_day(batches):
+            days[day] += Digest(*digest_batch(rows, self.archived))
+            table += Digest(*digest_batch(rows))
+            for ending, count in _endings(rows):
+                endings[Ending(day[1], *ending)] += count
+            mapped = rows.column("mapped_subject")
+            for name, broken in {
+                "misdated": is_misdated(rows),
+                "incoherent": is_incoherent(rows),
+                "misversioned": self._is_misversioned(rows),
+                "illegal": is_illegal(mapped),
+                "too_long": is_too_long(mapped),
+            }.items():
+                found[name] += Flag.of(rows, broken, (*_OF_MESSAGE, "day", *_OUTCOME))
+            for end, number, key, count in numbered(rows, self.ends, self.one_key_in):
+                numbers[end][number] += count
+                if key is not None:
+                    keys[end, key][number] += count
+            sample += plain_rows(self._sampled(rows.select([*_OF_MESSAGE, *_OUTCOME])))
+        return TransformedMeasures(
+            days=dict(days),
+            table=table,
+            endings=endings,
+            flags=found,
+            numbers=dict(numbers),
+            keys=dict(keys),
+            key_share=self.one_key_in,
+            sample=tuple(sample),
+        )
+
+    def _is_misversioned(self, rows: pa.RecordBatch) -> np.ndarray:
+        versions = words(rows.column("mapping_version"))
+        known = [*versions.dictionary.to_pylist(), None]
+        differs = np.array([self.version not in (None, version) for version in known])
+        found: np.ndarray = differs[numbers_of(versions)]
+        return found
+
+    def _sampled(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        numbers = rows.column("seq").fill_null(0).to_numpy()
+        chosen = np.flatnonzero(sample_hashes(numbers) % self.one_row_in == 0)
+        return rows.take(pa.array(chosen))
 
 
-def measure_transformed(prepared: DataFrame) -> TransformedMeasures:
-    """The measures of prepared rows of `transformed_messages`; one pass over them.
+def _endings(rows: pa.RecordBatch) -> Iterable[tuple[tuple[Any, ...], int]]:
+    """What became of the rows, and of how many."""
+    columns = pa.table({name: words(rows.column(name)) for name in _OF_ENDING})
+    counts = columns.group_by(_OF_ENDING, use_threads=False).aggregate([([], "count_all")])
+    for batch in counts.to_batches():
+        for row in plain_rows(batch):
+            yield tuple(row[name] for name in _OF_ENDING), row["count_all"]
 
-    Rows are counted by ending and partition number. Sampled keys and sampled messages are more
-    columns of the same grouping, null for all other rows, so they cost no pass of their own.
-    """
-    # One struct: as columns of their own, null in almost every row, these doubled the pass.
-    sampled = F.struct("seq", "draw", *map(binary, ("subject", "mapped_subject", "reason")))
-    groups = prepared.groupBy(
-        *("stream", *_OF_ENDING, NUMBER, KEY),
-        F.col("mapped_subject").isNotNull().alias("has_subject"),
-        F.col("reason").isNotNull().alias("has_reason"),
-        F.when(F.col(_SAMPLED), sampled).alias(_SAMPLED),
-    ).agg(
-        F.count_if(is_broken(prepared)).alias(BROKEN),
-        *aggregates_of(F.col(_ARCHIVE_HASH), _ARCHIVE),
-        *aggregates_of(F.col(_TABLE_HASH), _TABLE),
+
+def sample_hashes(numbers: np.ndarray) -> np.ndarray:
+    """The XXH64 of whole numbers of 64 bits, from `SEED` on."""
+    first, second, third, fourth, fifth = _PRIMES
+    state = _turned(numbers.astype(np.uint64) * second, 31) * first
+    state = _turned(state ^ (np.uint64(SEED + 8) + fifth), 27) * first + fourth
+    state = (state ^ (state >> np.uint64(33))) * second
+    state = (state ^ (state >> np.uint64(29))) * third
+    return (state ^ (state >> np.uint64(32))).astype(np.int64)
+
+
+_PRIMES = [
+    np.uint64(prime)
+    for prime in (
+        0x9E3779B185EBCA87,
+        0xC2B2AE3D27D4EB4F,
+        0x165667B19E3779F9,
+        0x85EBCA77C2B2AE63,
+        0x27D4EB2F165667C5,
     )
-    days: dict[StreamDay, Digest] = defaultdict(Digest)
-    table = Digest()
-    found: Counter[Ending] = Counter()
-    numbers: dict[End, Counter[str]] = defaultdict(Counter)
-    keys: dict[End, dict[int, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
-    sample: list[dict[str, Any]] = []
-    broken = 0
-    for row in collected(groups):
-        archived = from_row(row, _ARCHIVE)
-        days[row["stream"], row["day"]] += archived
-        table += from_row(row, _TABLE)
-        rows = archived.rows
-        found[Ending(*(row[name] for name in _OF_ENDING))] += rows
-        if row[NUMBER] is not None:
-            end = End(row["mapping_source"], row["mapping_destination"])
-            numbers[end][row[NUMBER]] += rows
-            if row[KEY] is not None:
-                keys[end][row[KEY]][row[NUMBER]] += rows
-        if row[_SAMPLED] is not None:
-            message = {name: as_text(cell) for name, cell in row[_SAMPLED].asDict().items()}
-            of_group = {name: row[name] for name in ("stream", *_OF_ENDING)}
-            sample.append(of_group | message)
-        broken += row[BROKEN] or not is_coherent(row)
-    return TransformedMeasures(
-        days=dict(days),
-        table=table,
-        endings=found,
-        flags=look(prepared, broken, [*_OF_MESSAGE, "day", *compiled.OUTPUT.names]),
-        numbers=numbers,
-        keys=keys,
-        key_share=prepared.schema[KEY].metadata["one_in"],
-        sample=tuple(sample),
-    )
+]
+
+
+def _turned(numbers: np.ndarray, bits: int) -> np.ndarray:
+    return (numbers << np.uint64(bits)) | (numbers >> np.uint64(64 - bits))

@@ -79,7 +79,7 @@ _DESCRIPTIONS = {
     "conservation": "Each message of the source is in the table exactly once and unchanged.",
     "completeness": "The sequences of the day have no gap that the ingest cannot explain.",
     "subjects": "Every subject is legal and has no wildcard.",
-    "determinism": "Transforming the messages again gives the same, with Spark and without.",
+    "determinism": "Transforming the messages again gives the same, with the kernel and without.",
     "weights": "The share of each destination is within the tolerance around its weight.",
     "partitions": "Partition numbers are in range, equal for equal keys, and evenly used.",
 }

@@ -6,7 +6,8 @@ import time
 import dagster as dg
 from dagster import AssetExecutionContext
 
-from expectations.measures.digests import row_hash
+from expectations.measures.messages import measure_messages
+from jobs.files.measured import measured
 from jobs.ingest import ingest
 from jobs.progress import watched
 from jobs.warehouse import specs, tables
@@ -37,8 +38,8 @@ def messages_asset(archive: Archive) -> dg.AssetsDefinition:
         context: AssetExecutionContext,
     ) -> Results:
         # Great Expectations and SciPy take longer to import than all else: not when Dagster loads.
-        from expectations.suites import Reference
-        from expectations.validation import validate_messages
+        from expectations.suites import messages_suite
+        from expectations.validation import validate
 
         days = days_of(context)
         started = time.monotonic()
@@ -53,14 +54,12 @@ def messages_asset(archive: Archive) -> dg.AssetsDefinition:
                 added += result.added
             table = tables.open_table(archive.tables, specs.MESSAGES)
             archived = Archived.of(table, archive.stream)
-            counted = archived.digest_of(days)
-            report = validate_messages(
-                tables.read(archive.session(), table, specs.MESSAGES, archive.stream, days),
+            files = tables.data_files(table, archive.stream, days)
+            report = validate(
+                measured(archive.session, table, specs.MESSAGES, files, measure_messages),
+                messages_suite(archived.digest_of(days), archived.coverage.ranges),
                 archive.reports_folder,
                 name=f"{archive.stream} {days[0]} to {days[-1]}",
-                ingested=Reference(counted.rows, str(counted)),
-                explained=archived.coverage.ranges,
-                row_hash=row_hash(specs.MESSAGES.spark_schema),
             )
             rows = rows_by_day(table, archive.stream, days)
         yield from checks.results(archive, key, checks.MESSAGES, report)

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 import dagster as dg
 from dagster import AssetExecutionContext
 
-from expectations.measures.digests import row_hash
+from expectations.measures.transformed import MeasureTransformed
+from jobs.files.measured import measured
 from jobs.transform import TransformSettings, publish, stage
-from jobs.warehouse import specs, tables
+from jobs.warehouse import specs
 from orchestration.archive import Archive
 from orchestration.assets import checks
 from orchestration.automation.stale_days import stale_days
-from orchestration.days import add_metadata_by_day, days_of, fates_by_day
+from orchestration.days import add_metadata_by_day, days_of
 from orchestration.failures import failing_with_one_line
 from orchestration.mapping_in_force import mapping_in_force
 from orchestration.metadata.columns import columns_of
@@ -43,8 +44,8 @@ def transformed_messages_asset(archive: Archive) -> dg.AssetsDefinition:
         context: AssetExecutionContext,
     ) -> Results:
         # Great Expectations and SciPy take longer to import than all else: not when Dagster loads.
-        from expectations.suites import Reference
-        from expectations.validation import validate_transformed_messages
+        from expectations.suites import transformed_messages_suite
+        from expectations.validation import validate
 
         days = days_of(context)
         started = time.monotonic()
@@ -52,21 +53,26 @@ def transformed_messages_asset(archive: Archive) -> dg.AssetsDefinition:
         with failing_with_one_line():
             mappings, version = mapping_in_force(context.instance, archive)
             staged = stage(archive.session, settings, mappings, version)
-            report = validate_transformed_messages(
-                staged.rows(archive.session),
+            measure = MeasureTransformed.of(
+                specs.MESSAGES.spark_schema.names,
                 mappings,
-                archive.reports_folder,
-                name=f"{archive.stream} {days[0]} to {days[-1]}",
-                archive=Reference(staged.archive.rows, str(staged.archive)),
+                messages=staged.archive.rows,
+                version=version,
+            )
+            files = staged.files.data_files
+            measures = measured(archive.session, staged.table, specs.TRANSFORMED, files, measure)
+            suite = transformed_messages_suite(
+                mappings,
+                archive=staged.archive,
                 seed=archive.seed,
                 version=version,
                 written=staged.result.digest,
                 before=staged.before,
-                archive_hash=row_hash(specs.MESSAGES.spark_schema),
-                table_hash=row_hash(specs.TRANSFORMED.spark_schema),
                 tolerance=archive.tolerance,
                 confidence=archive.confidence,
             )
+            name = f"{archive.stream} {days[0]} to {days[-1]}"
+            report = validate(measures, suite, archive.reports_folder, name=name)
         # The checks that refuse it are results all the same.
         yield from checks.results(archive, key, checks.TRANSFORMED_MESSAGES, report)
         with failing_with_one_line():
@@ -75,12 +81,12 @@ def transformed_messages_asset(archive: Archive) -> dg.AssetsDefinition:
             result = publish(staged)
         seconds = time.monotonic() - started
         if len(days) > 1:
-            with failing_with_one_line():
-                published = tables.open_table(archive.tables, specs.TRANSFORMED)
-                fates = fates_by_day(archive.session(), published, archive.stream, days)
             add_metadata_by_day(
                 context,
-                {day: {**_fates(fates[day]), **shares_of_checks(report, day)} for day in fates},
+                {
+                    day: {**_fates(measures.fates_of(day)), **shares_of_checks(report, day)}
+                    for day in result.days
+                },
             )
         yield dg.MaterializeResult(
             metadata={

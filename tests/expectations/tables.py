@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 
-from pyspark.sql import Column, SparkSession
+import pyarrow as pa
 
-from expectations.measures.digests import row_hash
-from expectations.measures.messages import MessagesMeasures, measure_messages, prepare_messages
-from expectations.measures.transformed import (
-    TransformedMeasures,
-    measure_transformed,
-    prepare_transformed,
-)
+from expectations.measures.transformed import MeasureTransformed
+from jobs.files.transform import WORDS
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED
 from nats_transform import AccountMappings, Destination, Mapping
-from tests.support.archive import Row, frame, message
+from nats_transform.digest import Digest
+from tests.support.archive import Row, columns, message
 from tests.support.digest import digest_of
 
 STREAM = "SHOP"
@@ -72,12 +68,14 @@ def messages(days: int = 2) -> list[Row]:
     return rows
 
 
-def transformed(rows: Sequence[Row], mappings: AccountMappings = MAPPINGS) -> list[Row]:
+def transformed(
+    rows: Sequence[Row], mappings: AccountMappings = MAPPINGS, seed: int = SEED
+) -> list[Row]:
     """What the scalar path makes of messages."""
     made = []
     for row in rows:
         outcome = mappings.replay(
-            row["subject"], row["cluster"], stream=row["stream"], seq=row["seq"], seed=SEED
+            row["subject"], row["cluster"], stream=row["stream"], seq=row["seq"], seed=seed
         )
         made.append(
             row
@@ -94,9 +92,9 @@ def transformed(rows: Sequence[Row], mappings: AccountMappings = MAPPINGS) -> li
     return made
 
 
-def archive_digest(rows: Sequence[Row]) -> str:
+def archive_digest(rows: Sequence[Row]) -> Digest:
     """The digest of the columns that `messages` has."""
-    return str(digest_of(rows, MESSAGES.spark_schema))
+    return digest_of(rows, MESSAGES.spark_schema)
 
 
 def table_digest(rows: Sequence[Row]) -> str:
@@ -104,28 +102,24 @@ def table_digest(rows: Sequence[Row]) -> str:
     return str(digest_of(rows, TRANSFORMED.spark_schema))
 
 
-def hashes() -> dict[str, Column]:
-    """The hashes of a row of `transformed_messages` that its measures add up."""
-    return {
-        "archive_hash": row_hash(MESSAGES.spark_schema),
-        "table_hash": row_hash(TRANSFORMED.spark_schema),
-    }
+def batches(rows: Sequence[Row], size: int = 700) -> Iterator[pa.RecordBatch]:
+    """The rows as tasks read them."""
+    spec = TRANSFORMED if "fate" in rows[0] else MESSAGES
+    for start in range(0, len(rows), size):
+        found = columns(rows[start : start + size])
+        for name in found.keys() & {"subject", "mapped_subject", "mapping_destination"}:
+            found[name] = found[name].view(pa.string())
+        for name in found.keys() & WORDS:
+            found[name] = found[name].dictionary_encode()
+        yield pa.RecordBatch.from_pydict({n: found[n] for n in spec.spark_schema.names})
 
 
-def measured_messages(spark: SparkSession, rows: Sequence[Row]) -> MessagesMeasures:
-    hashed = row_hash(MESSAGES.spark_schema)
-    return measure_messages(prepare_messages(frame(spark, rows), row_hash=hashed))
-
-
-def measured_transformed(spark: SparkSession, rows: Sequence[Row]) -> TransformedMeasures:
-    prepared = prepare_transformed(
-        frame(spark, rows),
-        MAPPINGS,
-        messages=1,  # every row is in every sample
-        version=VERSION,
-        **hashes(),
-    )
-    return measure_transformed(prepared)
+def measure(
+    mappings: AccountMappings = MAPPINGS, messages: int = 1, version: str | None = VERSION
+) -> MeasureTransformed:
+    """Measures transformed messages; of so few every row is in every sample."""
+    archived = MESSAGES.spark_schema.names
+    return MeasureTransformed.of(archived, mappings, messages=messages, version=version)
 
 
 Change = Callable[[list[Row]], object]

@@ -4,41 +4,28 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
+from xxhash import xxh64_intdigest
 
-from expectations.measures.messages import Sequences, runs_of_ones
+from expectations.measures.messages import Sequences, measure_messages
 from expectations.measures.partitions import MAX_NUMBERS, PartitionedEnd, partitioned_ends
-from expectations.measures.transformed import measure_transformed, prepare_transformed
+from expectations.measures.transformed import sample_hashes
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.audit import End
 from tests.expectations.tables import (
-    MAPPINGS,
     PER_DAY,
     archive_digest,
-    hashes,
-    measured_messages,
-    measured_transformed,
+    batches,
+    measure,
     messages,
     table_digest,
     transformed,
 )
-from tests.support.archive import Row, frame
-
-
-@given(st.sets(st.integers(0, 63)))
-def test_runs_cover_just_the_ones(places: set[int]) -> None:
-    runs = list(runs_of_ones(sum(1 << place for place in places)))
-    assert {place for first, last in runs for place in range(first, last + 1)} == places
-    assert all(one[1] + 1 < other[0] for one, other in pairwise(runs))
-
-
-def test_gaps_lie_between_ranges() -> None:
-    assert Sequences(((1, 3), (5, 5), (9, 20)), 0).gaps == ((4, 4), (6, 8))
+from tests.support.archive import Row
 
 
 def _ranges(sequences: list[int]) -> list[tuple[int, int]]:
@@ -51,7 +38,6 @@ def _ranges(sequences: list[int]) -> list[tuple[int, int]]:
     return ranges
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize(
     "sequences",
     [
@@ -62,20 +48,28 @@ def _ranges(sequences: list[int]) -> list[tuple[int, int]]:
         pytest.param(random.Random(2).sample(range(10**15), 300), id="far apart"),
     ],
 )
-def test_sequences(spark: SparkSession, sequences: list[int]) -> None:
+def test_sequences(sequences: list[int]) -> None:
     (row, *_) = messages(1)
-    measures = measured_messages(spark, [row | {"seq": seq} for seq in sequences])
+    measures = measure_messages(batches([row | {"seq": seq} for seq in sequences], 1000))
     (found,) = measures.sequences.values()
     assert list(found.ranges) == _ranges(sequences)
     assert found.repeated == 0
 
 
-@pytest.mark.spark
-def test_measures_of_messages(spark: SparkSession) -> None:
+@given(st.lists(st.lists(st.integers(0, 60), min_size=1), min_size=1))
+def test_parts_of_sequences_add_up(parts: list[list[int]]) -> None:
+    every = [seq for part in parts for seq in part]
+    found = [Sequences.of(np.array(part)) for part in parts]
+    for whole in (Sequences.together(found), sum(found[1:], start=found[0])):
+        assert list(whole.ranges) == _ranges(sorted(set(every)))
+        assert whole.repeated == len(every) - len(set(every))
+
+
+def test_measures_of_messages() -> None:
     rows = messages()
-    measures = measured_messages(spark, rows)
+    measures = measure_messages(batches(rows))
     assert measures.archive.rows == len(rows)
-    assert str(measures.archive) == archive_digest(rows)
+    assert measures.archive == archive_digest(rows)
     assert {day: bag.rows for (_, day), bag in measures.days.items()} == Counter(
         row["day"] for row in rows
     )
@@ -85,13 +79,16 @@ def test_measures_of_messages(spark: SparkSession) -> None:
     }
 
 
-@pytest.mark.spark
-def test_measures_of_transformed_messages(spark: SparkSession) -> None:
+def test_measures_of_transformed_messages() -> None:
     rows = transformed(messages())
-    measures = measured_transformed(spark, rows)
-    assert str(measures.archive) == archive_digest(rows)
+    measures = measure()(batches(rows))
+    assert measures.archive == archive_digest(rows)
     assert str(measures.table) == table_digest(rows)
-    assert measures.fates == Counter(row["fate"] for row in rows)
+    fates = measures.fates_of()
+    assert {fate: count for fate, count in fates.items() if count} == Counter(
+        row["fate"] for row in rows
+    )
+    assert sum(sum(measures.fates_of(day).values()) for _, day in measures.days) == len(rows)
     assert len(measures.sample) == len(rows)
     names = ("day", "cluster", "fate", "mapping_source", "mapping_destination")
     assert Counter(tuple(row[name] for name in names) for row in rows) == {
@@ -102,23 +99,34 @@ def test_measures_of_transformed_messages(spark: SparkSession) -> None:
     ((rule, numbers),) = measures.numbers.items()
     assert rule == End("orders.*.*", "orders.{{partition(8,2)}}.$1.$2")
     assert numbers == Counter(row["mapped_subject"].split(".")[1] for row in orders)
-    assert len(measures.keys[rule]) == len({row["subject"].split(".")[2] for row in orders})
+    assert len(measures.keys) == len({row["subject"].split(".")[2] for row in orders})
     assert measures.key_share == 1
 
 
-@pytest.mark.spark
-def test_samples_of_a_large_table_are_small_and_keep_all_of_a_key(spark: SparkSession) -> None:
+@pytest.mark.parametrize("size", [1, 999, 2000])
+def test_measures_of_tasks_add_up(size: int) -> None:
     rows = transformed(messages())
-    prepared = prepare_transformed(frame(spark, rows), MAPPINGS, messages=100_000, **hashes())
-    measures = measure_transformed(prepared)
+    rows[5] |= {"mapped_subject": "a..b"}
+    parts = [measure()([batch]) for batch in batches(rows, size)]
+    assert sum(parts, start=measure()([])) == measure()(batches(rows))
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_the_hash_of_a_sequence_is_that_of_spark(seq: int) -> None:
+    (found,) = sample_hashes(np.array([seq])).tolist()
+    assert found % 2**64 == xxh64_intdigest(seq.to_bytes(8, "little", signed=True), 42)
+
+
+def test_samples_of_a_large_table_are_small_and_keep_all_of_a_key() -> None:
+    rows = transformed(messages())
+    measures = measure(messages=100_000)(batches(rows))
     assert measures.key_share == 10
     assert 0 < len(measures.sample) < len(rows) // 10
-    ((rule, keys),) = measures.keys.items()
     every = Counter(
-        row["subject"].split(".")[2] for row in rows if row["mapping_source"] == rule.source
+        row["subject"].split(".")[2] for row in rows if row["mapping_source"] == "orders.*.*"
     )
-    assert 0 < len(keys) < len(every) // 4
-    assert {sum(numbers.values()) for numbers in keys.values()} <= set(every.values())
+    assert 0 < len(measures.keys) < len(every) // 4
+    assert {sum(numbers.values()) for numbers in measures.keys.values()} <= set(every.values())
 
 
 @pytest.mark.parametrize(
@@ -162,8 +170,7 @@ PARTITIONED = AccountMappings(
 )
 
 
-@pytest.mark.spark
-def test_numbers_are_found_under_every_rule(spark: SparkSession) -> None:
+def test_numbers_are_found_under_every_rule() -> None:
     (first, *_) = messages(1)
     subjects = [f"{kind}.{n % 40}" for kind in ("a", "b.x", "d", "e", "f") for n in range(60)]
     subjects += [f"c.u-{n % 3}.{n % 50}" for n in range(60)]
@@ -171,8 +178,7 @@ def test_numbers_are_found_under_every_rule(spark: SparkSession) -> None:
         first | {"seq": seq, "subject": subject} for seq, subject in enumerate(subjects, 1)
     ]
     rows = transformed(archived, PARTITIONED)
-    prepared = prepare_transformed(frame(spark, rows), PARTITIONED, messages=1, **hashes())
-    measures = measure_transformed(prepared)
+    measures = measure(PARTITIONED, version=None)(batches(rows))
     expected: dict[End, Counter[str]] = {}
     for row in rows:
         source, destination = row["mapping_source"], row["mapping_destination"]
@@ -180,10 +186,10 @@ def test_numbers_are_found_under_every_rule(spark: SparkSession) -> None:
             number = row["mapped_subject"].split(".")[-1]
             expected.setdefault(End(source, destination), Counter())[number] += 1
     assert measures.numbers == expected
-    assert {rule.source: len(keys) for rule, keys in measures.keys.items()} == {
+    assert Counter(rule.source for rule, _ in measures.keys) == {
         "a.*": 40,
         "b.x.*": 40,
         "c.*.*": 50,
         "d.*": 40,
     }
-    assert all(len(numbers) == 1 for keys in measures.keys.values() for numbers in keys.values())
+    assert all(len(numbers) == 1 for numbers in measures.keys.values())

@@ -12,11 +12,11 @@ from typing import Any, cast
 
 import pytest
 from great_expectations import ExpectationSuite
-from pyspark.sql import SparkSession
 
 from expectations.measured import Judgement, MeasuredExpectation
+from expectations.measures.messages import measure_messages
 from expectations.measures.rows import MAX_SUBJECT
-from expectations.suites import Reference, messages_suite, transformed_messages_suite
+from expectations.suites import messages_suite, transformed_messages_suite
 from tests.expectations.tables import (
     MAPPINGS,
     PER_DAY,
@@ -24,19 +24,17 @@ from tests.expectations.tables import (
     VERSION,
     Change,
     archive_digest,
-    measured_messages,
-    measured_transformed,
+    batches,
+    measure,
     messages,
     table_digest,
     transformed,
 )
 from tests.support.archive import Row
 
-pytestmark = pytest.mark.spark
-
 MESSAGES = messages()
 TRANSFORMED = transformed(MESSAGES)
-ARCHIVE = Reference(len(MESSAGES), archive_digest(MESSAGES))
+ARCHIVE = archive_digest(MESSAGES)
 
 
 def _where(rows: Sequence[Row], **values: Any) -> list[int]:
@@ -236,7 +234,7 @@ TRANSFORMED_CHANGES = [
 
 
 @pytest.mark.parametrize(("change", "failing"), TRANSFORMED_CHANGES)
-def test_transformed_messages(spark: SparkSession, change: Change, failing: set[str]) -> None:
+def test_transformed_messages(change: Change, failing: set[str]) -> None:
     rows = list(TRANSFORMED)
     change(rows)
     suite = transformed_messages_suite(
@@ -247,7 +245,7 @@ def test_transformed_messages(spark: SparkSession, change: Change, failing: set[
         written=table_digest(TRANSFORMED),
         tolerance=10.0,
     )
-    assert set(_failures(suite, measured_transformed(spark, rows))) == failing
+    assert set(_failures(suite, measure()(batches(rows)))) == failing
 
 
 INGESTED = {"ExpectArchiveToBeAsIngested"}
@@ -297,17 +295,17 @@ MESSAGES_CHANGES = [
 
 
 @pytest.mark.parametrize(("change", "failing"), MESSAGES_CHANGES)
-def test_messages(spark: SparkSession, change: Change, failing: set[str]) -> None:
+def test_messages(change: Change, failing: set[str]) -> None:
     rows = list(MESSAGES)
     change(rows)
-    suite = messages_suite(ingested=ARCHIVE)
-    assert set(_failures(suite, measured_messages(spark, rows))) == failing
+    suite = messages_suite(ARCHIVE)
+    assert set(_failures(suite, measure_messages(batches(rows)))) == failing
 
 
 @pytest.mark.parametrize(
     ("suite", "changes"),
     [
-        pytest.param(messages_suite(ingested=ARCHIVE), MESSAGES_CHANGES, id="messages"),
+        pytest.param(messages_suite(ARCHIVE), MESSAGES_CHANGES, id="messages"),
         pytest.param(
             transformed_messages_suite(MAPPINGS, archive=ARCHIVE, version=VERSION, written="0"),
             TRANSFORMED_CHANGES,

@@ -13,39 +13,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
-from expectations.measures.digests import row_hash
-from expectations.suites import Reference
-from expectations.validation import (
-    ChecksBroken,
-    Report,
-    validate_messages,
-    validate_transformed_messages,
-)
-from jobs.warehouse.specs import MESSAGES, TRANSFORMED
+from expectations.measures.messages import measure_messages
+from expectations.suites import messages_suite, transformed_messages_suite
+from expectations.validation import ChecksBroken, Report, validate
 from nats_transform import AccountMappings, Destination, Mapping
-from nats_transform import spark as compiled
+from nats_transform.digest import Digest
 from tests.expectations.tables import (
     MAPPINGS,
     SEED,
     VERSION,
     archive_digest,
+    batches,
+    measure,
     messages,
     table_digest,
     transformed,
 )
-from tests.support.archive import Row, frame
+from tests.support.archive import Row
 from tests.support.browser import CHROMIUM
 from tests.support.hostile import HOSTILE, RAW, look_at
 
-pytestmark = pytest.mark.spark
-
 ARCHIVED = messages()
 WRITTEN = transformed(ARCHIVED)
-ARCHIVE = Reference(len(ARCHIVED), archive_digest(ARCHIVED))
+ARCHIVE = archive_digest(ARCHIVED)
 
 
 @pytest.fixture
@@ -59,24 +50,24 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     assert not list(elsewhere.iterdir())
 
 
-def check(rows: DataFrame, folder: Path, **options: Any) -> Report:
+def check(
+    rows: list[Row], folder: Path, name: str = "SHOP 2026-11-01", size: int = 700, **options: Any
+) -> Report:
     settings: dict[str, Any] = {
-        "name": "SHOP 2026-11-01",
         "archive": ARCHIVE,
         "seed": SEED,
         "version": VERSION,
         "written": table_digest(WRITTEN),
-        "archive_hash": row_hash(MESSAGES.spark_schema),
-        "table_hash": row_hash(TRANSFORMED.spark_schema),
         "tolerance": 10.0,
         "mappings": MAPPINGS,
-    }
-    return validate_transformed_messages(rows, folder=folder, **settings | options)
+    } | options
+    measures = measure(version=settings["version"])(batches(rows, size))
+    return validate(measures, transformed_messages_suite(**settings), folder, name=name)
 
 
-def check_messages(rows: DataFrame, folder: Path, **options: Any) -> Report:
-    hashed = row_hash(MESSAGES.spark_schema)
-    return validate_messages(rows, folder, **{"name": "SHOP", "row_hash": hashed} | options)
+def check_messages(rows: list[Row], folder: Path, *explained: tuple[int, int]) -> Report:
+    suite = messages_suite(archive_digest(rows), explained)
+    return validate(measure_messages(batches(rows)), suite, folder, name="SHOP")
 
 
 def changed(place: int, **values: Any) -> list[Row]:
@@ -86,17 +77,13 @@ def changed(place: int, **values: Any) -> list[Row]:
 
 
 def test_a_good_table_passes_in_silence_and_leaves_results_and_pages(
-    spark: SparkSession,
     tmp_path: Path,
     nowhere: Path,
     capfd: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    rows = frame(spark, WRITTEN)
-    rows.count()
-    capfd.readouterr()
     with caplog.at_level(logging.WARNING):
-        report = check(rows, tmp_path / "checks")
+        report = check(WRITTEN, tmp_path / "checks")
     assert report.success
     assert not report.blocks
     assert not report.failures
@@ -116,10 +103,10 @@ def test_a_good_table_passes_in_silence_and_leaves_results_and_pages(
     assert json.loads(json.dumps(report.as_json()))["results"][0]["blocks"] is True
 
 
-def test_a_bad_table_is_explained(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_bad_table_is_explained(tmp_path: Path) -> None:
     place = next(n for n, row in enumerate(WRITTEN) if row["fate"] == "unmatched")
     rows = changed(place, mapped_subject="a.<script>\udc80</script>..b")
-    report = check(frame(spark, rows), tmp_path)
+    report = check(rows, tmp_path)
     failures = {failure.name: failure for failure in report.failures}
     assert report.blocks
     legal = failures["ExpectMappedSubjectsToBeLegal"]
@@ -137,7 +124,7 @@ def test_a_bad_table_is_explained(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
-def test_names_from_outside_in_chromium(spark: SparkSession, tmp_path: Path) -> None:
+def test_names_from_outside_in_chromium(tmp_path: Path) -> None:
     mapped = next(n for n, row in enumerate(WRITTEN) if row["fate"] == "mapped")
     text = HOSTILE.replace("\udcff", "")
     rows = changed(
@@ -152,7 +139,7 @@ def test_names_from_outside_in_chromium(spark: SparkSession, tmp_path: Path) -> 
     )
     weights = AccountMappings([Mapping(HOSTILE, [Destination(f"x.{HOSTILE}", 40)])])
     report = check(
-        frame(spark, rows),
+        rows,
         tmp_path / "checks",
         name=HOSTILE,
         mappings=weights,
@@ -165,8 +152,8 @@ def test_names_from_outside_in_chromium(spark: SparkSession, tmp_path: Path) -> 
     assert not RAW.search(str(report))
 
 
-def test_pages_need_no_network_and_read_as_sentences(spark: SparkSession, tmp_path: Path) -> None:
-    report = check(frame(spark, WRITTEN), tmp_path)
+def test_pages_need_no_network_and_read_as_sentences(tmp_path: Path) -> None:
+    report = check(WRITTEN, tmp_path)
     page = report.docs_path.read_text(encoding="utf-8")
     index = (tmp_path / "data_docs" / "index.html").read_text(encoding="utf-8")
     for text in (page, index):
@@ -183,89 +170,60 @@ def test_pages_need_no_network_and_read_as_sentences(spark: SparkSession, tmp_pa
     assert (report.docs_path.parent / home).resolve() == tmp_path / "data_docs" / "index.html"
 
 
-def test_runs_are_listed_the_latest_first(spark: SparkSession, tmp_path: Path) -> None:
-    rows = frame(spark, ARCHIVED)
-    first = check_messages(rows, tmp_path, name="SHOP first")
-    second = check_messages(rows.where("seq <> 5"), tmp_path, name="a/../<b>")
+def test_runs_are_listed_the_latest_first(tmp_path: Path) -> None:
+    suite = messages_suite(ARCHIVE)
+    without = [row for row in ARCHIVED if row["seq"] != 5]
+    first, second = (
+        validate(measure_messages(batches(rows)), suite, tmp_path, name=name)
+        for name, rows in (("SHOP first", ARCHIVED), ("a/../<b>", without))
+    )
     assert first.success
     assert not second.success
     assert second.docs_path.is_relative_to(tmp_path / "data_docs" / "messages")
     index = (tmp_path / "data_docs" / "index.html").read_text(encoding="utf-8")
-    assert index.index("1 of 4 do not hold") < index.index("all 4 hold")
+    assert index.index("2 of 5 do not hold") < index.index("all 5 hold")
 
 
-def test_a_warning_does_not_block(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_warning_does_not_block(tmp_path: Path) -> None:
     rows = [row | {"subject": "a..b"} if row["seq"] == 9 else row for row in ARCHIVED]
-    report = check_messages(frame(spark, rows), tmp_path, name="SHOP")
+    report = check_messages(rows, tmp_path)
     assert not report.success
     assert not report.blocks
     assert "A warning: it does not block." in report.docs_path.read_text(encoding="utf-8")
 
 
-def test_gaps_that_are_explained_pass(spark: SparkSession, tmp_path: Path) -> None:
-    rows = frame(spark, ARCHIVED).where("seq NOT BETWEEN 10 AND 20")
+def test_gaps_that_are_explained_pass(tmp_path: Path) -> None:
+    rows = [row for row in ARCHIVED if not 10 <= row["seq"] <= 20]
     for explained, success in (((8, 20), True), ((10, 19), False), ((11, 30), False)):
-        report = check_messages(rows, tmp_path, name="SHOP", explained=[explained])
-        assert report.success is success, explained
+        assert check_messages(rows, tmp_path, explained).success is success, explained
 
 
-def test_what_cannot_be_checked_is_no_verdict(spark: SparkSession, tmp_path: Path) -> None:
-    rows = frame(spark, ARCHIVED).withColumn("subject", F.raise_error(F.lit("disk on fire")))
+def test_what_cannot_be_checked_is_no_verdict(tmp_path: Path) -> None:
     with pytest.raises(ChecksBroken) as caught:
-        check_messages(
-            rows.withColumn("subject", F.col("subject").cast("string")), tmp_path, name="SHOP"
-        )
-    assert "disk on fire" in str(caught.value)
+        validate("no measures", messages_suite(ARCHIVE), tmp_path, name="SHOP")
+    assert "'str' object has no attribute 'archive'" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_no_messages_at_all_are_fine(spark: SparkSession, tmp_path: Path) -> None:
-    empty = spark.createDataFrame([], TRANSFORMED.spark_schema)
-    report = check(empty, tmp_path, archive=Reference(0, "0" * 16), written="0" * 16)
-    assert report.success, str(report)
-    report = check_messages(
-        spark.createDataFrame([], MESSAGES.spark_schema),
-        tmp_path,
-        name="SHOP",
-        ingested=Reference(0, "0" * 16),
-    )
-    assert report.success, str(report)
+def test_no_messages_at_all_are_fine(tmp_path: Path) -> None:
+    suite = transformed_messages_suite(MAPPINGS, archive=Digest(), written=str(Digest()))
+    for found, of_table in (
+        (measure()([]), suite),
+        (measure_messages([]), messages_suite(Digest())),
+    ):
+        report = validate(found, of_table, tmp_path, name="SHOP")
+        assert report.success, str(report)
 
 
-def test_the_checks_of_a_table_read_it_once(spark: SparkSession, tmp_path: Path) -> None:
-    read = spark.sparkContext.accumulator(0)
-
-    def seen(subject: str) -> str:
-        read.add(1)
-        return subject
-
-    count = F.udf(seen, T.StringType(), useArrow=False).asNondeterministic()
-    rows = frame(spark, ARCHIVED).withColumn("subject", count("subject"))
-    assert check_messages(rows, tmp_path, name="SHOP").success
-    assert read.value == len(ARCHIVED)
-    rows = frame(spark, WRITTEN).withColumn("subject", count("subject"))
-    assert check(rows, tmp_path).success
-    assert read.value == len(ARCHIVED) + len(WRITTEN)
-
-
-def _by_spark(spark: SparkSession, partitions: int, seed: int) -> DataFrame:
-    """What Spark makes of the archive, shuffled and in so many partitions."""
-    shuffled = random.Random(partitions).sample(ARCHIVED, len(ARCHIVED))
-    rows = compiled.apply(MAPPINGS, frame(spark, shuffled).repartition(partitions), seed=seed)
-    rows = rows.withColumn("mapping_version", F.lit(VERSION))
-    return rows.select(*TRANSFORMED.spark_schema.names)
-
-
-@pytest.mark.parametrize("partitions", [1, 2, 9])
-def test_order_and_partitions_do_not_show(
-    spark: SparkSession, tmp_path: Path, partitions: int
-) -> None:
-    report = check(_by_spark(spark, partitions, SEED), tmp_path, before=table_digest(WRITTEN))
+@pytest.mark.parametrize("size", [1, 300, 2000])
+def test_order_and_batches_do_not_show(tmp_path: Path, size: int) -> None:
+    shuffled = random.Random(size).sample(WRITTEN, len(WRITTEN))
+    report = check(shuffled, tmp_path, size=size, before=table_digest(WRITTEN))
     assert report.success, str(report)
 
 
-def test_rows_of_another_seed_show(spark: SparkSession, tmp_path: Path) -> None:
-    report = check(_by_spark(spark, 3, SEED + 1), tmp_path)
+def test_rows_of_another_seed_show(tmp_path: Path) -> None:
+    report = check(transformed(ARCHIVED, seed=SEED + 1), tmp_path)
     assert {failure.name for failure in report.failures} == {
         "ExpectTheSameDigest",
         "ExpectScalarReplayToAgree",

@@ -1,0 +1,75 @@
+"""What a function of rows makes of whole files, all columns of them: how the checks read tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import pyarrow as pa
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+
+from jobs.files.commit import arrow_schema
+from jobs.files.plan import plan
+from jobs.files.read import concatenated
+from jobs.files.run import run, session_for
+from jobs.files.storage import Storage
+from jobs.files.task import Task
+from jobs.files.text import restored
+from jobs.files.transform import WORDS
+from jobs.session import Spark
+from jobs.warehouse.specs import TableSpec
+
+M = TypeVar("M")
+
+
+def measured(
+    spark: Spark,
+    table: Table,
+    spec: TableSpec,
+    files: Sequence[DataFile],
+    measure: Callable[[Iterable[pa.RecordBatch]], M],
+) -> M:
+    """The measures of the rows of some files of a stream.
+
+    Args:
+        spark: a session, or a function that gives one, called only if the work is large.
+        table: the table that the files are of, or for.
+        spec: of the table.
+        files: which files.
+        measure: takes the rows of a task; what it returns can be added up. It can be pickled.
+
+    Raises:
+        WarehouseError: a file cannot be read.
+    """
+    tasks = plan(table, files)
+    schema = arrow_schema(spec.schema, WORDS | {"stream", "cluster"})
+    work = _Measure(Storage.of(table), schema, tuple(spec.spark_schema.names), measure)
+    found = run(work, tasks, session_for(spark, sum(task.size for task in tasks)))
+    return sum(found, start=measure(()))  # type: ignore[call-overload, no-any-return]
+
+
+@dataclass(frozen=True)
+class _Measure(Generic[M]):
+    """The function of a task.
+
+    Attributes:
+        storage: the file systems of the table.
+        schema: the columns as the table stores them.
+        names: the columns of rows as jobs have them, see `jobs.warehouse.raw`.
+        measure: takes the rows.
+    """
+
+    storage: Storage
+    schema: pa.Schema
+    names: tuple[str, ...]
+    measure: Callable[[Iterable[pa.RecordBatch]], M]
+
+    def __call__(self, task: Task) -> M:
+        stored = concatenated(self.storage, task.pieces, self.schema)
+        rows = map(restored, stored)
+        return self.measure(
+            pa.RecordBatch.from_pydict({name: columns[name] for name in self.names})
+            for columns in rows
+        )

@@ -1,0 +1,66 @@
+"""A function of rows gets those of all files, whatever does the work."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from jobs.errors import WarehouseError
+from jobs.files.measured import measured
+from jobs.session import SessionOnDemand, Spark, SparkSettings
+from jobs.warehouse.specs import MESSAGES
+from jobs.warehouse.tables import Warehouse, data_files, open_table
+from tests.support.archive import archive, message
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def by_day(batches: Iterable[pa.RecordBatch]) -> Counter[tuple[int, str]]:
+    """How often each subject was there on each day, where all columns are as jobs have them."""
+    found = Counter[tuple[int, str]]()
+    for rows in batches:
+        assert rows.schema.names == MESSAGES.spark_schema.names
+        subjects = rows.column("subject").view(pa.binary()).to_pylist()
+        days = [day.day for day in rows.column("day").to_pylist()]
+        found.update((day, repr(subject)) for day, subject in zip(days, subjects, strict=True))
+    return found
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Warehouse:
+    made = Warehouse(dir=tmp_path)
+    rows = [message(n, ("a", "\udcff")[n % 2], NOON + timedelta(days=n // 10)) for n in range(30)]
+    archive(made, rows)
+    archive(made, [message(1, "of another stream", NOON, stream="T")])
+    return made
+
+
+PROCESS = SessionOnDemand(SparkSettings())
+
+
+@pytest.mark.parametrize("engine", ["process", pytest.param("spark", marks=pytest.mark.spark)])
+def test_all_rows_of_some_files(
+    request: pytest.FixtureRequest, engine: str, warehouse: Warehouse
+) -> None:
+    spark: Spark = PROCESS if engine == "process" else request.getfixturevalue("spark")
+    table = open_table(warehouse, MESSAGES)
+    days = [(NOON + timedelta(days=n)).date() for n in (0, 2)]
+    for wanted, expected in ((days, (1, 3)), ([], ())):
+        files = data_files(table, "S", wanted)
+        assert measured(spark, table, MESSAGES, files, by_day) == {
+            (day, subject): 5 for day in expected for subject in ("b'a'", r"b'\xff'")
+        }
+
+
+def test_a_damaged_file_is_named(warehouse: Warehouse) -> None:
+    table = open_table(warehouse, MESSAGES)
+    (file,) = data_files(table, "T")
+    place = Path(file.file_path.removeprefix("file://"))
+    place.write_bytes(place.read_bytes()[:-20])
+    with pytest.raises(WarehouseError, match="cannot be read"):
+        measured(PROCESS, table, MESSAGES, [file], by_day)
