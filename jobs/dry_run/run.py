@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from jobs.dry_run.portable import check_redaction, read_census
 from jobs.dry_run.settings import DryRunResult, DryRunSettings, SimulatedStream, read_question
-from jobs.session import Spark, started
+from jobs.session import Spark
 from nats_transform.config import mapping_version
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ def dry_run(spark: Spark, settings: DryRunSettings) -> DryRunResult:
     # Not at the top: a census in a file needs neither Iceberg nor Spark.
     from jobs.dry_run.simulate import simulate
     from jobs.dry_run.subjects import archived_days, of_census, of_replay
-    from jobs.warehouse import specs, tables
 
     messages, days = archived_days(settings)
     census = None
@@ -55,7 +54,8 @@ def dry_run(spark: Spark, settings: DryRunSettings) -> DryRunResult:
         simulated, simulated_snapshot = simulate(
             settings.warehouse,
             settings.stream,
-            tables.read(started(spark), messages, specs.MESSAGES, settings.stream, days),
+            messages,
+            days,
             question.candidate,
             question.streams,
             seed=settings.seed,

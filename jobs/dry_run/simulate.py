@@ -6,30 +6,40 @@ subject. Streams are taken to be empty at first, and mirrors and sources to keep
 message before a limit discards it upstream.
 
 The table holds one simulation for each archive; those before it are in its older snapshots.
+
+One process does it, in the order of the archive and a batch at a time: first what each stream
+stores, then, for all messages of some subjects together, what the limits leave.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial, reduce
+from datetime import date
+from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
-from operator import or_
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
-from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, Observation, Window
-from pyspark.sql import functions as F
+from pyiceberg.table import Table
 from pyspark.sql import types as T
 
+from jobs.dry_run.scattered import parts_for, scattered, temporary_folder
 from jobs.dry_run.settings import SimulatedStream
 from jobs.errors import JobError
+from jobs.files.commit import arrow_schema, data_file
+from jobs.files.ingest import IngestTask
+from jobs.files.selection import Selection
+from jobs.files.storage import Storage
+from jobs.progress import advance, step
 from jobs.warehouse import specs, staging, tables
 from nats_transform.draw import mapping_key, message_entropy
 from nats_transform.kernel import Program
 from nats_transform.mapping import AccountMappings
-from nats_transform.network import Arrival, Network, Via
+from nats_transform.network import Entropy, Network, Via
 from nats_transform.stream import StreamConfig
 from nats_transform.subject import decode, encode
 
@@ -73,10 +83,30 @@ class SimulationError(JobError):
     """The configuration of the streams does not decide which messages they hold."""
 
 
+PUBLISHED = ("stream", "seq", "day", "ts", "subject", "cluster")
+"""The columns of archived messages that a simulation needs."""
+
+_WORDS = frozenset({"stream", "via", "origin_stream"})
+_STEPS = pa.schema(
+    [
+        ("stream", pa.int32()),
+        ("stored_subject", pa.binary()),
+        ("via", pa.string()),
+        ("position", pa.int32()),
+        # Numbers of steps: where it came from, and whose sequence it has.
+        ("origin", pa.int32()),
+        ("numbered", pa.int32()),
+        ("republished_subject", pa.binary()),
+    ]
+)
+"""A message on its way through streams, which are numbers here; -1 is none."""
+
+
 def simulate(
     warehouse: tables.Warehouse,
     archive: str,
-    messages: DataFrame,
+    messages: Table,
+    days: Sequence[date],
     mappings: AccountMappings,
     streams: Sequence[StreamConfig],
     *,
@@ -88,7 +118,8 @@ def simulate(
     Args:
         warehouse: the warehouse with the table.
         archive: the stream of the messages.
-        messages: the messages as they were published.
+        messages: the table of the archive.
+        days: which days of it.
         mappings: the mappings of the account.
         streams: the streams of the account.
         seed: decides every draw, as in `transform`.
@@ -99,273 +130,248 @@ def simulate(
         WarehouseError: the table cannot be written.
     """
     table = tables.open_table(warehouse, SIMULATED, create=True)
-    came = arrivals(messages, mappings, streams, seed)
-    refusing = any(stream.discard_new_per_subject for stream in streams)
-    if refusing:
-        # Each stream that refuses takes several looks at what came to it.
-        came = came.persist(StorageLevel.DISK_ONLY)
+    published = Selection(messages, archive, days, None, PUBLISHED, specs.MESSAGES)
+    simulation = Simulation(streams, mappings.program(seed))
+    held, discarded = (np.zeros(len(streams), np.int64) for _ in range(2))
+
+    def followed() -> Iterator[pa.RecordBatch]:
+        for batch in published.in_order():
+            yield simulation.stored(batch)
+            advance(len(batch))
+
+    def kept(paths: Sequence[Path]) -> Iterator[pa.RecordBatch]:
+        for path in paths:
+            with pa.OSFile(str(path)) as file:
+                part = pa.ipc.open_stream(file).read_all().combine_chunks()
+            for batch in part.to_batches():  # one, or none
+                is_held = simulation.is_held(batch)
+                of = batch.column("number").to_numpy()
+                for counts, chosen in ((held, is_held), (discarded, ~is_held)):
+                    counts += np.bincount(of[chosen], minlength=len(counts))
+                yield batch.filter(pa.array(is_held))
+
+    folder = staging.new_folder(table)
+    stored = arrow_schema(table.schema(), _WORDS)
+    write = IngestTask(Storage.of(table), folder, stored, kept)
     try:
-        total = dict.fromkeys([stream.name for stream in streams], 0)
-        if refusing:
-            total |= {row[0]: row[1] for row in came.groupBy("stream").count().collect()}
-        seen = Observation("simulation")
-        rows = stored(came, streams).observe(
-            seen,
-            *(
-                F.count_if((F.col("stream") == name) & (F.col("is_held") == kept)).alias(
-                    f"{number} {kept}"
-                )
-                for number, name in enumerate(total)
-                for kept in (True, False)
-            ),
+        with temporary_folder() as temporary:
+            with step(f"simulating {archive}", published.messages):
+                parts = parts_for(published.messages)
+                paths = scattered(followed(), "stored_subject", parts, temporary)
+            with step("writing what the streams hold"):
+                files = write(paths)
+        staged = staging.Staged(
+            folder,
+            tuple(file.written.path for file in files),
+            tuple(data_file(table, file.written) for file in files),
         )
-        ours = rows.where("is_held").withColumn("archive", F.lit(archive))
-        staged = staging.stage(ours, table, SIMULATED)
-    finally:
-        if refusing:
-            came.unpersist()
-    counts = seen.get
-    found = []
-    for number, (name, all_of_them) in enumerate(total.items()):
-        held, discarded = int(counts[f"{number} True"]), int(counts[f"{number} False"])
-        refused = all_of_them - held - discarded if refusing else 0
-        found.append(SimulatedStream(name, held, discarded, refused))
+    except BaseException:
+        staging.drop(folder, table)
+        raise
+    refused = simulation.came - held - discarded
     snapshot = staging.publish(table, staged, archive, replace=True, properties=properties)
-    return tuple(found), snapshot
+    counts = zip(held.tolist(), discarded.tolist(), refused.tolist(), strict=True)
+    found = zip(streams, counts, strict=True)
+    return tuple(SimulatedStream(stream.name, *of_it) for stream, of_it in found), snapshot
 
 
-_ARRIVALS = pa.list_(
-    pa.struct(
-        [
-            # Numbers of the message's arrivals: its own, all it came by, and those whose sequences
-            # it and its origin have.
-            ("node", pa.int32()),
-            ("path", pa.list_(pa.int32())),
-            ("numbered", pa.int32()),
-            ("origin_numbered", pa.int32()),
-            ("origin_stream", pa.string()),
-            ("through", pa.list_(pa.string())),
-            ("stream", pa.string()),
-            ("stored_subject", pa.binary()),
-            ("via", pa.string()),
-            ("position", pa.int32()),
-            ("republished_subject", pa.binary()),
-            ("before", pa.int64()),
-        ]
-    )
-)
-_KEPT = ("day", "archive_seq", "ts", "subject", "mapped_subject")
-_ARRIVED = (
-    "day date, archive_seq bigint, ts timestamp, subject binary, mapped_subject binary, "
-    "arrivals array<struct<node: int, path: array<int>, numbered: int, origin_numbered: int, "
-    "origin_stream: string, through: array<string>, stream: string, stored_subject: binary, "
-    "via: string, position: int, republished_subject: binary, before: bigint>>"
-)
-
-
-def arrivals(
-    messages: DataFrame, mappings: AccountMappings, streams: Sequence[StreamConfig], seed: int = 0
-) -> DataFrame:
-    """One row for each message and each stream that it reaches, before any limit applies.
+class Simulation:
+    """The streams of an account, which get the messages of an archive in order.
 
     Args:
-        messages: of one archive, as they were published.
-        mappings: the mappings of the account.
-        streams: the streams of the account.
-        seed: decides every draw.
+        streams: the streams.
+        program: the mappings of the account.
+
+    Attributes:
+        came: how many messages came to each stream, with those that it refused.
     """
-    # As bytes, because Python would not take text that is not UTF-8.
-    published = messages.select(
-        "stream",
-        "seq",
-        "day",
-        "ts",
-        F.col("subject").cast("binary"),
-        F.col("cluster").cast("binary"),
-    )
-    follow = partial(_follow, Network(streams), mappings.program(seed))
-    rows = published.mapInArrow(follow, _ARRIVED)
-    return rows.select(*_KEPT, F.inline("arrivals"))
 
+    def __init__(self, streams: Sequence[StreamConfig], program: Program) -> None:
+        self._streams, self._program, self._network = streams, program, Network(streams)
+        self._names = pa.array([stream.name for stream in streams], pa.string())
+        self._numbers = {stream.name: number for number, stream in enumerate(streams)}
+        self._last = np.array([max(stream.first_seq, 1) - 1 for stream in streams], np.int64)
+        self.came = np.zeros(len(streams), np.int64)
+        # Of the streams that refuse: how many messages of a subject they have, which of them get
+        # messages of which, and the sources that wait.
+        refusing = [n for n, stream in enumerate(streams) if stream.discard_new_per_subject]
+        self._there: dict[int, dict[bytes, int]] = {n: defaultdict(int) for n in refusing}
+        self._feeds: dict[int, set[int]] = {n: set() for n in refusing}
+        self._waits: set[tuple[int, int]] = set()
+        limits = [
+            stream.max_msgs_per_subject
+            if stream.max_msgs_per_subject > 0 and n not in self._there
+            else 2**62
+            for n, stream in enumerate(streams)
+        ]
+        self._limits = np.array(limits, np.int64)
+        self._known = lru_cache(2**16)(self._way)
 
-def _follow(
-    network: Network, program: Program, batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """The batches with what comes to streams, in a worker."""
-    starts = {stream.name: max(stream.first_seq, 1) - 1 for stream in network.streams}
-    draws = network.draws
-    for batch in batches:
-        mapped = program.run(
-            batch["subject"], cluster=batch["cluster"], stream=batch["stream"], seq=batch["seq"]
+    def stored(self, messages: pa.RecordBatch) -> pa.RecordBatch:
+        """What streams store of the next messages, in order: rows of `SIMULATED` and `number`.
+
+        Args:
+            messages: with the columns `PUBLISHED`.
+
+        Raises:
+            SimulationError: as `simulate`.
+        """
+        given = {name: messages.column(name) for name in PUBLISHED}
+        mapped = self._program.run(
+            given["subject"], cluster=given["cluster"], stream=given["stream"], seq=given["seq"]
         ).subjects
-        if draws:
-            found = [
-                None
-                if subject is None
-                else _described(
-                    network.arrivals(decode(subject), _entropy(archive, seq, program.seed)), starts
-                )
-                for subject, archive, seq in zip(
-                    mapped.to_pylist(),
-                    batch["stream"].to_pylist(),
-                    batch["seq"].to_pylist(),
-                    strict=True,
-                )
-            ]
-            arrivals = pa.array(found, _ARRIVALS)
-        else:
-            # The same for all messages of a subject.
+        ways, way_of = self._ways(given, mapped)
+        sizes = np.array([len(way) for way in ways], np.int64)
+        counts = sizes[way_of]
+        message = np.repeat(np.arange(len(messages)), counts)
+        first = np.repeat(np.cumsum(counts) - counts, counts)  # the row of a message's first step
+        chosen = (np.cumsum(sizes) - sizes)[way_of][message] + np.arange(len(first)) - first
+        every = pa.Table.from_pylist([step for way in ways for step in way], _STEPS)
+        steps = every.take(pa.array(chosen)).combine_chunks()
+        stream, origin, numbered = (
+            steps[name].to_numpy().astype(np.int64) for name in ("stream", "origin", "numbered")
+        )
+        self.came += np.bincount(stream, minlength=len(self.came))
+        is_stored = self._accepted(steps, np.where(origin < 0, -1, first + origin))
+        number = self._numbered(stream, is_stored)
+        is_published, before = origin < 0, first + np.maximum(origin, 0)
+        rows = {
+            "archive": given["stream"],
+            "day": given["day"],
+            "archive_seq": given["seq"],
+            "ts": given["ts"],
+            "subject": given["subject"],
+            "mapped_subject": mapped.view(pa.string()),
+        }
+        rows = {name: column.take(pa.array(message)) for name, column in rows.items()}
+        rows |= {
+            "number": pa.array(stream),
+            "stream": self._named(stream),
+            "seq": pa.array(number[first + numbered]),
+            "via": steps["via"].combine_chunks().dictionary_encode(),
+            "origin_stream": self._named(stream[before], is_published),
+            "origin_seq": pa.array(number[first + numbered[before]], mask=is_published),
+        }
+        for name in ("stored_subject", "republished_subject"):
+            rows[name] = steps[name].combine_chunks().view(pa.string())
+        return pa.RecordBatch.from_pydict(rows).filter(pa.array(is_stored))
+
+    def is_held(self, rows: pa.RecordBatch) -> np.ndarray:
+        """Which rows of `stored` no limit discards, of all rows of some subjects, in order."""
+        stream = rows.column("number").to_numpy()
+        subjects = rows.column("stored_subject").view(pa.binary()).dictionary_encode()
+        group = stream * len(subjects.dictionary) + subjects.indices.to_numpy()
+        order = np.argsort(group, kind="stable")
+        later = np.empty(len(rows), np.int64)
+        ends = np.searchsorted(group[order], group[order], side="right")
+        later[order] = ends - np.arange(len(rows)) - 1
+        found: np.ndarray = later < self._limits[stream]
+        return found
+
+    def _named(self, streams: np.ndarray, mask: np.ndarray | None = None) -> pa.Array:
+        numbers = pa.array(streams.astype(np.int32), mask=mask)
+        return pa.DictionaryArray.from_arrays(numbers, self._names)
+
+    def _ways(
+        self, given: Mapping[str, pa.Array], mapped: pa.Array
+    ) -> tuple[Sequence[Sequence[dict[str, Any]]], np.ndarray]:
+        """Steps of messages, and for each message which of them are its own."""
+        if not self._network.draws:  # the same for all messages of a subject
             subjects = mapped.dictionary_encode()
-            distinct = [
-                _described(network.arrivals(decode(subject)), starts)
-                for subject in subjects.dictionary.to_pylist()
-            ]
-            arrivals = pa.array(distinct, _ARRIVALS).take(subjects.indices)
-        kept = [batch["day"], batch["seq"], batch["ts"], batch["subject"], mapped]
-        yield pa.RecordBatch.from_arrays([*kept, arrivals], names=[*_KEPT, "arrivals"])
+            ways = [self._known(subject) for subject in subjects.dictionary.to_pylist()]
+            return [*ways, ()], subjects.indices.fill_null(len(ways)).to_numpy()
+        columns = (mapped, given["stream"], given["seq"])
+        return [
+            () if subject is None else self._way(subject, self._entropy(archive, seq))
+            for subject, archive, seq in zip(*(c.to_pylist() for c in columns), strict=True)
+        ], np.arange(len(mapped))
 
+    def _entropy(self, archive: str, seq: int) -> Entropy:
+        return lambda place: message_entropy(archive, seq, mapping_key(self._program.seed, place))
 
-def _entropy(archive: str, seq: int, seed: int) -> Callable[[str], int]:
-    return lambda place: message_entropy(archive, seq, mapping_key(seed, place))
-
-
-def _described(arrivals: Sequence[Arrival], starts: Mapping[str, int]) -> list[dict[str, Any]]:
-    """The arrivals of one message as values; without those that go round without end."""
-    paths: list[list[int]] = []
-    numbered: list[int] = []
-    rows = []
-    for node, one in enumerate(arrivals):
-        before = [] if one.origin is None else paths[one.origin]
-        paths.append([*before, node])
-        # A mirror keeps the sequences of what it mirrors.
-        is_mirrored = one.via is Via.MIRROR and one.origin is not None
-        numbered.append(numbered[one.origin or 0] if is_mirrored else node)
-        if one.repeats:
-            continue
-        rows.append(
-            {
-                "node": node,
-                "path": paths[node],
-                "numbered": numbered[node],
-                "origin_numbered": None if one.origin is None else numbered[one.origin],
-                "origin_stream": None if one.origin is None else arrivals[one.origin].stream,
-                "through": [arrivals[number].stream for number in before],
-                "stream": one.stream,
-                "stored_subject": None if one.subject is None else encode(one.subject),
-                "via": one.via.value,
-                "position": one.position,
-                "republished_subject": (
-                    None if one.republished is None else encode(one.republished.subject)
-                ),
-                "before": starts[one.stream],
-            }
-        )
-    return rows
-
-
-def stored(came: DataFrame, streams: Sequence[StreamConfig]) -> DataFrame:
-    """The arrivals that streams store, with `seq`, `origin_seq` and `is_held`.
-
-    A row that is not held was discarded by a limit when a newer message came.
-
-    Raises:
-        SimulationError: streams that refuse messages and feed each other, or mirror.
-    """
-    refusing = [stream for stream in streams if stream.discard_new_per_subject]
-    accepted = came
-    for stream in _upstream_first(came, refusing):
-        accepted = _refuse(accepted, stream)
-    return _limited(_numbered(accepted), [s for s in streams if s not in refusing])
-
-
-def _upstream_first(arrived: DataFrame, refusing: Sequence[StreamConfig]) -> list[StreamConfig]:
-    """The refusing streams in an order in which none gets messages from a later one."""
-    if len(refusing) < 2:
-        return list(refusing)
-    by_name = {stream.name: stream for stream in refusing}
-    ways = arrived.where(F.col("stream").isin(list(by_name))).select("stream", "through").distinct()
-    order: TopologicalSorter[str] = TopologicalSorter({name: set[str]() for name in by_name})
-    for stream, through in ways.collect():
-        order.add(stream, *(name for name in through if name in by_name))
-    try:
-        return [by_name[name] for name in order.static_order()]
-    except CycleError as error:
-        circle = " and ".join(sorted(set(error.args[1])))
-        raise SimulationError(
-            f"streams {circle} feed each other and refuse messages (discard_new_per_subject): "
-            "what they hold depends on timing; leave one of them out"
-        ) from error
-
-
-def _refuse(rows: DataFrame, stream: StreamConfig) -> DataFrame:
-    """The rows without those that a stream refuses, and without what would come of them."""
-    at = F.struct("archive_seq", "node")
-    mine = rows.where(F.col("stream") == stream.name)
-    of_subject = Window.partitionBy("stored_subject").orderBy("archive_seq", "node")
-    stuck: dict[tuple[str, int], Column] = {}
-    while True:
-        waits = _any(condition for condition in stuck.values())
-        came = mine.where(~waits).withColumn("rank", F.row_number().over(of_subject))
-        over = came.where(F.col("rank") > stream.max_msgs_per_subject)
-        # nats-server tries a refused message of a source again and again, and takes nothing
-        # after it: `processInboundSourceMsg`.
-        firsts = (
-            over.where(F.col("via").isin(Via.MIRROR.value, Via.SOURCE.value))
-            .groupBy("origin_stream", "position")
-            .agg(F.min(at).alias("at"))
-            .orderBy("at")
-            .limit(1)
-            .collect()
-        )
-        if not firsts:
-            break
-        # Only the first is sure: without what it holds up, others may find room.
-        origin, position, (seq, node) = firsts[0]
-        if position is None:
-            # It comes past what it refuses by reconnecting, every ten seconds or so.
-            raise SimulationError(
-                f"stream {stream.name} mirrors {origin} and refuses messages of it "
-                "(discard_new_per_subject): what it holds depends on timing; leave it out"
+    def _way(self, subject: bytes, entropy: Entropy = lambda _: None) -> Sequence[dict[str, Any]]:
+        """The steps of a message; without those that go round without end."""
+        steps: list[dict[str, Any]] = []
+        through: list[set[int]] = []
+        step_of: dict[int, int] = {}
+        for node, one in enumerate(self._network.arrivals(decode(subject), entropy)):
+            if one.repeats or one.subject is None:
+                continue
+            number = self._numbers[one.stream]
+            step_of[node] = step = len(steps)
+            origin = -1 if one.origin is None else step_of[one.origin]
+            through.append({number} if origin < 0 else {*through[origin], number})
+            self._note_feeds(number, through[-1])
+            republished = one.republished
+            steps.append(
+                {
+                    "stream": number,
+                    "stored_subject": encode(one.subject),
+                    "via": one.via.value,
+                    "position": -1 if one.position is None else one.position,
+                    "origin": origin,
+                    # A mirror keeps the sequences of what it mirrors.
+                    "numbered": steps[origin]["numbered"] if one.via is Via.MIRROR else step,
+                    "republished_subject": republished and encode(republished.subject),
+                }
             )
-        here = (F.col("origin_stream") == origin) & (F.col("position") == position)
-        since = (F.col("archive_seq") > seq) | (
-            (F.col("archive_seq") == seq) & (F.col("node") >= node)
-        )
-        stuck[origin, position] = F.coalesce(here, F.lit(False)) & since
-    refused = mine.where(waits).select("archive_seq", "node")
-    refused = refused.unionByName(over.select("archive_seq", "node")).select(
-        F.col("archive_seq").alias("refused_seq"), F.col("node").alias("refused_node")
-    )
-    gone = (F.col("archive_seq") == F.col("refused_seq")) & F.array_contains(
-        F.col("path"), F.col("refused_node")
-    )
-    return rows.join(refused, gone, "left_anti")
+        return steps
 
+    def _note_feeds(self, stream: int, through: set[int]) -> None:
+        """Refuses streams that refuse messages and feed each other."""
+        new = {n for n in through & self._feeds.keys() if n != stream}
+        if stream not in self._feeds or new <= self._feeds[stream]:
+            return
+        self._feeds[stream] |= new
+        try:
+            TopologicalSorter(self._feeds).prepare()
+        except CycleError as error:
+            circle = " and ".join(sorted({self._streams[n].name for n in error.args[1]}))
+            raise SimulationError(
+                f"streams {circle} feed each other and refuse messages (discard_new_per_subject): "
+                "what they hold depends on timing; leave one of them out"
+            ) from error
 
-def _any(conditions: Iterable[Column]) -> Column:
-    return reduce(or_, conditions, F.lit(False))
+    def _accepted(self, steps: pa.Table, origins: np.ndarray) -> np.ndarray:
+        """Which steps are taken: no stream refuses them, nor what they come from.
 
+        Args:
+            origins: for each step the row of the one that it comes from, or -1.
+        """
+        if not self._there:
+            return np.ones(len(steps), np.bool_)
+        accepted: list[bool] = []
+        columns = (steps[n].to_pylist() for n in ("stream", "via", "position", "stored_subject"))
+        for origin, number, via, position, subject in zip(origins.tolist(), *columns, strict=True):
+            there, stream = self._there.get(number), self._streams[number]
+            is_taken = origin < 0 or accepted[origin]
+            if is_taken and there is not None:
+                # nats-server tries a refused message of a source again and again, and takes
+                # nothing after it: `processInboundSourceMsg`.
+                waits = (number, position) in self._waits
+                is_taken = not waits and there[subject] < stream.max_msgs_per_subject
+                if is_taken:
+                    there[subject] += 1
+                elif via == Via.SOURCE:
+                    self._waits.add((number, position))
+                elif via == Via.MIRROR and stream.mirror is not None:
+                    # It comes past what it refuses by reconnecting, every ten seconds or so.
+                    raise SimulationError(
+                        f"stream {stream.name} mirrors {stream.mirror.name} and refuses messages "
+                        "of it (discard_new_per_subject): what it holds depends on timing; leave "
+                        "it out"
+                    )
+            accepted.append(is_taken)
+        return np.array(accepted, np.bool_)
 
-def _numbered(rows: DataFrame) -> DataFrame:
-    """The rows with `seq` in their stream and in the one they came from."""
-    in_stream = Window.partitionBy("stream").orderBy("archive_seq", "node")
-    number = F.col("before") + F.row_number().over(in_stream)
-    rows = rows.withColumn("number", number)
-    of_message = Window.partitionBy("archive_seq")
-    numbers = F.map_from_entries(F.collect_list(F.struct("node", "number")).over(of_message))
-    rows = rows.withColumn("numbers", numbers)
-    seq, own = F.col("numbers")[F.col("numbered")], F.col("numbers")[F.col("origin_numbered")]
-    return rows.withColumn("seq", seq).withColumn("origin_seq", own)
-
-
-def _limited(rows: DataFrame, streams: Sequence[StreamConfig]) -> DataFrame:
-    """The rows with `is_held`: whether their stream keeps them among those of the subject."""
-    limits = {s.name: s.max_msgs_per_subject for s in streams if s.max_msgs_per_subject > 0}
-    if not limits:
-        return rows.withColumn("is_held", F.lit(True))
-    latest = Window.partitionBy("stream", "stored_subject").orderBy(
-        F.desc("archive_seq"), F.desc("node")
-    )
-    rank = F.row_number().over(latest)
-    over = _any((F.col("stream") == name) & (F.col("rank") > n) for name, n in limits.items())
-    return rows.withColumn("rank", rank).withColumn("is_held", ~over)
+    def _numbered(self, stream: np.ndarray, is_stored: np.ndarray) -> np.ndarray:
+        """The sequence of each step that is stored, in its stream; what comes later goes on."""
+        of = stream[is_stored]
+        counts = np.bincount(of, minlength=len(self._last))
+        rank = np.empty(len(of), np.int64)
+        starts = np.repeat(np.cumsum(counts) - counts, counts)
+        rank[np.argsort(of, kind="stable")] = np.arange(len(of)) - starts
+        found = np.zeros(len(stream), np.int64)
+        found[is_stored] = self._last[of] + 1 + rank
+        self._last += counts
+        return found

@@ -7,11 +7,9 @@ at with `nats_transform.migration.columns`.
 
 from __future__ import annotations
 
-import errno
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -22,8 +20,9 @@ from pyiceberg.table import Table
 
 from jobs.census import CENSUS, CensusSettings, census
 from jobs.days import StreamDays
+from jobs.dry_run.scattered import parts_for, scattered, temporary_folder
 from jobs.dry_run.settings import DryRunSettings
-from jobs.errors import ArchiveError, JobError
+from jobs.errors import ArchiveError
 from jobs.files.commit import arrow_schema
 from jobs.files.plan import plan
 from jobs.files.read import concatenated
@@ -34,13 +33,6 @@ from jobs.session import Spark
 from jobs.warehouse import specs, tables
 from nats_transform.migration import DryRun, Question
 from nats_transform.migration.columns import Part, added_up, dry_run_of_columns
-from nats_transform.migration.columns.column import Column
-
-_ROWS = 2**18
-"""So many rows make a part: fewer than this many are in memory at once, about 150 MB of them."""
-
-_MOST_FILES = 256
-"""More are not open at once; parts have more rows then."""
 
 
 def archived_days(settings: StreamDays) -> tuple[Table, list[date]]:
@@ -88,22 +80,11 @@ def of_replay(
 
 def _looked_at(rows: Iterable[pa.RecordBatch], most: int, question: Question) -> DryRun:
     """What is found in at most so many rows of a census."""
-    try:
-        with (
-            tempfile.TemporaryDirectory(prefix="nats-transform-") as folder,
-            tempfile.TemporaryFile() as overflow,
-        ):
-            with step("reading the subjects", most, "rows"):
-                parts = parts_of(rows, most, Path(folder))
-            with step("comparing what the mappings make of them"):
-                return dry_run_of_columns(parts, question, overflow)
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise JobError(
-            f"no room for temporary files in {tempfile.gettempdir()}; "
-            "make room there, or set TMPDIR to another folder"
-        ) from error
+    with temporary_folder() as folder, tempfile.TemporaryFile() as overflow:
+        with step("reading the subjects", most, "rows"):
+            parts = parts_of(rows, most, folder)
+        with step("comparing what the mappings make of them"):
+            return dry_run_of_columns(parts, question, overflow)
 
 
 def replayed(
@@ -140,7 +121,7 @@ def parts_of(rows: Iterable[pa.RecordBatch], most: int, folder: Path) -> Iterabl
         most: of this the number of parts comes.
         folder: an empty one for files.
     """
-    count = min(_MOST_FILES, 1 + most // _ROWS)
+    count = parts_for(most)
     if count == 1:
         return [added_up(pa.Table.from_batches(rows))]
     return _Parts(rows, count, folder)
@@ -150,21 +131,7 @@ class _Parts:
     """Parts in files; they can be read again and again."""
 
     def __init__(self, rows: Iterable[pa.RecordBatch], count: int, folder: Path) -> None:
-        self._paths = [folder / str(number) for number in range(count)]
-        with ExitStack() as files:
-            writers: list[pa.RecordBatchWriter] = []
-            for batch in rows:
-                for path in self._paths if not writers else ():
-                    writers.append(files.enter_context(pa.ipc.new_stream(str(path), batch.schema)))
-                hashes = Column(batch["subject"].cast(pa.binary())).hashes
-                of = (hashes % np.uint64(count)).astype(np.uint16)
-                order = np.argsort(of, kind="stable")
-                ends = np.searchsorted(of[order], np.arange(1, count + 1))
-                ordered, start = batch.take(pa.array(order)), 0
-                for writer, end in zip(writers, ends.tolist(), strict=True):
-                    if end > start:
-                        writer.write_batch(ordered.slice(start, end - start))
-                    start = end
+        self._paths = scattered(rows, "subject", count, folder)
 
     def __iter__(self) -> Iterator[Part]:
         for path in self._paths:

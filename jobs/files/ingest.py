@@ -55,7 +55,7 @@ class IngestTask:
         storage: the file systems of the table.
         folder: the folder for the new files.
         stored: the columns to write, with their Iceberg numbers.
-        read: a function that gives the messages of a task, as `jobs.warehouse.rows` has them.
+        read: a function that gives the rows of a task, as `jobs.warehouse.rows` has messages.
     """
 
     storage: Storage
@@ -105,7 +105,8 @@ class _Day:
         count, digest = digest_batch(rows)
         self.rows += count
         self.digest += digest
-        self.bytes += pc.sum(pc.binary_length(rows.column("data"))).as_py() or 0
+        if "data" in names:
+            self.bytes += pc.sum(pc.binary_length(rows.column("data"))).as_py() or 0
         bounds = pc.min_max(rows.column("seq")).as_py()
         self.first, self.last = min(self.first, bounds["min"]), max(self.last, bounds["max"])
         columns = dict(zip(rows.schema.names, rows.columns, strict=True))

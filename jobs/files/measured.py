@@ -18,6 +18,7 @@ from jobs.files.storage import Storage
 from jobs.files.task import Task
 from jobs.files.text import restored
 from jobs.files.transform import WORDS
+from jobs.progress import step
 from jobs.session import Spark
 from jobs.warehouse.specs import TableSpec
 
@@ -46,7 +47,9 @@ def measured(
     tasks = plan(table, files)
     schema = arrow_schema(spec.schema, WORDS | {"stream", "cluster"})
     work = _Measure(Storage.of(table), schema, tuple(spec.spark_schema.names), measure)
-    found = run(work, tasks, session_for(spark, sum(task.size for task in tasks)))
+    session = session_for(spark, sum(task.size for task in tasks))
+    with step(f"checking {spec.name}", sum(file.record_count for file in files)):
+        found = run(work, tasks, session)
     return sum(found, start=measure(()))  # type: ignore[call-overload, no-any-return]
 
 

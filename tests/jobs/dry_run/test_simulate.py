@@ -8,24 +8,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
-from pyspark.sql import SparkSession
 
 from cli.main import main
 from jobs.dry_run.run import dry_run
 from jobs.dry_run.settings import DryRunSettings, SimulatedStream
-from jobs.dry_run.simulate import SIMULATED, SimulationError, arrivals, stored
+from jobs.dry_run.simulate import SIMULATED, Simulation, SimulationError
 from jobs.errors import JobError
 from jobs.export import ExportSettings, export
+from jobs.session import SessionOnDemand, SparkSettings
 from jobs.warehouse import tables
 from nats_transform import AccountMappings, StreamConfig, parse_stream
 from nats_transform.backup.archive import read_head, read_messages
 from tests.conformance.test_simulate import archived
 from tests.jobs.dry_run.test_run import messages
-from tests.support.archive import archive
-
-pytestmark = pytest.mark.spark
+from tests.support.archive import archive, rows_of
 
 ONE = {"max_msgs_per_subject": 1, "discard": "new", "discard_new_per_subject": True}
 
@@ -38,7 +37,7 @@ def write(folder: Path, *configs: dict[str, Any]) -> Path:
     return folder
 
 
-def test_what_the_table_holds(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_the_table_holds(tmp_path: Path) -> None:
     warehouse = tables.Warehouse(dir=tmp_path / "warehouse")
     archive(warehouse, messages(count=12))
     candidate = tmp_path / "new.conf"
@@ -51,7 +50,7 @@ def test_what_the_table_holds(spark: SparkSession, tmp_path: Path) -> None:
     settings = DryRunSettings(
         stream="S", candidate=candidate, streams=streams, simulate=True, warehouse=warehouse
     )
-    result = dry_run(spark, settings)
+    result = dry_run(SessionOnDemand(SparkSettings()), settings)
     # Of each six `tests.jobs.dry_run.test_run.SUBJECTS` four are mapped, two of each region.
     assert result.simulated == (SimulatedStream("ONCE", 1, 0, 3), SimulatedStream("SHOP", 4, 4, 0))
     assert result.as_json()["summary"]["simulated"][0] == {
@@ -66,7 +65,7 @@ def test_what_the_table_holds(spark: SparkSession, tmp_path: Path) -> None:
     assert snapshot.snapshot_id == result.simulated_snapshot
     properties = tables.snapshot_properties(table)
     assert properties["mapping-version"] == result.candidate_version
-    rows = tables.read(spark, table, SIMULATED, "S").orderBy("stream", "seq").collect()
+    rows = sorted(rows_of(warehouse, "S", SIMULATED), key=lambda row: row.stream)
     assert [
         (r.stream, r.seq, r.stored_subject, r.via, r.origin_stream, r.origin_seq, r.archive_seq)
         for r in rows
@@ -109,7 +108,7 @@ def test_what_the_table_holds(spark: SparkSession, tmp_path: Path) -> None:
     assert shown.exit_code == 0, shown.output
     assert "stream SHOP would hold 4 messages (4 discarded)\n" in shown.stdout
     table = tables.open_table(warehouse, SIMULATED)
-    assert {row.stream for row in tables.read(spark, table, SIMULATED, "S").collect()} == {"SHOP"}
+    assert {row.stream for row in rows_of(warehouse, "S", SIMULATED)} == {"SHOP"}
 
 
 def streams_of(*configs: dict[str, Any]) -> list[StreamConfig]:
@@ -117,15 +116,16 @@ def streams_of(*configs: dict[str, Any]) -> list[StreamConfig]:
 
 
 def kept(
-    spark: SparkSession, subjects: Sequence[str], streams: Sequence[StreamConfig], seed: int = 0
+    subjects: Sequence[str], streams: Sequence[StreamConfig], seed: int = 0
 ) -> list[tuple[str, int, str]]:
     """Stream, sequence and subject of what streams hold."""
-    came = arrivals(archived(spark, subjects), AccountMappings(()), streams, seed)
-    rows = stored(came, streams).where("is_held").orderBy("stream", "seq").collect()
-    return [(row.stream, row.seq, bytes(row.stored_subject).decode()) for row in rows]
+    simulation = Simulation(streams, AccountMappings(()).program(seed))
+    rows = simulation.stored(archived(subjects))
+    found = rows.filter(pa.array(simulation.is_held(rows))).to_pylist()
+    return sorted((row["stream"], row["seq"], row["stored_subject"]) for row in found)
 
 
-def test_random_numbers_are_those_of_the_replay(spark: SparkSession) -> None:
+def test_random_numbers_are_those_of_the_replay() -> None:
     (stream,) = streams = streams_of(
         {
             "name": "R",
@@ -133,21 +133,21 @@ def test_random_numbers_are_those_of_the_replay(spark: SparkSession) -> None:
             "subject_transform": {"src": "a", "dest": "a.{{random(1000)}}"},
         }
     )
-    found = kept(spark, ["a"] * 5, streams, seed=3)
+    found = kept(["a"] * 5, streams, seed=3)
     wanted = [stream.replay("a", stream="S", seq=n, seed=3).subject for n in range(1, 6)]
     assert [subject for _, _, subject in found] == wanted
     assert len(set(wanted)) > 1
 
 
-def test_what_depends_on_timing_is_refused(spark: SparkSession) -> None:
+def test_what_depends_on_timing_is_refused() -> None:
     mirror = streams_of(
         {"name": "A", "subjects": ["a"]}, {"name": "M", "mirror": {"name": "A"}, **ONE}
     )
     with pytest.raises(SimulationError, match="stream M mirrors A and refuses messages of it"):
-        kept(spark, ["a", "a"], mirror)
+        kept(["a", "a"], mirror)
     circle = streams_of(
         {"name": "A", "subjects": ["a.*"], "republish": {"src": "a.x", "dest": "b.y"}, **ONE},
         {"name": "B", "subjects": ["b.*"], "republish": {"src": "b.x", "dest": "a.y"}, **ONE},
     )
     with pytest.raises(SimulationError, match="streams A and B feed each other"):
-        kept(spark, ["a.x", "b.x"], circle)
+        kept(["a.x", "b.x"], circle)

@@ -1,0 +1,78 @@
+"""Rows on disk, cut into parts by the hash of a column: those of one value are in one part.
+
+So what must be seen of a subject is in memory together, however many subjects there are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from jobs.errors import JobError
+from nats_transform.migration.columns.column import Column
+
+_ROWS = 2**18
+"""So many rows make a part: fewer than this many are in memory at once, about 150 MB of them."""
+
+_MOST_FILES = 256
+"""More are not open at once; parts have more rows then."""
+
+
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A folder that is deleted afterwards.
+
+    Raises:
+        JobError: there is no room for what is written into it.
+    """
+    try:
+        with tempfile.TemporaryDirectory(prefix="nats-transform-") as folder:
+            yield Path(folder)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise JobError(
+            f"no room for temporary files in {tempfile.gettempdir()}; "
+            "make room there, or set TMPDIR to another folder"
+        ) from error
+
+
+def parts_for(rows: int) -> int:
+    """Into how many parts so many rows are cut."""
+    return min(_MOST_FILES, 1 + rows // _ROWS)
+
+
+def scattered(
+    batches: Iterable[pa.RecordBatch], column: str, count: int, folder: Path
+) -> list[Path]:
+    """Files, each with the rows of some values of a text column in their order.
+
+    Args:
+        batches: the rows.
+        column: its hashes say which part a row is in.
+        count: of the parts.
+        folder: an empty one for the files, which are streams of Arrow.
+    """
+    paths = [folder / str(number) for number in range(count)]
+    with ExitStack() as files:
+        writers: list[pa.RecordBatchWriter] = []
+        for batch in batches:
+            for path in paths if not writers else ():
+                writers.append(files.enter_context(pa.ipc.new_stream(str(path), batch.schema)))
+            hashes = Column(batch[column].cast(pa.binary())).hashes
+            of = (hashes % np.uint64(count)).astype(np.uint16)
+            order = np.argsort(of, kind="stable")
+            ends = np.searchsorted(of[order], np.arange(1, count + 1))
+            ordered, start = batch.take(pa.array(order)), 0
+            for writer, end in zip(writers, ends.tolist(), strict=True):
+                if end > start:
+                    writer.write_batch(ordered.slice(start, end - start))
+                start = end
+    return paths if writers else []
