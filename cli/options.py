@@ -392,7 +392,7 @@ def server(instead_of: tuple[str, ...] = ()) -> _Wrap:
             if _is_on_command_line("context") and not _is_on_command_line("servers"):
                 connection["servers"] = None  # the context's own, whatever the environment names
             asked = any(_is_on_command_line(name) for name in ("context", "servers"))
-            if not asked and any(values.get(name) is not None for name in instead_of):
+            if not asked and any(values.get(name) not in (None, ()) for name in instead_of):
                 return command(**values, server=None)
             return command(**values, server=_server(**connection))
 

@@ -12,13 +12,14 @@ from cli.output import finish, print_line, quiet_work
 
 if TYPE_CHECKING:
     from jobs.jetstream.connection import NatsSettings
-    from jobs.verify import VerifyResult
+    from jobs.verify.run import VerifyResult
 
 
 @project.command(
     "verify",
     short_help="Look whether a step of a plan is in force.",
-    epilog="Exit codes: 0 the step is in force; 1 it is not, and each line says what differs; "
+    epilog="Exit codes: 0 the step is in force, and the next one can be taken; 1 not so, and each "
+    "line says what differs or what to wait for; "
     "2 wrong usage, a plan that was edited, or a step that cannot be seen.",
 )
 @options.file(
@@ -31,26 +32,48 @@ if TYPE_CHECKING:
     metavar="N",
     help="The last step that should be in force; 0 if none should be.",
 )
-@options.file("--config", "The configuration that the servers have, for the permissions of users.")
 @click.option(
+    "--undo",
+    is_flag=True,
+    help="Say whether this step can be undone, and not whether the next one can be taken: "
+    "consumers must have read what is taken from them.",
+)
+@options.several(
+    "--config",
+    "config",
+    "FILE",
+    "The configuration of a server, for permissions, exports and imports.",
+    type=options.FILE,
+)
+@options.several(
     "--monitor",
-    metavar="URL",
-    help="The monitoring port of a server, such as http://localhost:8222, for the mappings. "
-    "Without it they are asked for through --server, which answers the system account only.",
+    "monitor",
+    "URL",
+    "The monitoring port of a server, such as http://localhost:8222, for the mappings. Without it "
+    "they are asked for through --server, which answers the system account only.",
+)
+@click.option(
+    "--probe",
+    metavar="SUBJECT",
+    help="Publish messages under this subject, through each --server, and see the mappings from "
+    "what becomes of them. Set the subject aside for it: no stream stores these messages, but "
+    "programs that subscribe to it get them.",
 )
 @options.server(instead_of=("config", "monitor"))
-@options.json("Print one JSON document: step, differences, seen, unseen.")
+@options.json("Print one JSON document: step, differences, waits, seen, unseen.")
 def command(
     plan: Path,
     step: int,
-    config: Path | None,
-    monitor: str | None,
+    undo: bool,
+    config: tuple[Path, ...],
+    monitor: tuple[str, ...],
+    probe: str | None,
     server: NatsSettings | None,
     as_json: bool,
 ) -> None:
     """Look at servers, and say whether a step and all before it are in force, and none after it.
 
-    Nothing is published, and nothing is changed.
+    Nothing is changed, and without --probe nothing is published.
 
     \b
     Examples:
@@ -58,12 +81,23 @@ def command(
       nats-transform verify --plan plan/ --step 3 --config server.conf
       nats-transform verify --plan plan/ --step 4 --monitor http://localhost:8222
     """
-    if server is None and config is None and monitor is None:
+    if server is None and not config and not monitor:
         raise click.UsageError("nothing to look at: give --server, --config or --monitor")
+    if probe is not None and server is None:
+        raise click.UsageError("a probe goes through a server: give --server too")
     with quiet_work():
-        from jobs.verify import VerifySettings, verify
+        from jobs.verify.run import VerifySettings, verify
 
-        settings = VerifySettings(plan=plan, step=step, nats=server, config=config, monitor=monitor)
+        settings = VerifySettings(
+            plan=plan,
+            step=step,
+            undo=undo,
+            nats=server,
+            config=config,
+            monitor=monitor,
+            probe=probe,
+        )
+
         result = verify(settings)
     finish(result, as_json, _print, "missing")
 
@@ -73,5 +107,7 @@ def _print(result: VerifyResult) -> None:
         print_line(line)
     if not result.differences:
         print_line(f"step {result.step} is in force: {', '.join(result.seen)}")
+    for line in result.waits:
+        print_line(line)
     if result.unseen:
         print_line(f"not looked at: {', '.join(result.unseen)}")

@@ -16,6 +16,7 @@ from nats_transform.plan.moves import Move, image, moves
 from nats_transform.plan.stages import STAGES, Stage, stages
 from nats_transform.sharing import Shares
 from nats_transform.subject import is_subset
+from nats_transform.transform import Transform
 
 
 class NoPlan(NatsTransformError):
@@ -108,7 +109,7 @@ def build(
     ever = (before, both, narrow(before, both, changing))
     steps = [
         *_expand(ever),
-        *_shift(question.current, switch, account, needs),
+        *_shift(question.current, switch, account, needs, _programs(changing)),
         *_contract(ever),
     ]
     return Plan(
@@ -140,13 +141,25 @@ def _is(accepted: Accepted, finding: MigrationFinding | Blocked) -> bool:
     return accepted.code == finding.code and accepted.about in ("", finding.about)
 
 
+def _programs(changing: Sequence[Move]) -> str:
+    """Who subscribes without a consumer is seen by no server's configuration."""
+    names = dict.fromkeys((_name(move.old, move), _name(move.new, move)) for move in changing)
+    told = ", ".join(f"`{old}` and `{new}`" for old, new in names)
+    if not told:
+        return ""
+    return f"programs that subscribe without a consumer must subscribe to both names: {told}"
+
+
+def _name(way: Transform | None, move: Move) -> str:
+    return move.part if way is None else image(way, move.part)
+
+
 def _audited(changing: Sequence[Move], both: Around) -> str | None:
     """The stream that stores messages both under their old and their new names."""
     for stream in both.streams:
         for move in changing:
-            old = move.part if move.old is None else image(move.old, move.part)
-            new = move.part if move.new is None else image(move.new, move.part)
-            if all(any(is_subset(name, of=one) for one in stream.subjects) for name in (old, new)):
+            names = (_name(move.old, move), _name(move.new, move))
+            if all(any(is_subset(name, of=one) for one in stream.subjects) for name in names):
                 return stream.name
     return None
 
@@ -202,7 +215,7 @@ def _step(
 
 
 def _shift(
-    old: AccountMappings, switch: Sequence[Stage], account: str, needs: Needs
+    old: AccountMappings, switch: Sequence[Stage], account: str, needs: Needs, programs: str
 ) -> Iterable[Step]:
     for stage in switch:
         where = "" if stage.cluster is None else f" of cluster {stage.cluster}"
@@ -218,6 +231,7 @@ def _shift(
             if is_last
             else "a mistake reaches no more of the messages than that",
             changes=(change,),
+            programs=programs,
             percent=stage.percent,
             cluster=stage.cluster,
             needs=needs(stage),

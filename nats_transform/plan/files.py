@@ -11,6 +11,7 @@ from typing import Any
 from nats_transform.config.edit import Edit
 from nats_transform.config.edit import edited as edited_config
 from nats_transform.plan.model import Change, Plan, Step
+from nats_transform.plan.state import drains
 
 PLAN = "plan.json"
 PAGE = "README.md"
@@ -281,12 +282,18 @@ def page(plan: Plan) -> str:
         lines += [f"- `{source}`: {why}" for source, why in plan.at_once.items()]
         lines.append("")
     for step in plan.steps:
-        lines += [f"## {step.number}. {step.title}", "", f"Why: {step.why}.", "", "```sh"]
+        lines += [f"## {step.number}. {step.title}", "", f"Why: {step.why}.", ""]
+        if step.programs:
+            lines += [f"Before you take or undo this step, {step.programs}.", ""]
+        lines.append("```sh")
         lines += [*commands(step, plan), "```", ""]
         lines += ["Verify:", "", "```sh", verify_command(step), "```", ""]
         lines += _audit(step, plan)
         if step.wait:
             lines += [f"Then wait until {step.wait}.", ""]
+        if any(drains(plan, step.number, undo=True)):
+            lines += ["Before you undo it, wait until this has exit code 0:", "", "```sh"]
+            lines += [f"{verify_command(step)} --undo", "```", ""]
         lines += ["Undo:", "", "```sh", *commands(step, plan, undo=True), "```", ""]
     return "\n".join(lines)
 

@@ -54,6 +54,7 @@ class Step(_Frozen):
         title: what the step does.
         why: what would go wrong without it.
         changes: what it changes.
+        programs: what programs must do before the step is taken, and before it is undone.
         percent: the share of the messages that go the new way once it is done; None: it moves none.
         cluster: of whose messages that is the share; None: of all.
         needs: for each source that the stage splits.
@@ -65,6 +66,7 @@ class Step(_Frozen):
     title: str
     why: str
     changes: tuple[Change, ...]
+    programs: str = ""
     percent: int | None = None
     cluster: str | None = None
     needs: tuple[Need, ...] = ()

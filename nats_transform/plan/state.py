@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from nats_transform.plan.model import Change, Plan
+from nats_transform.subject import is_subset
 from nats_transform.transform import number_wildcards
 
 Thing: TypeAlias = tuple[str, str]
@@ -27,36 +29,100 @@ def expected(plan: Plan, step: int) -> dict[Thing, Fields]:
     return found
 
 
-def differences(plan: Plan, step: int, seen: Mapping[Thing, Fields]) -> Iterator[str]:
+@dataclass(frozen=True, slots=True)
+class View:
+    """What somebody shows of the things that a plan changes.
+
+    Attributes:
+        where: the name of a server, or of a file.
+        seen: the fields that the plan changes, of what could be seen.
+    """
+
+    where: str
+    seen: dict[Thing, Fields]
+
+
+def differences(plan: Plan, step: int, views: Sequence[View]) -> Iterator[str]:
     """One line for each thing that was seen otherwise than it is after a step.
+
+    Where a whole later step is in force everywhere, one line says so. Where views show a thing
+    differently, the line names those that differ.
 
     Args:
         plan: the plan.
         step: the step that should be the last one in force.
-        seen: the fields that change, of what could be seen.
+        views: what was seen.
     """
+    fitting = [n for n in range(len(plan.steps) + 1) if all(_fits(plan, n, one) for one in views)]
+    if step in fitting:
+        return
+    if later := [n for n in fitting if n > step]:
+        yield f"step {later[0]} is in force already: undo it, or verify that step"
+        return
+    told: dict[tuple[Thing, str], list[str]] = {}
+    for view in views:
+        for thing, fields in view.seen.items():
+            if (line := _difference(plan, step, thing, fields)) is not None:
+                told.setdefault((thing, line), []).append(view.where)
+    for (thing, line), where in told.items():
+        everybody = [view.where for view in views if thing in view.seen]
+        on = f" on {', '.join(where)}" if where != everybody else ""
+        yield f"{' '.join(thing)}{on}{line}"
+
+
+def _fits(plan: Plan, step: int, view: View) -> bool:
     wanted = expected(plan, step)
-    for thing, fields in seen.items():
-        if same(thing, fields, wanted[thing]):
+    return all(same(thing, fields, wanted[thing]) for thing, fields in view.seen.items())
+
+
+def _difference(plan: Plan, step: int, thing: Thing, fields: Fields) -> str | None:
+    """Where in the plan a thing stands that should be as it is after a step; None: there."""
+    if same(thing, fields, expected(plan, step)[thing]):
+        return None
+    # A step that was undone looks like one not taken.
+    history = [
+        (one.number, change)
+        for one in plan.steps
+        for change in one.changes
+        if (change.kind, change.name) == thing
+    ]
+    at = next((n for n, change in reversed(history) if same(thing, fields, change.after)), None)
+    if at is None and same(thing, fields, history[0][1].before):
+        at = 0
+    if at is None:
+        return f" is as no step of the plan has it: {_shown(fields)}"
+    if at > step:
+        return f": step {at} is in force already; undo it, or verify that step"
+    missing = next(n for n, _ in history if at < n <= step)
+    return f": step {missing} is not in force: {_shown(fields)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """What a consumer must have read before it loses filters, or its messages are never read.
+
+    Attributes:
+        consumer: `STREAM/CONSUMER`.
+        filters: those that it loses.
+    """
+
+    consumer: str
+    filters: tuple[str, ...]
+
+
+def drains(plan: Plan, step: int, undo: bool) -> Iterator[Drain]:
+    """What consumers must have read before the step after this one is taken, or this one undone."""
+    for one in plan.steps:
+        if one.number != (step if undo else step + 1):
             continue
-        kind, name = thing
-        # Where in the plan it stands. A step that was undone looks like one not taken.
-        history = [
-            (one.number, change)
-            for one in plan.steps
-            for change in one.changes
-            if (change.kind, change.name) == thing
-        ]
-        at = next((n for n, change in reversed(history) if same(thing, fields, change.after)), None)
-        if at is None and same(thing, fields, history[0][1].before):
-            at = 0
-        missing = [n for n, _ in history if (at or 0) < n <= step]
-        if at is None:
-            yield f"{kind} {name} is as no step of the plan has it: {_shown(fields)}"
-        elif at > step:
-            yield f"{kind} {name}: step {at} is in force already; undo it, or verify that step"
-        else:
-            yield f"{kind} {name}: step {missing[0]} is not in force: {_shown(fields)}"
+        for change in one.changes:
+            if change.kind != "consumer":
+                continue
+            sides = (change.after, change.before) if undo else (change.before, change.after)
+            old, new = (side["filter_subjects"] for side in sides)
+            gone = [place for place in old if new and not any(is_subset(place, of=n) for n in new)]
+            if gone:
+                yield Drain(change.name, tuple(gone))
 
 
 def same(thing: Thing, seen: Fields, planned: Fields) -> bool:
@@ -110,13 +176,15 @@ def _unordered(value: Any) -> Any:
 
 
 def _shown(fields: Fields) -> str:
-    return (
-        "; ".join(
-            f"{name}: {', '.join(map(str, value)) if isinstance(value, list | tuple) else value}"
-            for name, value in fields.items()
-        )
-        or "nothing"
-    )
+    def text(value: Any) -> str:
+        if isinstance(value, list | tuple):
+            return ", ".join(map(text, value))
+        if isinstance(value, Mapping) and "destination" in value:
+            cluster = f" in {value['cluster']}" if "cluster" in value else ""
+            return f"{value['weight']} % to {value['destination']}{cluster}"
+        return str(value)
+
+    return "; ".join(f"{name}: {text(value)}" for name, value in fields.items()) or "nothing"
 
 
 def other_fields(change: Change, planned: Fields, shown: Fields) -> Iterator[str]:

@@ -1,0 +1,149 @@
+"""Which step of a plan the mappings of a server are at, seen from what becomes of messages.
+
+The messages are published under a subject that somebody has set aside for it. A header asks for a
+stream of a name that no stream has, so that no stream stores them (`Nats-Expected-Stream`: checked
+before anything is stored, in `processJetStreamMsg` and `checkMsgHeadersPreClusteredProposal`).
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+from jobs.jetstream.connection import NatsSettings, connection
+from jobs.plan import PlanError
+from nats_transform.errors import printable
+from nats_transform.mapping import AccountMappings, Destination
+from nats_transform.mapping import Mapping as SubjectMapping
+from nats_transform.plan.model import Plan
+from nats_transform.plan.state import Fields, View, expected
+from nats_transform.subject import is_valid_publish_subject
+
+HEADER = "Nats-Transform-Probe"
+NO_STREAM = "nats-transform-probe"
+MOST = 20_000
+"""Messages; shares that need more of them to be told apart are not probed."""
+_SIGMAS = 5  # a right share is told wrong once in two millions
+_LOST = ""  # the outcome of messages that come out nowhere
+_AT_ONCE = 200
+
+_Shares = Mapping[str, float]
+
+
+async def probe(settings: NatsSettings, plan: Plan, step: int, subject: str) -> View:
+    """The mappings on one server: those of the step that fits, with that of `step` first.
+
+    Args:
+        settings: one server, and a user who may publish and subscribe under the subject.
+        plan: the plan.
+        step: the step that should be in force.
+        subject: a literal subject under a source that the plan changes.
+
+    Raises:
+        PlanError: the subject cannot tell the steps apart, or no step fits.
+    """
+    thing = ("mappings", plan.account)
+    if not is_valid_publish_subject(subject):
+        raise PlanError(f"{printable(subject)} is no subject to publish under: give a literal one")
+    async with connection(settings) as client:
+        cluster = client._server_info.get("cluster")
+        states = [expected(plan, n)[thing] for n in range(len(plan.steps) + 1)]
+        shares = [_shares(fields, subject, cluster) for fields in states]
+        messages = _messages(subject, shares, step)
+        got = await _came(client, subject, {s for one in shares for s in one} - {_LOST}, messages)
+    order = sorted(range(len(states)), key=lambda n: abs(n - step))
+    for n in order:
+        if _fits(got, shares[n], messages):
+            return View(settings.where, {thing: states[n]})
+    told = ", ".join(f"{count} as {name or 'nothing'}" for name, count in sorted(got.items()))
+    raise PlanError(
+        f"the probe of {subject} on {settings.where} fits no step of the plan: of {messages} "
+        f"messages came {told}; may this user publish and subscribe under these subjects?"
+    )
+
+
+def _shares(fields: Fields, subject: str, cluster: str | None) -> _Shares:
+    """The share of each result of the subject."""
+    mappings = AccountMappings(
+        [
+            SubjectMapping(source, [_destination(one) for one in destinations])
+            for source, destinations in fields.items()
+        ]
+    )
+    found: Counter[str] = Counter()
+    for outcome, percent in mappings.outcomes(subject, cluster):
+        if outcome.subject is not None and "{{random(" in outcome.subject:
+            raise PlanError(f"{subject} goes through random(): probe another subject")
+        found[outcome.subject or _LOST] += percent
+    return {name: percent / 100 for name, percent in found.items()}
+
+
+def _destination(one: Mapping[str, Any]) -> Destination:
+    return Destination(one["destination"], one["weight"], one.get("cluster"))
+
+
+def _messages(subject: str, shares: Sequence[_Shares], step: int) -> int:
+    """How many messages tell the steps apart.
+
+    Raises:
+        PlanError: no number does.
+    """
+    apart = {tuple(sorted(one.items())): one for one in shares}.values()
+    if len(apart) == 1:
+        raise PlanError(
+            f"no step of the plan changes what becomes of {subject}: probe a subject under a "
+            "source that the plan changes"
+        )
+    needed = 1
+    for one, other in combinations(apart, 2):
+        needed = max(needed, min(_needed(one.get(n, 0), other.get(n, 0)) for n in {*one, *other}))
+    if needed > MOST:
+        raise PlanError(
+            f"some steps are so much alike that a probe needs {needed:,} messages: ask the system "
+            "account, or give --monitor URL"
+        )
+    return needed
+
+
+def _needed(one: float, other: float) -> int:
+    """So many messages that two shares are this many standard deviations apart, on both sides."""
+    if one == other:
+        return MOST + 1
+    spread = math.sqrt(one * (1 - one)) + math.sqrt(other * (1 - other))
+    return max(20, math.ceil((_SIGMAS * spread / (one - other)) ** 2) + 1)
+
+
+def _fits(got: Mapping[str, int], shares: _Shares, messages: int) -> bool:
+    return all(
+        abs(got.get(name, 0) - messages * share)
+        <= _SIGMAS * math.sqrt(messages * share * (1 - share))
+        for name in {*got, *shares}
+        for share in [shares.get(name, 0.0)]
+    )
+
+
+async def _came(client: Any, subject: str, names: set[str], messages: int) -> Counter[str]:
+    """What became of so many messages, by subject."""
+    mark = secrets.token_hex(8)
+    headers = {HEADER: mark, "Nats-Expected-Stream": NO_STREAM}
+    subscriptions = [await client.subscribe(name) for name in sorted(names)]
+    got: Counter[str] = Counter()
+    try:
+        for first in range(0, messages, _AT_ONCE):
+            for _ in range(min(_AT_ONCE, messages - first)):
+                await client.publish(subject, b"", headers=headers)
+            # The server delivers to this connection before it answers the ping.
+            await client.flush(timeout=10)
+            for one in subscriptions:
+                while one.pending_msgs:
+                    message = await one.next_msg(timeout=1)
+                    got[message.subject] += (message.headers or {}).get(HEADER) == mark
+    finally:
+        for one in subscriptions:
+            await one.unsubscribe()
+    got[_LOST] = messages - got.total()
+    return +got

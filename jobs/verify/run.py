@@ -1,0 +1,338 @@
+"""The verify job: whether a step of a plan is in force, by looking at the servers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.request
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import nats.errors
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from jobs.errors import ArchiveError, text_of
+from jobs.jetstream.connection import ApiError, NatsSettings, RawClient, api, connection
+from jobs.plan import PlanError
+from jobs.verify.probe import probe
+from nats_transform.config import load_all, parse_server_config
+from nats_transform.migration import users_of
+from nats_transform.plan.around import as_configured, permissions_of
+from nats_transform.plan.files import PLAN, edited, path
+from nats_transform.plan.model import FORMAT, Change, Plan
+from nats_transform.plan.state import (
+    Fields,
+    Thing,
+    View,
+    cumulative,
+    differences,
+    drains,
+    other_fields,
+)
+from nats_transform.sharing import NO_SHARES
+
+_NOT_FOUND = (10059, 10014)  # no such stream, no such consumer
+_NO_MESSAGE = 10037
+_STATSZ = "$SYS.REQ.SERVER.PING.STATSZ"
+_ACCOUNTZ = "$SYS.REQ.SERVER.PING.ACCOUNTZ"
+_SYSTEM_SECONDS = 2.0  # until somebody would have answered a user of the system account
+
+
+class VerifySettings(BaseModel):
+    """Which step to look for, and where.
+
+    Attributes:
+        plan: the folder of the plan.
+        step: the last step that should be in force; 0: none is.
+        undo: look whether this step can be undone, and not whether the next one can be taken.
+        nats: the servers to look at, each of them; None: streams and consumers are not looked at.
+        config: the configurations of servers, with the permissions.
+        monitor: the URLs of the monitoring ports of servers, for the mappings.
+        probe: a subject under which messages are published, to see the mappings from what becomes
+            of them; None: nothing is published.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    plan: Path
+    step: int
+    undo: bool = False
+    nats: NatsSettings | None = None
+    config: tuple[Path, ...] = ()
+    monitor: tuple[str, ...] = ()
+    probe: str | None = None
+
+
+class VerifyResult(BaseModel):
+    """What was found.
+
+    Attributes:
+        step: the step.
+        differences: one line for each thing that is not as it is after the step.
+        waits: one line for each consumer that has still to read what is taken from it next.
+        seen, unseen: what was looked at, and what could not be, such as `stream ORDERS`.
+    """
+
+    step: int
+    differences: tuple[str, ...]
+    waits: tuple[str, ...]
+    seen: tuple[str, ...]
+    unseen: tuple[str, ...]
+
+    def fails(self, level: str) -> bool:
+        """Whether the step is not in force and done; `missing` is the only level."""
+        return bool(self.differences or self.waits)
+
+
+def verify(settings: VerifySettings) -> VerifyResult:
+    """Look whether a step and all before it are in force, and none after it. Changes nothing.
+
+    Raises:
+        PlanError: the folder is no plan, was edited, or has no such step; or what the step changes
+            cannot be seen.
+        ArchiveError: a server cannot be reached.
+        InvalidConfig: a configuration cannot be read.
+    """
+    plan, texts = read_plan(settings.plan)
+    if not 0 <= settings.step <= len(plan.steps):
+        raise PlanError(f"the plan has no step {settings.step}: it has 0 to {len(plan.steps)}")
+    changes = _in_order(plan)
+    views: list[View] = []
+    found: list[str] = []
+    waits: list[str] = []
+    known: set[str] = set()  # the names of servers that have the mappings too
+    if settings.nats is not None:
+        for url in settings.nats.urls:
+            one = settings.nats.model_copy(update={"servers": url})
+            asyncio.run(_look(one, plan, texts, views, found))
+            if not found and any(kind == "consumer" for kind, _ in views[-1].seen):
+                waits += asyncio.run(_unread(one, plan, settings.step, settings.undo))
+            if settings.probe is not None:
+                views.append(asyncio.run(probe(one, plan, settings.step, settings.probe)))
+    if ("mappings", plan.account) in changes:
+        for url in settings.monitor:
+            view, others = _monitored(url, plan.account)
+            views.append(view)
+            known |= others
+    for file in settings.config:
+        views.append(_configured(file, plan.account, changes))
+    seen = dict.fromkeys(thing for view in views for thing in view.seen)
+    unseen = [" ".join(thing) for thing in changes if thing not in seen]
+    unseen += [
+        f"mappings {plan.account} on {name}"
+        for name in sorted(known - {view.where for view in views})
+    ]
+    for kind, name in _in_order(plan, settings.step):
+        if (kind, name) not in seen and not found:
+            raise PlanError(f"step {settings.step} cannot be seen: {_CURES[kind]}")
+    found += differences(plan, settings.step, views)
+    return VerifyResult(
+        step=settings.step,
+        differences=tuple(dict.fromkeys(found)),
+        waits=() if found else tuple(dict.fromkeys(waits)),
+        seen=tuple(" ".join(thing) for thing in seen),
+        unseen=tuple(unseen),
+    )
+
+
+def _configured(file: Path, account: str, wanted: Collection[Thing]) -> View:
+    """What the configuration of a server has."""
+    view = View(str(file), {})
+    if any(kind == "permissions" for kind, _ in wanted):
+        users = {
+            user.name: permissions_of(user) for user in users_of(parse_server_config(file), account)
+        }
+        for kind, name in wanted:
+            if kind == "permissions":
+                view.seen[kind, name] = users.get(name, {})
+    shares = {name: one.shares for one in load_all(file) for name in one.accounts}
+    for kind, name in wanted:
+        if kind in ("exports", "imports"):
+            entries = getattr(shares.get(name, NO_SHARES), kind)
+            view.seen[kind, name] = {kind: [as_configured(one) for one in entries]}
+    return view
+
+
+def _in_order(plan: Plan, step: int | None = None) -> list[Thing]:
+    """What a step changes, or all steps."""
+    steps = [one for one in plan.steps if step in (None, one.number)]
+    return list(dict.fromkeys((c.kind, c.name) for one in steps for c in one.changes))
+
+
+_CURES = {
+    "stream": "give --server URL",
+    "consumer": "give --server URL",
+    "permissions": "give --config FILE, the configuration that the servers have",
+    "exports": "give --config FILE, the configuration that the servers have",
+    "imports": "give --config FILE, the configuration that the servers have",
+    "mappings": "connect as a user of the system account, or give --monitor URL; or set a "
+    "subject aside for messages that only count, and give it with --probe SUBJECT",
+}
+
+
+def read_plan(folder: Path) -> tuple[Plan, dict[str, str]]:
+    """The plan in a folder, with its files.
+
+    Raises:
+        PlanError: it is no plan, it is of another release, or it was edited.
+    """
+    try:
+        plan = Plan.model_validate_json((folder / PLAN).read_bytes())
+        texts = {
+            name: (folder / name).read_bytes().decode("utf-8", "surrogateescape")
+            for name in plan.files
+            if (folder / name).resolve().is_relative_to(folder.resolve())
+        }
+        changed = edited(plan, texts)
+    except OSError as error:
+        raise PlanError(f"{error.filename}: {error.strerror}; name the folder of a plan") from error
+    except (ValidationError, ValueError) as error:
+        raise PlanError(f"{folder / PLAN}: not a plan: {text_of(error)}") from error
+    if plan.format != FORMAT:
+        raise PlanError(f"{folder / PLAN}: a plan of another release; make it again")
+    if changed is not None:
+        raise PlanError(f"{folder / changed} was edited after the plan was made; make it again")
+    return plan, texts
+
+
+async def _look(
+    settings: NatsSettings,
+    plan: Plan,
+    texts: Mapping[str, str],
+    views: list[View],
+    found: list[str],
+) -> None:
+    """What one server shows to this user."""
+    async with connection(settings) as client:
+        told = await _accountz(client, settings, plan.account)
+        views += told
+        view = View(settings.where, {})
+        for step in plan.steps:
+            for change in step.changes:
+                if change.kind not in ("stream", "consumer"):
+                    continue
+                if (change.kind, change.name) in view.seen:
+                    continue
+                planned = json.loads(texts[path(step, change, False)])
+                try:
+                    await _config(client, settings, change, planned, view, found)
+                except ApiError:
+                    if not told:  # the system account has no streams
+                        raise
+        views.append(view)
+
+
+async def _config(
+    client: RawClient,
+    settings: NatsSettings,
+    change: Change,
+    planned: Fields,
+    view: View,
+    found: list[str],
+) -> None:
+    """Look at a stream or consumer."""
+    name = change.name.replace("/", ".")
+    try:
+        info = await api(client, settings, f"{change.kind.upper()}.INFO.{name}")
+    except ApiError as error:
+        if error.code not in _NOT_FOUND:
+            raise
+        found.append(
+            f"there is no {change.kind} {change.name} on {settings.where}: is it the server, and "
+            "the account, that the plan is for?"
+        )
+        return
+    config = info["config"]
+    if change.kind == "stream":
+        fields = {name: config.get(name) or None for name in change.after}
+        view.seen["stream", change.name] = fields
+    else:
+        one = config.get("filter_subject")
+        filters = [one] if one else config.get("filter_subjects") or []
+        view.seen["consumer", change.name] = {"filter_subjects": filters}
+    for field in other_fields(change, planned, config):
+        found.append(
+            f"{change.kind} {change.name}: its {field} has changed since the plan was made, and "
+            "the files of the plan would change it back: make the plan again"
+        )
+
+
+async def _unread(settings: NatsSettings, plan: Plan, step: int, undo: bool) -> list[str]:
+    """The consumers that have still to read what they lose next."""
+    found = []
+    async with connection(settings) as client:
+        for drain in drains(plan, step, undo):
+            stream, _, name = drain.consumer.partition("/")
+            last = 0
+            for one in drain.filters:
+                try:
+                    body = {"last_by_subj": one}
+                    answer = await api(client, settings, f"STREAM.MSG.GET.{stream}", body)
+                    last = max(last, answer["message"]["seq"])
+                except ApiError as error:
+                    if error.code != _NO_MESSAGE:
+                        raise
+            # After the messages: what is read meanwhile counts as read.
+            info = await api(client, settings, f"CONSUMER.INFO.{stream}.{name}")
+            behind = info["num_pending"] or info["num_ack_pending"]
+            if behind and info["ack_floor"]["stream_seq"] < last:
+                when = f"step {step} is undone" if undo else f"step {step + 1} is taken"
+                found.append(
+                    f"consumer {drain.consumer} has not read all messages under "
+                    f"{', '.join(drain.filters)} yet: wait before {when}"
+                )
+    return found
+
+
+async def _accountz(client: RawClient, settings: NatsSettings, account: str) -> list[View]:
+    """The mappings of the account on each server; only a system user is answered."""
+    try:
+        answer = await client.request(_STATSZ, b"", timeout=_SYSTEM_SECONDS)
+    except nats.errors.Error:  # nobody responds, or may
+        return []
+    servers = json.loads(answer.data)["statsz"]["active_servers"]
+    views: list[View] = []
+    inbox = client.new_inbox()
+    subscription = await client.subscribe(inbox)
+    await client.publish(_ACCOUNTZ, json.dumps({"account": account}).encode(), reply=inbox)
+    try:
+        for number in range(servers):
+            try:
+                message = await subscription.next_msg(timeout=settings.connect_timeout)
+            except nats.errors.Error as error:
+                raise ArchiveError(
+                    f"{servers - number} of the {servers} servers do not answer: start them, or "
+                    "look again"
+                ) from error
+            document = json.loads(message.data)
+            detail = (document.get("data") or {}).get("account_detail")
+            if detail is not None:
+                mappings = cumulative(detail.get("mappings") or {})
+                views.append(View(document["server"]["name"], {("mappings", account): mappings}))
+    finally:
+        await subscription.unsubscribe()
+    return views
+
+
+def _monitored(url: str, account: str) -> tuple[View, set[str]]:
+    """What the monitoring port of a server shows of the account, and the names of its cluster."""
+    if not url.startswith(("http://", "https://")):
+        raise PlanError(f"{url} is no URL of a monitoring port, such as http://localhost:8222")
+    try:
+        detail = _page(url, f"accountz?acc={quote(account)}").get("account_detail")
+        name = _page(url, "varz")["server_name"]
+        routes = _page(url, "routez")["routes"]
+    except (OSError, ValueError, LookupError) as error:
+        raise PlanError(f"{url} does not answer: {text_of(error)}") from error
+    if detail is None:
+        raise PlanError(f"{url} has no account {account}: is it a server that the plan is for?")
+    mappings = cumulative(detail.get("mappings") or {})
+    return View(name, {("mappings", account): mappings}), {one["remote_name"] for one in routes}
+
+
+def _page(url: str, name: str) -> Any:
+    where = f"{url.rstrip('/')}/{name}"
+    with urllib.request.urlopen(where, timeout=10) as answer:  # noqa: S310 - checked by the caller
+        return json.load(answer)

@@ -1,0 +1,36 @@
+"""A plan applied to a real cluster of three servers, step by step and back, while messages flow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.rollout import Site, Traffic, site
+
+pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.cluster]
+
+STEPS = 10
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with site(tmp_path_factory.mktemp("rollout"), servers=3) as made:
+        made.make_plan()
+        assert len(made.plan.steps) == STEPS
+        yield made
+
+
+@pytest.mark.parametrize("last", range(1, STEPS + 1))
+def test_up_to_a_step_and_back(cluster: Site, last: int) -> None:
+    """Every step is verified before and after it is taken, and so is the way back from it."""
+    steps = cluster.plan.steps[:last]
+    start = cluster.state()
+    with Traffic(cluster.servers).flowing() as traffic:
+        for step in steps:
+            cluster.up(step, traffic)
+        for step in reversed(steps):
+            cluster.down(step, traffic)
+    assert traffic.faults() == {}
+    assert cluster.state() == start
+    assert cluster.verify(0)[0] == 0

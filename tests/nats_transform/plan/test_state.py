@@ -1,0 +1,104 @@
+"""What is said of servers that are not, or not all, as they are after a step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nats_transform.plan.model import Change, Plan, Step
+from nats_transform.plan.state import View, differences
+
+STREAM = ("stream", "S")
+MAPPINGS = ("mappings", "$G")
+WIDE = {"subjects": ["a.*", "b.*"]}
+
+
+def way(percent: int) -> dict[str, Any]:
+    return {"a.*": [{"destination": "b.$1", "weight": percent}]} if percent else {}
+
+
+def plan() -> Plan:
+    """Room for both names, two stages, and the old name out."""
+    changes = [
+        ("expand", "stream", "S", {"subjects": ["a.*"]}, WIDE),
+        ("shift", "mappings", "$G", way(0), way(50)),
+        ("shift", "mappings", "$G", way(50), way(100)),
+        ("contract", "stream", "S", WIDE, {"subjects": ["b.*"]}),
+    ]
+    steps = [
+        Step.model_validate(
+            {"number": n, "phase": phase, "title": "", "why": "", "changes": [change]}
+        )
+        for n, (phase, kind, name, before, after) in enumerate(changes, 1)
+        for change in [Change.model_validate(
+            {"kind": kind, "name": name, "before": before, "after": after}
+        )]
+    ]  # fmt: skip
+    return Plan(account="$G", current="", candidate="", made_from={}, steps=tuple(steps))
+
+
+def told(step: int, *seen: dict[tuple[str, str], Any]) -> list[str]:
+    views = [View(f"n{n}", one) for n, one in enumerate(seen, 1)]
+    return list(differences(plan(), step, views))
+
+
+@pytest.mark.parametrize(
+    ("step", "seen", "lines"),
+    [
+        pytest.param(2, [{STREAM: WIDE, MAPPINGS: way(50)}], [], id="in force"),
+        pytest.param(
+            2,
+            [{STREAM: WIDE, MAPPINGS: way(100)}],
+            ["step 3 is in force already: undo it, or verify that step"],
+            id="a later step",
+        ),
+        pytest.param(
+            0,
+            [{STREAM: {"subjects": ["b.*"]}, MAPPINGS: way(100)}],
+            ["step 4 is in force already: undo it, or verify that step"],
+            id="the last step, which changes what two steps change",
+        ),
+        pytest.param(
+            0,
+            [{STREAM: WIDE}, {MAPPINGS: way(50)}],
+            ["step 2 is in force already: undo it, or verify that step"],
+            id="a later step, seen in two places",
+        ),
+        pytest.param(
+            2,
+            [{STREAM: {"subjects": ["a.*"]}, MAPPINGS: way(50)}],
+            ["stream S: step 1 is not in force: subjects: a.*"],
+            id="out of order",
+        ),
+        pytest.param(
+            2,
+            [{MAPPINGS: way(50)}, {MAPPINGS: way(0)}, {MAPPINGS: way(50)}],
+            ["mappings $G on n2: step 2 is not in force: nothing"],
+            id="one server not reloaded",
+        ),
+        pytest.param(
+            2,
+            [{MAPPINGS: way(50)}, {MAPPINGS: way(100)}, {MAPPINGS: way(100)}],
+            ["mappings $G on n2, n3: step 3 is in force already; undo it, or verify that step"],
+            id="two servers ahead",
+        ),
+        pytest.param(
+            3,
+            [{MAPPINGS: way(50)}, {MAPPINGS: way(0)}],
+            [
+                "mappings $G on n1: step 3 is not in force: a.*: 50 % to b.$1",
+                "mappings $G on n2: step 2 is not in force: nothing",
+            ],
+            id="two servers behind, each at another step",
+        ),
+        pytest.param(
+            1,
+            [{STREAM: WIDE}, {STREAM: {"subjects": ["c.*"]}}],
+            ["stream S on n2 is as no step of the plan has it: subjects: c.*"],
+            id="somebody else's stream",
+        ),
+    ],
+)
+def test_what_is_told(step: int, seen: list[Any], lines: list[str]) -> None:
+    assert told(step, *seen) == lines
