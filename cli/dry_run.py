@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 import click
 
 from cli import options, project
-from cli.formats import Reported, print_findings
+from cli.formats import Reported, places_of, print_findings
 from cli.output import end, plural, print_finding, print_json, print_line, quiet_work
 from nats_transform.errors import printable
 from nats_transform.findings import Severity
 
 if TYPE_CHECKING:
     from jobs.dry_run.settings import DryRunResult
+    from jobs.jetstream.connection import NatsSettings
     from jobs.session import Spark
     from nats_transform.migration import Example, MigrationFinding
 
@@ -33,6 +34,7 @@ _FINDINGS = 50
 )
 @options.subjects
 @options.question
+@options.server(implied=False)
 @options.day
 @click.option(
     "--exact",
@@ -52,13 +54,22 @@ _FINDINGS = 50
 @options.warehouse
 @options.spark
 @options.output_format("Print one JSON document: summary, findings, changes, partitions, ...")
-def command(spark: Spark, report: Path | None, fail_on: str, form: str, **given: object) -> None:
+def command(
+    spark: Spark,
+    report: Path | None,
+    fail_on: str,
+    form: str,
+    server: NatsSettings | None,
+    **given: object,
+) -> None:
     """Show what new mappings would do to the archived subjects of a stream.
 
     The dry run shows which messages change, collide, are lost or cannot be changed back; which
     streams, consumers, users and other accounts no longer get them; and which partition keys move.
     It changes no message and no server. Each weight counts as its exact share of the messages,
     unless --exact is given.
+
+    With --server or --context the server shows the streams and durable consumers, instead of files.
 
     Every finding has a code; docs/dry-run.md lists the codes and what to do.
 
@@ -74,7 +85,7 @@ def command(spark: Spark, report: Path | None, fail_on: str, form: str, **given:
         from jobs.dry_run.settings import DryRunSettings
         from jobs.pages.dry_run import write
 
-        result = dry_run(spark, options.settings(DryRunSettings, given))
+        result = dry_run(spark, options.settings(DryRunSettings, given | {"nats": server}))
         if report is not None:
             write(result, report)
     if form == "json":
@@ -94,15 +105,9 @@ def command(spark: Spark, report: Path | None, fail_on: str, form: str, **given:
 
 def _reported(result: DryRunResult, candidate: str, account: object) -> Iterator[Reported]:
     """The findings as they stand in a review: each at its mapping, if it is about one."""
-    from nats_transform.config.load import load_with_places
-    from nats_transform.config.tree import Place
-
-    chosen = {} if account is None else {"account": str(account)}
-    _, places = load_with_places(candidate, **chosen)
+    place_of = places_of(candidate, account)
     for finding in result.found.findings:
-        place = places.get(
-            finding.about.removeprefix("mapping ").partition(" ")[0], Place(candidate)
-        )
+        place = place_of(finding.about)
         about = f"{finding.about}: " if finding.about else ""
         yield Reported(
             finding.severity,

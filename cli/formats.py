@@ -5,17 +5,19 @@ Publishers and files choose parts of the texts, so each form escapes what would 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from cli.output import print_lines
 from nats_transform.findings import Code, Severity
-from nats_transform.untrusted import json_text, one_line
+from nats_transform.untrusted import json_text, markdown_code, markdown_text, one_line
+
+if TYPE_CHECKING:
+    from nats_transform.config import Place
 
 _ANNOTATION = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
 _LEVEL = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
@@ -59,6 +61,20 @@ def print_findings(
         print_lines(sarif(every, codes))
     else:
         print_lines(markdown(title, summary, every))
+
+
+def places_of(candidate: str, account: object) -> Callable[[str], Place]:
+    """Where the mapping that something is about stands in a file; else the file."""
+    from nats_transform.config.load import load_with_places
+    from nats_transform.config.tree import Place
+
+    chosen = {} if account is None else {"account": str(account)}
+    _, places = load_with_places(candidate, **chosen)
+
+    def of(about: str) -> Place:
+        return places.get(about.removeprefix("mapping ").partition(" ")[0], Place(candidate))
+
+    return of
 
 
 def github(findings: Iterable[Reported]) -> str:
@@ -138,7 +154,12 @@ def markdown(title: str, summary: Sequence[str], findings: Sequence[Reported]) -
 
     What does not fit into one comment of GitHub is counted at the end.
     """
-    lines = [f"### {_text(title)}", "", *(f"{_text(line)}  " for line in summary), ""]
+    lines = [
+        f"### {markdown_text(title)}",
+        "",
+        *(f"{markdown_text(line)}  " for line in summary),
+        "",
+    ]
     size = sum(map(len, lines)) + 1_000  # room for the line at the end
     ordered = sorted(findings, key=lambda finding: finding.severity.rank)
     shown = 0
@@ -158,31 +179,13 @@ def markdown(title: str, summary: Sequence[str], findings: Sequence[Reported]) -
 
 def _item(finding: Reported) -> list[str]:
     place = ":".join(str(part) for part in (_relative(finding.path), finding.line) if part)
-    where = f" in {_code(place)}" if place else ""
-    lines = [f"- `{finding.code}`{where}: {_text(finding.message)}  ", f"  {_text(finding.cure)}"]
+    where = f" in {markdown_code(place)}" if place else ""
+    lines = [
+        f"- `{finding.code}`{where}: {markdown_text(finding.message)}  ",
+        f"  {markdown_text(finding.cure)}",
+    ]
     if finding.details:
         lines += ["", "  <details><summary>examples</summary>", ""]
-        lines += [f"  - {_code(detail)}" for detail in finding.details]
+        lines += [f"  - {markdown_code(detail)}" for detail in finding.details]
         lines += ["", "  </details>", ""]
     return lines
-
-
-def _text(text: str) -> str:
-    """A text without any meaning for Markdown, HTML or mentions."""
-    # A character reference is never markup. GitHub finds mentions and addresses later, in the text
-    # as people see it: a word joiner (U+2060), which nobody sees, keeps them apart.
-    shown = _ACTIVE.sub(lambda found: f"&#{ord(found[0])};", one_line(text))
-    return re.sub("&#(?:64|35);", r"\g<0>&#8288;", shown)
-
-
-# At the start of a line a number or a dash makes a list.
-_ACTIVE = re.compile(r"^[\d+=-]|(?<=[wW]{3})\.|[^\w .,;()%+=/'-]|_")
-
-
-def _code(text: str) -> str:
-    """A text as code, whatever back quotes it has."""
-    text = one_line(text)
-    runs = re.findall("`+", text)
-    fence = "`" * (max(map(len, runs), default=0) + 1)
-    blank = " " if runs else ""
-    return f"{fence}{blank}{text}{blank}{fence}"

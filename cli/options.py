@@ -378,11 +378,12 @@ _CONNECTION: dict[str, tuple[str, str, str | None, str]] = {
 }
 
 
-def server(instead_of: tuple[str, ...] = ()) -> _Wrap:
+def server(instead_of: tuple[str, ...] = (), *, implied: bool = True) -> _Wrap:
     """`--server`, `--context` and what a connection takes, as the `nats` command has them.
 
     The command gets `server`; None if no server is given, or if it is only implied (by the
-    environment, or by the context that is selected) and one of the options `instead_of` is given.
+    environment, or by the context that is selected) and one of the options `instead_of` is given,
+    or no server is to be implied.
     """
 
     def wrap(command: Any) -> Any:
@@ -392,7 +393,8 @@ def server(instead_of: tuple[str, ...] = ()) -> _Wrap:
             if _is_on_command_line("context") and not _is_on_command_line("servers"):
                 connection["servers"] = None  # the context's own, whatever the environment names
             asked = any(_is_on_command_line(name) for name in ("context", "servers"))
-            if not asked and any(values.get(name) not in (None, ()) for name in instead_of):
+            others = any(values.get(name) not in (None, ()) for name in instead_of)
+            if not asked and (others or not implied):
                 return command(**values, server=None)
             return command(**values, server=_server(**connection))
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
 
 from cli import options, project
-from cli.output import finish, print_line, quiet_work
+from cli.formats import Reported, places_of, print_findings
+from cli.output import end, plural, print_json, print_line, quiet_work
+from nats_transform.findings import Severity
 
 if TYPE_CHECKING:
+    from jobs.jetstream.connection import NatsSettings
     from jobs.plan import PlanResult
     from jobs.session import Spark
+    from nats_transform.config import Place
+    from nats_transform.plan.model import Blocked
 
 
 @project.command(
@@ -22,6 +28,7 @@ if TYPE_CHECKING:
 )
 @options.subjects
 @options.question
+@options.server(implied=False)
 @options.file(
     "--accept",
     "Findings that may stay, in YAML or JSON: a list of {code, about, reason}. An entry without "
@@ -44,8 +51,8 @@ if TYPE_CHECKING:
 @options.file("--out", "A new folder for the plan.", metavar="DIR", required=True)
 @options.warehouse
 @options.spark
-@options.json("Print one JSON document: folder, plan, blocked.")
-def command(spark: Spark, as_json: bool, **given: object) -> None:
+@options.output_format("Print one JSON document: folder, plan, blocked.")
+def command(spark: Spark, form: str, server: NatsSettings | None, **given: object) -> None:
     """Write a folder with every step from the mappings in force to the candidate.
 
     First streams, consumers and users get room for the new subjects; then the mappings send more
@@ -53,27 +60,55 @@ def command(spark: Spark, as_json: bool, **given: object) -> None:
     files, its commands, how to verify it and how to undo it. README.md in the folder explains them.
     The command changes no server.
 
-    The subjects come from a stream of a warehouse or from a census in a file.
+    The subjects come from a stream of a warehouse or from a census in a file. The streams and
+    consumers come from files, or from a server with --server or --context.
 
     \b
     Examples:
       nats-transform plan --census census.parquet --current old.conf --candidate new.conf \\
         --streams streams/ --consumers consumers/ --permissions server.conf --out plan/
+      nats-transform plan --census census.parquet --candidate new.conf --context shop --out plan/
     """
     with quiet_work():
         from jobs.plan import PlanSettings, plan
 
-        result = plan(spark, options.settings(PlanSettings, given))
-    finish(result, as_json, _print, "refused")
+        settings = options.settings(PlanSettings, given | {"nats": server})
+        result = plan(spark, settings)
+    if form == "json":
+        print_json(result.as_json())
+    elif form == "table":
+        _print(result)
+    else:
+        from nats_transform.migration.findings import ALL
+        from nats_transform.plan.codes import CODES
+
+        place_of = places_of(str(settings.candidate), settings.account)
+        found = [_reported(one, place_of(one.about)) for one in result.blocked]
+        lines = list(_steps(result)) or [plural(len(found), "finding") + " stand in the way"]
+        print_findings(form, "nats-transform plan", lines, found, ALL | CODES)
+    end(is_fine=result.plan is not None)
+
+
+def _reported(one: Blocked, place: Place) -> Reported:
+    about = f"{one.about}: " if one.about else ""
+    message = f"no safe plan: {about}{one.message}"
+    return Reported(
+        Severity.ERROR, one.code, message, one.cure, place.path, place.line, place.column
+    )
 
 
 def _print(result: PlanResult) -> None:
     for one in result.blocked:
         about = f"{one.about}: " if one.about else ""
         print_line(f"no safe plan: {one.code}: {about}{one.message}; {one.cure}")
-    if result.plan is None:
-        return
-    for step in result.plan.steps:
+    for line in _steps(result):
+        print_line(line)
+    if result.plan is not None:
+        print_line(f"plan {result.folder}")
+
+
+def _steps(result: PlanResult) -> Iterator[str]:
+    """One line for each step."""
+    for step in result.plan.steps if result.plan is not None else ():
         changes = ", ".join(f"{change.kind} {change.name}" for change in step.changes)
-        print_line(f"{step.number}. {step.title}: {changes}")
-    print_line(f"plan {result.folder}")
+        yield f"{step.number}. {step.title}: {changes}"

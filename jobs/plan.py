@@ -19,7 +19,7 @@ from jobs.dry_run.portable import (
     messages_by_source,
     read_census,
 )
-from jobs.dry_run.settings import DryRunSettings, read_question
+from jobs.dry_run.settings import DryRunSettings, read_question, with_files
 from jobs.errors import JobError, text_of
 from jobs.session import Spark
 from nats_transform.config import load_all, plain
@@ -106,9 +106,14 @@ def plan(spark: Spark, settings: PlanSettings) -> PlanResult:
         InvalidConfig: a file that cannot be read or is refused, with its line and column.
         AcceptsNothing: an accepted finding that is not there.
         PlanError: the folder is not empty, or cannot be written.
-        ArchiveError: the stream has no messages on these days.
+        ArchiveError: the stream has no messages on these days; or the server shows no streams.
     """
     refuse_full(settings.out)
+    with with_files(settings) as given:
+        return _plan(spark, given)
+
+
+def _plan(spark: Spark, settings: PlanSettings) -> PlanResult:
     question = read_question(settings)
     accepted = read_accepted(settings.accept) if settings.accept else ()
     if settings.census is not None:

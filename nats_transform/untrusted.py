@@ -9,6 +9,7 @@ at all, breaks of lines, and bytes that are not UTF-8 stand as escapes. Programs
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 
@@ -30,6 +31,27 @@ def visible(text: str, keep: str = "") -> str:
 def one_line(text: str) -> str:
     """A text with its lines joined by blanks, made `visible`."""
     return visible(" ".join(line.strip() for line in text.splitlines()).strip())
+
+
+def markdown_text(text: str) -> str:
+    """A text without any meaning for Markdown, HTML or mentions."""
+    # A character reference is never markup. GitHub finds mentions and addresses later, in the text
+    # as people see it: a word joiner (U+2060), which nobody sees, keeps them apart.
+    shown = _ACTIVE.sub(lambda found: f"&#{ord(found[0])};", one_line(text))
+    return re.sub("&#(?:64|35);", r"\g<0>&#8288;", shown)
+
+
+# At the start of a line a number or a dash makes a list.
+_ACTIVE = re.compile(r"^[\d+=-]|(?<=[wW]{3})\.|[^\w .,;()%+=/'-]|_")
+
+
+def markdown_code(text: str) -> str:
+    """A text as code in Markdown, whatever back quotes it has."""
+    text = one_line(text)
+    runs = re.findall("`+", text)
+    fence = "`" * (max(map(len, runs), default=0) + 1)
+    blank = " " if runs else ""
+    return f"{fence}{blank}{text}{blank}{fence}"
 
 
 def json_text(document: Any) -> str:

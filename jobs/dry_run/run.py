@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.dry_run.portable import check_redaction, read_census
-from jobs.dry_run.settings import DryRunResult, DryRunSettings, SimulatedStream, read_question
+from jobs.dry_run.settings import (
+    DryRunResult,
+    DryRunSettings,
+    SimulatedStream,
+    read_question,
+    with_files,
+)
 from jobs.session import Spark
 from nats_transform.config import mapping_version
 
@@ -29,9 +35,14 @@ def dry_run(spark: Spark, settings: DryRunSettings) -> DryRunResult:
 
     Raises:
         InvalidConfig: a file that cannot be read or is refused, with its line and column.
-        ArchiveError: the stream has no messages on these days.
+        ArchiveError: the stream has no messages on these days; or the server shows no streams.
         WarehouseError: tables that cannot be read or written.
     """
+    with with_files(settings) as given:
+        return _dry_run(spark, given)
+
+
+def _dry_run(spark: Spark, settings: DryRunSettings) -> DryRunResult:
     question = read_question(settings)
     if settings.census is not None:
         return _of_file(settings, settings.census, question)

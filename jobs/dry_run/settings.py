@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from pydantic import model_validator
 
 from jobs.days import StreamDays
+from jobs.jetstream.account import account_files
+from jobs.jetstream.connection import NatsSettings
 from nats_transform.config import (
     load_all,
     load_consumers,
@@ -22,6 +26,8 @@ from nats_transform.config import (
 from nats_transform.findings import Severity
 from nats_transform.mapping import AccountMappings
 from nats_transform.migration import DryRun, Question, User, users_of
+
+_Settings = TypeVar("_Settings", bound="DryRunSettings")
 
 MOST_FLOWS = 200
 """The flows that the JSON has; a picture shows fewer."""
@@ -38,6 +44,7 @@ class DryRunSettings(StreamDays):
         account: whose mappings, where a file has several accounts.
         streams: folder with the `nats stream info --json` of the account's streams, or one file.
         consumers: the same of `nats consumer info --json`.
+        nats: a server that shows the streams and durable consumers, instead of files.
         permissions: server configuration whose users' permissions are compared with the change.
         permissions_account: the account of these users; None: the same as `account`.
         clusters: the names of all clusters; none: those that the archive names.
@@ -53,6 +60,7 @@ class DryRunSettings(StreamDays):
     account: str = "$G"
     streams: Path | None = None
     consumers: Path | None = None
+    nats: NatsSettings | None = None
     permissions: Path | None = None
     permissions_account: str | None = None
     clusters: tuple[str, ...] = ()
@@ -68,9 +76,11 @@ class DryRunSettings(StreamDays):
             raise ValueError(
                 "a census in a file has no messages and no days to choose: give a warehouse"
             )
+        if self.nats is not None and (self.streams or self.consumers):
+            raise ValueError("give the streams and consumers in files, or a server that shows them")
         if self.consumers is not None and self.streams is None:
             raise ValueError("consumers need the streams that they consume: give the streams too")
-        if self.simulate and self.streams is None:
+        if self.simulate and self.streams is None and self.nats is None:
             raise ValueError("to simulate streams, give their configurations")
         if self.permissions_account is not None and self.permissions is None:
             raise ValueError(
@@ -167,6 +177,21 @@ class DryRunResult:
             **{severity.value: count for severity, count in self.counts.items()},
         }
         return {"summary": summary, **told, "flows": flows, "reverse": reverse}
+
+
+@contextlib.contextmanager
+def with_files(settings: _Settings) -> Iterator[_Settings]:
+    """The same settings with files in the place of a server, for as long as the files are needed.
+
+    Raises:
+        ArchiveError: the server cannot be reached, or shows another account.
+    """
+    if settings.nats is None:
+        yield settings
+        return
+    with account_files(settings.nats, settings.account) as (streams, consumers):
+        found = {"streams": streams, "consumers": consumers, "nats": None}
+        yield settings.model_copy(update=found)
 
 
 def read_question(settings: DryRunSettings) -> Question:

@@ -12,6 +12,7 @@ from nats_transform.consumer import Consumer
 from nats_transform.errors import InvalidStream
 from nats_transform.migration import Question, User
 from nats_transform.migration.permissions import Allowance
+from nats_transform.plan.codes import blocked
 from nats_transform.plan.flows import republish_with, republished, sources_with, sources_without
 from nats_transform.plan.model import Blocked, Change
 from nats_transform.plan.moves import Move
@@ -30,11 +31,6 @@ from nats_transform.plan.room import (
 from nats_transform.sharing import Entry, SharedStream, Shares, shared_streams
 from nats_transform.stream import StreamConfig, parse_stream
 from nats_transform.subject import ANY_TAIL, collide, is_subset
-
-REFUSED = frozenset(
-    ("stream-refused", "streams-overlap", "consumer-filters-overlap", "work-queue-overlap")
-)
-"""What nats-server refuses, so that nobody can accept it."""
 
 FLOWS = ("subjects", "sources", "republish")
 """The fields of a stream that a plan changes."""
@@ -160,34 +156,25 @@ def _stream_with(stream: StreamConfig, **fields: Any) -> StreamConfig:
     try:
         return parse_stream(now | changed)
     except InvalidStream as error:
-        raise Refused(
-            Blocked(
-                code="stream-refused",
-                about=f"stream {stream.name}",
-                message=f"nats-server refuses it with room for both names: {error}",
-                cure="choose new subjects that this stream can have besides the old ones",
-            )
-        ) from None
+        told = f"nats-server refuses it with room for both names: {error}"
+        raise Refused(blocked("stream-refused", f"stream {stream.name}", told)) from None
 
 
 def obstacles(before: Around, both: Around, moves: Sequence[Move]) -> Iterator[Blocked]:
     """What stands in the way of room for both names, whatever a dry run finds."""
     for found in check(both.streams):
         if found.code == "streams-overlap":
-            yield Blocked(
-                code=found.code, about=found.place, message=found.message, cure=found.cure
-            )
+            yield blocked(found.code, found.place, found.message)
     yield from _consumers(both)
     for stream in before.streams:
         yield from _stuck(stream, moves)
     for name in before.names:
         for one in stuck_services(before.shares.get(name, Shares()).imports, moves):
-            yield Blocked(
-                code="service-import",
-                about=f"import of {one.subject} from account {one.account}",
-                message="the mapping takes requests away from it, and no import can take them "
-                "under their new names",
-                cure="write a source that does not cover the requests",
+            yield blocked(
+                "service-import",
+                f"import of {one.subject} from account {one.account}",
+                f"the mapping takes requests under {one.to or one.subject} away from it, and no "
+                "import can take them under their new names",
             )
 
 
@@ -198,23 +185,18 @@ def _stuck(stream: StreamConfig, moves: Sequence[Move]) -> Iterator[Blocked]:
         for rule in mirror.filters
         for names in (move.names(rule.source) for move in moves)
     ):
-        yield Blocked(
-            code="mirror-filter",
-            about=f"stream {stream.name}",
-            message="its mirror filters by the old subjects, and nats-server changes no mirror "
-            "(10055)",
-            cure=f"make another stream that sources {mirror.name} with both subjects, and let "
-            "readers move to it",
+        yield blocked(
+            "mirror-filter",
+            f"stream {stream.name}",
+            f"its mirror of {mirror.name} filters by the old subjects, and nats-server changes no "
+            "mirror (10055)",
         )
     olds = [names[0] for m in moves for place in stream.subjects if (names := m.names(place))]
     if any(collide(old, bucket) for old in olds for bucket in _BUCKETS):
-        yield Blocked(
-            code="bucket-moves",
-            about=f"stream {stream.name}",
-            message="the mapping moves keys of a bucket, and its clients look under the old names "
-            "alone",
-            cure="write a source that does not cover the bucket; to rename a bucket, make a new "
-            "one that sources it",
+        yield blocked(
+            "bucket-moves",
+            f"stream {stream.name}",
+            "the mapping moves keys of the bucket, and its clients look under the old names alone",
         )
 
 
@@ -222,23 +204,20 @@ def _consumers(both: Around) -> Iterator[Blocked]:
     queues = {stream.name for stream in both.streams if stream.retention == "workqueue"}
     for one in both.consumers:
         if any(is_subset(a, of=b) for a, b in permutations(one.filters, 2)):
-            yield Blocked(
-                code="consumer-filters-overlap",
-                about=f"consumer {one.name} of stream {one.stream}",
-                message="one of its filters would cover another one, which nats-server refuses "
-                "(10138)",
-                cure="choose new subjects that do not overlap with the old ones",
+            yield blocked(
+                "consumer-filters-overlap",
+                f"consumer {one.name} of stream {one.stream}",
+                "one of its filters would cover another one, which nats-server refuses (10138)",
             )
     for one, other in combinations([c for c in both.consumers if c.stream in queues], 2):
         if one.stream == other.stream and any(
             collide(a, b) for a in one.filters or (ANY_TAIL,) for b in other.filters or (ANY_TAIL,)
         ):
-            yield Blocked(
-                code="work-queue-overlap",
-                about=f"consumer {one.name} of stream {one.stream}",
-                message=f"it and the consumer {other.name} would get the same subjects, which "
-                "nats-server refuses for a work queue (10100)",
-                cure="keep in the destination the token in which their filters differ",
+            yield blocked(
+                "work-queue-overlap",
+                f"consumer {one.name} of stream {one.stream}",
+                f"it and the consumer {other.name} would get the same subjects, which nats-server "
+                "refuses for a work queue (10100)",
             )
 
 

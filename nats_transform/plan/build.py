@@ -10,7 +10,8 @@ from nats_transform.errors import NatsTransformError
 from nats_transform.findings import Severity
 from nats_transform.mapping import AccountMappings
 from nats_transform.migration import DryRun, MigrationFinding, Question
-from nats_transform.plan.around import REFUSED, Around, Refused, changes, narrow, obstacles, wide
+from nats_transform.plan.around import Around, Refused, changes, narrow, obstacles, wide
+from nats_transform.plan.codes import REFUSED
 from nats_transform.plan.model import Accepted, Blocked, Change, Need, Plan, Step
 from nats_transform.plan.moves import Move, image, moves
 from nats_transform.plan.stages import STAGES, Stage, stages

@@ -12,6 +12,7 @@ from nats_transform.config.edit import Edit
 from nats_transform.config.edit import edited as edited_config
 from nats_transform.plan.model import Change, Plan, Step
 from nats_transform.plan.state import drains
+from nats_transform.untrusted import markdown_code, markdown_text, one_line
 
 PLAN = "plan.json"
 PAGE = "README.md"
@@ -256,21 +257,26 @@ def page(plan: Plan) -> str:
     lines = [
         "# From the mappings in force to the candidate",
         "",
-        f"Account `{plan.account}`, from version `{plan.current[:12]}` to `{plan.candidate[:12]}`.",
+        f"Account {markdown_code(plan.account)}, from version `{plan.current[:12]}` to "
+        f"`{plan.candidate[:12]}`.",
         "Run the commands in this folder. Finish and verify each step before you begin the next",
         "one. To go back, undo the steps in the opposite order.",
+        "",
+        "What has no configuration on the servers is not in the plan: subscribers without",
+        "JetStream and ordered consumers must take both names before the first messages move.",
         "",
     ]
     if plan.blocks_because:
         lines += [
             "Steps have the blocks of a server's configuration that change, not the whole file:",
-            f"{plan.blocks_because}.",
+            f"{markdown_text(plan.blocks_because)}.",
             "",
         ]
     if plan.accepted:
         lines += ["These findings were accepted:", ""]
         lines += [
-            f"- `{one.code}`{f' of {one.about}' if one.about else ''}: {one.reason}"
+            f"- {markdown_code(one.code)}{f' of {markdown_text(one.about)}' if one.about else ''}: "
+            f"{markdown_text(one.reason)}"
             for one in plan.accepted
         ]
         lines.append("")
@@ -279,14 +285,17 @@ def page(plan: Plan) -> str:
             "Weights cannot split these sources, so they move as a whole with the first stage:",
             "",
         ]
-        lines += [f"- `{source}`: {why}" for source, why in plan.at_once.items()]
+        lines += [
+            f"- {markdown_code(source)}: {markdown_text(why)}"
+            for source, why in plan.at_once.items()
+        ]
         lines.append("")
     for step in plan.steps:
-        lines += [f"## {step.number}. {step.title}", "", f"Why: {step.why}.", ""]
+        lines += [f"## {step.number}. {markdown_text(step.title)}", "", f"Why: {step.why}.", ""]
         if step.programs:
             lines += [f"Before you take or undo this step, {step.programs}.", ""]
         lines.append("```sh")
-        lines += [*commands(step, plan), "```", ""]
+        lines += [*map(one_line, commands(step, plan)), "```", ""]
         lines += ["Verify:", "", "```sh", verify_command(step), "```", ""]
         lines += _audit(step, plan)
         if step.wait:
@@ -294,7 +303,7 @@ def page(plan: Plan) -> str:
         if any(drains(plan, step.number, undo=True)):
             lines += ["Before you undo it, wait until this has exit code 0:", "", "```sh"]
             lines += [f"{verify_command(step)} --undo", "```", ""]
-        lines += ["Undo:", "", "```sh", *commands(step, plan, undo=True), "```", ""]
+        lines += ["Undo:", "", "```sh", *map(one_line, commands(step, plan, undo=True)), "```", ""]
     return "\n".join(lines)
 
 
@@ -303,11 +312,12 @@ def _audit(step: Step, plan: Plan) -> Iterator[str]:
     if step.percent is None:
         return
     for need in step.needs:
+        source = markdown_code(need.source)
         if need.messages is None:
-            yield f"- `{need.source}`: no number of messages tells this share from a wrong one."
+            yield f"- {source}: no number of messages tells this share from a wrong one."
             continue
         hours = "no traffic was seen" if need.hours is None else f"about {need.hours:,.1f} hours"
-        yield f"- `{need.source}` needs about {need.messages:,} messages ({hours} at this traffic)."
+        yield f"- {source} needs about {need.messages:,} messages ({hours} at this traffic)."
     if step.needs:
         yield ""
     mapping = next(path(step, change, False) for change in step.changes)

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from typing import Any
 
+import cmarkgfm
 import pytest
+from pydantic_sarif.model import StaticAnalysisResultsFormatSarifVersion210JsonSchema as Sarif
 
+from jobs.jetstream.process import NatsServer, nats_server
 from nats_transform.config import load_mappings, load_streams, mapping_version
 from nats_transform.plan.model import Plan
+from tests.conformance.client import Client
 from tests.support.censuses import census_file
 from tests.support.command import nats_transform
 
@@ -199,3 +206,133 @@ def test_json(project: Path) -> None:
     told: Any = json.loads(out)
     assert told["folder"] == "plan"
     assert told["plan"] == json.loads((project / "plan" / "plan.json").read_bytes())
+
+
+@pytest.mark.parametrize("form", ["markdown", "github", "sarif"])
+@pytest.mark.parametrize("is_safe", [True, False], ids=["a plan", "no plan"])
+def test_in_a_review(project: Path, form: str, is_safe: bool) -> None:
+    if not is_safe:
+        (project / "new.conf").write_text('# mine\nmappings { "orders.*": shop }')
+    code, out, err = plan("--format", form, "--stages", "100")
+    assert (code, err) == (0 if is_safe else 1, "")
+    if form == "markdown":
+        page = str(cmarkgfm.github_flavored_markdown_to_html(out))
+        text = unescape(re.sub("<[^>]*>", "", page))
+        assert text.startswith("nats-transform plan")
+        assert ("1. Let streams store the new subjects: stream ORDERS" in text) == is_safe
+        assert ("2 subjects become 1" in text) != is_safe
+        assert ("<details>" in page, "<ol" in page) == (False, False)
+    elif form == "github":
+        annotations = [line for line in out.splitlines() if line.startswith("::")]
+        place = "file=new.conf,line=2,col=12,title=collision"
+        assert [place in line for line in annotations[:1]] == ([] if is_safe else [True])
+        assert len(annotations) == (0 if is_safe else 3)
+    else:
+        Sarif.model_validate(json.loads(out))
+        results = json.loads(out)["runs"][0]["results"]
+        assert [one["ruleId"] for one in results] == (
+            [] if is_safe else ["collision", "irreversible", "consumer-more"]
+        )
+
+
+def test_the_page_as_github_shows_it(project: Path) -> None:
+    """Every step is a heading with its commands as code, and no name acts in it."""
+    name = "`x`<b>*u*</b> @team"
+    (project / "server.conf").write_text(SERVER.replace("user: app", f'user: "{name}"'))
+    (project / "accept.yaml").write_text(
+        ACCEPT.replace("one counter for all countries", "'<img src=x> ![x](y)'")
+    )
+    (project / "new.conf").write_text('mappings { "orders.*": shop }')
+    code, _, err = plan("--accept", "accept.yaml", "--stages", "10,100")
+    assert code == 0, err
+    written = (project / "plan" / "README.md").read_text()
+    made = Plan.model_validate_json((project / "plan" / "plan.json").read_bytes())
+    page = str(cmarkgfm.github_flavored_markdown_to_html(written))
+    headings = [unescape(one) for one in re.findall("<h2>(.*?)</h2>", page)]
+    assert headings == [f"{step.number}. {step.title}" for step in made.steps]
+    assert page.count("</pre>") == written.count("```sh\n") >= 3 * len(made.steps)
+    assert not re.search("<(b|img|em|strong)[ >]", page)
+
+
+def ask(server: NatsServer, subject: str, body: Any) -> Any:
+    with Client(server.url) as client:
+        return client.request(f"$JS.API.{subject}", body)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[NatsServer]:
+    with nats_server() as running:
+        yield running
+
+
+@pytest.mark.server
+def test_streams_and_consumers_from_a_server(project: Path, server: NatsServer) -> None:
+    new = ("--census", "census.parquet", "--candidate", "new.conf", "--server", server.url)
+    code, out, err = nats_transform("plan", *new, "--out", "none")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "has no stream on" in err
+    for n in range(300):  # the server shows 256 at once
+        assert "error" not in ask(
+            server, f"STREAM.CREATE.S{n}", {"name": f"S{n}", "subjects": [f"s.{n}"]}
+        )
+    assert "error" not in ask(server, "STREAM.CREATE.ORDERS", STREAM)
+    for config in (CONSUMER, {"ack_policy": "explicit", "filter_subject": "orders.us"}):
+        name = f".{config['durable_name']}" if "durable_name" in config else ""
+        body = {"stream_name": "ORDERS", "config": config}
+        assert "error" not in ask(server, f"CONSUMER.CREATE.ORDERS{name}", body)
+    assert nats_transform("plan", *new, "--out", "one")[0] == 0
+    ask(server, "STREAM.INFO.ORDERS", {})
+    with Client(server.url) as client:
+        client.publish("orders.eu", b"x")
+    code, out, _ = nats_transform("plan", *new, "--out", "two", "--json")
+    assert code == 0
+    assert contents(project / "one") == contents(project / "two") != {}
+    made = Plan.model_validate_json((project / "one" / "plan.json").read_bytes())
+    assert {"streams/ORDERS.json", "streams/S299.json", "consumers/ORDERS.eu.json"} <= {
+        *made.made_from
+    }
+    assert [c.name for step in made.steps for c in step.changes if c.kind == "consumer"] == [
+        "ORDERS/eu", "ORDERS/eu",
+    ]  # fmt: skip
+    # What it was told is not what it would do: nothing has changed on the server.
+    assert ask(server, "STREAM.INFO.ORDERS", {})["config"]["subjects"] == ["orders.*"]
+    dry = nats_transform("dry-run", *new, "--fail-on", "never", "--json")
+    summary = json.loads(dry[1])["summary"]
+    assert (summary["streams"], summary["consumers"]) == (301, 1)
+    assert {one["code"] for one in json.loads(dry[1])["findings"]} >= {
+        "not-captured",
+        "consumer-none",
+    }
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (("--account", "SHOP"), "this user of 127.0.0.1"),
+        (("--streams", "streams"), "in files, or a server"),
+    ],
+    ids=["another account", "files too"],
+)
+def test_a_server_that_is_not_meant(
+    project: Path, server: NatsServer, more: tuple[str, ...], told: str
+) -> None:
+    (project / "new.conf").write_text('accounts { SHOP { mappings { "orders.*": "s.$1" } } }\n'
+                                      'mappings { "orders.*": "s.$1" }')  # fmt: skip
+    given = ("--census", "census.parquet", "--candidate", "new.conf", "--out", "plan")
+    code, out, err = nats_transform("plan", *given, "--server", server.url, *more)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert told in err
+    assert not (project / "plan").exists()
+
+
+def test_nobody_is_asked_who_was_not_named(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NATS_URL", "nats://127.0.0.1:9")
+    assert plan()[0] == 0
+    code, _, err = nats_transform(
+        "plan", "--census", "census.parquet", "--candidate", "new.conf", "--out", "other",
+        "--server", "nats://127.0.0.1:9",
+    )  # fmt: skip
+    assert code == 2
+    assert "cannot be reached" in err
+    assert err.count("\n") == 1

@@ -51,7 +51,7 @@ async def connected(url: str, user: str) -> Client:
 
     return await nats.connect(
         url, user=user, password="secret", error_cb=quiet, reconnect_time_wait=0.05,  # noqa: S106
-        max_reconnect_attempts=-1,
+        max_reconnect_attempts=-1, connect_timeout=10,
     )  # fmt: skip
 
 
@@ -165,10 +165,10 @@ class Rollout:
             headers = {"Nats-Msg-Id": payload}
             shares = any(name.startswith("there") for name in self.one.delivered)
             for _ in range(1 if shares else 2):
-                answer = await self.app.request(subject, payload.encode(), 5, headers=headers)
+                answer = await self.app.request(subject, payload.encode(), 10, headers=headers)
                 assert "error" not in json.loads(answer.data), (self.one.id, answer.data)
         for subject in self.one.requests:
-            answer = await self.app.request(subject, b"?", 5)
+            answer = await self.app.request(subject, b"?", 10)
             assert answer.data == b"req.eu", self.one.id
         await self.app.flush()
 
@@ -196,9 +196,9 @@ class Rollout:
         info = await ask(self.admin, f"CONSUMER.INFO.{name}", {})
         if info["num_pending"]:
             pull = await self.admin.jetstream().pull_subscribe_bind(consumer, stream)
-            for message in await pull.fetch(info["num_pending"], timeout=5):
+            for message in await pull.fetch(info["num_pending"], timeout=10):
                 counts[message.data.decode()] += 1
-                await message.ack_sync()
+                await message.ack_sync(10)
             await pull.unsubscribe()
 
     async def stop(self) -> None:

@@ -1,0 +1,103 @@
+"""What a server shows of an account: its streams and their consumers, as files that jobs read.
+
+Nothing is changed on the server: `STREAM.LIST` and `CONSUMER.LIST` of the JetStream API, and
+`$SYS.REQ.USER.INFO`, which says whose account it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nats.errors
+
+from jobs.errors import ArchiveError
+from jobs.jetstream.connection import NatsSettings, RawClient, api, connection
+
+_WHO = "$SYS.REQ.USER.INFO"
+
+
+@contextlib.contextmanager
+def account_files(settings: NatsSettings, account: str) -> Iterator[tuple[Path, Path | None]]:
+    """The streams, and the durable consumers (None: there are none), in folders for a while.
+
+    A file has only what somebody configured, so the same account gives the same bytes.
+
+    Args:
+        settings: how to reach the server.
+        account: the account that it should be.
+
+    Raises:
+        ArchiveError: the server cannot be reached, has no JetStream for the account, or the user is
+            of another account; or there is no stream.
+    """
+    streams, consumers = asyncio.run(_read(settings, account))
+    if not streams:
+        raise ArchiveError(f"the account has no stream on {settings.where}")
+    with tempfile.TemporaryDirectory(prefix="nats-transform-") as name:
+        folders = []
+        for kind, documents in (("streams", streams), ("consumers", consumers)):
+            folder = Path(name) / kind
+            folder.mkdir(mode=0o700)
+            folders.append(folder)
+            for file, document in documents.items():
+                text = json.dumps(document, sort_keys=True)
+                (folder / f"{file}.json").write_text(text, "utf-8")
+        yield folders[0], folders[1] if consumers else None
+
+
+async def _read(
+    settings: NatsSettings, account: str
+) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
+    async with connection(settings) as client:
+        await _check_account(client, settings, account)
+        streams: dict[str, dict[str, Any]] = {}
+        consumers: dict[str, dict[str, Any]] = {}
+        for info in await _listed(client, settings, "STREAM.LIST", "streams"):
+            name = info["config"]["name"]
+            streams[name] = {"config": info["config"]}
+            for one in await _listed(client, settings, f"CONSUMER.LIST.{name}", "consumers"):
+                if one["config"].get("durable_name"):  # others come and go
+                    consumers[f"{name}.{one['name']}"] = {
+                        "stream_name": name,
+                        "name": one["name"],
+                        "config": one["config"],
+                    }
+        return streams, consumers
+
+
+async def _listed(
+    client: RawClient, settings: NatsSettings, subject: str, field: str
+) -> list[dict[str, Any]]:
+    """Every entry of a list that comes in pages."""
+    found: list[dict[str, Any]] = []
+    while True:
+        page = await api(client, settings, subject, {"offset": len(found)})
+        entries = page.get(field) or []
+        if missing := page.get("missing"):
+            raise ArchiveError(
+                f"{settings.where} cannot show {', '.join(missing)} now: try again when every "
+                "server of the cluster is there"
+            )
+        found += entries
+        if not entries or len(found) >= page["total"]:
+            return found
+
+
+async def _check_account(client: RawClient, settings: NatsSettings, account: str) -> None:
+    try:
+        answer = await client.request(_WHO, timeout=settings.connect_timeout)
+    except nats.errors.Error:  # servers before 2.10, or no permission to ask
+        return
+    told = json.loads(answer.data).get("data") or {}
+    names = [name for name in (told.get("account"), told.get("account_name")) if name]
+    if names and account not in names:
+        raise ArchiveError(
+            f"this user of {settings.where} is of the account {names[0]}, and the mappings are of "
+            f"{account}: name the account with --account, or give credentials of {account}"
+        )
