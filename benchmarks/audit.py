@@ -33,7 +33,7 @@ from jobs.audit.settings import AuditSettings
 from jobs.session import SessionOnDemand, SparkSettings, spark_session
 from jobs.transform import TransformSettings, publish, stage
 from jobs.warehouse import specs, staging, tables
-from jobs.warehouse.schema import HEADERS
+from jobs.warehouse.frames import HEADERS
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.audit import Period
 

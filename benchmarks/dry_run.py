@@ -35,7 +35,7 @@ from pyspark.sql import functions as F
 from jobs.census import CensusSettings, census
 from jobs.session import SparkSettings, spark_session
 from jobs.warehouse import specs, staging, tables
-from jobs.warehouse.schema import HEADERS
+from jobs.warehouse.frames import HEADERS
 
 STREAM = "BENCH"
 CANDIDATE = """mappings {

@@ -41,7 +41,7 @@ from jobs.maintain import MaintenanceSettings, maintain
 from jobs.session import SessionOnDemand, Spark, SparkSettings, spark_session
 from jobs.transform import TransformSettings, publish, stage
 from jobs.warehouse import specs, staging, tables
-from jobs.warehouse.schema import HEADERS
+from jobs.warehouse.frames import HEADERS
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.functions import fnv1a
 from nats_transform.spark import apply

@@ -12,7 +12,6 @@ from operator import attrgetter
 
 import pyarrow as pa
 from pydantic import BaseModel
-from pyspark.sql import types as T
 
 from jobs.days import StreamDays
 from jobs.errors import ArchiveError
@@ -29,14 +28,14 @@ from jobs.warehouse import specs, staging, tables
 CENSUS = specs.table_spec(
     "subject_census",
     {
-        "stream": T.StringType(),
-        "day": T.DateType(),
-        "subject": T.StringType(),
-        "cluster": T.StringType(),
-        "messages": T.LongType(),
-        "bytes": T.LongType(),
-        "first_ts": T.TimestampType(),
-        "last_ts": T.TimestampType(),
+        "stream": pa.string(),
+        "day": pa.date32(),
+        "subject": pa.string(),
+        "cluster": pa.string(),
+        "messages": pa.int64(),
+        "bytes": pa.int64(),
+        "first_ts": pa.timestamp("us", "UTC"),
+        "last_ts": pa.timestamp("us", "UTC"),
     },
     raw=("subject", "cluster"),
     about={

@@ -203,7 +203,7 @@ class _Export:
     def _selected(self, spec: TableSpec, fates: set[str] | None) -> Selection:
         table = open_table(self.settings.warehouse, spec)
         self.storage = Storage.of(table)
-        there = {field.name for field in spec.spark_schema.fields}
+        there = set(spec.rows.names)
         self.columns = [name for name in _WHOLE if name in there]
         rows = Selection(table, self.settings.stream, None, fates, self.columns, spec)
         self._check_rows(rows)

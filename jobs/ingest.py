@@ -16,12 +16,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
-from pyspark.sql import SparkSession
 
 from jobs.errors import AccountingError, ArchiveError, ConcurrentWrite, NoTable
 from jobs.files.commit import arrow_schema, data_file
@@ -46,6 +45,9 @@ from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.staging import Staged, drop, new_folder, publish
 from jobs.warehouse.tables import Warehouse, open_table
 from nats_transform.digest import Digest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 PROCESS_BYTES = 2**30
 """So many bytes of a stream or of a dump are read in this process unless somebody asks for Spark.

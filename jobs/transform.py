@@ -15,13 +15,12 @@ from dataclasses import dataclass, replace
 from datetime import date
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 from pyiceberg.types import IcebergType
-from pyspark.sql import SparkSession
 
 from jobs.days import StreamDays
 from jobs.errors import AccountingError, ArchiveError, Refused
@@ -39,6 +38,9 @@ from jobs.warehouse.accounting import Archived
 from nats_transform import AccountMappings, Fate
 from nats_transform.digest import Digest
 from nats_transform.kernel import compile_mappings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 MESSAGE_COLUMNS = ("stream", "seq", "day", "subject", "cluster")
 """The columns of `messages` without which there is nothing to transform."""
@@ -218,8 +220,8 @@ def stage(
         storage=storage,
         folder=folder,
         read=arrow_schema(specs.MESSAGES.schema),
-        messages=tuple(specs.MESSAGES.spark_schema.names),
-        rows=tuple(specs.TRANSFORMED.spark_schema.names),
+        messages=tuple(specs.MESSAGES.rows.names),
+        rows=tuple(specs.TRANSFORMED.rows.names),
         stored=arrow_schema(target.schema(), WORDS),
         program=compile_mappings(mappings, settings.seed),
         version=version,

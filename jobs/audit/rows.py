@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
-from pyspark.sql import SparkSession
 
 from jobs.files.commit import arrow_schema
 from jobs.files.counting import texts
@@ -35,6 +34,9 @@ from nats_transform.audit import Period
 from nats_transform.kernel import Program, compile_mappings
 from nats_transform.kernel.program import outcome_schema
 from nats_transform.subject import encode
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 R = TypeVar("R")
 

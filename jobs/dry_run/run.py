@@ -47,8 +47,7 @@ def _dry_run(spark: Spark, settings: DryRunSettings) -> DryRunResult:
     if settings.census is not None:
         return _of_file(settings, settings.census, question)
 
-    # Not at the top: a census in a file needs neither Iceberg nor Spark.
-    from jobs.dry_run.simulate import simulate
+    # Not at the top: a census in a file needs no Iceberg.
     from jobs.dry_run.subjects import archived_days, of_census, of_replay
 
     messages, days = archived_days(settings)
@@ -62,6 +61,8 @@ def _dry_run(spark: Spark, settings: DryRunSettings) -> DryRunResult:
     simulated: tuple[SimulatedStream, ...] = ()
     simulated_snapshot = None
     if settings.simulate:
+        from jobs.dry_run.simulate import simulate  # it imports Spark
+
         simulated, simulated_snapshot = simulate(
             settings.warehouse,
             settings.stream,

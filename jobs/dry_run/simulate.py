@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyiceberg.table import Table
-from pyspark.sql import types as T
 
 from jobs.dry_run.scattered import parts_for, scattered, temporary_folder
 from jobs.dry_run.settings import SimulatedStream
@@ -47,19 +46,19 @@ SIMULATED = replace(
     specs.table_spec(
         "simulated_streams",
         {
-            "archive": T.StringType(),
-            "day": T.DateType(),
-            "stream": T.StringType(),
-            "seq": T.LongType(),
-            "stored_subject": T.StringType(),
-            "via": T.StringType(),
-            "origin_stream": T.StringType(),
-            "origin_seq": T.LongType(),
-            "archive_seq": T.LongType(),
-            "subject": T.StringType(),
-            "mapped_subject": T.StringType(),
-            "ts": T.TimestampType(),
-            "republished_subject": T.StringType(),
+            "archive": pa.string(),
+            "day": pa.date32(),
+            "stream": pa.string(),
+            "seq": pa.int64(),
+            "stored_subject": pa.string(),
+            "via": pa.string(),
+            "origin_stream": pa.string(),
+            "origin_seq": pa.int64(),
+            "archive_seq": pa.int64(),
+            "subject": pa.string(),
+            "mapped_subject": pa.string(),
+            "ts": pa.timestamp("us", "UTC"),
+            "republished_subject": pa.string(),
         },
         raw=("subject", "mapped_subject", "stored_subject", "republished_subject"),
         about={

@@ -11,12 +11,11 @@ import contextlib
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import SparkSession
 
 from jobs.errors import WarehouseError, text_of
 from jobs.files.run import run
@@ -25,6 +24,9 @@ from nats_transform.functions import Partition
 from nats_transform.kernel import Program
 from nats_transform.kernel.rules import End, State
 from nats_transform.mapping import Fate
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -46,7 +46,7 @@ def measured(
     """
     tasks = plan(table, files)
     schema = arrow_schema(spec.schema, WORDS | {"stream", "cluster"})
-    work = _Measure(Storage.of(table), schema, tuple(spec.spark_schema.names), measure)
+    work = _Measure(Storage.of(table), schema, tuple(spec.rows.names), measure)
     session = session_for(spark, sum(task.size for task in tasks))
     with step(f"checking {spec.name}", sum(file.record_count for file in files)):
         found = run(work, tasks, session)

@@ -14,15 +14,15 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextvars import copy_context
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from jobs.errors import JobError
 from jobs.session import SessionOnDemand, Spark, started
-from jobs.spark_errors import SPARK_ERRORS, job_error
-from jobs.spark_progress import counted
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 PROCESS_BYTES = 16 * 2**30
 """Work on so many bytes of Parquet is done in this process unless somebody asks for Spark.
@@ -108,6 +108,9 @@ def cores() -> int:
 
 
 def _in_spark(work: Callable[[T], R], tasks: Sequence[T], spark: SparkSession) -> list[R]:
+    from jobs.spark_errors import SPARK_ERRORS, job_error
+    from jobs.spark_progress import counted
+
     def each(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from jobs.files.read import concatenated
 from jobs.files.run import run as run_tasks
 from jobs.files.storage import Storage
 from jobs.files.task import Task
 from jobs.progress import step
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 MOST_RUNS = 64
 """A task with more runs says only where they start and end, all together."""

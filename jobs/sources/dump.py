@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.table import Table
-from pyspark.sql import SparkSession
 
 from jobs.errors import ArchiveError
 from jobs.files.commit import arrow_schema
@@ -29,6 +28,9 @@ from jobs.warehouse.coverage import Coverage
 from jobs.warehouse.rows import SCHEMA
 from jobs.warehouse.tables import data_files
 from nats_transform.kernel.digest import digest_batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _COMPARED = ("seq", "ts_ns", "subject", "headers", "headers_raw", "data")
 

@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from jobs.errors import ArchiveError
 from jobs.files.run import run
@@ -26,6 +25,9 @@ from jobs.sources.dumps import BLOCK_BYTES, NO_TIME, Block, Choice, DumpColumns,
 from jobs.sources.files import DumpFile, DumpFiles, located, unreadable
 from jobs.sources.times import epoch_ns, exact_ns
 from jobs.warehouse.rows import HEADERS, PAIR, rows_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".br")
 _BATCH_ROWS, _BATCH_BYTES = 20_000, 8 * 2**20

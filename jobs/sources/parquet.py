@@ -7,13 +7,12 @@ import binascii
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
 
 from jobs.errors import ArchiveError, text_of
 from jobs.files.read import rows_of_batch
@@ -23,6 +22,9 @@ from jobs.sources.dumps import BLOCK_BYTES, NO_TIME, Block, Choice, DumpColumns,
 from jobs.sources.files import DumpFile, DumpFiles, located, unreadable
 from jobs.sources.times import EPOCH_UNITS, epoch_ns
 from jobs.warehouse.rows import DAY_NS, HEADERS, PAIR, rows_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _MOST = 2**63 - 1
 _UNIT_NS = {"s": 10**9, "ms": 10**6, "us": 1000, "ns": 1}

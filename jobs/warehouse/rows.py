@@ -14,23 +14,24 @@ DAY_NS = 86_400 * 1_000_000_000
 
 PAIR = pa.struct([("name", pa.string()), ("value", pa.string())])
 HEADERS = pa.list_(PAIR)
+COLUMNS: dict[str, pa.DataType] = {
+    "stream": pa.string(),
+    "seq": pa.int64(),
+    "ts": pa.timestamp("us", "UTC"),
+    "ts_ns": pa.int64(),
+    "day": pa.date32(),
+    "subject": pa.string(),
+    "cluster": pa.string(),
+    "headers": HEADERS,
+    # The header block as it was stored, only where `headers` does not reproduce it byte for byte.
+    "headers_raw": pa.binary(),
+    "data": pa.binary(),
+}
+"""The columns of an archived message."""
 WORDS = ("stream", "cluster")
 """The text columns with few values, held as dictionaries."""
 _WORD = pa.dictionary(pa.int32(), pa.string())
-SCHEMA = pa.schema(
-    [
-        ("stream", _WORD),
-        ("seq", pa.int64()),
-        ("ts", pa.timestamp("us", "UTC")),
-        ("ts_ns", pa.int64()),
-        ("day", pa.date32()),
-        ("subject", pa.string()),
-        ("cluster", _WORD),
-        ("headers", HEADERS),
-        ("headers_raw", pa.binary()),
-        ("data", pa.binary()),
-    ]
-)
+SCHEMA = pa.schema([(name, _WORD if name in WORDS else kind) for name, kind in COLUMNS.items()])
 
 
 def rows_of(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BinaryType,
@@ -19,21 +20,23 @@ from pyiceberg.types import (
     StructType,
     TimestamptzType,
 )
-from pyspark.sql import types as T
 
-from jobs.warehouse.raw import RAW, stored_schema
-from jobs.warehouse.schema import MESSAGE_COLUMNS
-from nats_transform.spark import OUTPUT
+from jobs.warehouse.raw import RAW
+from jobs.warehouse.rows import COLUMNS
+from nats_transform.kernel.program import outcome_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import types as T
 
 
 @dataclass(frozen=True)
 class TableSpec:
-    """A table of ours: its name and columns, for Iceberg and for Spark.
+    """A table of ours: its name and columns.
 
     Attributes:
         name: the name of the table in the namespace.
         schema: the columns that the table stores.
-        spark_schema: the columns of rows as jobs use them, see `jobs.warehouse.raw`.
+        rows: the columns of rows as jobs use them, see `jobs.warehouse.raw`.
         raw: the text columns of such rows that may hold any bytes.
         partitions: the columns that have only one value in each file.
         about: what each column of `schema` means.
@@ -41,25 +44,42 @@ class TableSpec:
 
     name: str
     schema: Schema
-    spark_schema: T.StructType
+    rows: pa.Schema
     raw: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ("stream", "day")
     about: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
+    def spark_schema(self) -> T.StructType:
+        """The columns of rows as jobs use them, for Spark."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        return from_arrow_schema(self.rows)
+
+    @property
     def stored_schema(self) -> T.StructType:
         """The columns that the table stores, for Spark."""
-        return stored_schema(self.spark_schema, self.raw)
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        return from_arrow_schema(pa.schema(list(_stored(self.rows, self.raw))))
 
 
-_SPARK_TO_ICEBERG: dict[type[T.DataType], Any] = {
-    T.StringType: StringType,
-    T.LongType: LongType,
-    T.DoubleType: DoubleType,
-    T.IntegerType: IntegerType,
-    T.TimestampType: TimestamptzType,
-    T.DateType: DateType,
-    T.BinaryType: BinaryType,
+def _stored(rows: pa.Schema, raw: Sequence[str]) -> Iterator[pa.Field]:
+    """The columns that a table stores for such rows; those named in `raw` may be any bytes."""
+    for column in rows:
+        yield column
+        if column.name in raw:
+            yield pa.field(column.name + RAW, pa.binary())
+
+
+_ICEBERG: dict[pa.DataType, Any] = {
+    pa.string(): StringType,
+    pa.int64(): LongType,
+    pa.float64(): DoubleType,
+    pa.int32(): IntegerType,
+    pa.timestamp("us", "UTC"): TimestamptzType,
+    pa.date32(): DateType,
+    pa.binary(): BinaryType,
 }
 
 
@@ -89,7 +109,7 @@ _ABOUT = {
 
 def table_spec(
     name: str,
-    fields: Mapping[str, T.DataType],
+    fields: Mapping[str, pa.DataType],
     raw: Sequence[str] = (),
     about: Mapping[str, str] | None = None,
 ) -> TableSpec:
@@ -102,11 +122,11 @@ def table_spec(
         about: what columns mean that mean something else, or are not there, in other tables.
     """
     ids = iter(range(1, 10_000))
-    rows = T.StructType([T.StructField(column, kind) for column, kind in fields.items()])
+    rows = pa.schema(fields)
     # Iceberg numbers a struct's columns before what is nested in them.
-    numbered = [(next(ids), field) for field in stored_schema(rows, raw).fields]
+    numbered = [(next(ids), field) for field in _stored(rows, raw)]
     columns = [
-        NestedField(number, field.name, _iceberg_type(field.dataType, ids), required=False)
+        NestedField(number, field.name, _iceberg_type(field.type, ids), required=False)
         for number, field in numbered
     ]
     texts = {**_ABOUT, **(about or {})}
@@ -116,60 +136,61 @@ def table_spec(
     return TableSpec(name, Schema(*columns), rows, tuple(raw), about=known)
 
 
-def _iceberg_type(kind: T.DataType, ids: Iterator[int]) -> Any:
-    match kind:
-        case T.ArrayType():
-            number = next(ids)
-            return ListType(number, _iceberg_type(kind.elementType, ids), element_required=False)
-        case T.StructType():
-            numbered = [(next(ids), field) for field in kind.fields]
-            return StructType(
-                *(
-                    NestedField(number, field.name, _iceberg_type(field.dataType, ids))
-                    for number, field in numbered
-                )
+def _iceberg_type(kind: pa.DataType, ids: Iterator[int]) -> Any:
+    if pa.types.is_list(kind):
+        number = next(ids)
+        return ListType(number, _iceberg_type(kind.value_type, ids), element_required=False)
+    if pa.types.is_struct(kind):
+        numbered = [(next(ids), field) for field in kind]
+        return StructType(
+            *(
+                NestedField(number, field.name, _iceberg_type(field.type, ids))
+                for number, field in numbered
             )
-        case _:
-            return _SPARK_TO_ICEBERG[type(kind)]()
+        )
+    return _ICEBERG[kind]()
 
 
-MESSAGES = table_spec("messages", MESSAGE_COLUMNS, raw=("subject", "cluster"))
+MESSAGES = table_spec("messages", COLUMNS, raw=("subject", "cluster"))
 TRANSFORMED = table_spec(
     "transformed_messages",
-    MESSAGE_COLUMNS
-    | {field.name: field.dataType for field in OUTPUT.fields}
-    | {"mapping_version": T.StringType()},
+    COLUMNS
+    | {
+        field.name: field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        for field in outcome_schema(pa.string())
+    }
+    | {"mapping_version": pa.string()},
     raw=(*MESSAGES.raw, "mapped_subject", "mapping_source", "mapping_destination"),
 )
 WEIGHT_AUDIT = table_spec(
     "weight_audit",
     {
-        "stream": T.StringType(),
-        "day": T.DateType(),
-        "kind": T.StringType(),
-        "mapping_version": T.StringType(),
-        "mapping_source": T.StringType(),
-        "cluster": T.StringType(),
-        "from_ts": T.TimestampType(),
-        "to_ts": T.TimestampType(),
-        "mapping_destination": T.StringType(),
-        "end": T.StringType(),
-        "weight": T.DoubleType(),
-        "expected": T.DoubleType(),
-        "messages": T.LongType(),
-        "count": T.LongType(),
-        "ambiguous": T.LongType(),
-        "share": T.DoubleType(),
-        "low": T.DoubleType(),
-        "high": T.DoubleType(),
-        "verdict": T.StringType(),
-        "messages_to_decide": T.LongType(),
-        "method": T.StringType(),
-        "p_value": T.DoubleType(),
-        "tolerance": T.DoubleType(),
-        "confidence": T.DoubleType(),
-        "comparisons": T.LongType(),
-        "run_id": T.StringType(),
+        "stream": pa.string(),
+        "day": pa.date32(),
+        "kind": pa.string(),
+        "mapping_version": pa.string(),
+        "mapping_source": pa.string(),
+        "cluster": pa.string(),
+        "from_ts": pa.timestamp("us", "UTC"),
+        "to_ts": pa.timestamp("us", "UTC"),
+        "mapping_destination": pa.string(),
+        "end": pa.string(),
+        "weight": pa.float64(),
+        "expected": pa.float64(),
+        "messages": pa.int64(),
+        "count": pa.int64(),
+        "ambiguous": pa.int64(),
+        "share": pa.float64(),
+        "low": pa.float64(),
+        "high": pa.float64(),
+        "verdict": pa.string(),
+        "messages_to_decide": pa.int64(),
+        "method": pa.string(),
+        "p_value": pa.float64(),
+        "tolerance": pa.float64(),
+        "confidence": pa.float64(),
+        "comparisons": pa.int64(),
+        "run_id": pa.string(),
     },
     about={
         "day": "The day (UTC) of `from_ts`.",

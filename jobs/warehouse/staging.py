@@ -14,22 +14,21 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import pyarrow.fs as pafs
 from pyiceberg.exceptions import CommitFailedException, ValidationException
 from pyiceberg.io.pyarrow import parquet_files_to_data_files
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from jobs.errors import ConcurrentWrite, JobError, WarehouseError
-from jobs.spark_errors import SPARK_ERRORS, job_error
 from jobs.warehouse.folder import filesystem_of, place
-from jobs.warehouse.raw import stored
 from jobs.warehouse.specs import TableSpec
 from jobs.warehouse.tables import COMMIT_ATTEMPTS, PROPERTY, data_files, warehouse_errors
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True)
@@ -60,6 +59,11 @@ def stage(rows: DataFrame, table: Table, spec: TableSpec) -> Staged:
     Raises:
         JobError: what a source of the rows raised, or why writing failed.
     """
+    from pyspark.sql import functions as F
+
+    from jobs.spark_errors import SPARK_ERRORS, job_error
+    from jobs.warehouse.frames import stored
+
     folder = new_folder(table)
     columns = stored(rows, spec.spark_schema, spec.raw)
     # partitionBy takes its columns out of the files, so it gets a copy.

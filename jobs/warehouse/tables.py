@@ -12,7 +12,7 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, timedelta
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,7 +32,6 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import IdentityTransform
-from pyspark.sql import DataFrame, SparkSession
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from jobs.errors import (
@@ -49,9 +48,12 @@ from jobs.warehouse.folder import (
     place,
 )
 from jobs.warehouse.paths import NAMESPACE, literal_path
-from jobs.warehouse.raw import RAW, restored, restored_columns
+from jobs.warehouse.raw import RAW, restored_columns
 from jobs.warehouse.specs import TableSpec
 from jobs.warehouse.where import Warehouse as Warehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 PROPERTY = "nats-transform."
 COMMIT_ATTEMPTS = 20
@@ -253,6 +255,8 @@ def paths_of(table: Table, files: Iterable[DataFile]) -> list[str]:
 
 def read_files(spark: SparkSession, paths: Sequence[str], spec: TableSpec) -> DataFrame:
     """The rows of some Parquet files in the table's columns."""
+    from jobs.warehouse.frames import restored
+
     if not paths:
         return spark.createDataFrame([], spec.spark_schema)
     # Spark writes a checksum with every page and by itself looks at none.

@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyspark.sql import types as T
 
 from jobs.errors import ConcurrentWrite, JobError
 from jobs.warehouse import specs, tables
@@ -27,33 +26,30 @@ from nats_transform.config import canonical, from_canonical, mapping_version
 from nats_transform.findings import Finding
 from nats_transform.subject import encode
 
-_RULE = T.StructType(
+_RULE = pa.struct(
     [
-        T.StructField("source", T.StringType()),
-        T.StructField("destination", T.StringType()),
-        T.StructField("weight", T.LongType()),
-        T.StructField("cluster", T.StringType()),
+        ("source", pa.string()),
+        ("destination", pa.string()),
+        ("weight", pa.int64()),
+        ("cluster", pa.string()),
     ]
 )
-_FINDING = T.StructType(
-    [
-        T.StructField(name, T.StringType())
-        for name in ("code", "severity", "message", "source", "destination")
-    ]
+_FINDING = pa.struct(
+    [(name, pa.string()) for name in ("code", "severity", "message", "source", "destination")]
 )
 
 MAPPING_VERSIONS = replace(
     specs.table_spec(
         "mapping_versions",
         {
-            "mapping_version": T.StringType(),
-            "recorded_at": T.TimestampType(),
-            "account": T.StringType(),
-            "seed": T.LongType(),
-            "canonical": T.StringType(),
-            "rules": T.ArrayType(_RULE),
-            "findings": T.ArrayType(_FINDING),
-            "config": T.StringType(),
+            "mapping_version": pa.string(),
+            "recorded_at": pa.timestamp("us", "UTC"),
+            "account": pa.string(),
+            "seed": pa.int64(),
+            "canonical": pa.string(),
+            "rules": pa.list_(_RULE),
+            "findings": pa.list_(_FINDING),
+            "config": pa.string(),
         },
         about={
             "recorded_at": "When the version was first used (UTC).",

@@ -54,7 +54,7 @@ def transformed_messages_asset(archive: Archive) -> dg.AssetsDefinition:
             mappings, version = mapping_in_force(context.instance, archive)
             staged = stage(archive.session, settings, mappings, version)
             measure = MeasureTransformed.of(
-                specs.MESSAGES.spark_schema.names,
+                specs.MESSAGES.rows.names,
                 mappings,
                 messages=staged.archive.rows,
                 version=version,

@@ -13,8 +13,7 @@ from pyspark.sql import functions as F
 
 from jobs.files.text import restored, stored
 from jobs.jetstream.headers import format_headers
-from jobs.warehouse import raw
-from jobs.warehouse.schema import MESSAGE_COLUMNS
+from jobs.warehouse import frames
 from jobs.warehouse.specs import MESSAGES
 
 HOSTILE = [None, b"", b"a.b", "é.ü".encode(), b"a.\xff", b"\\x\xc3", b"\xed\xa0\x80", b"%C2\x80"]
@@ -67,10 +66,10 @@ def test_as_spark_stores_them(spark: SparkSession) -> None:
          for name, column in given.items()}
     )  # fmt: skip
     frame = spark.createDataFrame(batch)
-    frame = frame.select(*(frame[name].cast(MESSAGE_COLUMNS[name]).alias(name) for name in NAMES))
     schema = MESSAGES.spark_schema
     schema = type(schema)([schema[name] for name in NAMES])
-    in_spark = frame.select(*raw.stored(frame, schema, ("subject", "cluster")))
+    frame = frame.select(*(frame[f.name].cast(f.dataType).alias(f.name) for f in schema))
+    in_spark = frame.select(*frames.stored(frame, schema, ("subject", "cluster")))
     theirs = {
         name: [row[0] for row in in_spark.select(F.to_json(F.struct(name))).collect()]
         for name in STORED
