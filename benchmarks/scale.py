@@ -2,10 +2,12 @@
 
     python benchmarks/scale.py [--messages 1 2 4 8 16] [--executors 1 2] [--rounds 3] [--payload 64]
 
-Messages are in millions. The whole job (read, check, transform, write, commit) runs at `local[2]`
-and on a standalone cluster on this machine, whose executors have one core and 1 GiB each; there a
-driver takes a little of the same cores. Each line is the median of some rounds after one that warms
-up. CPU seconds are of the driver, the executors and their Python.
+Messages are in millions. The whole job (read, check, transform, write, commit) runs in one process
+without Spark, at `local[2]`, and on a standalone cluster on this machine, whose executors have one
+core and 1 GiB each; there a driver takes a little of the same cores. Each line is the median of
+some rounds after one that warms up. CPU seconds are of the driver, the executors and their Python.
+Memory is the most that a process had resident in these rounds: the Python that started the job, and
+the largest Python worker of Spark.
 """
 
 from __future__ import annotations
@@ -17,9 +19,9 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,11 +30,12 @@ sys.path[:0] = [str(Path(__file__).parent), str(ROOT)]
 
 from transform import MIXED, messages  # noqa: E402 - the other benchmark
 
-from jobs import tables  # noqa: E402
-from jobs.session import SparkSettings, spark_session  # noqa: E402
+from jobs.session import SessionOnDemand, SparkSettings, spark_session  # noqa: E402
 from jobs.transform import TransformSettings, publish, stage  # noqa: E402
+from jobs.warehouse import specs, staging, tables  # noqa: E402
 from tests.support.spark_cluster import spark_cluster  # noqa: E402
 
+PROCESS = "one process"
 LOCAL = "local[2]"
 EXECUTOR = {
     "spark.executor.cores": "1",
@@ -63,54 +66,88 @@ def fill(folder: Path, counts: Sequence[int], payload: int) -> None:
     """Makes a table of messages for each number of them."""
     spark = spark_session(SparkSettings(master=LOCAL))
     for count in counts:
-        table = tables.open_table(warehouse(folder, count), tables.MESSAGES, create=True)
-        staged = tables.stage(messages(spark, count, payload), table, tables.MESSAGES)
-        tables.publish(table, staged, "ORDERS", replace=True, properties={})
+        table = tables.open_table(warehouse(folder, count), specs.MESSAGES, create=True)
+        staged = staging.stage(messages(spark, count, payload), table, specs.MESSAGES)
+        staging.publish(table, staged, "ORDERS", replace=True, properties={})
 
 
-def measure(
-    place: Place, folder: Path, counts: Sequence[int], rounds: int
-) -> list[tuple[float, float]]:
-    """Seconds, and processor seconds, of the job for each number of messages."""
+@dataclass(frozen=True)
+class Taken:
+    """What a number of messages took: seconds, and MiB of memory."""
+
+    wall: float
+    processor: float
+    driver: int
+    worker: int
+
+
+def measure(place: Place, folder: Path, counts: Sequence[int], rounds: int) -> list[Taken]:
+    """What the job takes for each number of messages."""
     os.environ |= place.environment
-    spark = spark_session(place.settings)
+    settings = SparkSettings() if place.name == PROCESS else place.settings
+    spark = SessionOnDemand(settings) if place.name == PROCESS else spark_session(settings)
     sessions = (os.getsid(0), *place.sessions)
-    found: list[tuple[float, float]] = []
+    found: list[Taken] = []
     for count in counts:
         given = TransformSettings(
             stream="ORDERS", mapping=Path("-"), warehouse=warehouse(folder, count)
         )
-        taken = []
+        taken, driver, worker = [], 0, 0
         for turn in range(rounds + (count == counts[0])):
             print(f"{place.name}: {count:,} messages, round {turn}", file=sys.stderr)
+            forget_peaks(sessions)
             start, used = time.perf_counter(), processor_seconds(sessions)
             assert publish(stage(spark, given, MIXED, "version")).messages == count
             taken.append((time.perf_counter() - start, processor_seconds(sessions) - used))
+            peaks = dict(peak_memory(sessions))
+            driver = max(driver, peaks.pop(os.getpid()))
+            worker = max([worker, *peaks.values()])
             forget(given.warehouse)
         walls, processors = zip(*taken[-rounds:], strict=True)
-        found.append((statistics.median(walls), statistics.median(processors)))
-    spark.stop()
+        found.append(Taken(statistics.median(walls), statistics.median(processors), driver, worker))
+    if not isinstance(spark, SessionOnDemand):
+        spark.stop()
     return found
 
 
 def forget(made: tables.Warehouse) -> None:
     """Drops what the job wrote: the next round has the same to do, and disks are small."""
-    table = tables.open_table(made, tables.TRANSFORMED)
-    tables.drop(table.location(), table)
+    table = tables.open_table(made, specs.TRANSFORMED)
+    staging.drop(table.location(), table)
     table.catalog.drop_table(table.name())
+
+
+def processes(sessions: Sequence[int]) -> Iterator[tuple[Path, str, list[str]]]:
+    """The processes of some sessions: folder, name, and the fields of `stat` after the name."""
+    for entry in Path("/proc").iterdir():
+        try:
+            before, _, rest = (entry / "stat").read_text().rpartition(")")
+        except OSError:  # no process, or one that ended just now
+            continue
+        if len(fields := rest.split()) > 14 and int(fields[3]) in sessions:
+            yield entry, before.partition("(")[2], fields
 
 
 def processor_seconds(sessions: Sequence[int]) -> float:
     """What the processes of some sessions, and those they waited for, have used so far."""
-    ticks = 0
-    for entry in Path("/proc").iterdir():
-        try:
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-        except OSError:  # no process, or one that ended just now
-            continue
-        if len(fields) > 14 and int(fields[3]) in sessions:
-            ticks += sum(map(int, fields[11:15]))
+    ticks = sum(sum(map(int, fields[11:15])) for _, _, fields in processes(sessions))
     return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def forget_peaks(sessions: Sequence[int]) -> None:
+    """Lets Linux forget how much memory these processes had at most."""
+    for entry, _, _ in processes(sessions):
+        with suppress(OSError):
+            (entry / "clear_refs").write_text("5")
+
+
+def peak_memory(sessions: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """The Python processes of some sessions, and MiB of memory that each had at most."""
+    for entry, name, _ in processes(sessions):
+        with suppress(OSError, IndexError):
+            status = (entry / "status").read_text()
+            if name.startswith("python"):
+                yield int(entry.name), int(status.split("VmHWM:")[1].split()[0]) // 1024
 
 
 def apart(work, *given):  # type: ignore[no-untyped-def]
@@ -135,8 +172,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary, ExitStack() as running:
         folder = Path(temporary)
         apart(fill, folder, counts, options.payload)
-        here = Place(LOCAL, SparkSettings(master=LOCAL), {})
-        lines += [(LOCAL, apart(measure, here, folder, counts, options.rounds))]
+        for name in (PROCESS, LOCAL):
+            here = Place(name, SparkSettings(master=LOCAL), {})
+            lines += [(name, apart(measure, here, folder, counts, options.rounds))]
         if options.executors:
             cluster = running.enter_context(
                 spark_cluster(folder / "cluster", workers=max(options.executors), java="")
@@ -149,13 +187,15 @@ def main() -> int:
             name = f"{number} executor{'s' if number > 1 else ''}"
             place = Place(name, settings, cluster.environment, workers)
             lines += [(name, apart(measure, place, folder, counts, options.rounds))]
-    print("| where | messages | seconds | CPU seconds | messages/s | CPU µs/message |")
-    print("|---|---:|---:|---:|---:|---:|")
+    columns = "where messages seconds CPU-seconds messages/s CPU-µs/message driver-MiB worker-MiB"
+    print("|", columns.replace(" ", " | "), "|")
+    print("|---|" + "---:|" * columns.count(" "))
     for name, taken in lines:
-        for count, (wall, processor) in zip(counts, taken, strict=True):
+        for count, one in zip(counts, taken, strict=True):
             print(
-                f"| {name} | {count:,} | {wall:.2f} | {processor:.2f} | {count / wall:,.0f} "
-                f"| {processor / count * 1e6:.2f} |"
+                f"| {name} | {count:,} | {one.wall:.2f} | {one.processor:.2f} "
+                f"| {count / one.wall:,.0f} | {one.processor / count * 1e6:.2f} "
+                f"| {one.driver} | {one.worker} |"
             )
     return 0
 

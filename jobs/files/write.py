@@ -22,7 +22,10 @@ GROUP_BYTES = 48 * 2**20
 
 _NUMBERS = ("seq", "ts", "ts_ns")
 _TEXTS = ("subject", "mapped_subject", "data")
-_WITHOUT_STATISTICS = ("data", "headers", "headers_raw")
+_PAYLOADS = ("data",)
+_SAMPLE = 4096  # bytes of a payload that are looked at
+_WORTH = 0.95  # of the size before, at most: else zstd would take its time for nothing
+_WITHOUT_STATISTICS = (*_TEXTS, "headers", "headers_raw")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +89,12 @@ class Writer:
             WarehouseError: the file cannot be written.
         """
         table = pa.Table.from_batches(self._waiting, self._schema)
+        # A column whose batches have different dictionaries would be written without one.
+        table = table.unify_dictionaries()
         self._waiting, self.pending = [], 0
         try:
             if not self.is_open:
-                self._open()
+                self._open(table)
             if len(table):
                 self._writer.write_table(table, row_group_size=len(table))
         except OSError as error:
@@ -125,26 +130,27 @@ class Writer:
         with contextlib.suppress(OSError):
             self._filesystem.delete_file(self._place)
 
-    def _open(self) -> None:
+    def _open(self, first: pa.Table) -> None:
         if self._filesystem.type_name == "local":
             self._filesystem.create_dir(self._place.rpartition("/")[0])
         self._sink = self._filesystem.open_output_stream(self._place)
-        self._writer = pq.ParquetWriter(self._sink, self._schema, **_options(self._schema))
+        self._writer = pq.ParquetWriter(self._sink, self._schema, **_options(first))
         self.is_open = True
 
     def _failed(self, error: OSError) -> WarehouseError:
         return WarehouseError(f"writing to {self._path} failed: {text_of(error)}")
 
 
-def _options(schema: pa.Schema) -> dict[str, object]:
-    """What `ParquetWriter` takes for such columns."""
-    columns = _leaves(schema)
+def _options(rows: pa.Table) -> dict[str, object]:
+    """What `ParquetWriter` takes for a file that begins with such rows."""
+    columns = _leaves(rows.schema)
+    packed = [path for path in columns if path not in _PAYLOADS or _is_smaller(rows[path])]
     encodings = dict.fromkeys(_NUMBERS, "DELTA_BINARY_PACKED")
     encodings |= dict.fromkeys(_TEXTS, "DELTA_LENGTH_BYTE_ARRAY")
-    encodings = {name: kind for name, kind in encodings.items() if name in schema.names}
+    encodings = {name: kind for name, kind in encodings.items() if name in columns}
     return {
-        "compression": "zstd",
-        "compression_level": 1,
+        "compression": dict.fromkeys(columns, "none") | dict.fromkeys(packed, "zstd"),
+        "compression_level": dict.fromkeys(packed, 1),
         "use_dictionary": [path for path in columns if path not in encodings],
         "column_encoding": encodings,
         "write_statistics": [
@@ -154,6 +160,17 @@ def _options(schema: pa.Schema) -> dict[str, object]:
         # Readers take the types from Parquet's own schema: a dictionary is how we hold a text.
         "store_schema": False,
     }
+
+
+def _is_smaller(payloads: pa.ChunkedArray) -> bool:
+    """Whether zstd makes a sample of payloads smaller: many are compressed or encrypted already."""
+    sample = b"".join(
+        value.as_py()[:_SAMPLE] or b""
+        for chunk in payloads.chunks
+        for value in chunk[:: max(1, len(chunk) // 16)]
+        if value.is_valid
+    )
+    return len(pa.Codec("zstd", 1).compress(sample)) < _WORTH * len(sample)
 
 
 def _leaves(schema: pa.Schema) -> Sequence[str]:
