@@ -111,6 +111,7 @@ def sarif(findings: Sequence[Reported], codes: Mapping[str, Code]) -> str:
             "shortDescription": {"text": codes[code].about},
             "help": {"text": codes[code].cure},
             "defaultConfiguration": {"level": _LEVEL[codes[code].severity]},
+            **({"helpUri": codes[code].link} if codes[code].link else {}),
         }
         for code in found
     ]

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from itertools import chain, combinations, repeat
 from typing import TYPE_CHECKING, TypeAlias
 
+from nats_transform import regrets
 from nats_transform.check_transform import (
     can_land_in,
     is_identity,
@@ -55,6 +56,9 @@ class Origin:
         places: the place of each mapping in the file, by its source.
         expires: when the JWT of the account ends, in seconds since 1970.
         shared: the streams that the account exports, and that others import from it.
+        imports: the subjects under which it imports streams itself.
+        zeros: sources and destinations with a weight of 0 that means 100.
+        has_publishers: whether somebody can publish in the account.
     """
 
     path: str = ""
@@ -62,6 +66,9 @@ class Origin:
     places: MappingABC[str, Place] = field(default_factory=dict)
     expires: int | None = None
     shared: Sequence[SharedStream] = ()
+    imports: Sequence[str] = ()
+    zeros: Collection[tuple[str, str]] = ()
+    has_publishers: bool = True
 
     def locate(self, finding: Finding) -> Finding:
         """A finding of the configuration with its file, line and account."""
@@ -102,10 +109,21 @@ def check(
     findings: list[Finding] = []
     for one, origin in zip(configs, origins or repeat(Origin()), strict=False):
         if isinstance(one, AccountMappings):
-            found = chain(_check_account(one, around, clusters, seen), _sharing(one, origin.shared))
+            found = chain(
+                _check_account(one, around, clusters, seen),
+                _sharing(one, origin.shared),
+                regrets.of_account(
+                    one,
+                    MAPPING,
+                    imports=origin.imports,
+                    zeros=origin.zeros,
+                    has_publishers=origin.has_publishers,
+                ),
+            )
         else:
             found = chain(
                 _check_stream(one, network, seen),
+                regrets.of_stream(one),
                 (f for f in overlapping if f.place == f"stream {one.name}"),
             )
         findings += [origin.locate(finding) for finding in found]

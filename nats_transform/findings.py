@@ -30,14 +30,17 @@ class Code:
         severity: the severity of every finding with this code.
         about: what the configuration does, for the table in docs/check.md.
         cure: what to do, one line.
+        link: an issue of somebody whom it cost time; "" if there is none.
     """
 
     severity: Severity
     about: str
     cure: str
+    link: str = ""
 
 
 _E, _W, _I = Severity
+_ISSUES = "https://github.com/nats-io/nats-server/issues"
 
 CODES: dict[str, Code] = {
     "refused": Code(
@@ -89,6 +92,26 @@ CODES: dict[str, Code] = {
         _I,
         "a destination has weight 0, so no message goes there",
         "give it a weight, or remove it",
+    ),
+    "zero-is-all": Code(
+        _W,
+        "a weight of 0 in an account JWT, or in mappings for the nats command, means 100",
+        "to send nothing to the destination, remove it",
+        "https://github.com/nats-io/nsc/issues/775",
+    ),
+    "import-not-mapped": Code(
+        _W,
+        "a mapping covers what the account imports, and nats-server maps nothing that comes in "
+        "through an import",
+        "give the import another subject with `to`, or map in the account that exports",
+        f"{_ISSUES}/7343",
+    ),
+    "nobody-publishes": Code(
+        _W,
+        "mappings at the top of the file are for the account $G, and every user belongs to another "
+        "account",
+        "put the mappings into the account of their publishers",
+        f"{_ISSUES}/6917",
     ),
     "overlap": Code(
         _W,
@@ -218,6 +241,26 @@ CODES: dict[str, Code] = {
         "two sources of one stream cover some of the same subjects, so it stores these "
         "messages twice",
         "write filters that do not overlap, or use one source with several transforms",
+    ),
+    "same-ids": Code(
+        _W,
+        "a stream sources several streams and has a duplicate_window, so it drops a message if one "
+        "from another stream has the same Nats-Msg-Id",
+        "leave duplicate_window out, or use ids that no two of the streams share",
+        f"{_ISSUES}/4459",
+    ),
+    "bucket-source": Code(
+        _W,
+        "a bucket sources another one and keeps the subjects of that one, so clients do not find "
+        "the keys",
+        "give the source a transform from the subjects of the one to those of the other",
+        f"{_ISSUES}/3557",
+    ),
+    "republish-interest": Code(
+        _I,
+        "a stream with interest retention republishes only what one of its consumers wants",
+        "use another retention if everything must be republished",
+        f"{_ISSUES}/5003",
     ),
     "republish-caught": Code(
         _W,

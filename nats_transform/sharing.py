@@ -6,6 +6,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from nats_transform.functions import is_placeholder
+from nats_transform.subject import ANY_TOKEN, SEPARATOR
+
 
 @dataclass(frozen=True, slots=True)
 class SharedStream:
@@ -42,6 +45,12 @@ class Entry:
     account: str = ""
     to: str = ""
     rest: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def local(self) -> str:
+        """The filter under which the importing account has it."""
+        tokens = (self.to or self.subject).split(SEPARATOR)
+        return SEPARATOR.join(ANY_TOKEN if is_placeholder(one) else one for one in tokens)
 
     @property
     def is_public(self) -> bool:

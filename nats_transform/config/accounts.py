@@ -74,6 +74,22 @@ def account_shares(tree: Node) -> dict[str, Shares]:
     return {name: shares_of_config(fields) for name, fields in _fields(tree).items()}
 
 
+def has_global_users(tree: Node) -> bool:
+    """Whether somebody can publish in `$G`: nobody can where users are named in accounts alone."""
+    top = entries_of(tree)
+    if any(field(top, name) for name in ("authorization", "leafnodes", "operator", "mqtt")):
+        return True
+    system = field(top, "system_account", "system")
+    # With users of the system account alone, everybody else is in `$G`.
+    known = ("$SYS", system.node.value if system is not None else None)
+    users = [
+        field(fields, "users")
+        for name, fields in _fields(tree).items()
+        if fields is not top and name not in known
+    ]
+    return not any(one is not None and one.node.value for one in users)
+
+
 def mapping_places(tree: Node) -> dict[str, dict[str, Place]]:
     """Where each mapping of every account stands, by source, in a configuration that is valid."""
     return {

@@ -46,6 +46,16 @@ def mappings_of(tree: Node) -> AccountMappings:
     )
 
 
+def zeros_of(tree: Node) -> frozenset[tuple[str, str]]:
+    """The sources and destinations with a weight of 0, which means 100, in valid mappings."""
+    return frozenset(
+        (source, _text(field(entries_of(node), "subject")))
+        for source, entry in entries_of(tree).items()
+        for node in (entry.node.value if isinstance(entry.node.value, tuple) else ())
+        if (weight := field(entries_of(node), "weight")) is not None and weight.node.value == 0
+    )
+
+
 def _mapping(source: str, entry: Entry) -> Mapping:
     if not isinstance(entry.node.value, tuple):
         raise entry.node.place.error(f"expected a list of destinations, found {entry.node.kind}")

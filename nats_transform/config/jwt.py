@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass
 
-from nats_transform.config.documents import mappings_of
+from nats_transform.config.documents import mappings_of, zeros_of
 from nats_transform.config.json_text import parse_json
 from nats_transform.config.shares import shares_of_claims
 from nats_transform.config.tree import Node, Place, Section, quoted
@@ -36,7 +36,8 @@ class AccountClaims:
         name: its name.
         mappings: its mappings, in the order of the JSON (nats-server's order is random).
         expires: when the account ends, in seconds since 1970; None: never.
-        shares: the streams that it exports and imports.
+        shares: what it exports and imports.
+        zeros: sources and destinations with a weight of 0, which means 100.
     """
 
     subject: str
@@ -44,6 +45,7 @@ class AccountClaims:
     mappings: AccountMappings
     expires: int | None = None
     shares: Shares = NO_SHARES
+    zeros: frozenset[tuple[str, str]] = frozenset()
 
 
 def find_token(text: str) -> str | None:
@@ -103,15 +105,16 @@ def account_claims(payload: Section, path: str) -> AccountClaims:
     if isinstance(version, int) and version > _NEWEST_VERSION:
         raise place.error(f"this JWT has version {version}; at most {_NEWEST_VERSION} is read")
     mappings = claims["mappings"].node if "mappings" in claims else None
+    if mappings is not None and mappings.value is None:
+        mappings = None
     expires = payload["exp"].node.value if "exp" in payload else None
     return AccountClaims(
         subject=_text(payload, "sub"),
         name=_text(payload, "name"),
-        mappings=mappings_of(mappings)
-        if mappings is not None and mappings.value is not None
-        else AccountMappings(()),
+        mappings=AccountMappings(()) if mappings is None else mappings_of(mappings),
         expires=expires if isinstance(expires, int) and expires > 0 else None,
         shares=shares_of_claims(claims),
+        zeros=frozenset() if mappings is None else zeros_of(mappings),
     )
 
 

@@ -15,12 +15,19 @@ from nats_transform.config.accounts import (
     account_mappings,
     account_shares,
     entries_of,
+    has_global_users,
     mapping_places,
     no_mappings,
     places_of,
     unknown_account,
 )
-from nats_transform.config.documents import is_mappings, mappings_of, stream_of, stream_section
+from nats_transform.config.documents import (
+    is_mappings,
+    mappings_of,
+    stream_of,
+    stream_section,
+    zeros_of,
+)
 from nats_transform.config.json_text import parse_json
 from nats_transform.config.jwt import AccountClaims, account_claims, decode_account, find_token
 from nats_transform.config.server_conf import parse_server_text
@@ -104,7 +111,9 @@ class Located:
         accounts: names of the account; none where the file names none.
         places: the place of each mapping in the file, by its source; empty for a JWT.
         expires: when a JWT ends, in seconds since 1970; None: never, or it is no JWT.
-        shares: the streams that the account exports and imports.
+        shares: what the account exports and imports.
+        zeros: sources and destinations with a weight of 0 that means 100.
+        has_publishers: whether somebody can publish in the account.
     """
 
     config: AccountMappings | StreamConfig
@@ -112,6 +121,13 @@ class Located:
     places: MappingABC[str, Place] = field(default_factory=dict)
     expires: int | None = None
     shares: Shares = NO_SHARES
+    zeros: frozenset[tuple[str, str]] = frozenset()
+    has_publishers: bool = True
+
+    @property
+    def imports(self) -> tuple[str, ...]:
+        """The filters under which streams of other accounts come in."""
+        return tuple(one.local for one in self.shares.imports if one.kind == "stream")
 
 
 def load_all(path: str | os.PathLike[str], account: str | None = None) -> list[Located]:
@@ -159,7 +175,8 @@ def _everything(name: str) -> list[Located]:
     if _is_claims(tree):
         return [_of_claims(account_claims(entries_of(tree), name))]
     if _is_document(tree) or (name.endswith(_NAMED) and not _is_server_config(tree)):
-        return [Located(mappings_of(tree), places=places_of(entries_of(tree)))]
+        places_in_it = places_of(entries_of(tree))
+        return [Located(mappings_of(tree), places=places_in_it, zeros=zeros_of(tree))]
     places, shares = mapping_places(tree), account_shares(tree)
     return [
         Located(
@@ -167,6 +184,7 @@ def _everything(name: str) -> list[Located]:
             (account,),
             places=places.get(account, {}),
             shares=shares.get(account, NO_SHARES),
+            has_publishers=account != GLOBAL_ACCOUNT or has_global_users(tree),
         )
         for account, mappings in account_mappings(tree).items()
     ] + list(_preloaded(entries_of(tree)))
@@ -190,7 +208,13 @@ def _preloaded(top: Section) -> Iterator[Located]:
                 f"the JWT of {quoted(key)} is of another account; put it under its own key"
             )
         names = tuple(name for name in (claims.name, key) if name)
-        yield Located(claims.mappings, names, expires=claims.expires, shares=claims.shares)
+        yield Located(
+            claims.mappings,
+            names,
+            expires=claims.expires,
+            shares=claims.shares,
+            zeros=claims.zeros,
+        )
 
 
 def shared_by(account: str, everything: Iterable[Located]) -> tuple[SharedStream, ...]:
@@ -224,6 +248,7 @@ def _of_claims(claims: AccountClaims) -> Located:
         (*names, GLOBAL_ACCOUNT),
         expires=claims.expires,
         shares=claims.shares,
+        zeros=claims.zeros,
     )
 
 

@@ -10,7 +10,7 @@ from nats_transform.imports import AccountImport, ImportKind
 from nats_transform.migration.permissions import Allowance, User
 from nats_transform.plan.moves import Move, kept
 from nats_transform.sharing import Entry
-from nats_transform.subject import ANY_TOKEN, SEPARATOR, is_subset
+from nats_transform.subject import ANY_TOKEN, is_subset
 from nats_transform.transform import Transform, number_wildcards
 
 
@@ -148,7 +148,7 @@ def stuck_services(imports: Sequence[Entry], moves: Sequence[Move]) -> Iterator[
     for one, move in _requests(imports, moves):
         names = move.names(one.to or one.subject)
         if names is not None and not any(
-            other.kind == one.kind and is_subset(names[1], of=_local(other)) for other in wide
+            other.kind == one.kind and is_subset(names[1], of=other.local) for other in wide
         ):
             yield one
 
@@ -156,19 +156,13 @@ def stuck_services(imports: Sequence[Entry], moves: Sequence[Move]) -> Iterator[
 def _requests(imports: Sequence[Entry], moves: Sequence[Move]) -> Iterator[tuple[Entry, Move]]:
     for one in imports:
         for move in moves:
-            if one.kind == "service" and move.names(_local(one)) is not None:
+            if one.kind == "service" and move.names(one.local) is not None:
                 yield one, move
-
-
-def _local(entry: Entry) -> str:
-    """Where the importing account has what it imports."""
-    tokens = (entry.to or entry.subject).split(SEPARATOR)
-    return SEPARATOR.join(ANY_TOKEN if one.startswith("$") else one for one in tokens)
 
 
 def _moved_service(one: Entry, move: Move) -> Entry | None:
     local = one.to or one.subject
-    pair = None if local != _local(one) else kept(move, local, None)
+    pair = None if local != one.local else kept(move, local, None)
     # A service fills its wildcards in by their order.
     if (
         pair is None
@@ -209,5 +203,5 @@ def shares_without(
 def services_without(imports: Sequence[Entry], moves: Sequence[Move]) -> tuple[Entry, ...]:
     """Imports of services without those that no request of the account finds any more."""
     return tuple(
-        one for one in imports if not (one.kind == "service" and is_gone(_local(one), moves))
+        one for one in imports if not (one.kind == "service" and is_gone(one.local, moves))
     )

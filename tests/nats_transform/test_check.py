@@ -416,6 +416,63 @@ CASES: list[tuple[str, Any, list[Any], dict[str, Any]]] = [
         ],
         {},
     ),
+    (
+        "zero-is-all",
+        maps({"a": "b"}),
+        [],
+        {"origins": [Origin(zeros={("a", "b")})]},
+    ),
+    (
+        "import-not-mapped",
+        maps({"in.*": "shop.$1"}),
+        [maps({"out.*": "shop.$1"})],
+        {"origins": [Origin(imports=["in.eu", "else.>"])]},
+    ),
+    (
+        "nobody-publishes",
+        maps({"a": "b"}),
+        [AccountMappings([])],
+        {"origins": [Origin(has_publishers=False)]},
+    ),
+    (
+        "same-ids",
+        sources({"name": "A"}, {"name": "B"}, duplicate_window=10**9),
+        [
+            sources({"name": "A"}, {"name": "B"}),
+            sources({"name": "A"}, duplicate_window=10**9),
+            stream("S", "s", duplicate_window=10**9),
+        ],
+        {},
+    ),
+    (
+        "bucket-source",
+        stream("KV_B", "$KV.B.>", sources=[{"name": "KV_A"}]),
+        [
+            stream(
+                "KV_B",
+                "$KV.B.>",
+                sources=[bucket_source("A", "B").model_dump(by_alias=True, exclude_unset=True)],
+            ),
+            stream("B", "$KV.B.>", sources=[{"name": "KV_A"}]),
+            stream("KV_B", "$KV.B.>", sources=[{"name": "A"}]),
+        ],
+        {},
+    ),
+    (
+        "bucket-source",
+        stream("OBJ_B", "$O.B.>", sources=[{"name": "OBJ_A", "filter_subject": "$O.A.M.>"}]),
+        [],
+        {},
+    ),
+    (
+        "republish-interest",
+        stream("S", "s", retention="interest", republish={"src": ">", "dest": "live.>"}),
+        [
+            stream("S", "s", retention="interest"),
+            stream("S", "s", republish={"src": ">", "dest": "live.>"}),
+        ],
+        {},
+    ),
 ]
 
 
@@ -561,6 +618,11 @@ def test_findings_are_one_line_each() -> None:
     for code, config, _, more in CASES:
         for finding in check(config, **more):
             assert "\n" not in finding.message + finding.cure, code
+
+
+def test_the_documented_links_are_the_links() -> None:
+    links = dict(re.findall(r"^- `([a-z-]+)`: <(https://github.com/\S+)>$", DOCS.read_text(), re.M))
+    assert links == {code: rule.link for code, rule in CODES.items() if rule.link}
 
 
 def test_the_documented_table_is_the_table() -> None:

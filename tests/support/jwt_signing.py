@@ -16,7 +16,7 @@ _KINDS = {
     "user": nkeys.PREFIX_BYTE_USER,
 }
 _UNLIMITED = {"subs": -1, "data": -1, "payload": -1}
-_ACCOUNT_LIMITS = _UNLIMITED | {
+ACCOUNT_LIMITS = _UNLIMITED | {
     "imports": -1, "exports": -1, "wildcards": True, "conn": -1, "leaf": -1,
     "mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1,
 }  # fmt: skip
@@ -75,18 +75,25 @@ def credentials(user: Any, account: Any, expires: int | None = None) -> str:
 
 
 def operator_config(
-    operator: Any, account: Any, system: Any, folder: Path, expires: int | None = None
+    operator: Any,
+    account: Any,
+    system: Any,
+    folder: Path,
+    expires: int | None = None,
+    **nats: object,
 ) -> str:
     """Server configuration with an account with JetStream, and a system account, in memory."""
     (folder / "operator.jwt").write_text(token(claims(operator, operator, "operator"), operator))
     preload = {
-        public(account): claims(account, operator, "account", expires, limits=_ACCOUNT_LIMITS),
+        public(account): claims(
+            account, operator, "account", expires, limits=ACCOUNT_LIMITS, **nats
+        ),
         # The system account has no JetStream.
         public(system): claims(
             system,
             operator,
             "account",
-            limits=_ACCOUNT_LIMITS | {"mem_storage": 0, "disk_storage": 0},
+            limits=ACCOUNT_LIMITS | {"mem_storage": 0, "disk_storage": 0},
         ),
     }
     lines = [f"{name}: {token(said, operator)}" for name, said in preload.items()]

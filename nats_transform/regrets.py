@@ -1,0 +1,87 @@
+"""What nats-server accepts, and people have reported because it cost them messages or days.
+
+Each code has the link of an issue in `nats_transform.findings`, and was seen on nats-server 2.15.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from nats_transform.errors import printable
+from nats_transform.findings import Finding
+from nats_transform.mapping import AccountMappings
+from nats_transform.stream import StreamConfig
+from nats_transform.subject import ANY_TAIL, collide, is_subset
+
+_BUCKETS = (("KV_", "$KV."), ("OBJ_", "$O."))
+
+
+def of_account(
+    account: AccountMappings,
+    place: str,
+    *,
+    imports: Sequence[str] = (),
+    zeros: Collection[tuple[str, str]] = (),
+    has_publishers: bool = True,
+) -> Iterator[Finding]:
+    """What is regretted about the mappings of an account.
+
+    Args:
+        account: the mappings.
+        place: of the findings.
+        imports: the subjects under which streams of other accounts come in.
+        zeros: sources and destinations that a file gives the weight 0 where it means 100.
+        has_publishers: whether somebody can publish in the account.
+    """
+    for mapping in account.mappings:
+        for one in imports:
+            if collide(mapping.source, one):
+                yield Finding(
+                    "import-not-mapped",
+                    f"what the account imports under {printable(one)} keeps its subjects",
+                    mapping.source,
+                    place=place,
+                )
+        for destination in mapping.destinations:
+            if (mapping.source, destination.subject) in zeros:
+                told = "all messages go here, although the file says 0"
+                yield Finding("zero-is-all", told, mapping.source, destination.subject, place)
+        if not has_publishers:
+            told = "no user belongs to the account $G, so nobody publishes what it maps"
+            yield Finding("nobody-publishes", told, mapping.source, place=place)
+
+
+def of_stream(stream: StreamConfig) -> Iterator[Finding]:
+    """What is regretted about a stream."""
+    names = dict.fromkeys(source.name for source in stream.sources)
+    if len(names) > 1 and stream.duplicate_window:
+        yield Finding(
+            "same-ids",
+            f"of two messages with one id from {' and '.join(list(names)[:2])} it stores one",
+            place=f"stream {stream.name}, duplicate_window",
+        )
+    for kind, front in _BUCKETS:
+        if not stream.name.startswith(kind):
+            continue
+        own = f"{front}{stream.name.removeprefix(kind)}.{ANY_TAIL}"
+        for source in stream.sources:
+            made = [
+                rule.transform.filter_of_results if rule.transform else rule.source
+                for rule in source.filters
+            ]
+            if source.name.startswith(kind) and not all(
+                is_subset(one, of=own) for one in made or [ANY_TAIL]
+            ):
+                yield Finding(
+                    "bucket-source",
+                    f"clients look for keys under {printable(own)}, where this source puts none",
+                    place=f"stream {stream.name}, source {source.name}",
+                )
+    if stream.retention == "interest" and stream.republish is not None:
+        yield Finding(
+            "republish-interest",
+            "a message that no consumer of the stream wants is neither stored nor republished",
+            stream.republish_pair[0],
+            stream.republish_pair[1],
+            f"stream {stream.name}, republish",
+        )
