@@ -61,8 +61,9 @@ class ExportSettings(BaseModel):
     """What to export, and where to.
 
     Attributes:
-        stream: in the table.
+        stream: the name of the stream in the table.
         to_backup: a folder that does not exist yet, or the URI of one in an object store.
+        warehouse: the warehouse with the tables.
         messages: `transformed` ones, or the `archived` ones as they came: the way back.
         simulated: instead of them, what this stream would hold in the last simulation
             (`dry-run --simulate`); it needs `config`.
@@ -71,7 +72,7 @@ class ExportSettings(BaseModel):
         config: the configuration of the exported stream, which is not adapted.
         mapping: the mappings that the messages were transformed with; not needed where they were
             recorded, as Dagster does.
-        account, seed: as they were transformed.
+        account, seed: the account and the seed that they were transformed with.
         gaps: whether messages that are left out leave gaps; `close` numbers all anew, and leaves
             out consumers, whose state is about sequences.
         invalid: what becomes of messages without a legal new subject: the export is refused, they
@@ -121,16 +122,18 @@ class ExportResult(BaseModel):
     """What was exported.
 
     Attributes:
-        backup: where it is.
-        name: of the stream when it is restored.
-        subjects: of its configuration.
+        stream: the stream whose messages were exported.
+        backup: where the backup is.
+        name: the name that the stream has when it is restored.
+        subjects: the subjects of its configuration.
         messages, bytes, first_seq, last_seq: as the server will count them.
         gaps: sequences between the first and the last without a message.
         left_out: messages that are not in the backup, by fate.
-        digest: of what is in the backup: sequence, time, subject, header block and payload.
-        mapping_version: None of archived messages.
-        consumers: those in the backup.
-        file_bytes: what the archive takes.
+        digest: the digest of what is in the backup: sequence, time, subject, header block, payload.
+        mapping_version: the version of the mapping; None if subjects are as they were archived.
+        consumers: the consumers in the backup.
+        file_bytes: the size of the archive file.
+        findings: what is not in the backup as it was.
     """
 
     stream: str

@@ -92,6 +92,7 @@ class IngestSettings(BaseModel):
         cluster_header: the header with the value of column `cluster`, where a message has it.
         publish_messages: a commit ends at the first midnight after this number of messages.
         readers: how many ranges of a stream to read side by side.
+        warehouse: the warehouse with the tables.
         run_id: an id that is kept with the snapshot; a random one by default.
     """
 
@@ -139,6 +140,9 @@ class IngestResult(BaseModel):
     """What the table has of the stream after an ingest, and what this run added to it.
 
     Attributes:
+        stream: the name of the stream in the table.
+        messages: how many messages the table has of it.
+        first_seq, last_seq: the first and the last of their sequences.
         gaps: sequences between the first and the last that the table does not have.
         bytes: the size of all payloads.
         digest: the digest of all its rows.

@@ -45,6 +45,7 @@ class MaintenanceSettings(BaseModel):
     """What to tidy up.
 
     Attributes:
+        warehouse: the warehouse with the tables.
         retention: how long a state of a table can still be read after it was replaced.
         now: for tests, and to find out what a later run would do.
     """
@@ -57,7 +58,14 @@ class MaintenanceSettings(BaseModel):
 
 
 class Removed(BaseModel):
-    """What `maintain` removed of a table, and what is left."""
+    """What `maintain` removed of a table, and what is left.
+
+    Attributes:
+        snapshots: how many snapshots were removed.
+        files: how many files were deleted.
+        bytes: the size of these files.
+        snapshots_left: how many snapshots the table still has.
+    """
 
     snapshots: int
     files: int

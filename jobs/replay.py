@@ -66,6 +66,7 @@ class ReplaySettings(StreamDays):
 
     Attributes:
         to: the stream on the server that gets the messages; it must capture their subjects.
+        server: how to reach the server.
         fates: which messages: mapped ones, unmatched ones, or both.
         allow: what would stop the replay, or would not act, and is wanted; see `CONSENTS`.
         rate: messages a second at most; as fast as the server stores them by default.
@@ -100,6 +101,9 @@ class ReplayResult(BaseModel):
     """What a replay did; nothing if there are refusals.
 
     Attributes:
+        stream: the stream whose messages are sent.
+        to: the stream that gets them.
+        dry_run: whether nothing was sent on purpose.
         sent: messages stored by this run; with `dry_run`, those that would be.
         already: messages that the target had, or that another replay sent meanwhile.
         not_sent: messages that are not sent, by fate or by what keeps them from it.

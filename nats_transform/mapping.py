@@ -107,6 +107,10 @@ class Share:
 class Mapping:
     """A source and its weighted, cluster-scoped destinations, validated as nats-server does.
 
+    Attributes:
+        source: the subject, perhaps with wildcards, that the mapping matches.
+        destinations: what a message may become, with weights that add up to 100 or less.
+
     Examples:
         >>> Mapping("shop.*", [Destination("shop.v1.$1", 98), Destination("shop.v2.$1", 2)])
 

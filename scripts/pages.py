@@ -1,7 +1,8 @@
 """Gathers the pages of the documentation site in build/pages, for `make docs`.
 
-Most are the Markdown files of the repository as they stand. The reference of commands, jobs and the
-library is made from the code. Links from docs/ to the rest of the repository lead to copies.
+Most are the Markdown files of the repository as they stand. Those of the reference are made from
+the code, and are only on the site: pages link to them as `](site:tables)`. Links from docs/ to the
+rest of the repository lead to copies.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 import shutil
 import sys
 from importlib import import_module
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ BESIDE = {
 }
 LIBRARY = ("nats_transform", "nats_transform.kernel", "nats_transform.spark")
 LINK = re.compile(r"\]\(([^)#:]+)(#[^)]*)?\)")
+ON_SITE = re.compile(r"\]\(site:([\w-]+)(#[^)]*)?\)")
 
 
 def main() -> None:
@@ -35,10 +38,9 @@ def main() -> None:
         put(file, file.name)
     for name, page in BESIDE.items():
         put(ROOT / name, page)
-    for page, text in (("commands", commands()), ("jobs", jobs()), ("library", library())):
-        path = PAGES / "reference" / f"{page}.md"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+    (PAGES / "reference" / "schemas").mkdir(parents=True)
+    for name, make in REFERENCE.items():
+        (PAGES / "reference" / f"{name}.md").write_text(make(), encoding="utf-8")
 
 
 def put(file: Path, page: str) -> None:
@@ -56,7 +58,8 @@ def put(file: Path, page: str) -> None:
         place = BESIDE.get(str(path), str(path).removeprefix("docs/"))
         return f"]({place}{link[2] or ''})"
 
-    target.write_text(LINK.sub(on_site, file.read_text(encoding="utf-8")), encoding="utf-8")
+    text = LINK.sub(on_site, file.read_text(encoding="utf-8"))
+    target.write_text(ON_SITE.sub(r"](reference/\1.md\2)", text), encoding="utf-8")
 
 
 def commands() -> str:
@@ -82,31 +85,137 @@ def jobs() -> str:
     """The settings of every job, from its class."""
     from jobs.__main__ import JOBS
 
-    lines = ["# Settings of jobs", ""]
-    lines += ["`python -m jobs JOB SETTINGS.json` takes a JSON document with these fields.", ""]
-    shared: dict[str, dict[str, Any]] = {}
+    about = "`python -m jobs JOB SETTINGS.json` takes a JSON document with these fields."
+    found = {
+        name: getattr(import_module(f"jobs.{job.module}"), job.settings)
+        for name, job in JOBS.items()
+    }
+    return "\n".join(classes("Settings of jobs", about, "settings", found))
+
+
+def results() -> str:
+    """What every job gives back, from its class."""
+    from jobs.__main__ import JOBS
+
+    about = (
+        "With `--json`, a command prints one document on stdout and nothing else there: the result "
+        "of its job. `python -m jobs` prints the same."
+    )
+    found = {}
     for name, job in JOBS.items():
-        schema = getattr(import_module(f"jobs.{job.module}"), job.settings).model_json_schema()
-        lines += [f"## {name}", "", *fields(schema)]
+        module = import_module(f"jobs.{job.module}")
+        named = getattr(module, job.function).__annotations__["return"]
+        found[name] = eval(named, vars(module))  # noqa: S307 - an annotation of ours
+    return "\n".join(classes("JSON documents", about, "result", found))
+
+
+def classes(title: str, about: str, kind: str, found: dict[str, Any]) -> list[str]:
+    """A page with a section for each class; a JSON schema of each is a file beside it."""
+    from pydantic import TypeAdapter
+
+    mode: Any = "serialization" if kind == "result" else "validation"
+    lines = [f"# {title}", "", about, ""]
+    shared: dict[str, dict[str, Any]] = {}
+    for name, one in found.items():
+        schema = TypeAdapter(one).json_schema(mode=mode)
+        file = f"schemas/{name}-{kind}.json"
+        (PAGES / "reference" / file).write_text(json.dumps(schema, indent=2), encoding="utf-8")
+        lines += [f"## {name}", "", *fields(schema, inherited(one)), f"[JSON schema]({file})", ""]
         shared |= schema.get("$defs", {})
-    for title, schema in sorted(shared.items()):
-        if "properties" in schema:
-            lines += [f"## {title}", "", *fields(schema)]
+    for name, schema in sorted(shared.items()):
+        lines += [f"## {name}", "", *fields(schema, {})]
+    return lines
+
+
+def inherited(kind: Any) -> dict[str, str]:
+    """What the classes that a class extends say of their attributes."""
+    found: dict[str, str] = {}
+    for base in reversed(getattr(kind, "__mro__", ())):
+        found |= description(cleandoc(base.__doc__ or ""))[1]
+    return found
+
+
+def component() -> str:
+    """The settings of an archive under Dagster, and of the other component."""
+    from orchestration.components import SubjectArchive, SubmittedJob
+
+    found = {kind.__name__: kind for kind in (SubjectArchive, SubmittedJob)}
+    about = (
+        "What stands under `attributes` in the `defs.yaml` of a component of Dagster. Relative "
+        "paths are relative to the folder of that file."
+    )
+    return "\n".join(classes("Settings of an archive", about, "settings", found))
+
+
+def tables() -> str:
+    """The columns of every table, from its spec."""
+    from jobs.census import CENSUS
+    from jobs.dry_run.simulate import SIMULATED
+    from jobs.warehouse.specs import MESSAGES, TRANSFORMED, WEIGHT_AUDIT
+    from jobs.warehouse.versions import MAPPING_VERSIONS
+
+    lines = ["# Tables", ""]
+    lines += ["The Iceberg tables in the namespace `nats`. Every table has these texts, too.", ""]
+    for spec in (MESSAGES, TRANSFORMED, CENSUS, WEIGHT_AUDIT, MAPPING_VERSIONS, SIMULATED):
+        partitions = " and ".join(f"`{column}`" for column in spec.partitions)
+        lines += [f"## {spec.name}", ""]
+        lines += [f"Partitioned by {partitions}." if partitions else "Not partitioned.", ""]
+        rows = [
+            (f"`{column.name}`", type_of(str(column.field_type)), column.doc or "")
+            for column in spec.schema.fields
+        ]
+        lines += table(("column", "type", "meaning"), rows)
     return "\n".join(lines)
 
 
-def fields(schema: dict[str, Any]) -> list[str]:
-    """A table of the fields of a class."""
+def type_of(iceberg: str) -> str:
+    """The type of a column as people call it."""
+    nested = ", ".join(
+        f"`{name}` {kind}" for name, kind in re.findall(r"(\w+): optional (\w+)", iceberg)
+    )
+    if nested:
+        return f"list of ({nested})"
+    return iceberg.replace("timestamptz", "timestamp, UTC, microseconds")
+
+
+def metrics() -> str:
+    """The metrics that `orchestration.metrics` serves, from the collector itself."""
+    import dagster as dg
+
+    from orchestration.metrics import Runs
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        found = list(Runs(instance).collect())
+    rows = [(f"`{one.name}`", ", ".join(one._labelnames), one.documentation) for one in found]
+    lines = ["# Metrics", "", "What `python -m orchestration.metrics` serves for Prometheus.", ""]
+    return "\n".join([*lines, *table(("metric", "labels", "meaning"), rows)])
+
+
+def fields(schema: dict[str, Any], known: dict[str, str]) -> list[str]:
+    """What a class is, and a table of its fields; some are known from classes that it extends."""
+    if "additionalProperties" in schema and "properties" not in schema:
+        return [f"An object: for each name, {kind(schema['additionalProperties'])}.", ""]
     about, meanings = description(schema.get("description", ""))
-    lines = [about, "", "| field | type | default | meaning |", "|---|---|---|---|"]
-    for field, one in schema["properties"].items():
+    if "enum" in schema:
+        return [about, "", ", ".join(f"`{value}`" for value in schema["enum"]) + ".", ""]
+    rows = []
+    for field, one in schema.get("properties", {}).items():
         default = one.get("default")
         shown = "" if default is None or isinstance(default, dict) else f"`{json.dumps(default)}`"
         if field in schema.get("required", ()):
             shown = "needed"
-        row = (f"`{field}`", kind(one), shown, meanings.get(field, ""))
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
-    return [*lines, ""]
+        meaning = one.get("description") or meanings.get(field) or known.get(field, "")
+        rows.append((f"`{field}`", kind(one), shown, " ".join(meaning.split())))
+    return [about, "", *table(("field", "type", "default", "meaning"), rows)]
+
+
+def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+    """A table in Markdown."""
+    lines = [head, tuple("---" for _ in head), *rows]
+    return [
+        *("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines),
+        "",
+    ]
 
 
 def description(docstring: str) -> tuple[str, dict[str, str]]:
@@ -142,6 +251,18 @@ def library() -> str:
         for name in found.__all__:
             lines += [f"::: {module}.{name}", "    options:", "      heading_level: 3", ""]
     return "\n".join(lines)
+
+
+REFERENCE = {
+    "commands": commands,
+    "component": component,
+    "jobs": jobs,
+    "json": results,
+    "library": library,
+    "metrics": metrics,
+    "tables": tables,
+}
+"""The pages that are made from the code, by their names below `reference/`."""
 
 
 if __name__ == "__main__":

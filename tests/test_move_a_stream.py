@@ -1,17 +1,14 @@
 """Every command of docs/move-a-stream.md works and prints what the page says.
 
-The `nats` command is not to be had as a package, so a program of that name does here what the page
-uses it for, by the same calls of the JetStream API.
+`tests/support/nats_command.py` is the `nats` command.
 """
 
 from __future__ import annotations
 
 import asyncio
-import doctest
 import json
 import os
 import re
-import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,28 +17,13 @@ from typing import Any
 import pytest
 
 from jobs.jetstream.process import NatsServer, nats_server
+from scripts.sessions import run, sessions
+from tests.support import nats_command
 from tests.support.stream_backups import messages_of, state_of_stream
 from tests.support.streams import Stream
-from tests.test_readme import Command, sessions
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/move-a-stream.md").read_text(encoding="utf-8")
-NATS = f"""#!{sys.executable}
-import json, sys
-from pathlib import Path
-from types import SimpleNamespace
-sys.path.insert(0, {str(ROOT)!r})
-from tests.support.stream_backups import back_up, restore
-match sys.argv[1:]:
-    case ["--context", context, "stream", what, *rest]:
-        saved = Path({{contexts!r}}) / (context + ".json")
-        url = json.loads(saved.read_text())["url"]
-        if what == "backup":
-            server = SimpleNamespace(url=url)
-            back_up(SimpleNamespace(server=server, name=rest[0]), Path(rest[1]))
-        else:
-            restore(url, Path(rest[0]))
-"""
 
 
 @pytest.mark.server
@@ -56,8 +38,7 @@ def test_the_page(tmp_path: Path) -> None:
             (contexts / f"{name}.json").write_text(json.dumps({"url": url}))
         scripts = tmp_path / "bin"
         scripts.mkdir()
-        (scripts / "nats").write_text(NATS.format(contexts=str(contexts)))
-        (scripts / "nats").chmod(0o755)
+        nats_command.install(scripts)
         (mapping,) = re.findall(r"^```json\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
         folder = tmp_path / "folder"
         folder.mkdir()
@@ -98,19 +79,6 @@ def fill(server: NatsServer) -> None:
 
 def rows(url: str) -> list[dict[str, Any]]:
     return messages_of(url, state_of_stream(url, "ORDERS"))
-
-
-def run(command: Command, folder: Path, environment: dict[str, str]) -> None:
-    done = subprocess.run(
-        ["sh", "-c", command.text],
-        cwd=folder, env=environment, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, f"{command.text}\n{done.stdout}"
-    if command.output is not None:
-        checker = doctest.OutputChecker()
-        matches = checker.check_output(command.output, done.stdout, doctest.ELLIPSIS)
-        assert matches, f"{command.text}\n{done.stdout}"
 
 
 def test_every_command_stands_in_a_session() -> None:

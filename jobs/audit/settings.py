@@ -214,11 +214,13 @@ class KeyStickiness(BaseModel):
 
 
 class MappingInForce(BaseModel):
-    """A mapping version, and from when to when it was in force; null is open.
+    """A mapping version, and from when to when it was in force.
 
     Attributes:
-        verdict: the worst of its rules.
-        messages: of its rules.
+        mapping_version: the version.
+        since, until: from when to when it was in force; null if that is open.
+        verdict: the worst verdict on its mappings.
+        messages: how many messages of its mappings were counted.
     """
 
     mapping_version: str
@@ -238,7 +240,7 @@ class AuditResult(BaseModel):
         basis: the table that was counted.
         engine: what counted: `process` (this process) or `spark`.
         stream: the name of the stream.
-        from_, to: the time from the first hour with messages to the end of the last one.
+        from, to: the time from the first hour with messages to the end of the last one.
         by, tolerance, confidence: as in the settings.
         sequential: whether the confidence holds for any number of looks.
         comparisons: how many intervals share the error that the confidence allows.

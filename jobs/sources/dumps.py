@@ -26,7 +26,18 @@ BLOCK_BYTES = 64 * 2**20
 
 
 class DumpColumns(BaseModel):
-    """Which columns of a dump hold what; None is the table's own name, if the dump has it."""
+    """Which columns of a dump hold what; None is the table's own name, if the dump has it.
+
+    Attributes:
+        subject: the column with the subject.
+        seq: the column with the sequence; without one, messages are numbered in the order of files.
+        time: the column with the time.
+        cluster: the column with the cluster.
+        headers: the column with the headers.
+        data: the column with the payload.
+        data_encoding: how a dump of JSON lines writes payloads.
+        first_seq: the first number, where messages are numbered in the order of files.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -125,13 +125,20 @@ def table_spec(
     rows = pa.schema(fields)
     # Iceberg numbers a struct's columns before what is nested in them.
     numbered = [(next(ids), field) for field in _stored(rows, raw)]
-    columns = [
-        NestedField(number, field.name, _iceberg_type(field.type, ids), required=False)
-        for number, field in numbered
-    ]
     texts = {**_ABOUT, **(about or {})}
     for column in raw:
         texts[column + RAW] = f"The bytes of `{column}`, only where they are not UTF-8."
+    # Iceberg keeps the texts with the columns, so that every reader of a table sees them.
+    columns = [
+        NestedField(
+            number,
+            field.name,
+            _iceberg_type(field.type, ids),
+            required=False,
+            doc=texts[field.name],
+        )
+        for number, field in numbered
+    ]
     known = {column.name: texts[column.name] for column in columns}
     return TableSpec(name, Schema(*columns), rows, tuple(raw), about=known)
 

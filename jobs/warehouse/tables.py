@@ -181,7 +181,7 @@ def _with_all_columns(table: Table, spec: TableSpec) -> Table:
         try:
             with table.update_schema() as update:
                 for field in missing:
-                    update.add_column(field.name, field.field_type)
+                    update.add_column(field.name, field.field_type, field.doc)
         except CommitFailedException:
             time.sleep(random.uniform(0, 0.05 * (attempt + 1)))  # noqa: S311
         table = table.refresh()

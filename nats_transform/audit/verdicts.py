@@ -116,7 +116,7 @@ class Split(_Result):
     """How the messages of one mapping and cluster were split over some time.
 
     Attributes:
-        from_, to: the time, the end excluded; null where there is no message.
+        from, to: the time, the end excluded; null where there is no message.
         verdict: outside if one of the destinations is, within if all of them are.
         messages: how many messages came to a known end of the mapping.
         ambiguous: further messages of which that is not certain.
@@ -148,9 +148,13 @@ class Timeline(_Result):
 class MappingAudit(Split):
     """The verdict on one mapping in one cluster under one mapping version.
 
-    Its verdict is outside also if the whole looks right but a bucket or a regime does not.
-
     Attributes:
+        from, to: the time, the end excluded; null where there is no message.
+        verdict: outside if one of the destinations, buckets or regimes is.
+        messages: how many messages came to a known end of the mapping.
+        ambiguous: further messages of which that is not certain.
+        destinations: those of the mapping by ascending weight, as nats-server tries them.
+        test: a test of the exact weights; null where the counts are not certain.
         source: the source of the mapping.
         cluster: where the messages were published; null if the archive does not say.
         mapping_version: the version that was in force.

@@ -88,7 +88,14 @@ class Accepted(_Frozen):
 
 
 class Blocked(_Frozen):
-    """A finding that would stand although every step is done, and why there is no plan with it."""
+    """A finding that would stand although every step is done, so that there is no plan.
+
+    Attributes:
+        code: the code of the finding.
+        about: the mapping, stream, consumer or user; "" for the whole candidate.
+        message: what was found.
+        cure: what to do about it.
+    """
 
     code: str
     about: str

@@ -1,4 +1,4 @@
-"""docs/archives.md says which columns every table has, and how another engine opens one."""
+"""docs/archives.md names every table and how another engine opens one; tables say the rest."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from jobs.census import CENSUS
+from jobs.dry_run.simulate import SIMULATED
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED, WEIGHT_AUDIT, TableSpec
 from jobs.warehouse.tables import Warehouse, open_table
 from jobs.warehouse.versions import MAPPING_VERSIONS
@@ -15,31 +16,18 @@ from jobs.warehouse.versions import MAPPING_VERSIONS
 PAGE = (Path(__file__).parents[3] / "docs" / "archives.md").read_text()
 
 
-def columns(table: str) -> dict[str, str]:
-    """The columns of a table with their types, as the page lists them."""
-    found = re.search(rf"^`{table}` has .*?\n\n\| column .*?\n\n", PAGE, re.M | re.S)
-    assert found
-    return {
-        name: kind
-        for names, kind in re.findall(r"^\| (`.*?) \| (.*?) \| .* \|$", found[0], re.M)
-        for name in re.findall(r"`(\w+)`", names)
-    }
+SPECS = [MESSAGES, TRANSFORMED, CENSUS, WEIGHT_AUDIT, MAPPING_VERSIONS, SIMULATED]
 
 
-@pytest.mark.parametrize(
-    "spec", [MESSAGES, TRANSFORMED, CENSUS, WEIGHT_AUDIT, MAPPING_VERSIONS], ids=lambda s: s.name
-)
-def test_the_page_has_every_column_with_its_type(spec: TableSpec) -> None:
-    told = columns(spec.name)
-    if spec is TRANSFORMED:
-        told |= columns("messages")
-    stored = {}
-    for field in spec.schema.fields:
-        kind = str(field.field_type)
-        nested = ", ".join(f"`{n}` {t}" for n, t in re.findall(r"(\w+): optional (\w+)", kind))
-        times = kind.replace("timestamptz", "timestamp, UTC, microseconds")
-        stored[field.name] = f"list of ({nested})" if kind.startswith("list") else times
-    assert told == stored
+def test_the_page_names_every_table() -> None:
+    section = PAGE.partition("## The tables")[2].partition("##")[0]
+    assert re.findall(r"^\| `(\w+)` \|", section, re.M) == [spec.name for spec in SPECS]
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
+def test_a_table_says_what_its_columns_mean(spec: TableSpec, tmp_path: Path) -> None:
+    table = open_table(Warehouse(dir=tmp_path), spec, create=True)
+    assert [field.name for field in table.schema().fields if not field.doc] == []
 
 
 def test_pyiceberg_alone_reads_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

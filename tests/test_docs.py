@@ -1,0 +1,216 @@
+"""Every command that README.md and the pages in docs/ show works and prints what they say.
+
+`scripts/sessions.py` says how a page shows commands and files. What a page tells its reader to do,
+from its top, is done in one fresh folder; README.md is no story, so each of its sessions has a
+folder of its own. A page that begins with `make demo` is a slow test.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cli.main import main
+from jobs.jetstream.process import nats_server
+from scripts.sessions import Command, File, blocks, judge, run, sessions, steps
+from tests.support import nats_command
+from tests.test_repository import tracked_files
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted(ROOT.glob("docs/*.md"))}
+
+# Commands that are not run here -> what runs them.
+RUN_ELSEWHERE = {
+    "python3 -m venv venv": "tests/test_wheel.py makes an environment",
+    ". venv/bin/activate": "tests/test_wheel.py uses it",
+    "pip install nats-transform": "tests/test_wheel.py installs the wheel",
+    "pip install 'nats-transform[archive]'": "the environment of the tests has it",
+    "make demo": "tests/cli/test_demo.py runs the command behind it",
+    "make test": "this is it",
+    "make test-slow": "runs the tests marked slow",
+    "make ui": "tests/orchestration drives the same webserver",
+    "make bench": "runs for minutes and measures a quiet machine",
+}
+
+# What a session runs instead, if it goes on with what the command made.
+SMALLER = {"make demo": "nats-transform demo --messages 2000"}
+
+# Pages with a test module of their own, because servers must have something first.
+OWN_TEST = {"move-a-stream.md": "tests/test_move_a_stream.py"}
+
+# Commands in blocks of the language `sh`, which a page cannot run -> what runs them.
+BY_HAND = "by hand, as the last section of docs/operations.md says"
+ELSEWHERE = {
+    r"nats-server --jetstream": "tests/test_docs.py",
+    r"nats-transform replay --stream KV_FROM": "tests/jobs/test_replay.py",
+    r"dg (scaffold|check|dev)": "tests/orchestration/test_definitions.py",
+    r"(deploy/with_secrets.sh )?dagster": "tests/deploy/test_production.py",
+    r"(deploy/with_secrets.sh )?python -m orchestration.metrics": "tests/deploy/test_production.py",
+    r"(createdb|pg_dump|pg_restore|export [DNPA]|curl) ?": "tests/deploy/test_production.py",
+    r"(mkdir -p|cp) .*(HOME|deploy/production|warehouse)": "tests/deploy/test_production.py",
+    r"docker|(mkdir|openssl|chown|chmod) .*deploy/secrets": "tests/deploy/test_containers.py",
+    r"kubectl": BY_HAND,
+    r"python -m pip wheel|mv build/": "tests/jobs/test_cluster.py",
+    r"spark-submit --master spark:": "tests/jobs/test_cluster.py",
+    r"spark-submit --master k8s:": "tests/jobs/test_kubernetes.py",
+    r"spark-submit --master yarn": "tests/jobs/test_yarn.py",
+    r"(python3 -m venv|tar|environment/bin/python) ": "tests/jobs/test_yarn.py",
+}
+URL = "nats://127.0.0.1:4222"
+EXAMPLE = """Text with `code`.
+```console
+$ one 'a' \\
+    b
+first
+$ two
+$ three
+...
+```
+```sh
+$ ignored
+```
+```yaml title="new.yaml"
+a: 1
+```
+```console
+$ four
+```
+"""
+
+
+def test_finds_sessions() -> None:
+    first = [Command("one 'a'     b", "first\n"), Command("two", None), Command("three", "...\n")]
+    assert sessions(EXAMPLE) == [first, [Command("four", None)]]
+    assert list(steps(EXAMPLE)) == [*first, File("new.yaml", "a: 1\n"), Command("four", None)]
+
+
+Steps = list[Command | File]
+
+
+def stories() -> Iterator[tuple[str, Steps]]:
+    """What a reader does in one folder, by a name for it."""
+    for session in sessions(README):
+        yield f"README.md: {session[0].text}", list(session)
+    for name, page in PAGES.items():
+        if name not in OWN_TEST and sessions(page):
+            yield name, list(steps(page))
+
+
+def is_run_elsewhere(step: Command | File) -> bool:
+    return isinstance(step, Command) and step.text in RUN_ELSEWHERE
+
+
+STORIES = [
+    pytest.param(story, id=name, marks=[pytest.mark.slow] if story[0].text in SMALLER else [])  # type: ignore[union-attr]
+    for name, story in stories()
+    if not all(map(is_run_elsewhere, story))
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with links to what the checkout holds: commands find it and write beside it."""
+    for name in {file.relative_to(ROOT).parts[0] for file in tracked_files("*")}:
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    return tmp_path
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("story", STORIES)
+def test_page(story: Steps, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    scripts = folder / "bin"
+    scripts.mkdir()
+    nats_command.install(scripts)
+    environment = os.environ | {
+        "PATH": f"{scripts}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "COLUMNS": "100",
+    }
+    with ExitStack() as stack:
+        url = URL
+        if any(isinstance(step, Command) and URL in step.text for step in story):
+            url = stack.enter_context(nats_server()).url
+        for step in story:
+            if isinstance(step, File):
+                (folder / step.name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / step.name).write_text(step.text, encoding="utf-8")
+                continue
+            text, output = step.text.replace(URL, url), step.output
+            if text in SMALLER and step is not story[-1]:
+                text, output = SMALLER[text], None
+            if exported := re.fullmatch(r"export (\w+)=(\S+)", text):
+                environment[exported[1]] = exported[2]
+            elif text not in RUN_ELSEWHERE:
+                run_quickly(Command(text, output), folder, environment)
+
+
+def run_quickly(command: Command, folder: Path, environment: dict[str, str]) -> None:
+    """Runs a command, in this process if it is a plain `nats-transform`: imports take seconds."""
+    plain = re.fullmatch(r"nats-transform ([^;|&<>$`]*)(; echo \"exit code \$\?\")?", command.text)
+    if plain is None or "demo" in plain[1].split()[:1]:
+        run(command, folder, environment)
+        return
+    done = CliRunner(env=environment).invoke(main, shlex.split(plain[1]))
+    told = done.output + (f"exit code {done.exit_code}\n" if plain[2] else "")
+    judge(command, 0 if plain[2] else done.exit_code, told)
+
+
+def test_make_targets_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    pages = README + "".join(PAGES.values())
+    assert set(re.findall(r"(?:`|^\$ )make ([a-z-]+)", pages, re.MULTILINE)) <= targets
+
+
+def test_first_steps_are_shown() -> None:
+    shown = {command.text for session in sessions(README) for command in session}
+    assert {"make demo", "make test"} <= shown
+
+
+PROGRAMS = re.compile(
+    r"(make|git|cd|nats|nats-transform|nats-server|dg|dagster|dagster-webserver|dagster-daemon|pip|"
+    r"python3?|docker|kubectl|spark-submit|createdb|pg_dump|pg_restore|cp|mv|mkdir|tar|curl|openssl|"
+    r"chown|chmod|export|deploy/with_secrets.sh|environment/bin/python|\$|\.venv/\S+) "
+)
+
+
+def is_command(line: str) -> bool:
+    return PROGRAMS.match(line) is not None
+
+
+@pytest.mark.parametrize("name", ["README.md", *PAGES])
+def test_every_command_is_run(name: str) -> None:
+    """A command stands in a session, or its block is `sh` and the table says what runs it."""
+    page = README if name == "README.md" else PAGES[name]
+    indented = re.findall(
+        r"^    (\S.*)$", re.sub(r"^```.*?^```$", "", page, flags=re.M | re.S), re.M
+    )
+    assert list(filter(is_command, indented)) == []
+    for block in blocks(page):
+        if block.language == "console" or block.title is not None:
+            continue
+        lines = block.text.replace("\\\n", "").splitlines()
+        commands = [line for line in lines if is_command(line)]
+        if block.language == "sh":
+            unknown = [
+                line for line in commands if not any(re.match(known, line) for known in ELSEWHERE)
+            ]
+            assert unknown == []
+        else:
+            assert commands == []
+
+
+def test_what_runs_the_other_commands_exists() -> None:
+    named = {*OWN_TEST.values(), *ELSEWHERE.values()} - {BY_HAND}
+    assert [name for name in named if not (ROOT / name).exists()] == []
+    shown = "\n".join(page for page in PAGES.values())
+    assert [known for known in ELSEWHERE if not re.search(f"^{known}", shown, re.M)] == []

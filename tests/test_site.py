@@ -1,0 +1,119 @@
+"""The site of the documentation: every page has a place, every setting is explained."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from cli.main import COMMANDS, main
+from orchestration.archive import Archive
+from scripts import pages
+from tests.test_repository import tracked_files
+
+ROOT = Path(__file__).parents[1]
+NAVIGATION = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"]
+PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted(ROOT.glob("docs/*.md"))}
+EVERYTHING = "".join(PAGES.values())
+OPTIONS_OF_OTHERS = set(
+    "--config-settings --conf --network --host --loop --spark --messages --size".split()  # noqa: SIM905 - reads better
+)
+
+
+def leaves(navigation: Any) -> Iterator[str]:
+    for entry in navigation:
+        for target in entry.values():
+            if isinstance(target, str):
+                yield target
+            else:
+                yield from leaves(target)
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    made = [f"reference/{name}.md" for name in pages.REFERENCE]
+    assert sorted(leaves(NAVIGATION)) == sorted([*PAGES, *pages.BESIDE.values(), *made])
+
+
+def test_the_navigation_has_four_groups() -> None:
+    assert [name for entry in NAVIGATION for name in entry] == [
+        "Start", "Tutorials", "How to", "Reference", "Explanation",
+    ]  # fmt: skip
+
+
+def test_links_to_the_reference_lead_somewhere() -> None:
+    assert set(re.findall(r"\]\(site:([\w-]+)", EVERYTHING)) <= set(pages.REFERENCE)
+
+
+@pytest.mark.parametrize("page", ["component", "jobs", "json", "metrics", "tables"])
+def test_every_field_is_explained(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No cell of the last column is empty, and no link leads to a section that is not there."""
+    monkeypatch.setattr(pages, "PAGES", tmp_path)
+    (tmp_path / "reference" / "schemas").mkdir(parents=True)
+    text = pages.REFERENCE[page]()
+    rows = re.findall(r"^\| .*\|$", text, re.MULTILINE)
+    assert len(rows) > 5
+    assert [row for row in rows if re.search(r"\|\s*\|$", row)] == []
+    sections = {title.lower() for title in re.findall(r"^## (.+)$", text, re.MULTILINE)}
+    assert set(re.findall(r"\]\(#([^)]+)\)", text)) <= sections
+    for link in re.findall(r"\]\((schemas/[^)]+)\)", text):
+        assert (tmp_path / "reference" / link).exists()
+
+
+def variables(text: str) -> set[str]:
+    return set(re.findall(r"\bNATS_TRANSFORM_[A-Z_]+[A-Z]\b", text))
+
+
+def test_every_variable_is_explained_and_read() -> None:
+    """Those of the demo and of shell completion are set by us and read by us."""
+    read = set()
+    for pattern in ("*.py", "deploy/*"):
+        for path in tracked_files(pattern):
+            if not path.is_relative_to(ROOT / "tests"):
+                read |= variables(path.read_text(encoding="utf-8", errors="replace"))
+    ours = {name for name in read if re.search(r"_(DEMO|COMPLETE)", name)}
+    assert variables(PAGES["environment.md"]) == read - ours
+    assert variables(EVERYTHING) <= read
+
+
+def options() -> set[str]:
+    """All options of all commands."""
+    found = {"--help"}
+    waiting: list[click.Command] = [main]
+    context = click.Context(main)
+    while waiting:
+        command = waiting.pop()
+        for parameter in command.params:
+            found |= {*parameter.opts, *parameter.secondary_opts}
+        if isinstance(command, click.Group):
+            under = (command.get_command(context, name) for name in command.list_commands(context))
+            waiting += [one for one in under if one is not None]
+    return found
+
+
+def test_every_option_that_a_page_names_exists() -> None:
+    """In prose and in commands of ours; options of other programs stand in their commands."""
+    known = options()
+    unknown = set()
+    for name, page in PAGES.items():
+        prose = re.sub(r"^```.*?^```$", "", page, flags=re.MULTILINE | re.DOTALL)
+        for code in re.findall(r"`([^`]+)`", prose):
+            if re.match(r"--|nats-transform ", code) or code.split(" ")[0] in COMMANDS:
+                unknown |= {(name, one) for one in re.findall(r"(?<!\S)--[a-z-]+", code)} - {
+                    (name, one) for one in known
+                }
+    assert {one for _, one in unknown} <= OPTIONS_OF_OTHERS, unknown
+
+
+def test_settings_of_an_archive_that_a_page_names_exist() -> None:
+    page = PAGES["orchestration.md"]
+    table = page.partition("| in the YAML |")[2].partition("\n\n")[0]
+    named = re.findall(r"^\| `(\w+)", table, re.MULTILINE)
+    assert len(named) >= 5
+    assert [name for name in named if name not in Archive.model_fields] == []
