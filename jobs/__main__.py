@@ -66,7 +66,7 @@ JOBS = {
     ),
     "plan": Job("plan", "PlanSettings", "plan", fail_on=("refused", NEVER)),
     "verify": Job(
-        "verify", "VerifySettings", "verify", needs_spark=False, fail_on=("missing", NEVER)
+        "verify.run", "VerifySettings", "verify", needs_spark=False, fail_on=("missing", NEVER)
     ),
     "census-export": Job("census_export", "CensusExportSettings", "export_census"),
     "replay": Job(

@@ -10,9 +10,12 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import socket
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -65,7 +68,7 @@ ELSEWHERE = {
     r"spark-submit --master yarn": "tests/jobs/test_yarn.py",
     r"(python3 -m venv|tar|environment/bin/python) ": "tests/jobs/test_yarn.py",
 }
-URL = "nats://127.0.0.1:4222"
+PORTS = ("4222", "8222")
 EXAMPLE = """Text with `code`.
 ```console
 $ one 'a' \\
@@ -137,21 +140,50 @@ def test_page(story: Steps, folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
         "COLUMNS": "100",
     }
     with ExitStack() as stack:
-        url = URL
-        if any(isinstance(step, Command) and URL in step.text for step in story):
-            url = stack.enter_context(nats_server()).url
+        ports = {port: str(free_port()) for port in PORTS}
+        commands = [step.text for step in story if isinstance(step, Command)]
+        if any("4222" in text for text in commands) and not any(map(is_server, commands)):
+            ports["4222"] = stack.enter_context(nats_server()).url.rpartition(":")[2]
         for step in story:
+            text = re.sub(r"\b[48]222\b", lambda found: ports[found[0]], step.text)
             if isinstance(step, File):
                 (folder / step.name).parent.mkdir(parents=True, exist_ok=True)
-                (folder / step.name).write_text(step.text, encoding="utf-8")
-                continue
-            text, output = step.text.replace(URL, url), step.output
-            if text in SMALLER and step is not story[-1]:
-                text, output = SMALLER[text], None
-            if exported := re.fullmatch(r"export (\w+)=(\S+)", text):
+                (folder / step.name).write_text(text, encoding="utf-8")
+            elif exported := re.fullmatch(r"export (\w+)=(\S+)", text):
                 environment[exported[1]] = exported[2]
+            elif is_server(text):
+                stack.enter_context(started(text, environment, int(ports["4222"])))
+            elif text in SMALLER and step is not story[-1]:
+                run_quickly(Command(SMALLER[text], None), folder, environment)
             elif text not in RUN_ELSEWHERE:
-                run_quickly(Command(text, output), folder, environment)
+                run_quickly(Command(text, step.output), folder, environment)
+
+
+def is_server(text: str) -> bool:
+    return text.startswith("nats-server ") and text.endswith(" &")
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+@contextmanager
+def started(text: str, environment: dict[str, str], port: int) -> Iterator[None]:
+    """A server that a page starts in the background, from when it accepts clients."""
+    program = subprocess.Popen(shlex.split(text.removesuffix("&")), env=environment)
+    try:
+        for _ in range(300):
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.1):
+                break
+            assert program.poll() is None, f"{text} does not start"
+            time.sleep(0.1)
+        yield
+    finally:
+        program.terminate()
+        program.wait()
 
 
 def run_quickly(command: Command, folder: Path, environment: dict[str, str]) -> None:

@@ -8,26 +8,18 @@ import re
 import shlex
 import subprocess
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from jobs.warehouse.where import Warehouse
-from tests.support.archive import archive, message
 from tests.support.censuses import census_file
 from tests.support.command import nats_transform
 
 ROOT = Path(__file__).parents[1]
-NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 GOOD = 'mappings { "orders.*": "shop.orders.$1" }\n'
 BAD = 'mappings { "orders.*": shop }\n'
-SERVER = """authorization { users = [
-  { user: app, password: x, permissions: { publish: ["orders.*"], subscribe: ["_INBOX.>"] } }
-] }
-"""
 
 
 def steps() -> list[dict[str, Any]]:
@@ -77,38 +69,3 @@ def test_the_hook_runs_a_command_that_is_there(tmp_path: Path) -> None:
     program, *rest = shlex.split(hook["entry"])
     assert program == "nats-transform"
     assert nats_transform(*rest, str(tmp_path / "a.conf"))[0] == 0
-
-
-def commands(page: str) -> list[list[str]]:
-    blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
-    lines = [line for block in blocks for line in block.replace("\\\n", "").splitlines()]
-    return [shlex.split(line)[1:] for line in lines if line.startswith("nats-transform ")]
-
-
-def test_every_command_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """But `verify`, which tests/jobs/test_rollout.py runs on a server."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("NATS_TRANSFORM_WAREHOUSE", raising=False)
-    rows = [
-        message(n, f"orders.{'eu' if n % 2 else 'us'}", NOON, stream="ORDERS") for n in range(1, 9)
-    ]
-    archive(Warehouse(dir=tmp_path / "warehouse"), rows)
-    for name, text in (
-        ("new.conf", GOOD),
-        ("server.conf", SERVER),
-        ("streams/ORDERS.json", json.dumps({"name": "ORDERS", "subjects": ["orders.*"]})),
-        ("consumers/eu.json", json.dumps(
-            {"stream_name": "ORDERS", "name": "eu", "config": {"filter_subject": "orders.eu"}}
-        )),
-    ):  # fmt: skip
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    ran = []
-    for command in commands((ROOT / "docs" / "plan.md").read_text()):
-        if command[0] != "verify":
-            code, out, err = nats_transform(*command)
-            assert (code, err) == (0, ""), out + err
-            ran.append(command[0])
-    assert ran == ["census", "census", "dry-run", "plan"]
-    assert b"orders.eu" in (tmp_path / "census.parquet").read_bytes()
-    assert b"orders.eu" not in (tmp_path / "redacted.parquet").read_bytes()

@@ -66,16 +66,6 @@ def test_what_a_user_of_the_account_cannot_see(account: Site) -> None:
         assert err.count("\n") == 1
 
 
-def test_the_verify_of_the_page(account: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(account.folder)
-    page = (Path(__file__).parents[2] / "docs" / "plan.md").read_text()
-    (line,) = [one for one in page.splitlines() if one.startswith("nats-transform verify")]
-    command = line.replace("nats://localhost:4222", account.url).split()[1:]
-    code, out, err = nats_transform(*command, "--user", "worker", "--password", "p")
-    assert (code, err) == (1, "")
-    assert "step 1 is not in force: subjects: orders.*" in out
-
-
 def test_a_stream_that_changed_since_the_plan(account: Site) -> None:
     kept = account.ask("STREAM.INFO.ORDERS")["config"]
     account.ask("STREAM.UPDATE.ORDERS", kept | {"max_age": 10**15})
