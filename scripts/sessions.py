@@ -1,10 +1,11 @@
 """What the pages of the documentation show to type, to write into files, and to see.
 
 A fenced block of the language `console` is a session: a line after `$ ` is a command, the lines
-that follow it are what it prints (stdout and stderr), where `...` stands for anything. A command
-that no lines follow may print what it likes. A command that fails on purpose ends with
-`; echo "exit code $?"`. A block with a title (```` ```yaml title="new.yaml" ````) is a file that
-the reader writes. Blocks of the language `sh` hold commands that a test of a page cannot run.
+that follow it are what it prints (stdout and stderr), where `...` stands for anything, and blanks
+for any blanks. A command that no lines follow may print what it likes. A command that fails on
+purpose ends with `; echo "exit code $?"`. A block with a title (```` ```yaml title="new.yaml" ````)
+is a file that the reader writes. Blocks of the language `sh` hold commands that a test of a page
+cannot run.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def judge(command: Command, code: int, printed: str) -> None:
         AssertionError: it failed, or printed something else.
     """
     matches = command.output is None or doctest.OutputChecker().check_output(
-        command.output, printed, doctest.ELLIPSIS
+        command.output, printed, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     )
     if code or not matches:
         raise AssertionError(f"{command.text}\nexit code {code}\n{printed}")
