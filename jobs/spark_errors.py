@@ -14,6 +14,8 @@ from jobs.errors import JobError, WarehouseError, text_of
 SPARK_ERRORS = (PySparkException, Py4JError, ConnectionError)
 
 
+# What a Python worker raised: the line after the indented ones of its stack trace.
+_RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)")
 # Where Spark names the file that it cannot read, and what it says of it, as people say it.
 _FILES = (
     r"error while reading file (.+?)\. File does not exist",
@@ -51,8 +53,8 @@ def job_error(error: Exception) -> JobError:
         if found := re.match(r"(?:jobs|nats_transform)\.[a-z_.]*\.([A-Z]\w*): (.+)", line):
             # An error of the library has no kind of its own here.
             return _kinds().get(found[1], JobError)(found[2].strip())
-    causes = [line for line in text.splitlines() if line.startswith("Caused by: ")]
-    cause = causes[-1].removeprefix("Caused by: ").strip() if causes else text_of(error)
+    causes = _RAISED.findall(text) or re.findall("(?m)^Caused by: (.*)", text) or [text_of(error)]
+    cause = causes[-1].strip()
     known = next((why for said, why in _CAUSES if re.search(said, cause)), cause)
     for place in _FILES:
         if file := re.search(place, text):

@@ -333,8 +333,9 @@ def test_a_driver_that_is_killed_on_a_cluster(
 
 
 def test_executors_of_a_connect_server_that_are_killed(
-    cluster: Cluster, archive: Path, work: Work
+    cluster: Cluster, archive: Path, bare_python: Path, work: Work
 ) -> None:
+    """The client and the executors have the same packages, from the same file."""
     settings = {
         "spark.executor.memory": "512m",
         "spark.driver.memory": "512m",
@@ -344,10 +345,11 @@ def test_executors_of_a_connect_server_that_are_killed(
         connect_server(cluster, work.folder, settings) as (url, server),
         killing(work.table, cluster.kill_executor, times=2) as signs,
     ):
+        job = [bare_python, "-m", "nats_transform.jobs", "transform", "transform.json"]
         done = subprocess.run(
-            [sys.executable, "-m", "jobs", "transform", "transform.json", "--remote", url],
+            [*job, "--remote", url],
             cwd=work.folder,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            env=os.environ | {"PYTHONPATH": str(archive)},
             capture_output=True,
             text=True,
         )

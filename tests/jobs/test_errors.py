@@ -40,11 +40,19 @@ def test_an_error_of_a_worker(raised: NatsTransformError, kind: type[JobError]) 
     assert (type(found), str(found)) == (kind, str(raised))
 
 
-def test_what_is_not_ours_is_its_cause_on_one_line() -> None:
-    found = job_error(from_a_worker(ValueError("planted")))
-    assert type(found) is JobError
-    assert str(found).startswith("Spark: ")
-    assert "\n" not in str(found)
+CAUSED = "Job aborted.\nCaused by: org.apache.spark.api.python.PythonException: "
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        pytest.param("", "Spark: builtins.ValueError: planted", id="plain"),
+        pytest.param(CAUSED, "Spark: builtins.ValueError: planted", id="as the cause of a job's"),
+    ],
+)
+def test_what_is_not_ours_is_its_cause_on_one_line(text: str, told: str) -> None:
+    found = job_error(PythonException(f"{text}{from_a_worker(ValueError('planted'))}"))
+    assert (type(found), str(found)) == (JobError, told)
 
 
 def test_a_file_that_spark_cannot_read_is_named() -> None:
