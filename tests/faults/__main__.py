@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import signal
 import sys
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -17,6 +20,18 @@ class Seen:
 
     def __init__(self) -> None:
         self.outcomes: dict[str, str] = {}
+        self.workers: list[int] = []
+
+    def pytest_testnodeready(self, node: Any) -> None:  # of pytest-xdist
+        self.workers.append(node.gateway._io.popen.pid)
+
+    def stop(self, *_: object) -> None:
+        """Ctrl-C for each worker: pytest ends there what its tests have started."""
+        if not self.workers:
+            raise KeyboardInterrupt
+        for worker in self.workers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGINT)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self.outcomes[nodeid] = "not ended"
@@ -59,8 +74,9 @@ def main() -> None:
     chosen = [fault for fault in FAULTS if given.only in fault.name]
     tests = sorted({test for fault in chosen for test in fault.tests})
     seen = Seen()
-    # At the end of the time box, as Ctrl-C: pytest stops what its tests have started.
-    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    # Workers inherit that a shell in the background ignores it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGALRM, seen.stop)
     signal.setitimer(signal.ITIMER_REAL, given.minutes * 60)
     pytest.main(["-q", "-n", "2", "--dist", "worksteal", *tests], plugins=[seen])
     signal.setitimer(signal.ITIMER_REAL, 0)
