@@ -4,9 +4,10 @@
 #     sh scripts/setup.sh [COMMAND [ARGUMENT ...]]
 #
 # PYTHON=python3.12 chooses the interpreter; otherwise the first of 3.11 or newer on PATH is taken.
-# Writes nothing outside .venv, except for pip's cache; a missing Java (or Debian's python3-venv) is
-# installed with the system's package manager if we are root or sudo asks for no password. A set-up
-# that is complete and unchanged costs a fraction of a second; an interrupted one starts again.
+# Writes nothing outside .venv, except for a cache of uv or pip; a missing Java (or Debian's
+# python3-venv) is installed with the system's package manager if we are root or sudo asks for no
+# password. A set-up that is complete and unchanged costs a fraction of a second; an interrupted one
+# starts again.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -23,12 +24,8 @@ die() {
 
 # --- Packages of the system -----------------------------------------------------------------------
 
-manager=none
-for candidate in apt-get dnf microdnf zypper pacman apk brew; do
-    if command -v $candidate >/dev/null 2>&1; then
-        manager=$candidate
-        break
-    fi
+for manager in apt-get dnf brew none; do
+    ! command -v $manager >/dev/null 2>&1 || break
 done
 
 # Runs a command as root, or fails if that needs a password.
@@ -42,7 +39,7 @@ as_root() {
 
 # Installs a package of the system; fails if we may not, or if there is none of that name.
 install_package() {
-    [ $manager = brew ] || as_root true 2>/dev/null || return 1
+    [ "$manager" = brew ] || as_root true 2>/dev/null || return 1
     say "installing $1 with $manager"
     mkdir -p $venv
     case $manager in
@@ -52,10 +49,7 @@ install_package() {
         quietly as_root env DEBIAN_FRONTEND=noninteractive \
             apt-get install -y --no-install-recommends "$1"
         ;;
-    dnf | microdnf) quietly as_root $manager install -y "$1" ;;
-    zypper) quietly as_root zypper --non-interactive install "$1" ;;
-    pacman) quietly as_root pacman -S --noconfirm "$1" ;;
-    apk) quietly as_root apk add "$1" ;;
+    dnf) quietly as_root dnf install -y "$1" ;;
     brew) quietly brew install "$1" ;;
     *) return 1 ;;
     esac
@@ -138,21 +132,37 @@ is_usable() {
     [ "$(head -n 2 $stamp)" = "$(printf '%s\n' "$version" "$PWD")" ]
 }
 
-# pip rather than uv, though uv needs 25 s where pip needs 90 s, once: pip reads the pip settings
-# that a network with its own package index or certificates has, and comes with Python.
+# Installs what is named, with uv where it is there: it needs 25 s where pip needs 90 s. uv does not
+# read the settings that pip has for a network with its own index or certificates: it is given them,
+# and where it fails nevertheless, pip does it.
 # --no-deps: the lock is complete, and pip refuses its `name==1` as an answer to `name[extra]`.
-# --no-compile: Python compiles the modules that are used, which is a small part of them.
-pip_install() {
-    if ! quietly $venv/bin/python -I -m pip --no-input --disable-pip-version-check install \
-        --progress-bar off --no-compile --no-deps "$@"; then
+install() {
+    if command -v uv >/dev/null 2>&1; then
+        (
+            settings=$($venv/bin/python -I -m pip config list 2>/dev/null) || settings=
+            with() {
+                value=$(printf '%s\n' "$settings" | sed -n "s/^[^=]*\.$1='\(.*\)'\$/\1/p" | head -n 1)
+                [ -z "$value" ] || export "$2=$(printf '%s' "$value" | tr ' ' ',')"
+            }
+            with index-url UV_DEFAULT_INDEX
+            with find-links UV_FIND_LINKS
+            with no-index UV_NO_INDEX
+            with cert SSL_CERT_FILE
+            quietly uv pip install --python $venv/bin/python --no-deps "$@"
+        ) && return
+        say "uv could not do it (see $log); trying pip"
+    fi
+    # --no-compile: Python compiles the modules that are used, which is a small part of them.
+    quietly $venv/bin/python -I -m pip --no-input --disable-pip-version-check install \
+        --progress-bar off --no-compile --no-deps "$@" || {
         tail -n 15 $log >&2
         die "the packages could not be installed, see above and $PWD/$log; then run this again"
-    fi
+    }
 }
 
 install_project() {
     say "installing nats-transform itself, and compiling its kernel"
-    pip_install --no-build-isolation -e .
+    install --no-build-isolation -e .
     kernel_made_from >$venv/kernel-made-from
 }
 
@@ -166,7 +176,7 @@ install_packages() {
         python=$(find_python)
         has_venv "$python" || {
             # Debian and Ubuntu pack it apart.
-            [ $manager != apt-get ] || install_package python3-venv || true
+            [ "$manager" != apt-get ] || install_package python3-venv || true
             has_venv "$python" || die "$python has no module venv: install the package python3-venv"
         }
         rm -f $stamp 2>/dev/null || true
@@ -178,8 +188,8 @@ install_packages() {
     # setuptools to build them with, so that all that runs here was checked against a hash.
     sed -n '/^pip==/,/# via/p; /^setuptools==/,/# via/p' requirements.lock >$venv/first.lock
     say "installing $(grep -c '^[a-z0-9].*==' requirements.lock) locked packages"
-    pip_install --require-hashes -r $venv/first.lock
-    pip_install --no-build-isolation --require-hashes -r requirements.lock
+    install --require-hashes -r $venv/first.lock
+    install --no-build-isolation --require-hashes -r requirements.lock
     install_project
     made_from "$(version_of_venv)" >$stamp.new
     mv $stamp.new $stamp
@@ -223,9 +233,7 @@ provide_java() {
 java_package() {
     case $manager in
     apt-get) echo "openjdk-$1-jre-headless" ;;
-    dnf | microdnf | zypper) echo "java-$1-openjdk-headless" ;;
-    pacman) echo "jre$1-openjdk-headless" ;;
-    apk) echo "openjdk$1-jre-headless" ;;
+    dnf) echo "java-$1-openjdk-headless" ;;
     brew) echo "openjdk@$1" ;;
     *) echo "Java $1" ;;
     esac

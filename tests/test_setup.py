@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -136,14 +137,49 @@ def test_complete_set_up_is_quick_and_silent() -> None:
     assert min(seconds) < 2
 
 
+TOLD = r"""printf '%s\n' "$*" "$UV_FIND_LINKS" "$UV_DEFAULT_INDEX" "$SSL_CERT_FILE" >>"$TOLD" """
+
+
+def test_uv_gets_the_settings_of_pip_and_pip_its_work(checkout: Path, tmp_path: Path) -> None:
+    """With a program in the place of uv, to see what it is told; it fails, and so does pip."""
+    record = tmp_path / "told"
+    executable(tmp_path / "bin" / "uv", f"{TOLD}\nexit 1")
+    done = run(
+        *("sh", "scripts/setup.sh", "true"),
+        cwd=checkout,
+        PATH=f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+        JAVA_HOME=os.environ.get("JAVA_HOME", ""),
+        HOME=str(tmp_path),
+        TOLD=str(record),
+        PIP_CONFIG_FILE=os.devnull,
+        PIP_FIND_LINKS="/wheels /more",
+        PIP_INDEX_URL="file:///no/index",
+        PIP_CERT="/ca.pem",
+    )
+    first, *settings = record.read_text().splitlines()
+    assert first.startswith("pip install --python .venv/bin/python --no-deps --require-hashes -r ")
+    assert settings == ["/wheels,/more", "file:///no/index", "/ca.pem"]
+    assert done.returncode == 2
+    assert "trying pip" in done.stderr
+    assert "could not be installed" in done.stderr.splitlines()[-1]
+
+
 @pytest.mark.slow
-def test_sets_up_from_nothing_and_after_a_kill(checkout: Path, tmp_path: Path) -> None:
-    """What `make setup` makes of a fresh checkout; needs the network or a warm cache of pip's."""
+@pytest.mark.parametrize("tool", ["pip", "uv"])
+def test_sets_up_from_nothing_and_after_a_kill(checkout: Path, tmp_path: Path, tool: str) -> None:
+    """What `make setup` makes of a fresh checkout; needs the network or a warm cache."""
+    uv = shutil.which("uv")
+    if tool == "uv" and uv is None:
+        pytest.skip("uv is not installed here")
     home = tmp_path / "home"
     home.mkdir()
     cache = subprocess.check_output([sys.executable, "-m", "pip", "cache", "dir"], text=True)
     environment = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
-    environment |= {"PIP_CACHE_DIR": cache.strip(), "HOME": str(home), "PATH": os.environ["PATH"]}
+    path = os.environ["PATH"].split(os.pathsep)
+    if tool == "pip":
+        path = [folder for folder in path if not Path(folder, "uv").exists()]
+    environment |= {"PIP_CACHE_DIR": cache.strip(), "HOME": str(home), "PATH": ":".join(path)}
+    environment["UV_CACHE_DIR"] = str(tmp_path / "cache")
 
     interrupted = subprocess.Popen(
         ["make", "setup"],
@@ -154,7 +190,7 @@ def test_sets_up_from_nothing_and_after_a_kill(checkout: Path, tmp_path: Path) -
         stderr=subprocess.DEVNULL,
     )
     log = checkout / ".venv/setup.log"
-    while not log.exists() or "Collecting" not in log.read_text():
+    while not log.exists() or not re.search("Collecting|Resolved", log.read_text()):
         assert interrupted.poll() is None
         time.sleep(0.1)
     os.killpg(interrupted.pid, signal.SIGKILL)
