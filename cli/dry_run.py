@@ -66,8 +66,8 @@ def command(
 
     The dry run shows which messages change, collide, are lost or cannot be changed back; which
     streams, consumers, users and other accounts no longer get them; and which partition keys move.
-    It changes no message and no server. Each weight counts as its exact share of the messages,
-    unless --exact is given.
+    It changes no message and no server. A weight of 2 % counts as 2 % of the messages; with --exact
+    each message draws its destination.
 
     With --server or --context the server shows the streams and durable consumers, instead of files.
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option(
     "--untransformed",
     is_flag=True,
-    help="Export the messages with the subjects that they were archived with: the way back.",
+    help="Export the messages with the subjects that they were archived with, to undo a migration.",
 )
 @click.option(
     "--simulated",

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 @options.server(implied=False)
 @options.file(
     "--accept",
-    "Findings that may stay, in YAML or JSON: a list of {code, about, reason}. An entry without "
-    "`about` accepts every finding with the code.",
+    "A file with the findings that you accept, in YAML or JSON: a list of {code, about, reason}. "
+    "An entry without `about` accepts every finding with the code.",
 )
 @options.positions(
     "--stages",

@@ -42,8 +42,9 @@ if TYPE_CHECKING:
 def command(spark: Spark, report: Path | None, as_json: bool, **given: object) -> None:
     """Count the stream's own traffic, and say how long a canary must run in each cluster.
 
-    After so many messages an audit calls a canary that gets its share `within`, and one that is off
-    by twice the tolerance `outside`; one that is off by the tolerance is not taken for a right one.
+    The plan says how many messages an audit needs to tell a right canary from a wrong one: a canary
+    that gets its share is then `within`, and one that is off by twice the tolerance is `outside`.
+    A canary that is off by just the tolerance is not called `within`.
 
     \b
     Examples:

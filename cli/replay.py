@@ -39,10 +39,10 @@ ALLOW = ("skips", "limits", "versions", "ingress", "rollup", "ttl")
     "--allow",
     multiple=True,
     type=click.Choice(ALLOW),
-    help="Do not refuse the replay although: messages that cannot be sent are left out (skips); "
-    "the target removes messages (limits), has messages of another mapping version (versions) or "
-    "stores them under another subject (ingress); archived headers act again, Nats-Rollup on its "
-    "subject (rollup) or Nats-TTL (ttl). May be given several times.",
+    help="Send although one of these speaks against it. skips: some messages cannot be sent and "
+    "are left out. limits: the target removes messages. versions: the target has messages of "
+    "another mapping version. ingress: the target stores messages under another subject. rollup, "
+    "ttl: the archived headers Nats-Rollup or Nats-TTL act again. May be given several times.",
 )
 @click.option("--rate", type=float, metavar="N", help="Send at most N messages a second.")
 @click.option(

@@ -31,7 +31,9 @@ class StreamDays(BaseModel):
     @model_validator(mode="after")
     def _ordered(self) -> StreamDays:
         if self.last_day is not None and (self.first_day is None or self.last_day < self.first_day):
-            raise ValueError("the last day needs a first day, which must not be after it")
+            raise ValueError(
+                "the last day needs a first day, and the first must not be after the last"
+            )
         return self
 
     @property

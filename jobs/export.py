@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from jobs.errors import AccountingError, ArchiveError, JobError, WarehouseError
+from jobs.errors import AccountingError, ArchiveError, JobError, WarehouseError, text_of
 from jobs.files.selection import Selection
 from jobs.files.storage import Storage
 from jobs.jetstream import wire
@@ -445,7 +445,8 @@ def _config(path: Path) -> dict[str, Any]:
         if not isinstance(config, dict) or not isinstance(config.get("name"), str):
             raise ValueError("it has no name of a stream")
     except (OSError, ValueError, AttributeError, RecursionError) as error:
-        raise JobError(f"{path} is no configuration of a stream: {error}") from error
+        why = f"{text_of(error)}; give what `nats stream info NAME --json` prints"
+        raise JobError(f"{path} is no configuration of a stream: {why}") from error
     return config
 
 

@@ -147,7 +147,10 @@ def replay(settings: ReplaySettings) -> ReplayResult:
             "mapping versions; choose days of one, or transform them again"
         )
     if not archive.versions:
-        raise JobError(f"no transformed messages of stream {settings.stream}: nothing to send")
+        raise JobError(
+            f"there are no transformed messages of stream {settings.stream} to send: run "
+            "`nats-transform transform` first"
+        )
     return asyncio.run(_Run(settings, archive).replay())
 
 

@@ -23,6 +23,7 @@ from click.testing import CliRunner
 
 from cli.main import main
 from jobs.jetstream.process import nats_server
+from scripts.picture import PICTURE, picture
 from scripts.sessions import Command, File, blocks, judge, run, sessions, steps
 from tests.support import nats_command
 from tests.test_repository import tracked_files
@@ -195,6 +196,11 @@ def run_quickly(command: Command, folder: Path, environment: dict[str, str]) -> 
     done = CliRunner(env=environment).invoke(main, shlex.split(plain[1]))
     told = done.output + (f"exit code {done.exit_code}\n" if plain[2] else "")
     judge(command, 0 if plain[2] else done.exit_code, told)
+
+
+def test_the_picture_is_what_the_first_commands_show() -> None:
+    assert PICTURE.read_text(encoding="utf-8") == picture(), "run python scripts/picture.py"
+    assert f"](docs/{PICTURE.name})" in README
 
 
 def test_make_targets_exist() -> None:

@@ -103,7 +103,7 @@ class AuditSettings(StreamDays):
     def _checked(self) -> AuditSettings:
         _check_turns(() if self.in_force == "git" else self.in_force)
         if self.since and self.until and self.since >= self.until:
-            raise ValueError("the window must start before it ends")
+            raise ValueError("the time to audit must start before it ends: correct since and until")
         if self.published and (self.in_force or self.since or self.until):
             raise ValueError(
                 "counts of what was published say nothing of when: give a source stream "

@@ -73,7 +73,10 @@ class Held:
                         "capture all their messages can be exported"
                     )
         if not self.messages:
-            raise JobError(f"the last simulation of archive {archive} has no stream {stream}")
+            raise JobError(
+                f"the last simulation of archive {archive} has no stream {stream}: run "
+                "`nats-transform dry-run --simulate` with its configuration in --streams"
+            )
         found = open_table(warehouse, MESSAGES)
         self._archive = Selection(found, archive, None, None, self._columns, MESSAGES)
 

@@ -74,7 +74,7 @@ class DryRunSettings(StreamDays):
             raise ValueError("no subjects: give a stream of a warehouse, or a census in a file")
         if self.census is not None and (self.exact or self.simulate or self.first_day is not None):
             raise ValueError(
-                "a census in a file has no messages and no days to choose: give a warehouse"
+                "a census in a file has neither messages nor days: give a warehouse for that"
             )
         if self.nats is not None and (self.streams or self.consumers):
             raise ValueError("give the streams and consumers in files, or a server that shows them")

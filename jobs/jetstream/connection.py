@@ -70,7 +70,7 @@ class NatsSettings(BaseModel):
     @classmethod
     def _some_server(cls, servers: str) -> str:
         if not any(s.strip() for s in servers.split(",")):
-            raise ValueError("no server URL given")
+            raise ValueError("no URL of a server is given: name one with --server or --context")
         return servers
 
     @property

@@ -104,11 +104,15 @@ async def _check_same_stream(
     except ApiError as error:
         if error.code == STREAM_NOT_FOUND:
             raise ArchiveError(
-                f"stream {stream} on {nats.where} vanished while it was read"
+                f"stream {stream} on {nats.where} was removed while it was read; "
+                "what was archived before stays"
             ) from error
         return  # the server is not back yet
     if now["created"] != state.created:
-        raise ArchiveError(f"stream {stream} on {nats.where} was made anew while it was read")
+        raise ArchiveError(
+            f"stream {stream} on {nats.where} was made anew while it was read; "
+            "ingest it under another name"
+        )
 
 
 async def _pulls(

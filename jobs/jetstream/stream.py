@@ -86,7 +86,10 @@ async def stream_state(client: RawClient, nats: NatsSettings, stream: str) -> St
         info = await api(client, nats, f"STREAM.INFO.{stream}")
     except ApiError as error:
         if error.code == STREAM_NOT_FOUND:
-            raise ApiError(f"no stream {stream} on {nats.where}", error.code) from error
+            raise ApiError(
+                f"no stream {stream} on {nats.where}; `nats stream ls` lists those that it has",
+                error.code,
+            ) from error
         raise ApiError(f"stream {stream} on {nats.where}: {error}", error.code) from error
     state = info["state"]
     return StreamState(

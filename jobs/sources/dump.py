@@ -254,13 +254,17 @@ class DumpSource:
             self.session,
         )
         if repeated is not None:
-            raise ArchiveError(f"{path}: sequence {repeated} is there more than once")
+            raise ArchiveError(
+                f"{path}: sequence {repeated} is there more than once; give each message its own"
+            )
         firsts = [one.first for one in seen if one.first is not None]
         lasts = [one.last for one in seen if one.last is not None]
         if firsts and min(firsts) < 1:
-            raise ArchiveError(f"{path}: sequences start at 1, but there is {min(firsts)}")
+            raise ArchiveError(
+                f"{path}: a message has sequence {min(firsts)}; the lowest of a stream is 1"
+            )
         if not rows and not have:
-            raise ArchiveError(f"{path} has no messages in this range")
+            raise ArchiveError(f"{path} has no messages in this range; change --since or --until")
         return [Span(min(firsts), max(lasts), rows, self.files.size)] if rows else []
 
     def check(self, table: Table, have: Coverage) -> None:

@@ -112,7 +112,7 @@ class FindFiles:
             roots = [one for pattern in _expanded(top) for one in _matching(filesystem, pattern)]
             base = top[: _SIGN.search(top).start()].rpartition("/")[0] if _SIGN.search(top) else ""  # type: ignore[union-attr]
         if not roots:
-            raise ArchiveError(f"no file or folder {path}")
+            raise ArchiveError(f"no file or folder {path}; check the path")
         found = list(chain.from_iterable(walk.below(root, base) for root in roots))
         read = {one.path: one for one in found if isinstance(one, DumpFile)}
         left_out = {one for one in found if isinstance(one, str)}

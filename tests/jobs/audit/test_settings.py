@@ -28,7 +28,7 @@ from tests.support.archive import archive
         ({"observed": True, "publishers": ("a..b",)}, "'a..b' is not a valid subject filter"),
         ({"key": 0}, "greater than or equal to 1"),
         ({"last_day": DAY}, "the last day needs a first day"),
-        ({"first_day": DAY, "last_day": DAY - timedelta(days=1)}, "must not be after it"),
+        ({"first_day": DAY, "last_day": DAY - timedelta(days=1)}, "must not be after the last"),
     ],
     ids=[
         "tolerance 0",

@@ -348,7 +348,7 @@ def test_what_cannot_be_read(shared_stream: Any, options: dict[str, str], messag
 @pytest.mark.parametrize(
     ("model", "given", "message"),
     [
-        pytest.param(NatsSettings, {"servers": ""}, "no server URL", id="empty-server"),
+        pytest.param(NatsSettings, {"servers": ""}, "no URL of a server", id="empty-server"),
         pytest.param(JetStreamSettings, {"stram": "x"}, "stram", id="typo"),
         pytest.param(JetStreamSettings, {"first": "x"}, "valid integer", id="not-a-number"),
     ],
