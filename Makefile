@@ -22,7 +22,8 @@ demo: ## run the main job on messages from a real nats-server
 
 ui: ## open the Dagster UI and show what the demo made
 	@test -f demo/environment || { echo "nothing to show yet: run make demo first" >&2; exit 2; }
-	@$(IN_VENV) sh -c 'set -a && . ./demo/environment && exec dg dev $(ARGS)'
+	@$(IN_VENV) sh -c 'set -a; . ./demo/environment; \
+		python -m orchestration.reports demo/reports & trap "kill $$!" EXIT; dg dev $(ARGS)'
 
 test: lint ## run lint and all tests but the slow ones
 	@$(IN_VENV) python -m pytest -n 2 --dist worksteal -m "not slow" $(ARGS)

@@ -75,12 +75,12 @@ def canary_alarms(context: dg.RunStatusSensorContext) -> None:
             continue
         name = os.environ.get(VARIABLE)
         tell = function_named(name, VARIABLE) if name else log
-        page = found.metadata.get("page")
+        said = {name: str(entry.value) for name, entry in found.metadata.items()}
         tell(
             Alarm(
                 asset=found.asset_key.to_user_string(),
-                headline=found.description or "",
-                page=str(page.value) if page is not None else "",
+                headline=said["summary"],
+                page=said["page"],
                 run_id=run_id,
             )
         )

@@ -27,6 +27,7 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
 )
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, In
+from pyiceberg.io import PY_IO_IMPL
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table, TableProperties
@@ -63,6 +64,7 @@ _RAISED = (
     *(OSError, ValueError, ImportError, SQLAlchemyError, sqlite3.Error),
     *(RESTError, NoSuchNamespaceError),
 )
+_PYARROW = "pyiceberg.io.pyarrow.PyArrowFileIO"
 _LIBRARIES = ("botocore", "thrift")  # of Glue and Hive, which need not be installed
 
 _TABLE_PROPERTIES = {
@@ -117,7 +119,8 @@ def open_catalog(warehouse: Warehouse, create: bool = False) -> Catalog:
             if not create and not (folder / CATALOG_FILE).exists():
                 raise NoTable(f"no tables in {warehouse}; run `nats-transform ingest` first")
             return folder_catalog(folder)
-        return load_catalog(warehouse.catalog)
+        # Our own reads and writes go through PyArrow; PyIceberg would choose another for Azure.
+        return load_catalog(warehouse.catalog, **{PY_IO_IMPL: _PYARROW})
 
 
 def open_table(warehouse: Warehouse, spec: TableSpec, create: bool = False) -> Table:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from orchestration.archive import Archive
-from orchestration.metadata.markdown import table
+from orchestration.metadata.markdown import escaped, table
 from orchestration.metadata.shares import shares_of_checks
 from orchestration.metadata.values import link
 
@@ -47,7 +47,8 @@ def results(
             check_name=topic,
             passed=not failed,
             severity=dg.AssetCheckSeverity.ERROR if blocks else dg.AssetCheckSeverity.WARN,
-            description="; ".join(result.observed for result in failed or found)
+            # The UI reads it as Markdown.
+            description=escaped("; ".join(result.observed for result in failed or found))
             or "There is nothing to check.",
             metadata={
                 # Numbers first: Dagster plots how they went.

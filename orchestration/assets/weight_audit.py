@@ -20,6 +20,7 @@ from orchestration.days import days_of
 from orchestration.failures import failing_with_one_line
 from orchestration.mapping_in_force import mapping_in_force
 from orchestration.metadata.columns import TABLES, columns_of
+from orchestration.metadata.markdown import escaped
 from orchestration.metadata.shares import shares_of_audit
 from orchestration.metadata.values import Metadata, Results, link
 
@@ -211,6 +212,6 @@ def _verdict(
         check_name=CHECK,
         passed=result.verdict is Verdict.WITHIN,
         severity=dg.AssetCheckSeverity.ERROR if is_error else dg.AssetCheckSeverity.WARN,
-        description=told["summary"],
+        description=escaped(told["summary"]),  # the UI reads it as Markdown
         metadata=told,
     )

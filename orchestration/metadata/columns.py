@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import dagster as dg
+from pyiceberg.types import ListType, NestedField, StructType
 
 from jobs.census import CENSUS
 from jobs.warehouse import specs
@@ -62,13 +63,19 @@ def _audited(own: list[str], counted: tuple[str, ...]) -> dict[str, tuple[str, .
     }
 
 
+def _column(field: NestedField, text: str) -> dg.TableColumn:
+    kind = field.field_type
+    if isinstance(kind, ListType) and isinstance(kind.element_type, StructType):
+        # In full, it would push all that is beside it out of the page.
+        parts = ", ".join(f"`{part.name}` {part.field_type}" for part in kind.element_type.fields)
+        return dg.TableColumn(field.name, "list<struct>", f"{text} Each has {parts}.")
+    return dg.TableColumn(field.name, str(kind), text)
+
+
 def columns_of(archive: Archive, asset: str) -> Mapping[str, Any]:
     """The columns of an asset's table, and the columns that they are made of."""
     spec = TABLES[asset]
-    columns = [
-        dg.TableColumn(name, str(spec.schema.find_type(name)), text)
-        for name, text in spec.about.items()
-    ]
+    columns = [_column(spec.schema.find_field(name), text) for name, text in spec.about.items()]
     described: dict[str, Any] = {
         "dagster/table_name": f"{NAMESPACE}.{spec.name}",
         "dagster/column_schema": dg.TableSchema(columns),

@@ -1,7 +1,8 @@
-"""Markdown for the metadata of a materialization: tables, and bars of text."""
+"""Markdown for Dagster: tables, bars of text, and text of others that must not become markup."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,8 @@ import dagster as dg
 from nats_transform.untrusted import visible
 
 _BAR_WIDTH = 20
+IN_PLACE = 999
+"""Dagster's UI shows Markdown of so many characters in place, and longer one in a dialog."""
 
 
 def bar(percent: float, mark: float | None = None) -> str:
@@ -35,10 +38,18 @@ def table(
         return dg.MetadataValue.md(empty)
     lines = [columns, ["---"] * len(columns), *rows]
     return dg.MetadataValue.md(
-        "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
+        "\n".join("| " + " | ".join(escaped(cell) for cell in line) + " |" for line in lines)
     )
 
 
-def _cell(text: str) -> str:
-    # A subject may hold what Markdown or HTML would read as its own.
-    return "".join(f"&#{ord(c)};" if c in "|<>&`*_$[]\\" else c for c in visible(text))
+def first_in_place(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> dg.MetadataValue[Any]:
+    """The first rows as a table: as many as the UI shows in place, and at least one."""
+    count = len(rows)
+    while count > 1 and len(str(table(columns, rows[:count]).value)) > IN_PLACE:
+        count -= 1
+    return table(columns, rows[:count])
+
+
+def escaped(text: str) -> str:
+    """A text as Markdown that shows just this text, such as `orders.*.*` with all its stars."""
+    return re.sub(r"[|<>&`*_$\[\]\\!~#]", r"\\\g<0>", visible(text))

@@ -1,4 +1,4 @@
-"""The shares of destinations and the balance of partitions, as metadata with small plots."""
+"""The shares of destinations and the balance of partitions, as metadata with bars of text."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from nats_transform.untrusted import visible
-from orchestration.metadata.markdown import bar, table
-from orchestration.metadata.plots import picture, split_plot
+from orchestration.metadata.markdown import bar, first_in_place, table
 from orchestration.metadata.values import Plain
 
 if TYPE_CHECKING:  # they load Great Expectations and SciPy, which take longer than all else
@@ -21,7 +20,7 @@ Share = Mapping[str, Any]
 """A destination's share of the messages of its mapping in one cluster, as plain values."""
 
 _MOST_SHARES = 30
-"""More plots than this on one page help nobody; the table has them all."""
+"""More numbers with a plot of their own than this help nobody; the table has them all."""
 
 
 def shares_of_checks(report: Report, day: date | None = None) -> Mapping[str, Plain]:
@@ -62,70 +61,72 @@ def shares_of_audit(result: AuditResult) -> Mapping[str, Plain]:
     return {**_split(shares), **_balance(balance)}
 
 
+_SPLIT = ("source", "cluster", "destination", "weight", "share", "", "interval", "verdict")
+_PARTITIONS = ("destination", "partition", "messages", "share", "")
+
+
 def _split(shares: Sequence[Share]) -> Mapping[str, Plain]:
-    # What deviates first: a plot of everything helps nobody.
-    known = sorted(
-        (share for share in shares if share["share"] is not None),
-        key=lambda share: -abs(share["share"] - share["expected"]),
-    )
+    if not shares:
+        return {}
+    # What deviates most is first: it is what one looks for.
+    ordered = sorted(shares, key=lambda share: -_deviation(share))
+    known = [share for share in ordered if share["share"] is not None][:_MOST_SHARES]
+    rows = [
+        (
+            share["source"],
+            share["cluster"] or "",
+            share["destination"],
+            f"{share['weight']:g} %",
+            "" if share["share"] is None else f"{share['share']:.2f} %",
+            "" if share["share"] is None else bar(share["share"], mark=share["expected"]),
+            f"{share['low']:.2f} to {share['high']:.2f} %",
+            share["verdict"],
+        )
+        for share in ordered
+    ]
     return {
-        "largest deviation in points": round(
-            max((abs(share["share"] - share["expected"]) for share in known), default=0.0), 3
-        ),
-        **_plot(known[:_MOST_SHARES]),
-        "split": table(
-            ("source", "cluster", "destination", "weight", "share", "", "interval", "verdict"),
-            [
-                (
-                    share["source"],
-                    share["cluster"] or "",
-                    share["destination"],
-                    f"{share['weight']:g} %",
-                    "" if share["share"] is None else f"{share['share']:.2f} %",
-                    "" if share["share"] is None else bar(share["share"], mark=share["expected"]),
-                    f"{share['low']:.2f} to {share['high']:.2f} %",
-                    share["verdict"],
-                )
-                for share in shares
-            ],
-            empty="No message was under a mapping with weights.",
-        ),
+        "largest deviation in points": round(_deviation(ordered[0]), 3),
+        **_both("split", _SPLIT, rows),
         # Numbers of their own, so that the UI plots how they went.
         **{
             visible(
                 " ".join(filter(None, ("share of", share["destination"], share["cluster"])))
             ): round(float(share["share"]), 3)
-            for share in known[:_MOST_SHARES]
+            for share in known
         },
     }
 
 
-def _plot(shares: Sequence[Share]) -> Mapping[str, Plain]:
-    if not shares:
-        return {}
-    plot = picture(split_plot(shares), "each share as a bar, with a tick at its weight")
-    return {"plot": dg.MetadataValue.md(plot)}
+def _deviation(share: Share) -> float:
+    return 0.0 if share["share"] is None else abs(float(share["share"] - share["expected"]))
+
+
+def _both(
+    name: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
+) -> Mapping[str, dg.MetadataValue[Any]]:
+    """A table that the UI shows in place, and the whole one if that is longer."""
+    first, whole = first_in_place(columns, rows), table(columns, rows)
+    return {name: first} if first == whole else {name: first, f"{name}, all of it": whole}
 
 
 def _balance(balances: Sequence[tuple[str, Sequence[int]]]) -> Mapping[str, Plain]:
+    if not balances:
+        return {}
+    rows = [
+        (
+            destination,
+            str(number),
+            f"{count:,}",
+            f"{_percent(count, counts):.1f} %",
+            bar(_percent(count, counts), mark=100 / len(counts)),
+        )
+        for destination, counts in balances
+        for number, count in enumerate(counts)
+    ]
     return {
-        "partitions": table(
-            ("destination", "partition", "messages", "share", ""),
-            [
-                (
-                    destination,
-                    str(number),
-                    f"{count:,}",
-                    f"{_percent(count, counts):.1f} %",
-                    bar(_percent(count, counts), mark=100 / len(counts)),
-                )
-                for destination, counts in balances
-                for number, count in enumerate(counts)
-            ],
-            empty="No message got a partition number.",
-        ),
+        **_both("partitions", _PARTITIONS, rows),
         "busiest partition over mean": round(
-            max((max(c) * len(c) / max(1, sum(c)) for _, c in balances), default=0.0), 3
+            max(max(c) * len(c) / max(1, sum(c)) for _, c in balances), 3
         ),
     }
 

@@ -89,7 +89,8 @@ def test_compose_is_valid() -> None:
 def test_compose_opens_nothing_and_waits_for_what_it_needs() -> None:
     services = compose()["services"]
     dagster = {"code", "webserver", "daemon", "metrics"}
-    assert services.keys() == dagster | {"postgres", "spark-master", "spark-worker", "nats"}
+    others = {"postgres", "reports", "spark-master", "spark-worker", "nats"}
+    assert services.keys() == dagster | others
     for name, service in services.items():
         assert all(port.startswith("127.0.0.1:") for port in service.get("ports", [])), name
         assert not service.get("privileged"), name

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from collections.abc import Mapping as Mapping_
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pyarrow as pa
@@ -49,6 +51,21 @@ def numbers(project: Project, archive: str, asset: str, day: str) -> dict[str, o
     return {name: value.value for name, value in record.asset_materialization.metadata.items()}
 
 
+LAST = {"mapping version", "version", "digest", "snapshot", "input snapshot"}
+
+
+def reads_well(metadata: Mapping_[str, dg.MetadataValue[Any]]) -> None:
+    """What people ask for is first, what only programs ask for is last, and numbers are short."""
+    names = [name for name in metadata if not name.startswith("dagster/")]
+    assert names.index("verdict") == 0 if "verdict" in names else True
+    where = [name in LAST for name in names]
+    assert where == sorted(where), names
+    for name, entry in metadata.items():
+        if isinstance(entry, dg.FloatMetadataValue):
+            assert entry.value is not None
+            assert entry.value == round(entry.value, 3), name
+
+
 def test_two_archives(project: Project, spark: SparkSession) -> None:
     project.add("east")
     project.add("west", mapping='mappings { "orders.>": "west.orders.>" }')
@@ -71,6 +88,14 @@ def test_two_archives(project: Project, spark: SparkSession) -> None:
         }
         assert len(checks) == 8
         assert all(checks.values())
+        for check in result.get_asset_check_evaluations():
+            assert check.description
+            reads_well(check.metadata)
+            # The UI plots how numbers went.
+            assert any(isinstance(entry.value, int | float) for entry in check.metadata.values())
+        for event in result.all_events:
+            if event.is_step_materialization:
+                reads_well(event.materialization.metadata)
     assert transformed(project, spark, "EAST") == 300
     assert transformed(project, spark, "WEST") == 300
     # Each day has its own numbers, though one run made both.

@@ -63,7 +63,7 @@ def test_graphql_and_browser(bare_project: Project) -> None:
         assert kinds["mapped"] == "IntMetadataEntry"
         assert kinds["messages per second"] == "FloatMetadataEntry"
         assert kinds["fates"] == "MarkdownMetadataEntry"
-        assert kinds["plot"] == "MarkdownMetadataEntry"
+        assert kinds["split"] == "MarkdownMetadataEntry"
 
         shown = page(f"{server.url}/assets/east/mapping_version?view=events")
         assert "orders.v1" in shown
