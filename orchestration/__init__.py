@@ -1,0 +1,6 @@
+"""Archives under Dagster: the component, its assets, checks and jobs, and what runs them."""
+
+import logging
+
+# Dagster imports dagster-openlineage wherever it is installed, and that warns if it is not set up.
+logging.getLogger("openlineage").setLevel(logging.ERROR)

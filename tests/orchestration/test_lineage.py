@@ -1,0 +1,94 @@
+"""What a catalog of lineage is told of a run, by OpenLineage's own library, over HTTP."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from orchestration.metadata.columns import TABLES
+from tests.support.dagster_project import FIRST, Project, failures
+
+pytestmark = [
+    pytest.mark.dagster,
+    pytest.mark.spark,
+    # dagster-openlineage (0.2) calls what Dagster has deprecated, as it runs on older releases too.
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
+    """The events that a server on loopback gets."""
+    events: list[dict[str, Any]] = []
+
+    class Catalog(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            events.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(201)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Catalog) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        monkeypatch.setenv("OPENLINEAGE_URL", f"http://127.0.0.1:{server.server_port}")
+        yield events
+        server.shutdown()
+        thread.join()
+
+
+def test_a_run_is_told_with_its_columns(
+    project: Project, sent: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    from orchestration.definitions import defs
+
+    # The sensor asks all runs at once, which Dagster's default storage, a file for each, cannot.
+    storage = {
+        "module": "dagster._core.storage.event_log",
+        "class": "ConsolidatedSqliteEventLogStorage",
+        "config": {"base_dir": str(tmp_path / "history")},
+    }
+    instance = dg.DagsterInstance.local_temp(str(tmp_path), {"event_log_storage": storage})
+    project = dataclasses.replace(project, instance=instance)
+    project.add("east", count=40)
+    for assets in (["mapping_version"], ["messages", "transformed_messages"]):
+        made = project.materialize("east", assets, (FIRST, FIRST))
+        assert made.success, failures(made)
+    sensor = defs().resolve_sensor_def("openlineage_sensor")
+    with instance, dg.build_sensor_context(instance) as context:
+        sensor.evaluate_tick(context)
+
+    outputs = {
+        output["name"]: output["facets"]
+        for event in sent
+        if event["eventType"] == "COMPLETE"
+        for output in event["outputs"]
+    }
+    for asset in ("mapping_version", "messages", "transformed_messages"):
+        fields = outputs[f"east/{asset}"]["schema"]["fields"]
+        assert {f["name"] for f in fields if f["description"]} == TABLES[asset].about.keys()
+    lineage = outputs["east/transformed_messages"]["columnLineage"]["fields"]
+    assert {(one["name"], one["field"]) for one in lineage["mapped_subject"]["inputFields"]} == {
+        ("east/mapping_version", "canonical"),
+        *(("east/messages", name) for name in ("subject", "cluster", "stream", "seq")),
+    }
+    assertions = [
+        (one["assertion"], one["success"])
+        for event in sent
+        for dataset in event.get("inputs", ())
+        for one in dataset.get("inputFacets", {})
+        .get("dataQualityAssertions", {})
+        .get("assertions", ())
+    ]
+    assert ("weights", True) in assertions
