@@ -57,6 +57,8 @@ ELSEWHERE = {
     r"nats-server --jetstream": "tests/test_docs.py",
     r"nats-transform replay --stream KV_FROM": "tests/jobs/test_replay.py",
     r"dg (scaffold|check|dev)": "tests/orchestration/test_definitions.py",
+    r"pip install 'nats-transform\[dagster\]'": "tests/orchestration/test_other_project.py",
+    r"python -m orchestration.reports": "tests/orchestration/test_reports.py",
     r"(deploy/with_secrets.sh )?dagster": "tests/deploy/test_production.py",
     r"(deploy/with_secrets.sh )?python -m orchestration.metrics": "tests/deploy/test_production.py",
     r"(createdb|pg_dump|pg_restore|export [DNPA]|curl) ?": "tests/deploy/test_production.py",
