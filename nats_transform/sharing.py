@@ -28,6 +28,10 @@ class SharedStream:
         return f"import of {self.subject} by account {self.importer}"
 
 
+PRIVATE, TOKEN = "token_req", "token"
+"""In claims: an export that asks for a token, and the token of an import; here only whether."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One entry among the exports or the imports of an account.
@@ -55,7 +59,15 @@ class Entry:
     @property
     def is_public(self) -> bool:
         """Whether every account may import it."""
-        return not self.rest.get("accounts")
+        return not (self.rest.get("accounts") or self.rest.get(PRIVATE))
+
+    @property
+    def is_movable(self) -> bool:
+        """Whether one for other subjects can be made of it: not where somebody must sign for it.
+
+        Nor where a token of the subject must be the importing account.
+        """
+        return not (self.rest.get(TOKEN) or self.rest.get("account_token_position"))
 
 
 @dataclass(frozen=True, slots=True)

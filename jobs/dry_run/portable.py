@@ -202,6 +202,14 @@ def _seen(question: Question, redacted: Collection[int]) -> Iterator[tuple[str, 
 def _filters(question: Question) -> Iterator[tuple[str, str]]:
     for stream in question.streams:
         yield from ((f"stream {stream.name}", subject) for subject in stream.subjects)
+        for transform in (stream.ingress_transform, stream.republish_transform):
+            if transform is not None:
+                yield f"a transform of stream {stream.name}", transform.source
+        for upstream in stream.upstreams:
+            for rule in upstream.filters:
+                yield f"stream {stream.name}, which takes from {upstream.name}", rule.source
+    for shared in question.shared:
+        yield f"the {shared}", shared.subject
     for consumer in question.consumers:
         yield from ((f"consumer {consumer.name}", filter) for filter in consumer.filters)
     for user in question.users:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import urllib.request
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -28,6 +28,7 @@ from nats_transform.plan.state import (
     View,
     cumulative,
     differences,
+    drained_sources,
     drains,
     other_fields,
 )
@@ -107,7 +108,7 @@ def verify(settings: VerifySettings) -> VerifyResult:
         for url in settings.nats.urls:
             one = settings.nats.model_copy(update={"servers": url})
             asyncio.run(_look(one, plan, texts, views, found))
-            if not found and any(kind == "consumer" for kind, _ in views[-1].seen):
+            if not found and any(kind in ("stream", "consumer") for kind, _ in views[-1].seen):
                 waits += asyncio.run(_unread(one, plan, settings.step, settings.undo))
             if settings.probe is not None:
                 views.append(asyncio.run(probe(one, plan, settings.step, settings.probe)))
@@ -260,30 +261,59 @@ async def _config(
 
 
 async def _unread(settings: NatsSettings, plan: Plan, step: int, undo: bool) -> list[str]:
-    """The consumers that have still to read what they lose next."""
+    """The consumers and sources that have still to read what they lose next."""
     found = []
+    when = f"step {step} is undone" if undo else f"step {step + 1} is taken"
     async with connection(settings) as client:
+        for stream, gone in drained_sources(plan, step, undo):
+            info = await api(client, settings, f"STREAM.INFO.{stream}")
+            for source in info.get("sources") or ():
+                if not any(_is_source(source, one) for one in gone):
+                    continue
+                filters = [one["src"] for one in source.get("subject_transforms") or ()]
+                filters = filters or [source.get("filter_subject") or ">"]
+                last = await _last(client, settings, source["name"], filters)
+                # While a source stands still, its lag can be 0; how far it is stays.
+                if source.get("lag") or last > source.get("seq", last):
+                    found.append(
+                        f"stream {stream} has not taken all messages from {source['name']} yet: "
+                        f"wait before {when}"
+                    )
         for drain in drains(plan, step, undo):
             stream, _, name = drain.consumer.partition("/")
-            last = 0
-            for one in drain.filters:
-                try:
-                    body = {"last_by_subj": one}
-                    answer = await api(client, settings, f"STREAM.MSG.GET.{stream}", body)
-                    last = max(last, answer["message"]["seq"])
-                except ApiError as error:
-                    if error.code != _NO_MESSAGE:
-                        raise
+            last = await _last(client, settings, stream, drain.filters)
             # After the messages: what is read meanwhile counts as read.
             info = await api(client, settings, f"CONSUMER.INFO.{stream}.{name}")
             behind = info["num_pending"] or info["num_ack_pending"]
             if behind and info["ack_floor"]["stream_seq"] < last:
-                when = f"step {step} is undone" if undo else f"step {step + 1} is taken"
                 found.append(
                     f"consumer {drain.consumer} has not read all messages under "
                     f"{', '.join(drain.filters)} yet: wait before {when}"
                 )
     return found
+
+
+async def _last(
+    client: RawClient, settings: NatsSettings, stream: str, filters: Iterable[str]
+) -> int:
+    """The sequence of the last message of a stream under any of some filters; 0: there is none."""
+    last = 0
+    for one in filters:
+        try:
+            answer = await api(client, settings, f"STREAM.MSG.GET.{stream}", {"last_by_subj": one})
+            last = max(last, answer["message"]["seq"])
+        except ApiError as error:
+            if error.code != _NO_MESSAGE:
+                raise
+    return last
+
+
+def _is_source(shown: Fields, configured: Fields) -> bool:
+    """Whether a server shows how far it is with this source."""
+    return all(
+        (shown.get(name) or None) == (configured.get(name) or None)
+        for name in ("name", "filter_subject", "subject_transforms")
+    )
 
 
 async def _accountz(client: RawClient, settings: NatsSettings, account: str) -> list[View]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from nats_transform.config.tree import Node, Section, field, lower, plain
-from nats_transform.sharing import Entry, Shares
+from nats_transform.sharing import PRIVATE, TOKEN, Entry, Shares
 from nats_transform.subject import SEPARATOR
 
+_POSITION = "account_token_position"
 _KINDS = ("stream", "service")
 
 
@@ -38,18 +39,27 @@ def shares_of_config(fields: Section) -> Shares:
 
 def shares_of_claims(claims: Section) -> Shares:
     """The exports and imports in the claims of an account JWT."""
-    exports = [Entry(_text(one, "type"), _text(one, "subject")) for one in _of(claims, "exports")]
+    exports = [
+        Entry(_text(one, "type"), _text(one, "subject"), rest=_told(one, PRIVATE, _POSITION))
+        for one in _of(claims, "exports")
+    ]
     imports = [
         Entry(
             _text(one, "type"),
             _text(one, "subject"),
             _text(one, "account"),
             _text(one, "local_subject"),
-            {"to": to} if (to := _text(one, "to")) else {},
+            # A `to` is of the first version of JWTs, in which it was a prefix.
+            _told(one, TOKEN) | ({TOKEN: True} if _text(one, "to") else {}),
         )
         for one in _of(claims, "imports")
     ]
     return Shares(tuple(exports), tuple(imports))
+
+
+def _told(fields: Section, *names: str) -> dict[str, object]:
+    """Which of some fields are there; the token of an import is no text to keep."""
+    return {name: True for name in names if name in fields and fields[name].node.value}
 
 
 def _of(claims: Section, name: str) -> Iterator[Section]:

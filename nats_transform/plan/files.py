@@ -11,7 +11,8 @@ from typing import Any
 from nats_transform.config.edit import Edit
 from nats_transform.config.edit import edited as edited_config
 from nats_transform.plan.model import Change, Plan, Step
-from nats_transform.plan.state import drains
+from nats_transform.plan.state import drained_sources, drains
+from nats_transform.sharing import PRIVATE
 from nats_transform.untrusted import markdown_code, markdown_text, one_line
 
 PLAN = "plan.json"
@@ -237,7 +238,8 @@ def _nsc_entry(entry: Mapping[str, Any]) -> str:
     service = " --service" if kind == "service" else ""
     if not account:
         name = f" --name {shlex.quote(subject)}"
-        return f"--subject {shlex.quote(subject)}{name}{service}"
+        private = " --private" if entry.get(PRIVATE) else ""
+        return f"--subject {shlex.quote(subject)}{name}{service}{private}"
     local = f" --local-subject {shlex.quote(entry['to'])}" if "to" in entry else ""
     of = f"--src-account {shlex.quote(account)} --remote-subject {shlex.quote(subject)}"
     return f"{of}{local}{service}"
@@ -300,7 +302,8 @@ def page(plan: Plan) -> str:
         lines += _audit(step, plan)
         if step.wait:
             lines += [f"Then wait until {step.wait}.", ""]
-        if any(drains(plan, step.number, undo=True)):
+        waits = (*drains(plan, step.number, True), *drained_sources(plan, step.number, True))
+        if waits:
             lines += ["Before you undo it, wait until this has exit code 0:", "", "```sh"]
             lines += [f"{verify_command(step)} --undo", "```", ""]
         lines += ["Undo:", "", "```sh", *map(one_line, commands(step, plan, undo=True)), "```", ""]

@@ -85,7 +85,8 @@ def exports_with(exports: Sequence[Entry], moves: Sequence[Move]) -> tuple[Entry
     """
     found = list(exports)
     for one in exports:
-        for new in widened((one.subject,), moves)[1:] if one.kind == "stream" else ():
+        is_moved = one.kind == "stream" and one.is_movable
+        for new in widened((one.subject,), moves)[1:] if is_moved else ():
             if not any(
                 other.kind == "stream"
                 and is_subset(new, of=other.subject)
@@ -109,7 +110,7 @@ def imports_with(
     known = set(names)
     found = list(imports)
     for one in imports:
-        if one.kind != "stream" or one.account not in known:
+        if one.kind != "stream" or one.account not in known or not one.is_movable:
             continue
         for move in moves:
             both = move.names(one.subject)
@@ -162,7 +163,7 @@ def _requests(imports: Sequence[Entry], moves: Sequence[Move]) -> Iterator[tuple
 
 def _moved_service(one: Entry, move: Move) -> Entry | None:
     local = one.to or one.subject
-    pair = None if local != one.local else kept(move, local, None)
+    pair = kept(move, local, None) if local == one.local and one.is_movable else None
     # A service fills its wildcards in by their order.
     if (
         pair is None

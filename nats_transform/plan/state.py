@@ -125,6 +125,20 @@ def drains(plan: Plan, step: int, undo: bool) -> Iterator[Drain]:
                 yield Drain(change.name, tuple(gone))
 
 
+def drained_sources(plan: Plan, step: int, undo: bool) -> Iterator[tuple[str, list[Fields]]]:
+    """The streams that lose sources, and which, as `drains` has consumers."""
+    for one in plan.steps:
+        if one.number != (step if undo else step + 1):
+            continue
+        for change in one.changes:
+            sides = (change.after, change.before) if undo else (change.before, change.after)
+            old, new = (side.get("sources") or [] for side in sides)
+            if change.kind == "stream" and (
+                gone := [source for source in old if source not in new]
+            ):
+                yield change.name, gone
+
+
 def same(thing: Thing, seen: Fields, planned: Fields) -> bool:
     """Whether what a server shows is what the plan says; the order of filters does not matter."""
     if thing[0] == "mappings":

@@ -336,3 +336,38 @@ def test_nobody_is_asked_who_was_not_named(project: Path, monkeypatch: pytest.Mo
     assert code == 2
     assert "cannot be reached" in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.server
+def test_a_source_that_is_behind_is_waited_for(project: Path, server: NatsServer) -> None:
+    """A stream that is full takes no more from another one, and must not lose its source then."""
+    full = {"max_msgs": 1, "discard": "new", "storage": "memory"}
+    for config in (
+        {"name": "UP", "subjects": ["up.*"], "storage": "memory"},
+        {"name": "DOWN", "sources": [{"name": "UP", "filter_subject": "up.eu"}], **full},
+    ):
+        assert "error" not in ask(server, f"STREAM.CREATE.{config['name']}", config)
+    census_file(project / "up.parquet", {b"up.eu": 9})
+    (project / "up.conf").write_text('mappings { "up.*": "new.$1" }')
+    code, out, err = nats_transform(
+        "plan", "--census", "up.parquet", "--candidate", "up.conf", "--server", server.url,
+        "--stages", "100", "--out", "plan",
+    )  # fmt: skip
+    assert code == 0, out + err
+    for name in ("UP", "DOWN"):
+        text = (project / "plan" / "01-expand" / f"stream-{name}.json").read_text()
+        assert "error" not in ask(server, f"STREAM.UPDATE.{name}", json.loads(text))
+    verify = ("verify", "--plan", "plan", "--step", "1", "--undo", "--server", server.url)
+    assert nats_transform(*verify)[0] == 0
+    assert "Before you undo it" in (project / "plan" / "README.md").read_text()
+    with Client(server.url) as client:
+        for _ in range(3):
+            client.publish("new.eu", b"x")
+        client.flush()
+    for _ in range(100):
+        code, out, err = nats_transform(*verify)
+        if code:
+            break
+    assert "stream DOWN has not taken all messages from UP yet: wait before step 1 is undone" in out
+    # The other source has nothing to take.
+    assert nats_transform(*verify[:5], *verify[6:])[0] == 0

@@ -20,7 +20,8 @@ from nats_transform.errors import InvalidConfig
 from nats_transform.mapping import AccountMappings, Destination, Mapping
 from nats_transform.migration import Question, User
 from nats_transform.migration.permissions import Allowance
-from nats_transform.stream import StreamConfig
+from nats_transform.sharing import SharedStream
+from nats_transform.stream import StreamConfig, parse_stream
 from tests.support.censuses import census_file, census_of
 from tests.support.command import nats_transform
 
@@ -138,6 +139,41 @@ ALL = mappings("orders.*.*", "shop.$2.$1")
             Question(ALL, NOTHING, users=(User("u", Allowance(("shop.bob.*",)), Allowance()),)),
             "user u",
             id="user",
+        ),
+        pytest.param(
+            Question(
+                ALL,
+                NOTHING,
+                streams=(
+                    parse_stream(
+                        {"name": "S", "sources": [{"name": "O", "filter_subject": "shop.bob.*"}]}
+                    ),
+                ),
+            ),
+            "takes from O",
+            id="source of a stream",
+        ),
+        pytest.param(
+            Question(
+                ALL,
+                NOTHING,
+                streams=(
+                    parse_stream(
+                        {
+                            "name": "S",
+                            "subjects": ["x"],
+                            "republish": {"src": "shop.bob.*", "dest": "live.$1"},
+                        }
+                    ),
+                ),
+            ),
+            "a transform of stream S",
+            id="republish",
+        ),
+        pytest.param(
+            Question(ALL, NOTHING, shared=(SharedStream("shop.bob.*", "B"),)),
+            "import of shop.bob",
+            id="import",
         ),
     ],
 )
