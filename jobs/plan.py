@@ -23,7 +23,7 @@ from jobs.dry_run.settings import DryRunSettings, read_question, with_files
 from jobs.errors import JobError, text_of
 from jobs.session import Spark
 from nats_transform.config import load_all, plain
-from nats_transform.config.edit import Unsafe, secrets
+from nats_transform.config.edit import Unsafe, name_of_one, secrets
 from nats_transform.config.jwt import find_token
 from nats_transform.config.source import Source
 from nats_transform.config.yaml_text import parse_yaml
@@ -119,6 +119,13 @@ def _plan(spark: Spark, settings: PlanSettings) -> PlanResult:
     if settings.census is not None:
         census = read_census(settings.census, settings.stream)
         check_redaction(census, question, settings.census)
+        known = [one.name for one in question.streams]
+        if not settings.stream and known and census.about.stream not in known:
+            raise PlanError(
+                f"{settings.census} is the census of another stream, {census.about.stream!r}, than "
+                f"those that are given: {', '.join(known)}; give the census of one of them, or "
+                f"`--stream {census.about.stream}` if you mean it"
+            )
     else:
         from jobs.census_export import census_of_warehouse
 
@@ -160,6 +167,11 @@ def _with_config(plan: Plan, settings: PlanSettings) -> tuple[Plan, dict[str, st
             raise Unsafe(
                 f"line {lines[0]} of {file.name} has a secret, of which a plan takes no copy; put "
                 "it into an environment variable"
+            )
+        if line := name_of_one(text, str(file)):
+            raise Unsafe(
+                f"line {line} of {file.name} names one server of a cluster, so the file is not for "
+                "all of them; put what they share into a file that each of them includes"
             )
         return named, whole_configs(named, text, str(file))
     except (Unsafe, InvalidConfig) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import urllib.error
 import urllib.request
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -34,8 +35,9 @@ from nats_transform.plan.state import (
 )
 from nats_transform.sharing import NO_SHARES
 
-_NOT_FOUND = (10059, 10014)  # no such stream, no such consumer
+_NO_STREAM, _NO_CONSUMER = 10059, 10014
 _NO_MESSAGE = 10037
+_NO_ACCOUNT = 400  # what /accountz answers then
 _STATSZ = "$SYS.REQ.SERVER.PING.STATSZ"
 _ACCOUNTZ = "$SYS.REQ.SERVER.PING.ACCOUNTZ"
 _SYSTEM_SECONDS = 2.0  # until somebody would have answered a user of the system account
@@ -238,11 +240,13 @@ async def _config(
     try:
         info = await api(client, settings, f"{change.kind.upper()}.INFO.{name}")
     except ApiError as error:
-        if error.code not in _NOT_FOUND:
+        if error.code not in (_NO_STREAM, _NO_CONSUMER):
             raise
+        stream = change.name.partition("/")[0]
+        what = f"stream {stream}" if error.code == _NO_STREAM else f"consumer {change.name}"
         found.append(
-            f"there is no {change.kind} {change.name} on {settings.where}: is it the server, and "
-            "the account, that the plan is for?"
+            f"there is no {what} on {settings.where}: is it the server, and the account, that the "
+            "plan is for?"
         )
         return
     config = info["config"]
@@ -351,9 +355,14 @@ def _monitored(url: str, account: str) -> tuple[View, set[str]]:
     if not url.startswith(("http://", "https://")):
         raise PlanError(f"{url} is no URL of a monitoring port, such as http://localhost:8222")
     try:
-        detail = _page(url, f"accountz?acc={quote(account)}").get("account_detail")
         name = _page(url, "varz")["server_name"]
         routes = _page(url, "routez")["routes"]
+        detail = _page(url, f"accountz?acc={quote(account)}").get("account_detail")
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code != _NO_ACCOUNT:
+            raise PlanError(f"{url} does not answer: {text_of(error)}") from error
+        detail = None
     except (OSError, ValueError, LookupError) as error:
         raise PlanError(f"{url} does not answer: {text_of(error)}") from error
     if detail is None:

@@ -183,6 +183,18 @@ def _indented(block: str, by: str) -> str:
     return block.strip().replace("\n", f"\n{by}")
 
 
+def name_of_one(text: str, path: str) -> int | None:
+    """The line with the name of one server of a cluster; None if all servers can have this text."""
+    top = _section(parse_server_text(Source(), path, text))
+    name = field(top, "server_name")
+    together = field(top, "cluster", "gateway")
+    if name is None or together is None or name.node.place.path != path:
+        return None
+    place = name.node.place
+    start = _offset(text, path, place.path, place.line, place.column)
+    return None if text[start : start + 1] == "$" else place.line
+
+
 def secrets(text: str, path: str) -> Iterator[int]:
     """The lines that have a password, token or seed which stands there as it is.
 

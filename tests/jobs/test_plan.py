@@ -124,6 +124,39 @@ def test_the_whole_configuration_of_each_step(
     assert '"orders.*"' not in last.partition("mappings")[0]
 
 
+@pytest.mark.parametrize(
+    ("own", "whole"),
+    [
+        ("server_name: n1\ncluster { name: C, port: 6222 }\n", False),
+        ("server_name: $PASSWORD\ncluster { name: C, port: 6222 }\n", True),
+        ("server_name: n1\n", True),
+    ],
+    ids=["one of a cluster", "all of a cluster", "one alone"],
+)
+def test_a_file_of_one_server_is_not_for_all(
+    project: Path, monkeypatch: pytest.MonkeyPatch, own: str, whole: bool
+) -> None:
+    monkeypatch.setenv("PASSWORD", "x")
+    text = own + SERVER.replace("password: x", "password: $PASSWORD")
+    (project / "server.conf").write_text(text)
+    assert plan()[0] == 0
+    page = (project / "plan" / "README.md").read_text()
+    assert ("server.conf in the place of" in page) is whole
+    assert ("line 1 of server.conf names one server of a cluster" in page) is not whole
+
+
+def test_a_census_of_another_stream(project: Path) -> None:
+    census_file(project / "census.parquet", SUBJECTS, stream="PAYMENTS")
+    code, out, err = plan()
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "is the census of another stream, 'PAYMENTS'" in err
+    assert not (project / "plan").exists()
+    assert plan("--stream", "PAYMENTS")[0] == 0
+    code, out, err = plan("--stream", "ORDERS", out="other")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "this census is of the stream 'PAYMENTS', not of 'ORDERS'" in err
+
+
 def test_no_secret_is_copied(project: Path) -> None:
     assert plan()[0] == 0
     folder = project / "plan"

@@ -14,7 +14,7 @@ import pytest
 
 from jobs.jetstream.process import nats_server
 from tests.support.command import nats_transform
-from tests.support.rollout import NEW, OLD, Site, Traffic, connected, site
+from tests.support.rollout import NEW, OLD, Site, Traffic, connected, monitor, site
 
 pytestmark = pytest.mark.server
 
@@ -66,23 +66,99 @@ def test_what_a_user_of_the_account_cannot_see(account: Site) -> None:
         assert err.count("\n") == 1
 
 
-def test_a_stream_that_changed_since_the_plan(account: Site) -> None:
-    kept = account.ask("STREAM.INFO.ORDERS")["config"]
-    account.ask("STREAM.UPDATE.ORDERS", kept | {"max_age": 10**15})
-    code, out, _ = account.verify(0)
-    assert (code, out.splitlines()[0].split(":")[0]) == (1, "stream ORDERS")
-    assert "max_age has changed since the plan was made" in out
-    account.ask("STREAM.UPDATE.ORDERS", kept)
+@pytest.mark.parametrize(
+    ("subject", "change", "line"),
+    [
+        (
+            "STREAM.UPDATE.ORDERS",
+            {"max_age": 10**15},
+            "stream ORDERS: its max_age has changed since the plan was made",
+        ),
+        (
+            "STREAM.UPDATE.ORDERS",
+            {"subjects": ["orders.*", "more"]},
+            "stream ORDERS is as no step of the plan has it: subjects: orders.*, more",
+        ),
+        (
+            "CONSUMER.CREATE.ORDERS.eu",
+            {"max_ack_pending": 7},
+            "consumer ORDERS/eu: its max_ack_pending has changed since the plan was made",
+        ),
+        (
+            "CONSUMER.CREATE.ORDERS.eu",
+            {"filter_subject": None, "filter_subjects": ["orders.us"]},
+            "consumer ORDERS/eu is as no step of the plan has it: filter_subjects: orders.us",
+        ),
+    ],
+    ids=["stream", "subjects", "consumer", "filter"],
+)
+def test_what_changed_since_the_plan(
+    account: Site, subject: str, change: dict[str, Any], line: str
+) -> None:
+    kind, _, name = subject.partition(".")
+    where = name.partition(".")[2]
+    kept = account.ask(f"{kind}.INFO.{where}")["config"]
+
+    def update(config: dict[str, Any]) -> None:
+        body = {"stream_name": "ORDERS", "config": config, "action": "update"}
+        account.ask(subject, config if kind == "STREAM" else body)
+
+    update(kept | change)
+    state = account.state()
+    for step in (0, 1):
+        code, out, _ = account.verify(step)
+        told = [one for one in out.splitlines() if one.startswith(line)]
+        assert (code, len(told)) == (1, 1), out
+    assert account.state() == state
+    update(kept)
     assert account.verify(0)[0] == 0
 
 
-def test_a_server_of_somebody_else(account: Site) -> None:
-    with nats_server() as other:
-        code, out, _ = nats_transform(
-            "verify", "--plan", str(account.folder / "plan"), "--step", "1", "--server", other.url
-        )
-    assert code == 1
-    assert "is it the server, and the account, that the plan is for?" in out
+def test_a_step_out_of_order(account: Site) -> None:
+    second = account.plan.steps[1]
+    account.apply(second)
+    code, out, err = account.verify(2)
+    assert (code, out, err) == (
+        1, f"stream ORDERS: step 1 is not in force: subjects: {OLD}\n", ""
+    )  # fmt: skip
+    account.apply(second, undo=True)
+    assert account.verify(0)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("step", "code", "told"),
+    [("-1", 2, "it has 0 to 10"), ("11", 2, "it has 0 to 10")],
+    ids=["below", "above"],
+)
+def test_a_step_that_is_not_there(account: Site, step: str, code: int, told: str) -> None:
+    got, out, err = account.verify(int(step))
+    assert (got, out, err.count("\n")) == (code, "", 1)
+    assert told in err
+
+
+def test_a_server_of_somebody_else(account: Site, tmp_path: Path) -> None:
+    """One line, whatever is looked at."""
+    plan = ("verify", "--plan", str(account.folder / "plan"), "--step")
+    with nats_server("http: 127.0.0.1:-1") as other:
+        where = other.url.removeprefix("nats://")
+        looked = nats_transform(*plan, "1", "--server", other.url)
+        monitored = nats_transform(*plan, "5", "--monitor", monitor(other))
+        configured = nats_transform(*plan, "3", "--config", str(other.config))
+        both = nats_transform(
+            *plan, "1", "--user", "worker", "--password", "p",
+            "--server", f"{account.url},{other.url}",
+        )  # fmt: skip
+    assert (looked[0], looked[1].splitlines()[0]) == (
+        1,
+        f"there is no stream ORDERS on {where}: is it the server, and the account, that the plan "
+        "is for?",
+    )
+    assert looked[1].splitlines()[1].startswith("not looked at: ")
+    for code, out, err in (monitored, configured):
+        assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "has no account SHOP: is it a server that the plan is for?" in monitored[2]
+    assert "there is no account 'SHOP'" in configured[2]
+    assert both[0] == 2 or other.url.removeprefix("nats://") in both[1]
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,13 @@ import asyncio
 import contextlib
 import gc
 import json
+import os
 import secrets
 import signal
+import tempfile
 import threading
 import time
+import unittest.mock
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,13 +33,14 @@ from nats.aio.subscription import Subscription
 from nats.js.api import ConsumerConfig
 
 from jobs.jetstream.process import NatsServer, nats_server
-from nats_transform.plan.files import path
+from nats_transform.plan.files import CONFIGURED, path
 from nats_transform.plan.model import Plan, Step
 from nats_transform.subject import subscribes
 from tests.support.censuses import census_file
 from tests.support.command import nats_transform
 from tests.support.spark_cluster import free_port
 
+_ALL = slice(None)
 Block = tuple[str, str]
 """The kind and the name of what a plan changes in the configuration of servers."""
 
@@ -54,27 +58,27 @@ BEFORE: dict[Block, str] = {
     ("imports", "PARTNER"): ('imports: [ { stream: { account: SHOP, subject: "orders.*" } } ]'),
     ("mappings", "SHOP"): "",
 }
-_OPEN = "accounts {"
+_VARIABLE = "NATS_TRANSFORM_TEST_VARIABLE"
 
 
-def configuration(blocks: Mapping[Block, str]) -> str:
+def configuration(blocks: Mapping[Block, str], login: str = "p") -> str:
     """What every server has."""
     return f"""
     system_account: SYS
-    {_OPEN}
-      SYS {{ users: [{{ user: sys, password: p }}] }}
+    accounts {{
+      SYS {{ users: [{{ user: sys, password: {login} }}] }}
       SHOP {{
         jetstream: enabled
         users: [
-          {{ user: app, password: p, {blocks["permissions", "app"]} }}
-          {{ user: reader, password: p, {blocks["permissions", "reader"]} }}
-          {{ user: worker, password: p }}
+          {{ user: app, password: {login}, {blocks["permissions", "app"]} }}
+          {{ user: reader, password: {login}, {blocks["permissions", "reader"]} }}
+          {{ user: worker, password: {login} }}
         ]
         {blocks["exports", "SHOP"]}
         {blocks["mappings", "SHOP"]}
       }}
       PARTNER {{
-        users: [ {{ user: partner, password: p }} ]
+        users: [ {{ user: partner, password: {login} }} ]
         {blocks["imports", "PARTNER"]}
       }}
     }}
@@ -99,11 +103,13 @@ class Site:
 
     Attributes:
         servers: of one cluster, or one alone.
+        configs: for each server, the file with the accounts that its configuration includes.
         folder: has the folder `plan` once it is made.
-        blocks: what the configuration of all servers has at the moment.
+        blocks: what these files have at the moment, where the plan has no whole files.
     """
 
     servers: list[NatsServer]
+    configs: list[Path]
     folder: Path
     blocks: dict[Block, str] = field(default_factory=lambda: dict(BEFORE))
 
@@ -160,57 +166,47 @@ class Site:
             "plan", "--census", str(census), "--candidate", str(new), "--account", "SHOP",
             "--streams", str(self.folder / "streams"),
             "--consumers", str(self.folder / "consumers"),
-            "--permissions", str(self.servers[0].config), "--stages", "50,100",
+            "--permissions", str(self.configs[0]), "--stages", "50,100",
             "--out", str(self.folder / "plan"), *more,
         )  # fmt: skip
         assert code == 0, out + err
 
-    def apply(
-        self, step: Step, undo: bool = False, only: Sequence[NatsServer] | None = None
-    ) -> None:
+    def apply(self, step: Step, undo: bool = False, servers: slice = _ALL) -> None:
         """Do what the page of the plan says, by the API where it names the `nats` command.
 
         Args:
             step: which one.
             undo: take it back.
-            only: the servers that get the new configuration; None: all, one after the other.
+            servers: those that get the new configuration, one after the other.
         """
         for change in step.changes:
-            text = (self.folder / "plan" / path(step, change, undo)).read_text()
+            file = self.folder / "plan" / path(step, change, undo)
             if change.kind == "stream":
-                self.ask(f"STREAM.UPDATE.{change.name}", json.loads(text))
+                self.ask(f"STREAM.UPDATE.{change.name}", json.loads(file.read_text()))
             elif change.kind == "consumer":
                 stream, name = change.name.split("/")
-                body = {"stream_name": stream, "config": json.loads(text), "action": "update"}
+                config = json.loads(file.read_text())
+                body = {"stream_name": stream, "config": config, "action": "update"}
                 self.ask(f"CONSUMER.CREATE.{stream}.{name}", body)
             else:
                 assert (change.kind, change.name) in self.blocks, change
-                lines = [line for line in text.splitlines() if not line.startswith("#")]
-                self.blocks[change.kind, change.name] = "\n".join(lines)
-        if any((change.kind, change.name) in self.blocks for change in step.changes):
-            for server in self.servers if only is None else only:
-                self.reload(server)
-
-    def reload(self, server: NatsServer) -> None:
-        """Give a server the configuration of now."""
-        kept = server.config.read_text().split("system_account")[0].rstrip()
-        server.config.write_text(kept + configuration(self.blocks))
-        done = "Reloaded server configuration"
-        times = server.log.read_text().count(done)
-        server.process.send_signal(signal.SIGHUP)
-        for _ in range(400):
-            if server.log.read_text().count(done) > times:
-                return
-            time.sleep(0.05)
-        raise AssertionError(server.log.read_text()[-800:])
+                lines = file.read_text().splitlines()
+                block = "\n".join(line for line in lines if not line.startswith("#"))
+                self.blocks[change.kind, change.name] = block
+        if configured(step):
+            whole = self.plan.config
+            text = (file.parent / whole).read_text() if whole else configuration(self.blocks)
+            for server, config in list(zip(self.servers, self.configs, strict=True))[servers]:
+                config.write_text(text)
+                reload(server)
 
     def verify(self, step: int, *more: str) -> tuple[int, str, str]:
         """Look at everything on every server."""
         given = ["verify", "--plan", str(self.folder / "plan"), "--step", str(step)]
         given += ["--server", ",".join(server.url for server in self.servers)]
         given += ["--user", "worker", "--password", "p"]
-        for server in self.servers:
-            given += ["--monitor", monitor(server), "--config", str(server.config)]
+        for server, config in zip(self.servers, self.configs, strict=True):
+            given += ["--monitor", monitor(server), "--config", str(config)]
         return nats_transform(*given, *more)
 
     def up(self, step: Step, traffic: Traffic) -> None:
@@ -237,11 +233,11 @@ class Site:
             traffic.subscribe([OLD])
 
     def _apply_and_look(self, step: Step, then: int, undo: bool = False) -> None:
-        if len(self.servers) > 1 and (step.changes[0].kind, step.changes[0].name) in self.blocks:
-            self.apply(step, undo, only=self.servers[:1])
+        if len(self.servers) > 1 and configured(step):
+            self.apply(step, undo, slice(1))
             code, out, err = self.verify(then)
             assert code == 1, out + err
-            assert " on n2, n3" in out or f"{self.servers[1].config}" in out, out
+            assert " on n2, n3: " in out or f" on {self.configs[1]}, {self.configs[2]}: " in out
         self.apply(step, undo)
         self._wait(then)
 
@@ -281,6 +277,23 @@ def _own(metadata: dict[str, str] | None) -> dict[str, str]:
     return {k: v for k, v in (metadata or {}).items() if not k.startswith("_nats.")}
 
 
+def configured(step: Step) -> bool:
+    """Whether a step changes the configuration of servers."""
+    return any(change.kind in CONFIGURED for change in step.changes)
+
+
+def reload(server: NatsServer) -> None:
+    """Let a server read its configuration again."""
+    done = "Reloaded server configuration"
+    times = server.log.read_text().count(done)
+    server.process.send_signal(signal.SIGHUP)
+    for _ in range(400):
+        if server.log.read_text().count(done) > times:
+            return
+        time.sleep(0.05)
+    raise AssertionError(server.log.read_text()[-800:])
+
+
 def monitor(server: NatsServer) -> str:
     """The URL of the monitoring port of a server."""
     for line in server.log.read_text().splitlines():
@@ -291,19 +304,29 @@ def monitor(server: NatsServer) -> str:
 
 @contextmanager
 def site(folder: Path, servers: int = 1) -> Iterator[Site]:
-    """An account with a stream, consumers and a bucket, on one server or a cluster."""
+    """An account with a stream, consumers and a bucket, on one server or a cluster.
+
+    The password of one server stands in its configuration, of which a plan then has blocks only. A
+    cluster has it in the environment.
+    """
+    login = f"${_VARIABLE}" if servers > 1 else "p"
     ports = [free_port() for _ in range(servers)]
     routes = ", ".join(f"nats://127.0.0.1:{port}" for port in ports)
     with ExitStack() as stack:
-        running = []
+        stack.enter_context(unittest.mock.patch.dict(os.environ, {_VARIABLE: "p"}))
+        made = Site([], [], folder)
         for number, port in enumerate(ports, 1):
-            lines = ["http: 127.0.0.1:-1", f"server_name: n{number}"]
+            config = folder / f"n{number}" / "accounts.conf"
+            config.parent.mkdir()
+            config.write_text(configuration(BEFORE, login))
+            # The server looks for it from the folder of its configuration, a new one under this.
+            there = os.path.relpath(config, tempfile.gettempdir())
+            lines = ["http: 127.0.0.1:-1", f"server_name: n{number}", f'include "../{there}"']
             if servers > 1:
                 listen = f"listen: 127.0.0.1:{port}"
                 lines.append(f"cluster {{ name: C, {listen}, routes: [{routes}] }}")
-            text = "\n".join(lines) + configuration(BEFORE)
-            running.append(stack.enter_context(nats_server(text)))
-        made = Site(running, folder)
+            made.servers.append(stack.enter_context(nats_server("\n".join(lines))))
+            made.configs.append(config)
         if servers > 1:
             _wait_for_cluster(made)
         made.create()
@@ -333,6 +356,7 @@ class Traffic:
     Every message has a number. Each program writes down what it got, and `faults` compares.
 
     Attributes:
+        held: whether the worker of one consumer stands still.
         sent: how often each number was published: again, until its stream acknowledged it.
         pulled: by durable consumer and number: the sequences in the stream, each time it came.
         again: messages that came without their server saying that they came before.
@@ -346,6 +370,7 @@ class Traffic:
     servers: Sequence[NatsServer]
     publishers: int = 2
     pause: float = 0.005
+    held: bool = False
     sent: Counter[str] = field(default_factory=Counter)
     pulled: dict[str, dict[str, list[int]]] = field(default_factory=dict)
     again: list[str] = field(default_factory=list)
@@ -516,6 +541,8 @@ class Traffic:
                 continue
             if name == "eu":  # it falls behind
                 await asyncio.sleep(0.1)
+                while self.held:
+                    await asyncio.sleep(0.05)
             for message in messages:
                 with contextlib.suppress(nats.errors.Error, TimeoutError):
                     await message.ack_sync(5)
