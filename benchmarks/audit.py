@@ -25,6 +25,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from frames import HEADERS, read, spark_files
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -33,7 +34,6 @@ from jobs.audit.settings import AuditSettings
 from jobs.session import SessionOnDemand, SparkSettings, spark_session
 from jobs.transform import TransformSettings, publish, stage
 from jobs.warehouse import specs, staging, tables
-from jobs.warehouse.frames import HEADERS
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.audit import Period
 
@@ -87,17 +87,17 @@ def make(spark: SparkSession, warehouse: tables.Warehouse, messages: int) -> Non
     )
     table = tables.open_table(warehouse, specs.MESSAGES, create=True)
     staging.publish(
-        table, staging.stage(rows, table, specs.MESSAGES), "IN", replace=True, properties={}
+        table, spark_files(rows, table, specs.MESSAGES), "IN", replace=True, properties={}
     )
     settings = TransformSettings(stream="IN", mapping=Path("-"), warehouse=warehouse)
     publish(stage(spark, settings, MAPPINGS, "v"))
     done = tables.open_table(warehouse, specs.TRANSFORMED)
-    out = tables.read(spark, done, specs.TRANSFORMED, "IN").where("mapped_subject IS NOT NULL")
+    out = read(spark, done, specs.TRANSFORMED, "IN").where("mapped_subject IS NOT NULL")
     out = out.withColumn("subject", F.col("mapped_subject")).withColumn("stream", F.lit("OUT"))
     out = out.select(*specs.MESSAGES.spark_schema.names)
     table.refresh()
     staging.publish(
-        table, staging.stage(out, table, specs.MESSAGES), "OUT", replace=True, properties={}
+        table, spark_files(out, table, specs.MESSAGES), "OUT", replace=True, properties={}
     )
 
 
@@ -141,7 +141,7 @@ def count(
     counted: Callable[[DataFrame], DataFrame],
 ) -> None:
     """Counts the rows of a stream with Spark."""
-    rows = tables.read(spark, tables.open_table(warehouse, spec), spec, stream)
+    rows = read(spark, tables.open_table(warehouse, spec), spec, stream)
     counted(rows).collect()
 
 

@@ -28,6 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from frames import HEADERS, read, spark_files
 from ingest import Processes
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -35,7 +36,6 @@ from pyspark.sql import functions as F
 from jobs.census import CensusSettings, census
 from jobs.session import SparkSettings, spark_session
 from jobs.warehouse import specs, staging, tables
-from jobs.warehouse.frames import HEADERS
 
 STREAM = "BENCH"
 CANDIDATE = """mappings {
@@ -75,7 +75,7 @@ def fill(spark: SparkSession, warehouse: tables.Warehouse, messages: int, subjec
         F.encode(F.col("id").cast("string"), "UTF-8").alias("data"),
     )
     table = tables.open_table(warehouse, specs.MESSAGES, create=True)
-    staged = staging.stage(rows, table, specs.MESSAGES)
+    staged = spark_files(rows, table, specs.MESSAGES)
     staging.publish(table, staged, STREAM, replace=True, properties={})
 
 
@@ -128,7 +128,7 @@ def compare(
 
     def count() -> None:
         shutil.rmtree(folder / "count", ignore_errors=True)
-        messages = tables.read(spark, table, specs.MESSAGES, STREAM)
+        messages = read(spark, table, specs.MESSAGES, STREAM)
         messages.groupBy("subject").count().write.parquet(str(folder / "count"))
 
     def ours() -> None:

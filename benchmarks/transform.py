@@ -32,6 +32,7 @@ import duckdb
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
+from frames import HEADERS, read, spark_files
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -41,7 +42,6 @@ from jobs.maintain import MaintenanceSettings, maintain
 from jobs.session import SessionOnDemand, Spark, SparkSettings, spark_session
 from jobs.transform import TransformSettings, publish, stage
 from jobs.warehouse import specs, staging, tables
-from jobs.warehouse.frames import HEADERS
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.functions import fnv1a
 from nats_transform.spark import apply
@@ -374,17 +374,17 @@ def lines(
     """Everything that is measured in these groups."""
     warehouse = tables.Warehouse(dir=folder / "warehouse")
     table = tables.open_table(warehouse, specs.MESSAGES, create=True)
-    staged = staging.stage(messages(spark, count, payload), table, specs.MESSAGES)
+    staged = spark_files(messages(spark, count, payload), table, specs.MESSAGES)
     staging.publish(table, staged, "ORDERS", replace=True, properties={})
     settings = TransformSettings(stream="ORDERS", mapping=Path("-"), warehouse=warehouse)
     result = publish(stage(spark, settings, MIXED, "version"))
     assert result.messages == count
-    plain = tables.read(spark, table, specs.MESSAGES)
+    plain = read(spark, table, specs.MESSAGES)
     python = F.udf(mapped_in_python, "string")("subject", "cluster", "seq")
     arrow = F.arrow_udf(mapped_in_arrow, "string")("subject", "cluster", "seq")
     by_arrow = plain.withColumn("mapped_subject", arrow)
     by_python = plain.withColumn("mapped_subject", python)
-    source = str(Path(staged.paths[0].removeprefix("file://")).parent)
+    source = str(Path(staged.data_files[0].file_path.removeprefix("file://")).parent)
     other = str(folder / "other.parquet")
 
     def write(frame: DataFrame) -> None:
@@ -392,7 +392,7 @@ def lines(
 
     def copy() -> None:
         output = tables.open_table(warehouse, specs.TRANSFORMED)
-        write(tables.read(spark, output, specs.TRANSFORMED))
+        write(read(spark, output, specs.TRANSFORMED))
 
     def forget() -> None:
         # What a run replaced is kept for days; ten million messages of 1 KiB are 10 GB.

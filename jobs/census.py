@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from jobs.days import StreamDays
 from jobs.errors import ArchiveError
 from jobs.files.census import COLUMNS, GROUPING, ReadCounts, WriteCounts
-from jobs.files.commit import arrow_schema, data_file
+from jobs.files.commit import arrow_schema, staged
 from jobs.files.grouped import grouped
 from jobs.files.plan import plan
 from jobs.files.run import engine_of, session_for
@@ -93,28 +93,23 @@ def census(spark: Spark, settings: CensusSettings) -> CensusResult:
     tasks = plan(source, files)
     session = session_for(spark, sum(task.size for task in tasks))
     columns = arrow_schema(specs.MESSAGES.schema)
-    folder, storage = staging.new_folder(target), Storage.of(target)
+    storage = Storage.of(target)
     rows = arrow_schema(target.schema(), frozenset({"stream"}))
-    try:
-        with step(f"counting {settings.stream}", sum(file.record_count for file in files)):
-            counted = grouped(
-                tasks,
-                ReadCounts(Storage.of(source), pa.schema([columns.field(n) for n in COLUMNS])),
-                GROUPING,
-                WriteCounts(storage, folder, rows, settings.stream),
-                storage=storage,
-                folder=staging.new_folder(target),
-                spark=session,
-                apart=attrgetter("day"),
-            )
-        staged = staging.Staged(
-            folder,
-            tuple(one.written.path for one in counted),
-            tuple(data_file(target, one.written) for one in counted),
+    with (
+        staging.new_files(target) as folder,
+        step(f"counting {settings.stream}", sum(file.record_count for file in files)),
+    ):
+        counted = grouped(
+            tasks,
+            ReadCounts(Storage.of(source), pa.schema([columns.field(name) for name in COLUMNS])),
+            GROUPING,
+            WriteCounts(storage, folder, rows, settings.stream),
+            storage=storage,
+            folder=staging.new_folder(target),
+            spark=session,
+            apart=attrgetter("day"),
         )
-    except BaseException:
-        staging.drop(folder, target)
-        raise
+        new = staged(target, folder, (one.written for one in counted))
     snapshot = source.current_snapshot()
     input_snapshot = None if snapshot is None else snapshot.snapshot_id
     run_id = settings.run_id or str(uuid.uuid4())
@@ -125,7 +120,7 @@ def census(spark: Spark, settings: CensusSettings) -> CensusResult:
     }
     snapshot_id = staging.publish(
         target,
-        staged,
+        new,
         settings.stream,
         settings.days,
         replace=True,

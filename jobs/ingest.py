@@ -23,7 +23,7 @@ from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
 
 from jobs.errors import AccountingError, ArchiveError, ConcurrentWrite, NoTable
-from jobs.files.commit import arrow_schema, data_file
+from jobs.files.commit import arrow_schema, staged
 from jobs.files.ingest import IngestTask, Part
 from jobs.files.run import engine_of, run, session_for
 from jobs.files.storage import Storage
@@ -42,7 +42,7 @@ from jobs.sources.source import Source, Span, StreamSource
 from jobs.warehouse.accounting import NOTHING, Archived, Total, total_of
 from jobs.warehouse.rows import WORDS
 from jobs.warehouse.specs import MESSAGES
-from jobs.warehouse.staging import Staged, drop, new_folder, publish
+from jobs.warehouse.staging import new_files, publish
 from jobs.warehouse.tables import Warehouse, open_table
 from nats_transform.digest import Digest
 
@@ -253,11 +253,10 @@ def _add(
 ) -> tuple[Total, set[date]]:
     """What one commit added, and to which days."""
     archived = Archived.of(table, settings.stream)
-    folder = new_folder(table)
     read, tasks = source.tasks(span, archived.coverage)
     stored = arrow_schema(table.schema(), frozenset(WORDS))
-    work = IngestTask(Storage.of(table), folder, stored, read)
-    try:
+    with new_files(table) as folder:
+        work = IngestTask(Storage.of(table), folder, stored, read)
         parts = [part for parts in run(work, tasks, session) for part in parts]
         by_day = _totals(parts, settings.stream)
         added = total_of(by_day.values())
@@ -269,17 +268,10 @@ def _add(
                 "nothing was published, run again"
             )
         now = archived.add(span.first, span.last, by_day, settings.subject)
-        staged = Staged(
-            folder,
-            tuple(part.written.path for part in parts),
-            tuple(data_file(table, part.written) for part in parts),
-        )
-    except BaseException:
-        drop(folder, table)
-        raise
+        new = staged(table, folder, (part.written for part in parts))
     publish(
         table,
-        staged,
+        new,
         settings.stream,
         replace=False,
         properties={

@@ -24,7 +24,7 @@ from pyiceberg.types import IcebergType
 
 from jobs.days import StreamDays
 from jobs.errors import AccountingError, ArchiveError, Refused
-from jobs.files.commit import arrow_schema, data_file
+from jobs.files.commit import arrow_schema, staged
 from jobs.files.plan import plan
 from jobs.files.run import engine_of, run, session_for
 from jobs.files.sequences import SequencesOfFiles, find_repeated
@@ -214,31 +214,22 @@ def stage(
     files = tables.data_files(source, settings.stream, settings.days)
     tasks = plan(source, files)
     archived = Archived.of(source, settings.stream)
-    folder = staging.new_folder(target)
-    storage = Storage.of(target)
-    work = TransformTask(
-        storage=storage,
-        folder=folder,
-        read=arrow_schema(specs.MESSAGES.schema),
-        messages=tuple(specs.MESSAGES.rows.names),
-        rows=tuple(specs.TRANSFORMED.rows.names),
-        stored=arrow_schema(target.schema(), WORDS),
-        program=compile_mappings(mappings, settings.seed),
-        version=version,
-    )
     session = session_for(spark, sum(task.size for task in tasks))
-    try:
+    with staging.new_files(target) as folder:
+        work = TransformTask(
+            storage=Storage.of(target),
+            folder=folder,
+            read=arrow_schema(specs.MESSAGES.schema),
+            messages=tuple(specs.MESSAGES.rows.names),
+            rows=tuple(specs.TRANSFORMED.rows.names),
+            stored=arrow_schema(target.schema(), WORDS),
+            program=compile_mappings(mappings, settings.seed),
+            version=version,
+        )
         with step(f"mapping {settings.stream}", sum(file.record_count for file in files)):
             done = run(work, tasks, session)
         check_sequences(source, settings.stream, tasks, done, session)
-        staged = staging.Staged(
-            folder,
-            tuple(one.written.path for one in done),
-            tuple(data_file(target, one.written) for one in done),
-        )
-    except BaseException:
-        staging.drop(folder, target)
-        raise
+        new = staged(target, folder, (one.written for one in done))
     read = Digest(sum(one.written.rows for one in done), sum(one.archive for one in done) % 2**64)
     archive = archived.digest_of(settings.days) if archived.messages else read
     fates = sum((Counter(one.fates) for one in done), Counter[str]())
@@ -259,7 +250,7 @@ def stage(
     return StagedTransform(
         settings=settings,
         table=target,
-        files=staged,
+        files=new,
         result=result,
         messages=sum(file.record_count for file in files),
         read=read,

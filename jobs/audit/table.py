@@ -7,11 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 
 from jobs.audit.settings import AuditResult, AuditSettings
+from jobs.files.commit import arrow_schema, staged
+from jobs.files.storage import Storage
+from jobs.files.write import Writer
 from jobs.warehouse import staging, tables
 from jobs.warehouse.raw import readable
 from jobs.warehouse.specs import WEIGHT_AUDIT
@@ -39,11 +41,11 @@ def publish(settings: AuditSettings, result: AuditResult) -> int | None:
         pc.equal(there["kind"], result.kind),
         pc.equal(there["mapping_version"], result.mapping_version),
     )
-    staged = _stage(pa.concat_tables([there.filter(pc.invert(same)), new]), table)
+    new = _stage(pa.concat_tables([there.filter(pc.invert(same)), new]), table)
     snapshot = result.input_snapshot
     return staging.publish(
         table,
-        staged,
+        new,
         settings.stream,
         days,
         replace=True,
@@ -62,14 +64,16 @@ def publish(settings: AuditSettings, result: AuditResult) -> int | None:
 
 
 def _stage(rows: pa.Table, table: Table) -> staging.Staged:
-    """Files with these rows, one for each day: they are too few to be worth a Spark job."""
-    folder = staging.new_folder(table)
-    paths = []
-    for day in pc.unique(rows["day"]).to_pylist():
-        paths.append(f"{folder}/{day}.parquet")
-        with table.io.new_output(paths[-1]).create() as output:
-            pq.write_table(rows.filter(pc.equal(rows["day"], pa.scalar(day))), output)
-    return staging.Staged(folder, tuple(paths))
+    """Files with these rows, one for each day."""
+    schema, written = arrow_schema(table.schema()), []
+    with staging.new_files(table) as folder:
+        for day in pc.unique(rows["day"]).to_pylist():
+            with Writer(Storage.of(table), folder, day.isoformat(), schema) as writer:
+                of_day = rows.filter(pc.equal(rows["day"], pa.scalar(day)))
+                for batch in of_day.cast(schema).to_batches():
+                    writer.write(batch)
+                written.append(writer.close())
+        return staged(table, folder, written)
 
 
 def _rows(result: AuditResult) -> Iterator[dict[str, Any]]:

@@ -29,7 +29,7 @@ from pyiceberg.table import Table
 from jobs.dry_run.scattered import parts_for, scattered, temporary_folder
 from jobs.dry_run.settings import SimulatedStream
 from jobs.errors import JobError
-from jobs.files.commit import arrow_schema, data_file
+from jobs.files.commit import arrow_schema, staged
 from jobs.files.ingest import IngestTask
 from jobs.files.selection import Selection
 from jobs.files.storage import Storage
@@ -149,26 +149,16 @@ def simulate(
                     counts += np.bincount(of[chosen], minlength=len(counts))
                 yield batch.filter(pa.array(is_held))
 
-    folder = staging.new_folder(table)
     stored = arrow_schema(table.schema(), _WORDS)
-    write = IngestTask(Storage.of(table), folder, stored, kept)
-    try:
-        with temporary_folder() as temporary:
-            with step(f"simulating {archive}", published.messages):
-                parts = parts_for(published.messages)
-                paths = scattered(followed(), "stored_subject", parts, temporary)
-            with step("writing what the streams hold"):
-                files = write(paths)
-        staged = staging.Staged(
-            folder,
-            tuple(file.written.path for file in files),
-            tuple(data_file(table, file.written) for file in files),
-        )
-    except BaseException:
-        staging.drop(folder, table)
-        raise
+    with staging.new_files(table) as folder, temporary_folder() as temporary:
+        with step(f"simulating {archive}", published.messages):
+            parts = parts_for(published.messages)
+            paths = scattered(followed(), "stored_subject", parts, temporary)
+        with step("writing what the streams hold"):
+            files = IngestTask(Storage.of(table), folder, stored, kept)(paths)
+        new = staged(table, folder, (file.written for file in files))
     refused = simulation.came - held - discarded
-    snapshot = staging.publish(table, staged, archive, replace=True, properties=properties)
+    snapshot = staging.publish(table, new, archive, replace=True, properties=properties)
     counts = zip(held.tolist(), discarded.tolist(), refused.tolist(), strict=True)
     found = zip(streams, counts, strict=True)
     return tuple(SimulatedStream(stream.name, *of_it) for stream, of_it in found), snapshot

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import (
@@ -15,6 +17,16 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from jobs.files.write import Written
+from jobs.warehouse.staging import Staged
+
+
+def staged(table: Table, folder: str, written: Iterable[Written]) -> Staged:
+    """Files that tasks wrote into a folder, for a commit.
+
+    Raises:
+        ValueError: a file has rows of more than one partition.
+    """
+    return Staged(folder, tuple(data_file(table, one) for one in written))
 
 
 def data_file(table: Table, written: Written) -> DataFile:

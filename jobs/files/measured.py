@@ -21,6 +21,8 @@ from jobs.files.transform import WORDS
 from jobs.progress import step
 from jobs.session import Spark
 from jobs.warehouse.specs import TableSpec
+from nats_transform.digest import Digest
+from nats_transform.kernel.digest import digest_batch
 
 M = TypeVar("M")
 
@@ -51,6 +53,11 @@ def measured(
     with step(f"checking {spec.name}", sum(file.record_count for file in files)):
         found = run(work, tasks, session)
     return sum(found, start=measure(()))  # type: ignore[call-overload, no-any-return]
+
+
+def digested(batches: Iterable[pa.RecordBatch], columns: Sequence[str] | None = None) -> Digest:
+    """The digest of rows, of some of their columns or of all: a measure."""
+    return sum((Digest(*digest_batch(batch, columns)) for batch in batches), Digest())
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Text that need not be UTF-8, in Arrow: what `jobs.warehouse.raw` does to DataFrames.
+"""Text that need not be UTF-8, from rows to what a table stores and back: see `jobs.warehouse.raw`.
 
 Rows as jobs have them hold any bytes in their text columns; a table stores valid UTF-8 there and
 the bytes beside it. Nearly every batch is UTF-8 as a whole, which is all that is looked at then.

@@ -22,7 +22,7 @@ from sqlalchemy import URL
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from jobs.errors import WarehouseError
-from jobs.warehouse.paths import FOLDER, NAMESPACE, is_readable, path_in
+from jobs.warehouse.paths import FOLDER, NAMESPACE, path_in
 
 CATALOG_FILE = "catalog.db"
 _BUSY_SECONDS = 60  # how long to wait for another writer's lock on the catalog
@@ -88,14 +88,9 @@ def folder_catalog(folder: Path) -> FolderCatalog:
     """The catalog of a folder, which is made if it is not there.
 
     Raises:
-        WarehouseError: its path has characters that Spark cannot read; or it has files of tables
-            that its catalog does not know. With a new catalog, maintenance would delete them.
+        WarehouseError: it has files of tables that its catalog does not know. With a new catalog,
+            maintenance would delete them.
     """
-    if not is_readable(str(folder)):
-        raise WarehouseError(
-            f"the path of warehouse {folder} has a `:` and one of `* ? [ ] {{ }} \\`, which Spark "
-            "cannot read together; rename the folder"
-        )
     # Looked for first: a job puts a table into the catalog before it writes a file of it.
     with_data = sorted(data.parent.name for data in folder.glob(f"{NAMESPACE}/*/data"))
     database = folder / CATALOG_FILE

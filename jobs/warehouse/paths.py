@@ -23,24 +23,6 @@ FOLDER = "nats-transform.folder"
 # The last place that looks so: the folder itself may be within such a path of another warehouse.
 _INSIDE = re.compile(rf".*/({NAMESPACE}/[^/]+/(?:data|metadata)(?:/.*)?)", re.DOTALL)
 
-_PATTERN = re.compile(r"[\\*?\[\]{}]")
-_SCHEME = re.compile(r"^[a-z0-9+.-]+:/+", re.IGNORECASE)
-
-
-def literal_path(path: str) -> str:
-    """A path that Spark, which takes patterns, reads as this path and no other."""
-    return _PATTERN.sub(r"\\\g<0>", path)
-
-
-def is_pattern(path: str) -> bool:
-    """Whether Spark takes a path as a pattern."""
-    return _PATTERN.search(path) is not None
-
-
-def is_readable(path: str) -> bool:
-    """Whether Spark can read a literal path: not where a colon and a sign of patterns meet."""
-    return not is_pattern(path) or ":" not in _SCHEME.sub("", path)
-
 
 def path_in(folder: str, location: str) -> str:
     """The path of a file in a folder, of whatever folder its location was written for.

@@ -11,9 +11,8 @@ hold such bytes,
 Headers have no such column: `headers_raw` has the block as it came wherever the pairs of `headers`
 do not reproduce it, which is so where some of their bytes are not UTF-8.
 
-`jobs.files.text` (Arrow) and `jobs.warehouse.frames` (Spark) have the only two ways between both,
-`stored` and `restored`; every write and every read of a table takes them. Digests are of rows as
-jobs have them.
+`stored` and `restored` of `jobs.files.text` are the only two ways between both; every write and
+every read of a table takes them. Digests are of rows as jobs have them.
 """
 
 from __future__ import annotations

@@ -56,13 +56,6 @@ class TableSpec:
 
         return from_arrow_schema(self.rows)
 
-    @property
-    def stored_schema(self) -> T.StructType:
-        """The columns that the table stores, for Spark."""
-        from pyspark.sql.pandas.types import from_arrow_schema
-
-        return from_arrow_schema(pa.schema(list(_stored(self.rows, self.raw))))
-
 
 def _stored(rows: pa.Schema, raw: Sequence[str]) -> Iterator[pa.Field]:
     """The columns that a table stores for such rows; those named in `raw` may be any bytes."""

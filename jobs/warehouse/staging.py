@@ -14,21 +14,15 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING, cast
 
 import pyarrow.fs as pafs
 from pyiceberg.exceptions import CommitFailedException, ValidationException
-from pyiceberg.io.pyarrow import parquet_files_to_data_files
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from jobs.errors import ConcurrentWrite, JobError, WarehouseError
+from jobs.errors import ConcurrentWrite
 from jobs.warehouse.folder import filesystem_of, place
-from jobs.warehouse.specs import TableSpec
 from jobs.warehouse.tables import COMMIT_ATTEMPTS, PROPERTY, data_files, warehouse_errors
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True)
@@ -37,46 +31,19 @@ class Staged:
 
     Attributes:
         folder: the folder of the files.
-        paths: the paths of the files.
-        data_files: what a commit must know of the files; if it is empty, the commit reads them.
+        data_files: the files, as the table will list them.
     """
 
     folder: str
-    paths: tuple[str, ...]
-    data_files: tuple[DataFile, ...] = ()
+    data_files: tuple[DataFile, ...]
 
 
-def stage(rows: DataFrame, table: Table, spec: TableSpec) -> Staged:
-    """Files with these rows, one (stream, day) in each, not yet part of the table.
-
-    Nothing is left behind when writing fails. A stage that is not published must be dropped.
-
-    Args:
-        rows: rows of one stream, with the columns of the table in any order.
-        table: the table that they are for.
-        spec: its columns.
-
-    Raises:
-        JobError: what a source of the rows raised, or why writing failed.
-    """
-    from pyspark.sql import functions as F
-
-    from jobs.spark_errors import SPARK_ERRORS, job_error
-    from jobs.warehouse.frames import stored
-
+@contextlib.contextmanager
+def new_files(table: Table) -> Iterator[str]:
+    """A folder for files that are to become part of a table; an error meanwhile deletes it."""
     folder = new_folder(table)
-    columns = stored(rows, spec.spark_schema, spec.raw)
-    # partitionBy takes its columns out of the files, so it gets a copy.
-    writer = rows.select(*columns, F.col("day").alias("_day")).write.partitionBy("_day")
     try:
-        writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(folder)
-        return Staged(folder, tuple(parquet_files(folder, table)))
-    except SPARK_ERRORS as error:
-        drop(folder, table)
-        told = job_error(error)
-        if type(told) is JobError:  # Spark's own, such as a full disk: say where
-            told = WarehouseError(f"writing to {folder} failed: {told}")
-        raise told from error
+        yield folder
     except BaseException:
         drop(folder, table)
         raise
@@ -126,9 +93,6 @@ def publish(
     snapshot_properties = {PROPERTY + name: value for name, value in properties.items()}
     try:
         with warehouse_errors(table.location()):
-            new_files = staged.data_files or tuple(
-                parquet_files_to_data_files(table.io, table.metadata, iter(staged.paths))
-            )
             for attempt in range(COMMIT_ATTEMPTS):
                 current = table.catalog.load_table(table.name())
                 there = data_files(current, stream, days)
@@ -144,7 +108,7 @@ def publish(
                 with update.overwrite() if old_files else update.fast_append() as snapshot:
                     for old in old_files:
                         snapshot.delete_data_file(old)
-                    for new in new_files:
+                    for new in staged.data_files:
                         snapshot.append_data_file(new)
                 if table_properties:
                     transaction.set_properties(
@@ -170,13 +134,3 @@ def publish(
 
 def _paths(files: Iterable[DataFile]) -> frozenset[str]:
     return frozenset(f.file_path for f in files)
-
-
-def parquet_files(folder: str, table: Table) -> Iterator[str]:
-    """The Parquet files in a folder of a table, sorted by their paths."""
-    filesystem, path = filesystem_of(folder, table)
-    selector = pafs.FileSelector(path, recursive=True, allow_not_found=True)
-    prefix = folder.removesuffix("/")
-    for entry in sorted(filesystem.get_file_info(selector), key=lambda e: cast(str, e.path)):
-        if entry.type == pafs.FileType.File and entry.extension == "parquet":
-            yield prefix + entry.path.removeprefix(path.removesuffix("/"))

@@ -10,9 +10,9 @@ import contextlib
 import random
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date, timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -46,15 +46,11 @@ from jobs.progress import advance
 from jobs.warehouse.folder import (
     CATALOG_FILE,
     folder_catalog,
-    place,
 )
-from jobs.warehouse.paths import NAMESPACE, literal_path
+from jobs.warehouse.paths import NAMESPACE
 from jobs.warehouse.raw import RAW, restored_columns
 from jobs.warehouse.specs import TableSpec
 from jobs.warehouse.where import Warehouse as Warehouse
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 PROPERTY = "nats-transform."
 COMMIT_ATTEMPTS = 20
@@ -240,35 +236,6 @@ def days_of(table: Table, stream: str) -> list[date]:
     return sorted(found)
 
 
-def read(
-    spark: SparkSession,
-    table: Table,
-    spec: TableSpec,
-    stream: str | None = None,
-    days: Sequence[date] | None = None,
-) -> DataFrame:
-    """The rows of a stream on some days, as of when the table was loaded; perhaps no row."""
-    return read_files(spark, paths_of(table, data_files(table, stream, days)), spec)
-
-
-def paths_of(table: Table, files: Iterable[DataFile]) -> list[str]:
-    """Where files of a table are, for `read_files`."""
-    return [place(file.file_path, table) for file in files]
-
-
-def read_files(spark: SparkSession, paths: Sequence[str], spec: TableSpec) -> DataFrame:
-    """The rows of some Parquet files in the table's columns."""
-    from jobs.warehouse.frames import restored
-
-    if not paths:
-        return spark.createDataFrame([], spec.spark_schema)
-    # Spark writes a checksum with every page and by itself looks at none.
-    reader = spark.read.option("parquet.page.verify-checksum.enabled", "true")
-    # A file of an older release lacks columns of the schema: Spark reads them as null.
-    rows = reader.schema(spec.stored_schema).parquet(*map(literal_path, paths))
-    return restored(rows, spec.spark_schema, spec.raw)
-
-
 def batches(
     table: Table,
     stream: str,
@@ -283,7 +250,6 @@ def batches(
     with warehouse_errors(table.location()):
         for file in data_files(table, stream, days):
             with table.io.new_input(file.file_path).open() as opened:
-                # Page checksums are looked at, as in `read_files`.
                 rows = pq.ParquetFile(opened, page_checksum_verification=True)
                 there = set(rows.schema_arrow.names)
                 raw = [name + RAW for name in columns if name + RAW in there]

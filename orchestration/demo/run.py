@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -278,14 +279,15 @@ def _as_expected(checks: dict[str, bool]) -> dict[str, bool]:
 
 def _digest(archive: Archive) -> str:
     """The digest of all transformed messages without their times, which differ in a second demo."""
-    from jobs.session import spark_session
+    from jobs.files.measured import digested, measured
     from jobs.warehouse import specs, tables
-    from nats_transform.spark import digest
 
     table = tables.open_table(archive.tables, specs.TRANSFORMED)
-    rows = tables.read(spark_session(), table, specs.TRANSFORMED, archive.stream)
-    columns = [name for name in rows.columns if name not in ("ts", "ts_ns", "day")]
-    return str(digest.digest(rows, columns))
+    names = specs.TRANSFORMED.rows.names
+    columns = [name for name in names if name not in ("ts", "ts_ns", "day")]
+    files = tables.data_files(table, archive.stream)
+    work = partial(digested, columns=columns)
+    return str(measured(archive.session, table, specs.TRANSFORMED, files, work))
 
 
 def _same_as_before(folder: Path, settings: DemoSettings, digest: str) -> bool | None:

@@ -18,6 +18,7 @@ import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
+from benchmarks.frames import read
 from jobs.warehouse import specs, tables
 from nats_transform.spark import digest
 from tests.support.dagster_processes import BIN, ONE_WRITER, Webserver, environment, webserver
@@ -193,12 +194,12 @@ def assert_complete(project: Project, spark: SparkSession, days: Sequence[date])
     wanted = list(range(1, COUNT // len(DAYS) * len(days) + 1))
     for spec in (specs.MESSAGES, specs.TRANSFORMED):
         table = tables.open_table(warehouse, spec)
-        rows = tables.read(spark, table, spec, "EAST")
+        rows = read(spark, table, spec, "EAST")
         assert sorted(row.seq for row in rows.select("seq").collect()) == wanted
     assert rows.select("mapping_version").distinct().count() == 1
     published = [tables.properties_of(one).get("digest") for one in table.metadata.snapshots]
     for day in days:
-        rows = tables.read(spark, table, specs.TRANSFORMED, "EAST", [day])
+        rows = read(spark, table, specs.TRANSFORMED, "EAST", [day])
         assert str(digest.digest(rows)) in published
 
 

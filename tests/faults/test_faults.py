@@ -33,6 +33,7 @@ from pyiceberg.utils.config import Config
 from pyspark.sql import SparkSession
 
 import jobs.transform
+from benchmarks.frames import read
 from jobs.audit.run import audit
 from jobs.audit.settings import AuditSettings
 from jobs.dry_run.run import dry_run
@@ -46,7 +47,7 @@ from jobs.jetstream.stream import JetStreamSettings, stream_state
 from jobs.session import SessionOnDemand, SparkSettings
 from jobs.transform import TransformSettings, transform
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED
-from jobs.warehouse.tables import Warehouse, open_table, read
+from jobs.warehouse.tables import Warehouse, open_table
 from nats_transform.config import load_mappings, mapping_version
 from tests.faults import FAULTS
 from tests.support.archive import sequences
@@ -291,11 +292,11 @@ def test_a_disk_that_is_full_at_the_commit(
     ) as told:
         ingest(spark, longer)
     assert "\n" not in str(told.value)
-    assert sequences(spark, open_table(warehouse, MESSAGES)) == list(range(1, 101))
+    assert sequences(open_table(warehouse, MESSAGES)) == list(range(1, 101))
     monkeypatch.undo()
     fill.unlink()
     assert ingest(spark, longer).messages == 200
-    assert sequences(spark, open_table(warehouse, MESSAGES)) == list(range(1, 201))
+    assert sequences(open_table(warehouse, MESSAGES)) == list(range(1, 201))
 
 
 @pytest.mark.spark
@@ -326,7 +327,7 @@ def test_a_catalog_that_is_locked_at_the_commit(
     monkeypatch.setattr(jobs.ingest, "publish", locked)
     assert ingest(spark, given).messages == 200
     assert len(let_go) == 1
-    assert sequences(spark, open_table(warehouse, MESSAGES)) == list(range(1, 201))
+    assert sequences(open_table(warehouse, MESSAGES)) == list(range(1, 201))
 
 
 @pytest.mark.slow
@@ -365,9 +366,9 @@ def test_postgres_that_is_gone_at_the_commit(
         with pytest.raises(WarehouseError, match="catalog faulty cannot be used"):
             ingest(spark, longer)
         server.start()
-        assert sequences(spark, open_table(warehouse, MESSAGES)) == list(range(1, 101))
+        assert sequences(open_table(warehouse, MESSAGES)) == list(range(1, 101))
         assert ingest(spark, longer).messages == 200
-        assert sequences(spark, open_table(warehouse, MESSAGES)) == list(range(1, 201))
+        assert sequences(open_table(warehouse, MESSAGES)) == list(range(1, 201))
 
 
 @pytest.mark.spark

@@ -21,10 +21,11 @@ import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
+from benchmarks.frames import read
 from jobs.ingest import IngestSettings, ingest
 from jobs.transform import TransformSettings, transform
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED
-from jobs.warehouse.tables import Warehouse, open_table, read
+from jobs.warehouse.tables import Warehouse, open_table
 from tests.support.archive import rows_of
 from tests.support.dagster_project import empty_project
 from tests.support.killing import Work, killing

@@ -12,14 +12,13 @@ from pathlib import Path
 
 import pytest
 from pyiceberg.table import Table
-from pyspark.sql import DataFrame, SparkSession
 
 from jobs.errors import NoTable
 from jobs.maintain import RETENTION, MaintenanceSettings, Removed, maintain
 from jobs.warehouse.specs import MESSAGES
-from jobs.warehouse.staging import Staged, publish, stage
+from jobs.warehouse.staging import Staged, publish
 from jobs.warehouse.tables import Warehouse, open_table
-from tests.support.archive import frame, message, sequences
+from tests.support.archive import Row, message, sequences, staged
 
 STREAM = "S"
 DAY = date(2026, 1, 1)
@@ -31,13 +30,13 @@ def table(warehouse: Warehouse) -> Table:
     return open_table(warehouse, MESSAGES, create=True)
 
 
-def messages(spark: SparkSession, *sequences: int) -> DataFrame:
+def messages(*sequences: int) -> list[Row]:
     noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
-    return frame(spark, [message(n, "a.b", noon, stream=STREAM, data=b"x") for n in sequences])
+    return [message(n, "a.b", noon, stream=STREAM, data=b"x") for n in sequences]
 
 
-def replace(table: Table, staged: Staged) -> None:
-    publish(table, staged, STREAM, [DAY], replace=True, properties={})
+def replace(table: Table, new: Staged) -> None:
+    publish(table, new, STREAM, [DAY], replace=True, properties={})
 
 
 def run(warehouse: Warehouse, now: datetime, retention: timedelta = RETENTION) -> Removed:
@@ -45,13 +44,10 @@ def run(warehouse: Warehouse, now: datetime, retention: timedelta = RETENTION) -
     return maintain(settings)["messages"]
 
 
-@pytest.mark.spark
-def test_what_is_old_and_unused_is_removed(
-    spark: SparkSession, table: Table, warehouse: Warehouse
-) -> None:
-    replace(table, stage(messages(spark, 1, 2), table, MESSAGES))
-    replace(table, stage(messages(spark, 5, 6), table, MESSAGES))
-    staged = stage(messages(spark, 8), table, MESSAGES)  # as a killed job leaves it
+def test_what_is_old_and_unused_is_removed(table: Table, warehouse: Warehouse) -> None:
+    replace(table, staged(table, messages(1, 2)))
+    replace(table, staged(table, messages(5, 6)))
+    late = staged(table, messages(8))  # as a killed job leaves it
     before = {path for path in warehouse.folder.rglob("*") if path.is_file()}
 
     young = run(warehouse, datetime.now(UTC))
@@ -62,47 +58,42 @@ def test_what_is_old_and_unused_is_removed(
     assert (old.snapshots, old.snapshots_left) == (1, 1)
     assert old.files > 0
     assert old.bytes > 0
-    assert not Path(staged.paths[0].removeprefix("file://")).exists()
-    assert sequences(spark, open_table(warehouse, MESSAGES)) == [5, 6]
+    assert not Path(late.data_files[0].file_path.removeprefix("file://")).exists()
+    assert sequences(open_table(warehouse, MESSAGES)) == [5, 6]
     again = run(warehouse, LATER)
     assert (again.snapshots, again.files) == (0, 0)
 
 
-@pytest.mark.spark
 def test_a_state_that_was_replaced_a_moment_ago_can_still_be_read(
-    spark: SparkSession, table: Table, warehouse: Warehouse
+    table: Table, warehouse: Warehouse
 ) -> None:
     """However old it is: a reader opened it when it was the newest."""
-    replace(table, stage(messages(spark, 1, 2), table, MESSAGES))
+    replace(table, staged(table, messages(1, 2)))
     reader = open_table(warehouse, MESSAGES)
-    replace(table, stage(messages(spark, 5, 6), table, MESSAGES))
+    replace(table, staged(table, messages(5, 6)))
     newest = table.current_snapshot()
     assert newest is not None
     just_before = datetime.fromtimestamp(newest.timestamp_ms / 1000, UTC) - timedelta(seconds=0.002)
     assert run(warehouse, just_before + RETENTION).snapshots == 0
-    assert sequences(spark, reader) == [1, 2]
+    assert sequences(reader) == [1, 2]
     assert run(warehouse, LATER).snapshots == 1
 
 
-@pytest.mark.spark
 def test_a_job_that_has_not_published_yet_keeps_its_files(
-    spark: SparkSession, table: Table, warehouse: Warehouse
+    table: Table, warehouse: Warehouse
 ) -> None:
-    replace(table, stage(messages(spark, 1), table, MESSAGES))
-    staged = stage(messages(spark, 5, 6), table, MESSAGES)
+    replace(table, staged(table, messages(1)))
+    late = staged(table, messages(5, 6))
     nothing_kept = run(warehouse, datetime.now(UTC), retention=timedelta(0))
     assert nothing_kept.files == 0
-    replace(table, staged)
-    assert sequences(spark, table) == [5, 6]
+    replace(table, late)
+    assert sequences(table) == [5, 6]
 
 
-@pytest.mark.spark
-def test_beside_a_job_that_publishes(
-    spark: SparkSession, table: Table, warehouse: Warehouse
-) -> None:
+def test_beside_a_job_that_publishes(table: Table, warehouse: Warehouse) -> None:
     """Neither gets in the other's way, and the table is what was published last."""
-    staged = [stage(messages(spark, n), table, MESSAGES) for n in range(12)]
-    replace(table, staged[0])
+    every = [staged(table, messages(n)) for n in range(12)]
+    replace(table, every[0])
     done = threading.Event()
 
     def tidy() -> int:
@@ -115,13 +106,13 @@ def test_beside_a_job_that_publishes(
     with ThreadPoolExecutor() as pool:
         tidying = [pool.submit(tidy) for _ in range(2)]
         try:
-            for one in staged[1:]:
+            for one in every[1:]:
                 replace(table, one)
         finally:
             done.set()
     assert all(future.result() > 0 for future in tidying)
     run(warehouse, LATER)
-    assert sequences(spark, open_table(warehouse, MESSAGES)) == [11]
+    assert sequences(open_table(warehouse, MESSAGES)) == [11]
     assert len(open_table(warehouse, MESSAGES).metadata.snapshots) == 1
 
 

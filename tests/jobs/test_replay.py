@@ -104,7 +104,7 @@ def tables(tmp_path: Path) -> Tables:
                     arrays = as_stored(columns(part), schema.names)
                     writer.write(pa.RecordBatch.from_arrays(arrays, schema=schema))
                     written.append(data_file(table, writer.close()))
-        staged = Staged(folder, tuple(file.file_path for file in written), tuple(written))
+        staged = Staged(folder, tuple(written))
         publish(table, staged, stream, replace=True, properties={})
         return warehouse
 

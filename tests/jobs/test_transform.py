@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -17,19 +16,18 @@ from pyiceberg.transforms import IdentityTransform, MonthTransform
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from benchmarks.frames import read
 from jobs.errors import ArchiveError, ConcurrentWrite, WarehouseError
-from jobs.files.measured import measured
+from jobs.files.measured import digested, measured
 from jobs.files.plan import plan
 from jobs.session import SessionOnDemand, Spark, SparkSettings
 from jobs.transform import TransformResult, TransformSettings, publish, stage
-from jobs.warehouse import specs, staging, tables
+from jobs.warehouse import specs, tables
 from jobs.warehouse.paths import NAMESPACE
 from nats_transform import AccountMappings, Destination, Fate, Mapping
-from nats_transform.digest import Digest
-from nats_transform.kernel.digest import digest_batch
 from nats_transform.spark import digest
 from nats_transform.subject import encode
-from tests.support.archive import Row, archive, frame, message
+from tests.support.archive import Row, archive, message
 from tests.support.digest import digest_of
 
 pytestmark = pytest.mark.spark
@@ -82,7 +80,7 @@ def run(
 
 def published(spark: SparkSession, warehouse: tables.Warehouse) -> list[Row]:
     table = tables.open_table(warehouse, specs.TRANSFORMED)
-    return [r.asDict() for r in tables.read(spark, table, specs.TRANSFORMED).collect()]
+    return [r.asDict() for r in read(spark, table, specs.TRANSFORMED).collect()]
 
 
 def test_rows_counts_digest_and_properties(
@@ -112,7 +110,7 @@ def test_rows_counts_digest_and_properties(
 
     table = tables.open_table(warehouse, specs.TRANSFORMED)
     assert result.snapshot_id == table.current_snapshot().snapshot_id
-    again = tables.read(spark, table, specs.TRANSFORMED)
+    again = read(spark, table, specs.TRANSFORMED)
     assert str(digest.digest(again)) == result.digest
     properties = tables.snapshot_properties(table)
     assert (
@@ -153,11 +151,6 @@ def test_a_day_without_messages(
     assert published(spark, warehouse) == []
 
 
-def digest_in_files(batches: Iterable[pa.RecordBatch]) -> Digest:
-    """The digest of rows as they are read back."""
-    return sum((Digest(*digest_batch(batch)) for batch in batches), Digest())
-
-
 def test_staged_rows(engine: Spark, warehouse: tables.Warehouse) -> None:
     """They can be looked at before anyone else sees them, and thrown away."""
     rows = messages()
@@ -165,7 +158,7 @@ def test_staged_rows(engine: Spark, warehouse: tables.Warehouse) -> None:
     first = publish(stage(engine, settings(warehouse, seed=1), MAPPINGS, "v"))
     staged = stage(engine, settings(warehouse), MAPPINGS, "v")
     files = staged.files.data_files
-    found = measured(engine, staged.table, specs.TRANSFORMED, files, digest_in_files)
+    found = measured(engine, staged.table, specs.TRANSFORMED, files, digested)
     assert found.rows == staged.result.messages == staged.messages == 300
     assert staged.result.snapshot_id is None
     assert str(found) == staged.result.digest != first.digest
@@ -298,9 +291,10 @@ def test_files_of_a_day(
     """Many small files of several days become one a day, or as many as its bytes ask for."""
     table = tables.open_table(warehouse, specs.MESSAGES, create=True)
     # Each of 12 tasks has some messages of each of the 3 days.
-    scattered = frame(spark, messages(240)).repartition(12, "seq")
-    staged = staging.stage(scattered, table, specs.MESSAGES)
-    staging.publish(table, staged, "S", replace=False, properties={})
+    rows = messages(240)
+    for part in range(12):
+        archive(warehouse, rows[part::12])
+    table.refresh()
     files = tables.data_files(table, "S")
     assert len(files) > 30
 
@@ -326,7 +320,7 @@ def test_subjects_that_are_not_utf8(
     archive(warehouse, [message(n, s, start) for n, s in enumerate(subjects, 1)])
     result = run(engine, settings(warehouse), mappings, "v")
     table = tables.open_table(warehouse, specs.TRANSFORMED)
-    rows = tables.read(spark, table, specs.TRANSFORMED)
+    rows = read(spark, table, specs.TRANSFORMED)
     assert str(digest.digest(rows)) == result.digest
     wanted = [mappings.replay(s, stream="S", seq=n) for n, s in enumerate(subjects, 1)]
     found = rows.orderBy("seq").select(F.col("mapped_subject").cast("binary"), "fate").collect()

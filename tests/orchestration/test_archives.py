@@ -17,6 +17,7 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
+from benchmarks.frames import read
 from jobs import transform
 from jobs.files.transform import TransformTask
 from jobs.warehouse import specs, tables
@@ -33,7 +34,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 def transformed(project: Project, spark: SparkSession, stream: str) -> int:
     """How many transformed messages are published of a stream."""
     table = tables.open_table(project.warehouse, specs.TRANSFORMED)
-    return tables.read(spark, table, specs.TRANSFORMED, stream).count()
+    return read(spark, table, specs.TRANSFORMED, stream).count()
 
 
 def _end(mapping: Mapping, subject: str, seq: int, seed: int) -> str | None:

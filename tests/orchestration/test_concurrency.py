@@ -10,6 +10,7 @@ import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
+from benchmarks.frames import read
 from jobs.warehouse import specs, staging, tables
 from nats_transform.spark import digest
 from tests.support.dagster_processes import ONE_WRITER, daemon, webserver
@@ -57,7 +58,7 @@ def test_without_a_pool_the_tables_refuse_the_second_writer(
     warehouse = project.warehouse
     table = tables.open_table(warehouse, specs.TRANSFORMED)
     written = tables.snapshot_properties(table)
-    rows = tables.read(spark, table, specs.TRANSFORMED, "EAST")
+    rows = read(spark, table, specs.TRANSFORMED, "EAST")
     assert written["run-id"] == done.run_id
     assert written["digest"] == str(digest.digest(rows))
     assert rows.select("day").distinct().count() == (2 if days == DAYS else 1)

@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from benchmarks.frames import read
 from jobs.warehouse import specs, tables
 from nats_transform.config import load_mappings, mapping_version
 from nats_transform.spark import apply, digest
@@ -63,7 +64,7 @@ main()
 def digest_of(project: Project, spark: SparkSession) -> str:
     """The digest of the rows that readers of the table see."""
     table = tables.open_table(project.warehouse, specs.TRANSFORMED)
-    return str(digest.digest(tables.read(spark, table, specs.TRANSFORMED, "EAST")))
+    return str(digest.digest(read(spark, table, specs.TRANSFORMED, "EAST")))
 
 
 def start(project: Project, moment: str) -> subprocess.Popen[bytes]:
@@ -132,7 +133,7 @@ def test_a_killed_run_leaves_the_old_or_the_new_state(
 def in_peace(project: Project, spark: SparkSession) -> str:
     """The digest of what the messages become under the mapping file."""
     table = tables.open_table(project.warehouse, specs.MESSAGES)
-    messages = tables.read(spark, table, specs.MESSAGES, "EAST")
+    messages = read(spark, table, specs.MESSAGES, "EAST")
     mappings = load_mappings(project.defs_folder / "east" / "mapping.conf")
     version = mapping_version(mappings, seed=7)
     rows = apply(mappings, messages, seed=7).withColumn("mapping_version", F.lit(version))

@@ -11,6 +11,7 @@ import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
+from benchmarks.frames import read
 from jobs.jetstream.process import NatsServer
 from jobs.warehouse import specs, tables
 from tests.support.dagster_project import YAML, Project, failures
@@ -102,7 +103,7 @@ def rows(project: Project, spark: SparkSession) -> dict[date, int]:
     """Transformed messages of each day, as readers of the table see them."""
     warehouse = project.warehouse
     table = tables.open_table(warehouse, specs.TRANSFORMED)
-    found = tables.read(spark, table, specs.TRANSFORMED, "EAST").groupBy("day").count().collect()
+    found = read(spark, table, specs.TRANSFORMED, "EAST").groupBy("day").count().collect()
     return {row["day"]: row["count"] for row in found}
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -20,7 +21,7 @@ from jobs.files.text import restored, stored
 from jobs.files.write import Writer
 from jobs.warehouse.specs import MESSAGES, TableSpec
 from jobs.warehouse.staging import Staged, new_folder, publish
-from jobs.warehouse.tables import Warehouse, data_files, open_table, read
+from jobs.warehouse.tables import Warehouse, data_files, open_table
 from nats_transform.subject import encode
 
 Row = dict[str, Any]
@@ -97,23 +98,32 @@ def frame(spark: SparkSession, rows: Sequence[Row]) -> DataFrame:
     )
 
 
-def archive(warehouse: Warehouse, rows: Sequence[Row], spec: TableSpec = MESSAGES) -> None:
-    """Adds rows to a table without Spark, each stream in a commit of its own."""
-    table = open_table(warehouse, spec, create=True)
+def new_file(table: Table, folder: str, day: date, found: Mapping[str, pa.Array]) -> DataFile:
+    """A file with messages of a day, of columns as jobs have them."""
     schema = arrow_schema(table.schema())
+    arrays = stored(dict(found), schema.names)
+    arrays = [array.cast(field.type) for array, field in zip(arrays, schema, strict=True)]
+    with Writer(Storage.of(table), folder, day.isoformat(), schema) as writer:
+        writer.write(pa.RecordBatch.from_arrays(arrays, schema=schema))
+        return data_file(table, writer.close())
+
+
+def staged(table: Table, rows: Sequence[Row]) -> Staged:
+    """Files with rows of one stream, not yet part of the table."""
+    folder, files = new_folder(table), []
+    for day in sorted({row["day"] for row in rows}):
+        found = columns([row for row in rows if row["day"] == day])
+        text = {name: found[name].view(pa.string()) for name in found if name in _SUBJECTS}
+        files.append(new_file(table, folder, day, found | text))
+    return Staged(folder, tuple(files))
+
+
+def archive(warehouse: Warehouse, rows: Sequence[Row], spec: TableSpec = MESSAGES) -> None:
+    """Adds rows to a table, each stream in a commit of its own."""
+    table = open_table(warehouse, spec, create=True)
     for stream in dict.fromkeys(row["stream"] for row in rows):
-        folder, files = new_folder(table), []
-        mine = [row for row in rows if row["stream"] == stream]
-        for day in sorted({row["day"] for row in mine}):
-            found = columns([row for row in mine if row["day"] == day])
-            text = {name: found[name].view(pa.string()) for name in found if name in _SUBJECTS}
-            arrays = stored(found | text, schema.names)
-            arrays = [array.cast(field.type) for array, field in zip(arrays, schema, strict=True)]
-            with Writer(Storage.of(table), folder, day.isoformat(), schema) as writer:
-                writer.write(pa.RecordBatch.from_arrays(arrays, schema=schema))
-                files.append(data_file(table, writer.close()))
-        staged = Staged(folder, tuple(file.file_path for file in files), tuple(files))
-        publish(table, staged, stream, replace=False, properties={})
+        mine = staged(table, [row for row in rows if row["stream"] == stream])
+        publish(table, mine, stream, replace=False, properties={})
 
 
 def rows_of(warehouse: Warehouse, stream: str = "S", spec: TableSpec = MESSAGES) -> list[Any]:
@@ -138,7 +148,13 @@ _BYTES = {
 }
 
 
-def sequences(spark: SparkSession, table: Table, **where: Any) -> list[int]:
-    """The sequences of a table's messages, in order; `where` as `read` has it."""
-    rows = read(spark, table, MESSAGES, **where).select("seq").collect()
-    return sorted(row.seq for row in rows)
+def sequences(
+    table: Table, stream: str | None = None, days: Sequence[date] | None = None
+) -> list[int]:
+    """The sequences of a table's messages, in order."""
+    schema = pa.schema([("seq", pa.int64())])
+    found: list[int] = []
+    for file in data_files(table, stream, days):
+        for batch in batches(Storage.of(table), Piece(file.file_path), schema):
+            found += batch.column("seq").to_pylist()
+    return sorted(found)

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from pydantic import ValidationError
 from pyspark.sql import SparkSession
 
+from benchmarks.frames import read
 from cli.main import main
 from jobs.census import CENSUS, CensusSettings, census
 from jobs.dry_run.run import dry_run
@@ -137,7 +138,7 @@ def test_a_replay_agrees_with_the_census(
     found = dry_run(spark, exact).found
     transform(spark, TransformSettings(stream="S", mapping=weighted, warehouse=warehouse, seed=7))
     table = tables.open_table(warehouse, specs.TRANSFORMED)
-    rows = tables.read(spark, table, specs.TRANSFORMED, "S").groupBy("mapping_destination")
+    rows = read(spark, table, specs.TRANSFORMED, "S").groupBy("mapping_destination")
     drawn = {row[0]: row[1] for row in rows.count().collect() if row[0]}
     assert {
         (c.after or "").removeprefix("orders.*.* -> "): c.messages for c in found.changes

@@ -1,4 +1,4 @@
-"""Bytes that are not UTF-8: Arrow stores and restores them as Spark does."""
+"""Bytes that are not UTF-8 are stored as text and come back."""
 
 from __future__ import annotations
 
@@ -8,13 +8,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from jobs.files.text import restored, stored
 from jobs.jetstream.headers import format_headers
-from jobs.warehouse import frames
-from jobs.warehouse.specs import MESSAGES
 
 HOSTILE = [None, b"", b"a.b", "é.ü".encode(), b"a.\xff", b"\\x\xc3", b"\xed\xa0\x80", b"%C2\x80"]
 PAIRS = pa.list_(pa.struct([("name", pa.binary()), ("value", pa.binary())]))
@@ -51,35 +47,6 @@ def plain(found: dict[str, pa.Array]) -> dict[str, list[Any]]:
         ).to_pylist()
         for name, column in found.items()
     }  # fmt: skip
-
-
-def test_as_spark_stores_them(spark: SparkSession) -> None:
-    names = [value for value in HOSTILE if value is not None]
-    unusual = b"NATS/1.0\r\nA:\xff\r\n\r\n"
-    rows: list[Row] = [(s, c, None, None) for s in HOSTILE for c in HOSTILE]
-    rows += [(b"h", None, [(n, v), (b"k", b"v")], None) for n in names for v in names]
-    rows += [(b"h", None, [(b"A", b"\xff")], unusual), (b"h", None, [(b"A", b"1")], b"plain")]
-    rows += [(b"h", None, [], None)]
-    given = columns(rows)
-    batch = pa.table(
-        {name: column.cast(PAIRS if name == "headers" else pa.binary())
-         for name, column in given.items()}
-    )  # fmt: skip
-    frame = spark.createDataFrame(batch)
-    schema = MESSAGES.spark_schema
-    schema = type(schema)([schema[name] for name in NAMES])
-    frame = frame.select(*(frame[f.name].cast(f.dataType).alias(f.name) for f in schema))
-    in_spark = frame.select(*frames.stored(frame, schema, ("subject", "cluster")))
-    theirs = {
-        name: [row[0] for row in in_spark.select(F.to_json(F.struct(name))).collect()]
-        for name in STORED
-    }
-    ours = dict(zip(STORED, stored(given, STORED), strict=True))
-    for name, column in ours.items():
-        column.validate(full=True)
-        again = spark.createDataFrame(pa.table({name: column}))
-        assert [row[0] for row in again.select(F.to_json(F.struct(name))).collect()] == theirs[name]
-    assert plain(restored(pa.RecordBatch.from_pydict(ours))) == plain(given)
 
 
 VALUES = st.none() | st.sampled_from(HOSTILE) | st.binary(max_size=4)

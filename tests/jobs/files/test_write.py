@@ -12,6 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.io.pyarrow import parquet_files_to_data_files
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
@@ -75,7 +76,7 @@ def test_every_engine_reads_what_was_written(
     assert file.rows == 2 * ROWS
     assert file.size == Path(path).stat().st_size
     assert pq.read_metadata(path).num_row_groups == 2
-    staged = staging.Staged("x", (file.path,), (data_file(table, file),))
+    staged = staging.Staged("x", (data_file(table, file),))
     staging.publish(table, staged, "S", replace=False, properties={})
 
     def same(found: list[dict[str, Any]]) -> None:
@@ -112,7 +113,7 @@ def test_what_a_commit_gets_is_what_pyiceberg_would_find(table: Table) -> None:
     plain = plain.cast(pa.schema([pa.field(f.name, f.type) for f in _without_numbers(schema)]))
     path = f"{table.location()}/data/plain.parquet"
     pq.write_table(plain, path.removeprefix("file://"))
-    (theirs,) = staging.parquet_files_to_data_files(table.io, table.metadata, iter([path]))
+    (theirs,) = parquet_files_to_data_files(table.io, table.metadata, iter([path]))
     for name in (
         *("partition", "record_count", "value_counts", "null_value_counts", "nan_value_counts"),
         *("lower_bounds", "upper_bounds", "content"),

@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 import jobs.ingest
 import jobs.sources.parquet
+from benchmarks.frames import read
 from jobs.errors import ArchiveError, JobError
 from jobs.files.storage import Storage
 from jobs.ingest import IngestResult, IngestSettings, ingest
@@ -30,7 +31,7 @@ from jobs.sources.json_lines import parse_line
 from jobs.sources.parquet import open_parquet
 from jobs.sources.times import epoch_ns
 from jobs.warehouse.specs import MESSAGES
-from jobs.warehouse.tables import Warehouse, open_table, read
+from jobs.warehouse.tables import Warehouse, open_table
 from tests.support.archive import rows_of
 
 NOON_NS = 1767355200_123456789

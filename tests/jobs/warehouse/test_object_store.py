@@ -23,7 +23,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 from moto.server import ThreadedMotoServer
-from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.io.pyarrow import parquet_files_to_data_files, schema_to_pyarrow
 from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
 
@@ -105,20 +105,27 @@ def store(
         yield Store(server, tables.Warehouse(catalog="store"), files, rest)
 
 
+def names(*files: staging.Staged) -> set[str]:
+    """What the store calls staged files."""
+    return {file.file_path.removeprefix("s3://") for one in files for file in one.data_files}
+
+
 def staged(table: Table, sequences: range) -> staging.Staged:
-    """Files beside the table, listed as after Spark wrote them."""
+    """Files beside the table."""
     folder = f"{table.location()}/data/stage-{sequences.start}-{sequences.stop}"
     start = datetime.combine(DAY, datetime.min.time(), UTC)
     rows: list[dict[str, Any]] = [
         {"stream": "S", "seq": n, "ts": start + timedelta(seconds=n), "day": DAY, "subject": "a"}
         for n in sequences
     ]
-    with table.io.new_output(f"{folder}/_day={DAY}/part-0.parquet").create() as output:
+    path = f"{folder}/_day={DAY}/part-0.parquet"
+    with table.io.new_output(path).create() as output:
         pq.write_table(
             pa.Table.from_pylist(rows, schema_to_pyarrow(table.schema(), include_field_ids=False)),
             output,
         )
-    return staging.Staged(folder, tuple(staging.parquet_files(folder, table)))
+    files = parquet_files_to_data_files(table.io, table.metadata, iter([path]))
+    return staging.Staged(folder, tuple(files))
 
 
 def sequences(store: Store) -> list[int]:
@@ -135,7 +142,7 @@ def publish(table: Table, files: staging.Staged, replace: bool = False) -> None:
 def test_commits_and_maintenance(store: Store) -> None:
     table = tables.open_table(store.warehouse, specs.MESSAGES, create=True)
     first = staged(table, range(1, 11))
-    assert len(first.paths) == 1
+    assert len(first.data_files) == 1
     publish(table, first)
     other = tables.open_table(store.warehouse, specs.MESSAGES)
     publish(table, staged(table, range(11, 21)))
@@ -153,7 +160,7 @@ def test_commits_and_maintenance(store: Store) -> None:
     later = datetime.now(UTC) + timedelta(days=30)
     removed = maintain(MaintenanceSettings(warehouse=store.warehouse, now=later))["messages"]
     assert removed.snapshots == 2
-    assert not {path.removeprefix("s3://") for path in (*first.paths, *left.paths)} & store.names()
+    assert not names(first, left) & store.names()
     assert sequences(store) == list(range(1, 6))
 
 
@@ -187,7 +194,7 @@ def test_ingest_and_transform_need_no_jar(store: Store, engine: str, request: An
     publish_transform(stage(where, settings, mappings, "w"))
     with pytest.raises(ConcurrentWrite):
         publish_transform(late)
-    gone = {path.removeprefix("s3://") for path in late.files.paths}
+    gone = names(late.files)
     assert gone
     assert not gone & store.names()
 
@@ -255,7 +262,7 @@ def test_a_commit_that_fails_keeps_its_files(
         publish(table, files)
     assert "\n" not in str(told.value)
     store.rest.failing = store.rest.failing_after = None
-    assert {path.removeprefix("s3://") for path in files.paths} <= store.names()
+    assert names(files) <= store.names()
     assert sequences(store) == list(range(1, rows + 1))
 
 

@@ -15,8 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from jobs.audit.run import audit
 from jobs.audit.settings import AuditSettings
@@ -24,16 +22,21 @@ from jobs.census import CENSUS, CensusSettings, census
 from jobs.dry_run.run import dry_run
 from jobs.dry_run.settings import DryRunSettings
 from jobs.dry_run.simulate import SIMULATED
+from jobs.files.measured import digested, measured
 from jobs.jetstream.headers import format_headers, header_columns
+from jobs.session import SessionOnDemand, SparkSettings, spark_session
 from jobs.transform import TransformSettings, transform
 from jobs.warehouse import raw, versions
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED, WEIGHT_AUDIT, TableSpec
-from jobs.warehouse.staging import publish, stage
-from jobs.warehouse.tables import Warehouse, batches, open_table, read
+from jobs.warehouse.staging import Staged, new_folder, publish
+from jobs.warehouse.tables import Warehouse, batches, data_files, open_table
 from nats_transform import AccountMappings, Destination, Mapping
-from nats_transform.spark import digest
+from nats_transform.digest import Digest
+from nats_transform.kernel.digest import digest_batch
 from nats_transform.subject import decode
+from tests.support.archive import new_file
 
+PROCESS = SessionOnDemand(SparkSettings())
 ANY = st.binary(max_size=8) | st.text(r"\xFF80.%+é ", max_size=8).map(str.encode)
 
 
@@ -79,14 +82,14 @@ BLOCKS: list[bytes | None] = [
 
 
 @pytest.fixture(scope="module")
-def rows(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DataFrame:
+def rows() -> pa.RecordBatch:
     """Messages with every kind of bytes, as a stream gives them: text columns with raw bytes."""
     count = max(len(VALUES), len(BLOCKS))
     headers, headers_raw = header_columns([BLOCKS[n % len(BLOCKS)] for n in range(count)])
     values = [VALUES[n % len(VALUES)] for n in range(count)]
     start = datetime(2026, 3, 1, tzinfo=UTC)
     times = [start + timedelta(hours=n) for n in range(count)]
-    found = pa.table(
+    return pa.RecordBatch.from_pydict(
         {
             "stream": pa.array(["S"] * count),
             "seq": pa.array(range(1, count + 1), pa.int64()),
@@ -100,20 +103,17 @@ def rows(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DataF
             "data": pa.array(values, pa.binary()),
         }
     )
-    path = tmp_path_factory.mktemp("raw") / "rows.parquet"
-    pq.write_table(found, path)
-    return spark.read.schema(MESSAGES.spark_schema).parquet(str(path))
 
 
 @pytest.fixture(scope="module")
-def warehouse(
-    spark: SparkSession, rows: DataFrame, tmp_path_factory: pytest.TempPathFactory
-) -> Warehouse:
+def warehouse(rows: pa.RecordBatch, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
     """Every table of the product, with such bytes wherever people can put them."""
     folder = tmp_path_factory.mktemp("raw")
     found = Warehouse(dir=folder / "warehouse")
     table = open_table(found, MESSAGES, create=True)
-    publish(table, stage(rows, table, MESSAGES), "S", replace=False, properties={})
+    place = new_folder(table)
+    file = new_file(table, place, date(2026, 3, 1), dict(zip(rows.schema.names, rows, strict=True)))
+    publish(table, Staged(place, (file,)), "S", replace=False, properties={})
     mapping = folder / "mapping.conf"
     mapping.write_bytes(
         b'mappings { "x.>": [ { destination: "y.\xff.>", weight: 60% },'
@@ -122,11 +122,11 @@ def warehouse(
     streams = folder / "streams"
     streams.mkdir()
     (streams / "z.json").write_text('{"name": "Z", "subjects": ["z.>"]}')
-    transform(spark, TransformSettings(stream="S", mapping=mapping, warehouse=found))
-    census(spark, CensusSettings(stream="S", warehouse=found))
-    audit(spark, AuditSettings(stream="S", mapping=mapping, warehouse=found))
+    transform(PROCESS, TransformSettings(stream="S", mapping=mapping, warehouse=found))
+    census(PROCESS, CensusSettings(stream="S", warehouse=found))
+    audit(PROCESS, AuditSettings(stream="S", mapping=mapping, warehouse=found))
     dry_run(
-        spark,
+        PROCESS,
         DryRunSettings(
             stream="S", candidate=mapping, streams=streams, simulate=True, warehouse=found
         ),
@@ -160,13 +160,14 @@ def in_pyarrow(paths: list[str]) -> int:
 
 
 def in_spark(paths: list[str]) -> int:
-    session = SparkSession.getActiveSession()
-    assert session is not None
+    session = spark_session(SparkSettings(master="local[2]"))
     return len(session.read.parquet(*paths).collect())
 
 
-@pytest.mark.spark
-@pytest.mark.parametrize("engine", [in_duckdb, in_polars, in_pandas, in_pyarrow, in_spark])
+@pytest.mark.parametrize(
+    "engine",
+    [in_duckdb, in_polars, in_pandas, in_pyarrow, pytest.param(in_spark, marks=pytest.mark.spark)],
+)
 @pytest.mark.parametrize("spec", TABLES, ids=lambda spec: spec.name)
 def test_every_engine_reads_every_table(
     warehouse: Warehouse, spec: TableSpec, engine: Callable[[list[str]], int]
@@ -177,7 +178,6 @@ def test_every_engine_reads_every_table(
     assert count == sum(file.record_count for file in files) > 0
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("spec", TABLES, ids=lambda spec: spec.name)
 def test_as_iceberg_tables(warehouse: Warehouse, spec: TableSpec) -> None:
     table = open_table(warehouse, spec)
@@ -188,12 +188,10 @@ def test_as_iceberg_tables(warehouse: Warehouse, spec: TableSpec) -> None:
         assert pl.scan_iceberg(table).collect().height == found.num_rows > 0
 
 
-@pytest.mark.spark
-def test_rows_come_back_with_all_bytes(
-    spark: SparkSession, rows: DataFrame, warehouse: Warehouse
-) -> None:
+def test_rows_come_back_with_all_bytes(rows: pa.RecordBatch, warehouse: Warehouse) -> None:
     table = open_table(warehouse, MESSAGES)
-    assert digest.digest(read(spark, table, MESSAGES)) == digest.digest(rows)
+    found_rows = measured(PROCESS, table, MESSAGES, data_files(table), digested)
+    assert found_rows == Digest(*digest_batch(rows))
     here = batches(table, "S", None, ["seq", "subject", "cluster"])
     found: dict[int, Any] = {}
     for batch in here:
@@ -206,7 +204,6 @@ def test_rows_come_back_with_all_bytes(
     assert found == {n: (b"x." + v, v or None) for n, v in enumerate(wanted, 1)}
 
 
-@pytest.mark.spark
 def test_what_is_stored(warehouse: Warehouse) -> None:
     found = open_table(warehouse, MESSAGES).scan().to_arrow().to_pylist()
     for row in found:
@@ -222,19 +219,13 @@ def test_what_is_stored(warehouse: Warehouse) -> None:
             assert row["headers_raw"] == block
 
 
-@pytest.mark.spark
-def test_a_census_does_not_merge_what_looks_alike(
-    spark: SparkSession, warehouse: Warehouse
-) -> None:
-    table = open_table(warehouse, CENSUS)
-    subjects = read(spark, table, CENSUS).select(F.col("subject").cast("binary").alias("s"))
-    assert {bytes(row.s) for row in subjects.collect()} == {b"x." + value for value in VALUES}
+def test_a_census_does_not_merge_what_looks_alike(warehouse: Warehouse) -> None:
+    found = open_table(warehouse, CENSUS).scan().to_arrow().to_pylist()
+    subjects = {row["subject_raw"] or row["subject"].encode() for row in found}
+    assert subjects == {b"x." + value for value in VALUES}
 
 
-@pytest.mark.spark
-def test_transformed_messages_are_those_of_the_library(
-    spark: SparkSession, warehouse: Warehouse
-) -> None:
+def test_transformed_messages_are_those_of_the_library(warehouse: Warehouse) -> None:
     table = open_table(warehouse, TRANSFORMED)
     found = table.scan().to_arrow().to_pylist()
     one = Mapping(decode(b"x.>"), (Destination(decode(b"y.\xff.>"), 60), Destination("z.>", 40)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import subprocess
 from datetime import UTC, date, datetime
@@ -11,38 +12,33 @@ from typing import Any
 import polars as pl
 import pytest
 from pyiceberg.table import Table
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from jobs.errors import ConcurrentWrite, JobError, NoTable, WarehouseError
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED
-from jobs.warehouse.staging import publish, stage
+from jobs.warehouse.staging import new_files, publish
 from jobs.warehouse.tables import (
     Warehouse,
     days_of,
     open_catalog,
     open_table,
-    read,
     snapshot_properties,
     times_of,
 )
-from tests.support.archive import frame, message, sequences
+from tests.support.archive import Row, columns, message, new_file, sequences, staged
 
 STREAM = "A_STREAM_WITH_A_LONG_NAME"
 DAYS = [date(2026, 1, 1), date(2026, 1, 2)]
 
 
-def messages(
-    spark: SparkSession, sequences: range, day: date = DAYS[0], **change: Any
-) -> DataFrame:
+def messages(sequences: range, day: date = DAYS[0]) -> list[Row]:
     noon = datetime(day.year, day.month, day.day, 12, tzinfo=UTC)
     row = message(0, "a.b", noon, stream=STREAM, headers=[("A", "1")], data=b"\xff")
-    return frame(spark, [row | {"seq": n} | change for n in sequences])
+    return [row | {"seq": n} for n in sequences]
 
 
-def add(table: Table, rows: DataFrame, days: list[date] | None = None, **options: Any) -> int:
+def add(table: Table, rows: list[Row], days: list[date] | None = None, **options: Any) -> int:
     settings = {"replace": False, "properties": {}} | options
-    return publish(table, stage(rows, table, MESSAGES), STREAM, days, **settings)
+    return publish(table, staged(table, rows), STREAM, days, **settings)
 
 
 @pytest.fixture
@@ -55,53 +51,30 @@ def files_in(table: Table) -> list[Path]:
     return [p for p in data.rglob("*") if p.is_file()]
 
 
-@pytest.mark.spark
-def test_publish_is_one_snapshot_with_its_properties(spark: SparkSession, table: Table) -> None:
-    id1 = add(table, messages(spark, range(1, 4)), properties={"digest": "abc"})
+def test_publish_is_one_snapshot_with_its_properties(table: Table) -> None:
+    id1 = add(table, messages(range(1, 4)), properties={"digest": "abc"})
     assert [s.snapshot_id for s in table.metadata.snapshots] == [id1]
     assert snapshot_properties(table) == {"digest": "abc"}
-    id2 = add(table, messages(spark, range(9, 11)), replace=True, table_properties={"x": "1"})
+    id2 = add(table, messages(range(9, 11)), replace=True, table_properties={"x": "1"})
     assert [s.snapshot_id for s in table.metadata.snapshots] == [id1, id2]
-    assert sequences(spark, table) == [9, 10]
+    assert sequences(table) == [9, 10]
     assert table.properties["nats-transform.x"] == "1"
 
 
-@pytest.mark.spark
-def test_days_are_replaced_alone(spark: SparkSession, table: Table) -> None:
-    both = messages(spark, range(1, 3)).union(messages(spark, range(3, 5), DAYS[1]))
+def test_days_are_replaced_alone(table: Table) -> None:
+    both = messages(range(1, 3)) + messages(range(3, 5), DAYS[1])
     add(table, both)
-    add(table, messages(spark, range(7, 8), DAYS[1]), [DAYS[1]], replace=True)
-    assert sequences(spark, table, stream=STREAM) == [1, 2, 7]
-    assert sequences(spark, table, stream=STREAM, days=[DAYS[0]]) == [1, 2]
-    assert sequences(spark, table, days=[DAYS[1]]) == [7]
+    add(table, messages(range(7, 8), DAYS[1]), [DAYS[1]], replace=True)
+    assert sequences(table, stream=STREAM) == [1, 2, 7]
+    assert sequences(table, stream=STREAM, days=[DAYS[0]]) == [1, 2]
+    assert sequences(table, days=[DAYS[1]]) == [7]
     assert days_of(table, STREAM) == DAYS
     assert times_of(table, STREAM, 7) == [1767355200 * 10**9]
     assert times_of(table, STREAM, 3) == []
 
 
-@pytest.mark.spark
-def test_every_file_has_one_day(spark: SparkSession, table: Table) -> None:
-    mixed = messages(spark, range(1, 50)).union(messages(spark, range(50, 99), DAYS[1]))
-    add(table, mixed.coalesce(1))
-    partitions = [tuple(task.file.partition) for task in table.scan().plan_files()]
-    assert len(partitions) == len(set(partitions)) == 2
-
-
-@pytest.mark.spark
-@pytest.mark.parametrize(
-    "where", [{}, {"stream": "OTHER"}, {"days": [date(2020, 1, 1)]}, {"days": []}]
-)
-def test_reading_nothing(spark: SparkSession, table: Table, where: dict[str, Any]) -> None:
-    if where:
-        add(table, messages(spark, range(1, 3)))
-    empty = read(spark, table, MESSAGES, **where)
-    assert empty.schema == MESSAGES.spark_schema
-    assert empty.count() == 0
-
-
-@pytest.mark.spark
-def test_other_readers(spark: SparkSession, table: Table) -> None:
-    add(table, messages(spark, range(1, 6)))
+def test_other_readers(table: Table) -> None:
+    add(table, messages(range(1, 6)))
     assert table.scan().to_arrow().num_rows == 5
     with pytest.warns(Warning, match="scan planning"):
         frame = pl.scan_iceberg(table).select("seq", "ts", "headers").collect()
@@ -109,43 +82,34 @@ def test_other_readers(spark: SparkSession, table: Table) -> None:
     assert frame["headers"][0].to_list() == [{"name": "A", "value": "1"}]
 
 
-@pytest.mark.spark
-def test_a_subject_that_is_not_utf8_is_kept(spark: SparkSession, table: Table) -> None:
-    rows = messages(spark, range(1, 3))
-    add(table, rows.withColumn("subject", F.lit(b"a.\xff").cast("string")))
-    kept = read(spark, table, MESSAGES).select(F.col("subject").cast("binary").alias("s"))
-    assert {bytes(row.s) for row in kept.collect()} == {b"a.\xff"}
-
-
-@pytest.mark.spark
-def test_the_second_writer_of_a_day_gets_a_conflict(
-    spark: SparkSession, table: Table, warehouse: Warehouse
-) -> None:
+def test_the_second_writer_of_a_day_gets_a_conflict(table: Table, warehouse: Warehouse) -> None:
     other = open_table(warehouse, MESSAGES)
-    add(other, messages(spark, range(1, 3)), [DAYS[0]], replace=True)
+    add(other, messages(range(1, 3)), [DAYS[0]], replace=True)
     before = len(files_in(table))
     with pytest.raises(ConcurrentWrite, match=f"stream {STREAM} meanwhile"):
-        add(table, messages(spark, range(5, 9)), [DAYS[0]], replace=True)
+        add(table, messages(range(5, 9)), [DAYS[0]], replace=True)
     assert len(files_in(table)) == before
-    assert sequences(spark, open_table(warehouse, MESSAGES)) == [1, 2]
+    assert sequences(open_table(warehouse, MESSAGES)) == [1, 2]
 
 
-@pytest.mark.spark
 def test_writers_of_different_days_do_not_disturb_each_other(
-    spark: SparkSession, table: Table, warehouse: Warehouse
+    table: Table, warehouse: Warehouse
 ) -> None:
     other = open_table(warehouse, MESSAGES)
-    add(other, messages(spark, range(1, 3)), [DAYS[0]], replace=True)
-    add(table, messages(spark, range(5, 7), DAYS[1]), [DAYS[1]], replace=True)
-    assert sequences(spark, table) == [1, 2, 5, 6]
+    add(other, messages(range(1, 3)), [DAYS[0]], replace=True)
+    add(table, messages(range(5, 7), DAYS[1]), [DAYS[1]], replace=True)
+    assert sequences(table) == [1, 2, 5, 6]
 
 
-@pytest.mark.spark
-def test_a_failed_write_leaves_nothing(spark: SparkSession, table: Table) -> None:
-    fail = F.raise_error(F.lit("on purpose")).cast("binary")
-    with pytest.raises(JobError, match="on purpose") as caught:
-        stage(messages(spark, range(1, 3)).withColumn("data", fail), table, MESSAGES)
-    assert "\n" not in str(caught.value)
+def test_a_failed_write_leaves_nothing(table: Table) -> None:
+    def write() -> None:
+        with new_files(table) as folder:
+            new_file(table, folder, DAYS[0], columns(messages(range(1, 3))))
+            assert len(files_in(table)) == 1
+            raise JobError("on purpose")
+
+    with pytest.raises(JobError, match="on purpose"):
+        write()
     assert files_in(table) == []
 
 
@@ -183,8 +147,7 @@ def test_a_locked_catalog_is_waited_for(warehouse: Warehouse, table: Table) -> N
     other.close()
 
 
-@pytest.mark.spark
-def test_a_full_disk_is_named_and_left_clean(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_full_disk_is_named_and_left_clean(tmp_path: Path) -> None:
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path)], capture_output=True
     )
@@ -192,15 +155,10 @@ def test_a_full_disk_is_named_and_left_clean(spark: SparkSession, tmp_path: Path
         pytest.skip("a disk that is full in a moment takes a mount, which needs root")
     try:
         table = open_table(Warehouse(dir=tmp_path / "warehouse"), MESSAGES, create=True)
-        day = F.lit("2026-11-20").cast("date").alias("day")
-        noise = F.sha2(F.col("id").cast("string"), 512).cast("binary")
-        given = {"stream": F.lit("S"), "seq": F.col("id"), "day": day, "data": noise}
-        columns = [
-            given.get(f.name, F.lit(None)).cast(f.dataType).alias(f.name)
-            for f in MESSAGES.spark_schema.fields
-        ]
-        with pytest.raises(WarehouseError, match=f"writing to .*{tmp_path.name}.*No space left"):
-            stage(spark.range(50_000).select(*columns), table, MESSAGES)
+        noise = [row | {"data": os.urandom(2**20)} for row in messages(range(2))]
+        full = pytest.raises(WarehouseError, match=f"writing to .*{tmp_path.name}.*No space left")
+        with full, new_files(table) as folder:
+            new_file(table, folder, DAYS[0], columns(noise))
         assert not list(tmp_path.rglob("*.parquet"))
     finally:
         subprocess.run(["umount", "-l", str(tmp_path)], check=True)

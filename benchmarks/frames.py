@@ -1,0 +1,54 @@
+"""Rows of our tables in Spark, for what is compared with us: the jobs read and write without it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+
+from pyiceberg.io.pyarrow import parquet_files_to_data_files
+from pyiceberg.table import Table
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
+
+from jobs.files.commit import arrow_schema
+from jobs.warehouse.folder import place
+from jobs.warehouse.raw import RAW
+from jobs.warehouse.rows import HEADERS as PAIRS
+from jobs.warehouse.specs import TableSpec
+from jobs.warehouse.staging import Staged, new_folder
+from jobs.warehouse.tables import data_files
+
+HEADERS = from_arrow_type(PAIRS)
+
+
+def read(
+    spark: SparkSession,
+    table: Table,
+    spec: TableSpec,
+    stream: str | None = None,
+    days: Sequence[date] | None = None,
+) -> DataFrame:
+    """The rows of a stream on some days; text columns hold the bytes that were archived."""
+    paths = [place(file.file_path, table) for file in data_files(table, stream, days)]
+    if not paths:
+        return spark.createDataFrame([], spec.spark_schema)
+    # A file of an older release lacks columns of the schema: Spark reads them as null.
+    rows = spark.read.schema(from_arrow_schema(arrow_schema(spec.schema))).parquet(*paths)
+    bytes_first = {n: F.coalesce(F.col(n + RAW).cast("string"), F.col(n)) for n in spec.raw}
+    return rows.withColumns(bytes_first).select(*spec.spark_schema.names)
+
+
+def spark_files(rows: DataFrame, table: Table, spec: TableSpec) -> Staged:
+    """Files with rows whose texts are UTF-8, as Spark writes them, for a commit."""
+    folder = new_folder(table)
+    columns = [
+        (rows[f.name] if f.name in rows.columns else F.lit(None)).cast(f.dataType).alias(f.name)
+        for f in from_arrow_schema(arrow_schema(spec.schema)).fields
+    ]
+    # partitionBy takes its column out of the files, so it gets a copy.
+    rows.select(*columns, F.col("day").alias("_day")).write.partitionBy("_day").parquet(folder)
+    local = Path(folder.removeprefix("file://"))
+    paths = [f"{folder}/{path.relative_to(local)}" for path in sorted(local.rglob("*.parquet"))]
+    return Staged(folder, tuple(parquet_files_to_data_files(table.io, table.metadata, iter(paths))))
