@@ -23,8 +23,8 @@ from jobs.dry_run.portable import (
     write_census,
 )
 from jobs.dry_run.subjects import archived_days, counted_census
+from jobs.files.selection import columns_of
 from jobs.session import Spark
-from jobs.warehouse import tables
 from jobs.warehouse.raw import readable
 
 # They make a subject illegal, and say nothing of anybody.
@@ -98,7 +98,7 @@ def census_of_warehouse(spark: Spark, settings: StreamDays) -> PortableCensus:
     messages, days = archived_days(settings)
     table = counted_census(spark, settings, messages, days)
     times = ["first_ts", "last_ts"]
-    read = tables.batches(table, settings.stream, days, [*TEXTS, *COUNTS, *times])
+    read = columns_of(table, settings.stream, days, [*TEXTS, *COUNTS, *times])
     rows = pa.Table.from_batches(read)
 
     def utc(moment: datetime) -> datetime:

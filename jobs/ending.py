@@ -20,7 +20,6 @@ from nats_transform.errors import NatsTransformError
 NOT_FINE = 1
 UNUSABLE = 2
 INTERRUPTED = 128 + signal.SIGINT
-TERMINATED = 128 + signal.SIGTERM
 PIPE_CLOSED = 128 + signal.SIGPIPE
 
 # Package -> the extra of nats-transform that installs it, see pyproject.toml.

@@ -26,6 +26,7 @@ from jobs.errors import ArchiveError
 from jobs.files.commit import arrow_schema
 from jobs.files.plan import plan
 from jobs.files.read import concatenated
+from jobs.files.selection import columns_of
 from jobs.files.storage import Storage
 from jobs.files.text import restored
 from jobs.progress import step
@@ -66,7 +67,7 @@ def of_census(
     """
     table = counted_census(spark, settings, messages, days)
     columns = ["subject", "cluster", "messages", "bytes"]
-    rows = tables.batches(table, settings.stream, days, columns)
+    rows = columns_of(table, settings.stream, days, columns)
     return _looked_at(rows, _rows(table, settings.stream, days), question), table
 
 
@@ -177,7 +178,7 @@ def _rows(table: Table, stream: str, days: Sequence[date]) -> int:
 def _by_day(table: Table, stream: str, days: Sequence[date]) -> Counter[date]:
     """The messages that the census has counted on each day."""
     found: Counter[date] = Counter()
-    for batch in tables.batches(table, stream, days, ["day", "messages"]):
+    for batch in columns_of(table, stream, days, ["day", "messages"]):
         # A file has rows of one day.
         found[batch["day"][0].as_py()] += pc.sum(batch["messages"]).as_py()
     return found

@@ -108,3 +108,20 @@ class Selection:
                 batch = batch.filter(pc.is_in(batch.column("fate"), self._chosen))
             found = restored(batch)
             yield pa.RecordBatch.from_pydict({name: found[name] for name in columns})
+
+
+def columns_of(
+    table: Table, stream: str, days: Sequence[date] | None, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Some columns of the rows of a stream on some days, file by file.
+
+    Raises:
+        WarehouseError: a file cannot be read.
+    """
+    read = {*columns, *(name + RAW for name in columns)}
+    schema = pa.schema([field for field in arrow_schema(table.schema()) if field.name in read])
+    for file in data_files(table, stream, days):
+        for batch in batches(Storage.of(table), Piece(file.file_path), schema):
+            found = restored(batch)
+            yield pa.RecordBatch.from_pydict({name: found[name] for name in columns})
+            advance(len(batch))

@@ -11,16 +11,24 @@ from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from jobs.jetstream.headers import format_headers, parse_headers
-from jobs.warehouse.raw import RAW, readable, restored_columns
+from jobs.warehouse.raw import RAW, readable
 
 Columns = dict[str, pa.Array]
 
 
 def restored(batch: pa.RecordBatch) -> Columns:
     """The columns of rows as jobs have them, of a batch as a table stores it."""
-    found = restored_columns(batch)
+    found = dict(zip(batch.schema.names, batch.columns, strict=True))
+    for name in [name for name in found if name + RAW in found and name != "headers"]:
+        raw = found.pop(name + RAW)
+        if raw.null_count < len(raw):
+            text = found[name]
+            if pa.types.is_dictionary(text.type):
+                text = text.dictionary_decode()
+            found[name] = pc.coalesce(raw, text.view(pa.binary())).view(pa.string())
     if "headers_raw" in found and not is_text(found["headers_raw"]):
         _restore_headers(found)
     return found

@@ -19,9 +19,6 @@ from __future__ import annotations
 
 import re
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 RAW = "_raw"
 _UNREADABLE = re.compile(rb"[\\\x80-\xff]")
 
@@ -39,19 +36,3 @@ def readable(raw: bytes) -> str:
 
 def _escape(found: re.Match[bytes]) -> bytes:
     return rb"\\" if found[0] == b"\\" else b"\\x%02X" % found[0][0]
-
-
-def restored_columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
-    """The columns of a stored batch with their bytes, except for those of headers.
-
-    `jobs.files.text` restores headers as well.
-    """
-    found = dict(zip(batch.schema.names, batch.columns, strict=True))
-    for name in [name for name in found if name + RAW in found and name != "headers"]:
-        raw = found.pop(name + RAW)
-        if raw.null_count < len(raw):
-            text = found[name]
-            if pa.types.is_dictionary(text.type):
-                text = text.dictionary_decode()
-            found[name] = pc.coalesce(raw, text.view(pa.binary())).view(pa.string())
-    return found

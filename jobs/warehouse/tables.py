@@ -14,8 +14,6 @@ from collections.abc import Iterator, Sequence
 from datetime import date, timedelta
 from typing import Any, cast
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
@@ -42,13 +40,11 @@ from jobs.errors import (
     WarehouseError,
     text_of,
 )
-from jobs.progress import advance
 from jobs.warehouse.folder import (
     CATALOG_FILE,
     folder_catalog,
 )
 from jobs.warehouse.paths import NAMESPACE
-from jobs.warehouse.raw import RAW, restored_columns
 from jobs.warehouse.specs import TableSpec
 from jobs.warehouse.where import Warehouse as Warehouse
 
@@ -234,28 +230,6 @@ def days_of(table: Table, stream: str) -> list[date]:
     epoch = date(1970, 1, 1)
     found = {epoch + timedelta(days=f.partition[position]) for f in data_files(table, stream)}
     return sorted(found)
-
-
-def batches(
-    table: Table,
-    stream: str,
-    days: Sequence[date] | None,
-    columns: Sequence[str],
-) -> Iterator[pa.RecordBatch]:
-    """Some columns of the rows of a stream on some days, file by file and without Spark.
-
-    Raises:
-        WarehouseError: a file cannot be read.
-    """
-    with warehouse_errors(table.location()):
-        for file in data_files(table, stream, days):
-            with table.io.new_input(file.file_path).open() as opened:
-                rows = pq.ParquetFile(opened, page_checksum_verification=True)
-                there = set(rows.schema_arrow.names)
-                raw = [name + RAW for name in columns if name + RAW in there]
-                for batch in rows.iter_batches(columns=[*columns, *raw]):
-                    yield pa.RecordBatch.from_pydict(restored_columns(batch))
-                    advance(len(batch))
 
 
 def snapshot_properties(table: Table) -> dict[str, str]:

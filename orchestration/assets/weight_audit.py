@@ -28,8 +28,6 @@ if TYPE_CHECKING:  # SciPy takes longer to import than all else: not when Dagste
     from jobs.audit.settings import AuditResult, AuditSettings
     from nats_transform.audit import Period
 
-_HOUR = timedelta(hours=1)
-
 
 def weight_audit_asset(archive: Archive) -> dg.AssetsDefinition:
     """The asset; its page and its JSON are among the archive's reports."""

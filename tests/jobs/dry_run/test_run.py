@@ -21,6 +21,7 @@ from jobs.census import CENSUS, CensusSettings, census
 from jobs.dry_run.run import dry_run
 from jobs.dry_run.settings import DryRunSettings, read_question
 from jobs.errors import ArchiveError, NoTable, WarehouseError
+from jobs.files.selection import columns_of
 from jobs.ingest import IngestSettings, ingest
 from jobs.session import SessionOnDemand
 from jobs.transform import TransformSettings, transform
@@ -162,12 +163,12 @@ def test_a_damaged_census_is_one_line(tmp_path: Path) -> None:
     }
     table.append(pa.Table.from_pylist([rows], schema=table.schema().as_arrow()))
     (file,) = tables.data_files(table)
-    assert [batch.to_pylist() for batch in tables.batches(table, "S", None, ["messages"])] == [
+    assert [batch.to_pylist() for batch in columns_of(table, "S", None, ["messages"])] == [
         [{"messages": 1}]
     ]
     Path(file.file_path.removeprefix("file://")).write_bytes(b"PAR1 not")
-    with pytest.raises(WarehouseError, match=r"^warehouse .* cannot be used: [^\n]*$"):
-        list(tables.batches(table, "S", None, ["messages"]))
+    with pytest.raises(WarehouseError, match=r"^[^\n]*\.parquet cannot be read: [^\n]*$"):
+        list(columns_of(table, "S", None, ["messages"]))
 
 
 @pytest.mark.spark

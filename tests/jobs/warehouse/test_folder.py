@@ -18,13 +18,14 @@ from pyspark.sql import SparkSession
 
 from jobs.census import CENSUS, CensusSettings, census
 from jobs.errors import NoTable, WarehouseError
+from jobs.files.selection import columns_of
 from jobs.ingest import IngestSettings, ingest
 from jobs.maintain import MaintenanceSettings, maintain
 from jobs.transform import TransformSettings, transform
 from jobs.warehouse.folder import place
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED
 from jobs.warehouse.staging import Staged, new_folder, publish
-from jobs.warehouse.tables import Warehouse, batches, data_files, open_catalog, open_table
+from jobs.warehouse.tables import Warehouse, data_files, open_catalog, open_table
 
 DAY = date(2026, 1, 1)
 LATER = datetime.now(UTC) + timedelta(days=30)
@@ -53,7 +54,7 @@ def add(warehouse: Warehouse, *sequences: int, replace: bool = False) -> Table:
 
 def sequences(warehouse: Warehouse) -> list[int]:
     table = open_table(warehouse, MESSAGES)
-    found = [n for batch in batches(table, "S", None, ["seq"]) for n in batch["seq"].to_pylist()]
+    found = [n for batch in columns_of(table, "S", None, ["seq"]) for n in batch["seq"].to_pylist()]
     assert sorted(table.scan().to_arrow()["seq"].to_pylist()) == sorted(found)
     return sorted(found)
 

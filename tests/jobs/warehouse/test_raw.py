@@ -23,13 +23,14 @@ from jobs.dry_run.run import dry_run
 from jobs.dry_run.settings import DryRunSettings
 from jobs.dry_run.simulate import SIMULATED
 from jobs.files.measured import digested, measured
+from jobs.files.selection import columns_of
 from jobs.jetstream.headers import format_headers, header_columns
 from jobs.session import SessionOnDemand, SparkSettings, spark_session
 from jobs.transform import TransformSettings, transform
 from jobs.warehouse import raw, versions
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED, WEIGHT_AUDIT, TableSpec
 from jobs.warehouse.staging import Staged, new_folder, publish
-from jobs.warehouse.tables import Warehouse, batches, data_files, open_table
+from jobs.warehouse.tables import Warehouse, data_files, open_table
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.digest import Digest
 from nats_transform.kernel.digest import digest_batch
@@ -192,7 +193,7 @@ def test_rows_come_back_with_all_bytes(rows: pa.RecordBatch, warehouse: Warehous
     table = open_table(warehouse, MESSAGES)
     found_rows = measured(PROCESS, table, MESSAGES, data_files(table), digested)
     assert found_rows == Digest(*digest_batch(rows))
-    here = batches(table, "S", None, ["seq", "subject", "cluster"])
+    here = columns_of(table, "S", None, ["seq", "subject", "cluster"])
     found: dict[int, Any] = {}
     for batch in here:
         subjects = batch["subject"].view(pa.binary()).to_pylist()
