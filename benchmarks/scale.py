@@ -28,6 +28,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(Path(__file__).parent), str(ROOT)]
 
+from frames import spark_files  # noqa: E402
 from transform import MIXED, messages  # noqa: E402 - the other benchmark
 
 from jobs.session import SessionOnDemand, SparkSettings, spark_session  # noqa: E402
@@ -67,7 +68,7 @@ def fill(folder: Path, counts: Sequence[int], payload: int) -> None:
     spark = spark_session(SparkSettings(master=LOCAL))
     for count in counts:
         table = tables.open_table(warehouse(folder, count), specs.MESSAGES, create=True)
-        staged = staging.stage(messages(spark, count, payload), table, specs.MESSAGES)
+        staged = spark_files(messages(spark, count, payload), table, specs.MESSAGES)
         staging.publish(table, staged, "ORDERS", replace=True, properties={})
 
 
