@@ -1,4 +1,4 @@
-"""What an analysis of a dry run is."""
+"""The interface of the analyses of a dry run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from nats_transform.migration.names import Names
 
 Told: TypeAlias = tuple[str, str, str, Count]
-"""Code, what it is about, message, count: what becomes a finding."""
+"""A finding to be: its code, what it is about, its message and its count."""
 
 
 class Analysis(ABC):
@@ -36,4 +36,4 @@ class Analysis(ABC):
 
     @abstractmethod
     def told(self, names: Names) -> Iterator[Told]:
-        """What is worth a finding; to be asked when all is added."""
+        """The findings; complete once all is added."""

@@ -103,7 +103,7 @@ class Changes(Analysis):
         self._fold()
 
     def told(self, names: Names) -> Iterator[Told]:
-        """What is worth a finding."""
+        """The findings: code, what it is about, message and count."""
         for code, count in self._codes.items():
             yield code, "", _MESSAGES[code], count
 

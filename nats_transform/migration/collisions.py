@@ -70,11 +70,11 @@ class Distinct:
 
 
 MOST_MAPPINGS = 200
-"""So many mappings get a finding of their own for each code; the rest share one."""
+"""Up to this many mappings get a finding of their own for each code; the rest share one."""
 
 
 _NOTHING = 0
-"""In the place of a hash: the message reaches nobody under the current mapping."""
+"""Stands in place of a hash if the message reaches nobody under the current mapping."""
 
 
 class Collisions(Analysis):
@@ -109,7 +109,7 @@ class Collisions(Analysis):
 
     @cached_property
     def merged(self) -> tuple[Merged, ...]:
-        """What is merged, by the mappings that do it; to be asked when all is added."""
+        """The merged subjects, by the mappings that merge them; complete once all is added."""
         found: dict[tuple[int, int, bool], _Merging] = defaultdict(_Merging)
         for bucket, (keys, parts, sizes) in zip(
             self._store.buckets, self._after.sums(), strict=True
@@ -135,13 +135,13 @@ class Collisions(Analysis):
         )
 
     def told(self, names: Names) -> Iterator[Told]:
-        """What is worth a finding."""
+        """The findings: code, what it is about, message and count."""
         for one in self.merged:
             code = "collision" if one.is_new else "collision-already"
             told = f"{one.subjects:,} subjects become {one.results:,}"
             mappings = [self._candidate.mappings[n] for n in sorted(set(one.mappings)) if n >= 0]
             if dropped := _dropped(mappings):
-                told += f"; the result does not have {dropped}"
+                told += f"; the new subject leaves out {dropped}"
             groups = [names.merged[key] for key in one.largest]
             yield code, _about(one, mappings), told, of_groups(groups, one.parts, one.subjects)
         distinct = self.distinct
@@ -152,7 +152,7 @@ class Collisions(Analysis):
 
     @cached_property
     def distinct(self) -> Distinct:
-        """How many distinct subjects; to be asked when all is added."""
+        """How many distinct subjects there are; complete once all is added."""
         buckets = self._store.buckets
         before = sum(len(np.unique(self._before.bucket(bucket))) for bucket in buckets)
         after = sum(len(keys) for keys, _, _ in self._after.sums())
@@ -253,7 +253,7 @@ class _Merging:
 
 
 class WayBack(Analysis):
-    """Whether the subjects can be had back."""
+    """Finds the subjects that no mapping can change back."""
 
     def __init__(self, candidate: AccountMappings) -> None:
         self.mappings = reversed_mappings(candidate.mappings)
@@ -269,16 +269,16 @@ class WayBack(Analysis):
                 self.stuck.add(cases[0], becomes, parts)
 
     def told(self, names: Names) -> Iterator[Told]:
-        """What is worth a finding."""
+        """The findings: code, what it is about, message and count."""
         if self.stuck.subjects:
-            told = "no mapping can give these subjects back"
+            told = "no mapping can change the new subjects back into these"
             cut = [
                 f"wildcard {number} of {shown(mapping.source)}"
                 for mapping in self._candidate.mappings
                 for number in sorted({n for one in mapping.transforms for n in in_pieces(one)})
             ]
             if cut:
-                told += f": the result has {', '.join(cut[:EXAMPLES])} in pieces alone, and "
+                told += f": the result has only pieces of {', '.join(cut[:EXAMPLES])}, and "
                 told += "mappings cut tokens but never join them"
             yield "irreversible", "", told, self.stuck
 

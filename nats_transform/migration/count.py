@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from nats_transform.migration.case import Case
 
 Amount: TypeAlias = int | NDArray[np.int64]
-"""Of one subject, or of each of some that are alike."""
+"""A number for one subject, or an array with one for each of many subjects that are alike."""
 
 EXAMPLES = 5
-"""The largest so many are kept."""
+"""How many of the largest subjects are kept as examples."""
 
 PARTS = 100
-"""Parts of a message."""
+"""How many parts a message has: weights are percent, so parts are whole numbers."""
 
 
 def whole(parts: int) -> float:
-    """Messages of some parts; a whole number where it is one."""
+    """A number of parts as messages; an int if they are whole messages."""
     return parts // PARTS if parts % PARTS == 0 else parts / PARTS
 
 
@@ -38,7 +38,7 @@ def total(amount: Amount) -> int:
 
 
 def messages(parts: int) -> str:
-    """So many messages in words: exact where it is a whole number, else as people round it."""
+    """A number of messages in words: exact if it is whole, else rounded as people do."""
     if parts % PARTS == 0:
         count = parts // PARTS
         return f"{count:,} message{'' if count == 1 else 's'}"
@@ -111,7 +111,7 @@ class Count:
 
     @classmethod
     def of(cls, parts: int, subjects: int, examples: Iterable[Example]) -> Count:
-        """A count that is known already."""
+        """A count made from numbers that are known already."""
         entries = [(0, f"{n}", "", example) for n, example in enumerate(examples)]
         return cls(parts, subjects, _largest=entries)
 
@@ -122,7 +122,7 @@ class Count:
 
 
 def _largest(parts: NDArray[np.int64]) -> list[int]:
-    """Where the largest numbers are; of equal ones the first."""
+    """The positions of the largest numbers; of equal ones the first."""
     least = np.partition(parts, -EXAMPLES)[-EXAMPLES] if len(parts) > EXAMPLES else parts.min()
     above, equal = np.flatnonzero(parts > least), np.flatnonzero(parts == least)
     return [*above.tolist(), *equal[: EXAMPLES - len(above)].tolist()]

@@ -159,7 +159,7 @@ class Delivery(Analysis):
         return found
 
     def told(self, names: Names) -> Iterator[Told]:
-        """What is worth a finding."""
+        """The findings: code, what it is about, message and count."""
         for limit in self.limits:
             yield limit.told(names)
         for condition, count in self._counts.items():
@@ -175,18 +175,21 @@ class Delivery(Analysis):
         left, gone, more = self._left[consumer], self._gone[consumer], self._more[consumer]
         if gone.subjects:
             code = "consumer-fewer" if left else "consumer-none"
-            told = f"it will not get these; it will still get {messages(left)}"
+            told = "the consumer will not get these messages"
+            told += f"; it will still get {messages(left)}" if left else ", and no others either"
             yield code, about, told, gone
         if more.subjects:
-            yield "consumer-more", about, "it will get these in addition", more
+            yield "consumer-more", about, "the consumer will get these messages too", more
         if not (left or gone.subjects) and consumer.stream in self._reached:
             filters = " and ".join(map(shown, consumer.filters))
-            told = f"its filter {filters} matches no message of the stream, today or later"
+            told = (
+                f"the filter {filters} matches no message of the stream, today or after the switch"
+            )
             yield "consumer-never", about, told, Count()
 
     @cached_property
     def limits(self) -> tuple[Limit, ...]:
-        """The streams whose limit per subject bites harder; to be asked when all is added."""
+        """The streams that will drop or refuse more messages; complete once all is added."""
         found = (self._limit(self._limited[name], *sides) for name, sides in self._stored.items())
         return tuple(limit for limit in found if limit.parts > 0)
 
@@ -223,7 +226,7 @@ class Delivery(Analysis):
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A limit of messages per subject that bites harder.
+    """A limit of messages per subject that will drop or refuse more messages than today.
 
     Attributes:
         code: discards or refuses.
@@ -247,8 +250,8 @@ class Limit:
         return (
             self.code,
             f"stream {shown(self.stream)}",
-            f"it keeps {self.limit:,} messages of a subject, and subjects become the same: "
-            f"{messages(self.parts)} more are {verb}",
+            f"the stream keeps {self.limit:,} messages of each subject, and some subjects become "
+            f"one: {messages(self.parts)} more are {verb}",
             of_groups(
                 [names.limited[self.stream, key] for key in self.largest],
                 self.parts,
@@ -302,18 +305,20 @@ def _message(code: str, names: list[str]) -> str:
     all_of_them = " and ".join(names)
     match code:
         case "not-captured":
-            return f"no stream will store these; today they are stored in {all_of_them}"
+            return f"no stream will store these messages; today they are stored in {all_of_them}"
         case "captured-elsewhere":
-            return f"these will be stored in {all_of_them}"
+            return f"these messages will be stored in {all_of_them}"
         case "captured-twice":
-            return f"{all_of_them} all capture these, so nats-server refuses one of the streams"
+            return (
+                f"{all_of_them} capture the same messages; nats-server refuses one of the streams"
+            )
         case "newly-captured":
-            return f"no stream stores these today, and {all_of_them} will"
+            return f"{all_of_them} will store these messages, and no stream stores them today"
         case "ingress-stops":
-            return f"the subject transform of stream {all_of_them} will not match these"
+            return f"the subject transform of stream {all_of_them} will not match these messages"
         case "source-stops":
-            return f"stream {names[0]} will not take these from {names[1]}"
+            return f"stream {names[0]} will not take these messages from {names[1]}"
         case "republish-stops":
-            return f"stream {all_of_them} will not republish these"
+            return f"stream {all_of_them} will not republish these messages"
         case _:
-            return f"{all_of_them} republishes these, and they come back to it without end"
+            return f"{all_of_them} republishes these messages, and they come back to it without end"

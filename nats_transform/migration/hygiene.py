@@ -79,7 +79,7 @@ class Hygiene(Analysis):
                 self._counts[code].add(case, outcome.subject, parts)
 
     def told(self, names: Names) -> Iterator[Told]:
-        """What is worth a finding."""
+        """The findings: code, what it is about, message and count."""
         for code, count in self._counts.items():
             yield code, "", _MESSAGES[code], count
 

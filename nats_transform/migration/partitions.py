@@ -23,13 +23,13 @@ from nats_transform.migration.rows import Groups, Largest, Store
 from nats_transform.subject import encode
 
 MOST_PARTITIONS = 4096
-"""Balance is shown of so many; more are too many to show."""
+"""The balance is shown for up to this many partitions."""
 
 NEARBY = 3
-"""Counts this far up and down are tried."""
+"""How many more and fewer partitions are tried, to suggest a better number."""
 
 UNEVEN = 2.0
-"""The busiest partition over the mean that is worth a finding."""
+"""A busiest partition with more than this many times the average is a finding."""
 
 MOST_HEAVY = 5
 
@@ -72,7 +72,7 @@ class Balance:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What all keys of a destination come to.
+    """The sums over all keys of a destination.
 
     Attributes:
         keys: how many distinct ones.
@@ -113,7 +113,7 @@ class Spread:
 
     @cached_property
     def totals(self) -> Totals:
-        """What the keys come to; to be asked when all is added."""
+        """The sums over all keys; complete once all is added."""
         count = max(1, self.partition.count)
         near = range(max(2, count - NEARBY), count + NEARBY + 1)
         sums = {
@@ -225,7 +225,7 @@ class Partitions(Analysis):
         return [spread for _, spread in sorted(self.spreads.items(), key=itemgetter(0))]
 
     def told(self, names: Names) -> Iterator[Told]:
-        """What is worth a finding."""
+        """The findings: code, what it is about, message and count."""
         for spread in self.ordered:
             about = f"mapping {shown(spread.source)} -> {shown(spread.destination)}"
             balance = spread.balance(names.keys)
@@ -243,7 +243,7 @@ class Partitions(Analysis):
                 told += f"there are only {balance.keys:,} keys"
                 yield "partition-empty", about, told, Count()
             if balance.busiest > UNEVEN:
-                told = f"the busiest partition has {balance.busiest:.2f} times the mean"
+                told = f"the busiest partition has {balance.busiest:.2f} times the average"
                 if better := balance.better:
                     told += f"; {better} partitions would spread better"
                 yield "partition-imbalance", about, told, Count(int(max(balance.counts) * PARTS), 0)

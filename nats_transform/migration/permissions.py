@@ -198,7 +198,7 @@ class Access(Analysis):
                     self._counts[code, name].add(case, outcome.subject, parts)
 
     def told(self, names: Names) -> Iterator[Told]:
-        """What is worth a finding."""
+        """The findings: code, what it is about, message and count."""
         for (code, name), count in self._counts.items():
             verb, result = code.split("-")
             may = "may" if result == "opened" else "may not"

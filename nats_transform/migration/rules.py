@@ -1,4 +1,4 @@
-"""Which mappings of the candidate do the work."""
+"""Which mappings of the candidate are used, shadowed or overlap."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class RuleHits(Analysis):
         )
 
     def told(self, names: Names) -> Iterator[Told]:
-        """What is worth a finding."""
+        """The findings: code, what it is about, message and count."""
         for number, source in enumerate(self._sources):
             about = f"mapping {shown(source)}"
             if number not in self._hit and number not in self._covered:
@@ -61,17 +61,18 @@ class RuleHits(Analysis):
                 )
             elif number not in self._hit:
                 takers = [self._sources[one] for one, other in self._pairs if other == number]
-                told = f"{' and '.join(map(shown, takers[:3]))} takes all of its subjects"
+                told = "other mappings take all of its subjects: "
+                told += " and ".join(map(shown, takers[:3]))
                 yield "rule-shadowed", about, told, self._covered[number]
             elif len(self._clusters[number]) == 1 and len(self.clusters) > 1:
                 (cluster,) = self._clusters[number]
                 told = (
-                    f"only cluster {shown(cluster)} uses it"
+                    f"only the cluster {shown(cluster)} uses this mapping"
                     if cluster
-                    else ("only messages without a cluster use it")
+                    else ("only messages without a cluster use this mapping")
                 )
                 yield "rule-one-cluster", about, told, self._hit[number]
         for (first, other), count in self._pairs.items():
             if other in self._hit:
-                told = f"the later mapping {shown(self._sources[other])} covers these too"
+                told = f"the later mapping {shown(self._sources[other])} covers these subjects too"
                 yield "rule-overlap", f"mapping {shown(self._sources[first])}", told, count

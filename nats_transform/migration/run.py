@@ -174,7 +174,7 @@ ANALYSES: dict[str, Callable[[Question, Store], Analysis]] = {
     "rules": lambda question, store: RuleHits(question.candidate),
     "hygiene": lambda question, store: Hygiene(),
 }
-"""Everything that counts. A new analysis is a file of its own and a line here."""
+"""All analyses. A new one is a file of its own and a line here."""
 
 
 class Run:
@@ -204,7 +204,7 @@ class Run:
 
     @property
     def wanted(self) -> Wanted:
-        """The hashes whose names are to be shown; to be asked when all is added."""
+        """The hashes whose names are to be shown; complete once all is added."""
         return Wanted(
             frozenset().union(*(one.largest for one in self.of(Collisions).merged)),
             frozenset(
@@ -236,7 +236,7 @@ class Run:
                         names.limited[stream, key].add(some, becomes, of_some)
 
     def found(self, names: Names) -> DryRun:
-        """The result; to be asked when all is added."""
+        """The result; complete once all is added."""
         total = self.messages * PARTS
         findings = [_finding(told, total) for told in self.told(names)]
         findings.sort(key=lambda f: (f.severity.rank, -f.messages, f.code, f.about))
@@ -265,7 +265,7 @@ class Run:
         )
 
     def told(self, names: Names) -> Iterator[Told]:
-        """What is worth a finding."""
+        """The findings, worst first."""
         for one in self._analyses.values():
             yield from one.told(names)
         yield from checked(self._question, self.of(RuleHits))

@@ -49,17 +49,17 @@ class Sharing(Analysis):
                     self._gone[shared].add(case, case.becomes, parts)
 
     def told(self, names: Names) -> Iterator[Told]:
-        """What is worth a finding."""
+        """The findings: code, what it is about, message and count."""
         for shared, count in self._gone.items():
             kind = "export" if shared.importer is None else "import"
             left = self._left[shared]
             code = f"{kind}-fewer" if left else f"{kind}-none"
-            told = f"these will not leave the account; {messages(left)} still will"
+            told = f"these messages will not leave the account; {messages(left)} still will"
             yield code, shown(str(shared)), told, count
 
 
 def _percent(outcomes: Iterable[tuple[Outcome, int]], filters: Iterable[str]) -> int:
-    """How much of a message's chances is under any of the filters."""
+    """The percentage of a message that gets a subject under one of the filters."""
     return sum(
         percent
         for outcome, percent in outcomes

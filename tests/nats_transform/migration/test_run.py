@@ -732,7 +732,7 @@ def test_a_token_that_is_cut_comes_back_where_it_also_stands_whole() -> None:
     """What the cure of `irreversible` says, tried."""
     cut = dry_run(rows(SENSORS), account({"telemetry.*.*.*": CUT}))
     (finding,) = [one for one in cut.findings if one.code == "irreversible"]
-    assert "wildcard 1 of telemetry.*.*.* in pieces alone" in finding.message
+    assert "only pieces of wildcard 1 of telemetry.*.*.*" in finding.message
     assert "{{wildcard(n)}} also beside the pieces" in finding.cure
     cured = dry_run(rows(SENSORS), account({"telemetry.*.*.*": CUT.replace("telemetry", "t.$1")}))
     assert cured.is_reversible
@@ -864,12 +864,12 @@ def test_each_mapping_that_merges_subjects_has_its_own_finding() -> None:
         (
             "mapping o.*.*",
             8,
-            "2 subjects become 1; the result does not have wildcard 1 of o.*.*",
+            "2 subjects become 1; the new subject leaves out wildcard 1 of o.*.*",
         ),
         (
             "mapping a.*.*",
             6,
-            "2 subjects become 1; the result does not have wildcard 1 of a.*.*",
+            "2 subjects become 1; the new subject leaves out wildcard 1 of a.*.*",
         ),
         ("mapping p.* and mapping q.*", 2, "2 subjects become 1"),
     ]

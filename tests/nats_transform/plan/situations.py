@@ -204,7 +204,7 @@ SITUATIONS = (
         "two-become-one",
         '"orders.*": shop.orders',
         streams=[ORDERS],
-        refused=("collision", "2 subjects become 1; the result does not have wildcard 1"),
+        refused=("collision", "2 subjects become 1; the new subject leaves out wildcard 1"),
         twin={"mappings": MOVE},
     ),
     Situation(
@@ -318,7 +318,7 @@ SITUATIONS = (
                 discard_new_per_subject=True,
             )
         ],
-        refused=("limit-refuses", "it keeps 10 messages of a subject"),
+        refused=("limit-refuses", "the stream keeps 10 messages of each subject"),
         twin={"mappings": MOVE},
     ),
     Situation(
@@ -364,7 +364,7 @@ SITUATIONS = (
         "cut-token",
         '"orders.*": "shop.{{splitFromLeft(1,1)}}"',
         streams=[stream("ALL", "orders.*", "shop.>")],
-        refused=("irreversible", "no mapping can give these subjects back"),
+        refused=("irreversible", "no mapping can change the new subjects back into these"),
         twin={"mappings": '"orders.*": "shop.$1.{{splitFromLeft(1,1)}}"'},
     ),
     Situation(
