@@ -2,22 +2,28 @@
 
 Most are the Markdown files of the repository as they stand. Those of the reference are made from
 the code, and are only on the site: pages link to them as `](site:tables)`. Links from docs/ to the
-rest of the repository lead to copies.
+rest of the repository lead to copies. Reports that a page shows are made by the commands of that
+page: `[text](report:audit/observed.html)` becomes the report itself, in a frame.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import sys
 from importlib import import_module
 from inspect import cleandoc
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
+
+from scripts.sessions import File, run_here, steps  # noqa: E402 - from the checkout
+
 PAGES = ROOT / "build" / "pages"
 # Pages outside of docs/, and their names on the site.
 BESIDE = {
@@ -29,6 +35,11 @@ BESIDE = {
 LIBRARY = ("nats_transform", "nats_transform.kernel", "nats_transform.spark")
 LINK = re.compile(r"\]\(([^)#:]+)(#[^)]*)?\)")
 ON_SITE = re.compile(r"\]\(site:([\w-]+)(#[^)]*)?\)")
+REPORT = re.compile(r"^\[([^]]+)\]\(report:([\w-]+)/([\w-]+\.html)\)$", re.MULTILINE)
+FRAME = """<iframe src="../reports/{0}" title="{1}" loading="lazy"
+  style="width: 100%; height: 36rem; border: 1px solid #8888"></iframe>
+
+<a href="../reports/{0}">{1}</a>"""
 
 
 def main() -> None:
@@ -41,6 +52,27 @@ def main() -> None:
     (PAGES / "reference" / "schemas").mkdir(parents=True)
     for name, make in REFERENCE.items():
         (PAGES / "reference" / f"{name}.md").write_text(make(), encoding="utf-8")
+    for page in sorted(ROOT.glob("docs/*.md")):
+        reports(page)
+
+
+def reports(page: Path) -> None:
+    """Makes the reports that a page shows, by what the page says until then."""
+    text = page.read_text(encoding="utf-8")
+    shown = list(REPORT.finditer(text))
+    if not shown:
+        return
+    folder = PAGES / "reports"
+    folder.mkdir(exist_ok=True)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    with TemporaryDirectory() as scratch:
+        for step in steps(text[: shown[-1].start()]):
+            if isinstance(step, File):
+                (Path(scratch) / step.name).write_text(step.text, encoding="utf-8")
+            elif step.text.startswith(("python ", "nats-transform ")):
+                run_here(step, Path(scratch), os.environ | {"PATH": path, "COLUMNS": "100"})
+        for one in shown:
+            shutil.copyfile(Path(scratch) / one[3], folder / f"{one[2]}-{one[3]}")
 
 
 def put(file: Path, page: str) -> None:
@@ -59,6 +91,7 @@ def put(file: Path, page: str) -> None:
         return f"]({place}{link[2] or ''})"
 
     text = LINK.sub(on_site, file.read_text(encoding="utf-8"))
+    text = REPORT.sub(lambda one: FRAME.format(f"{one[2]}-{one[3]}", one[1]), text)
     target.write_text(ON_SITE.sub(r"](reference/\1.md\2)", text), encoding="utf-8")
 
 

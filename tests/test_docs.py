@@ -19,12 +19,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from cli.main import main
 from jobs.jetstream.process import nats_server
 from scripts.picture import PICTURE, picture
-from scripts.sessions import Command, File, blocks, judge, run, sessions, steps
+from scripts.sessions import Command, File, blocks, run_here, sessions, steps
 from tests.support import nats_command
 from tests.test_repository import tracked_files
 
@@ -157,9 +155,9 @@ def test_page(story: Steps, folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
             elif is_server(text):
                 stack.enter_context(started(text, environment, int(ports["4222"])))
             elif text in SMALLER and step is not story[-1]:
-                run_quickly(Command(SMALLER[text], None), folder, environment)
+                run_here(Command(SMALLER[text], None), folder, environment)
             elif text not in RUN_ELSEWHERE:
-                run_quickly(Command(text, step.output), folder, environment)
+                run_here(Command(text, step.output), folder, environment)
 
 
 def is_server(text: str) -> bool:
@@ -187,17 +185,6 @@ def started(text: str, environment: dict[str, str], port: int) -> Iterator[None]
     finally:
         program.terminate()
         program.wait()
-
-
-def run_quickly(command: Command, folder: Path, environment: dict[str, str]) -> None:
-    """Runs a command, in this process if it is a plain `nats-transform`: imports take seconds."""
-    plain = re.fullmatch(r"nats-transform ([^;|&<>$`]*)(; echo \"exit code \$\?\")?", command.text)
-    if plain is None or "demo" in plain[1].split()[:1]:
-        run(command, folder, environment)
-        return
-    done = CliRunner(env=environment).invoke(main, shlex.split(plain[1]))
-    told = done.output + (f"exit code {done.exit_code}\n" if plain[2] else "")
-    judge(command, 0 if plain[2] else done.exit_code, told)
 
 
 def test_the_picture_is_what_the_first_commands_show() -> None:

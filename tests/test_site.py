@@ -14,6 +14,7 @@ import pytest
 from cli.main import COMMANDS, main
 from orchestration.archive import Archive
 from scripts import pages
+from scripts.sessions import Command, steps
 from tests.test_repository import tracked_files
 
 ROOT = Path(__file__).parents[1]
@@ -47,6 +48,16 @@ def test_the_navigation_has_four_groups() -> None:
 
 def test_links_to_the_reference_lead_somewhere() -> None:
     assert set(re.findall(r"\]\(site:([\w-]+)", EVERYTHING)) <= set(pages.REFERENCE)
+
+
+def test_reports_on_pages_are_made_by_commands_above_them() -> None:
+    """`make docs` runs these commands; tests/test_docs.py runs them too."""
+    shown = [(name, one) for name, page in PAGES.items() for one in pages.REPORT.finditer(page)]
+    assert {name for name, _ in shown} == {"audit.md", "ci.md"}
+    for name, one in shown:
+        assert one[2] == name.removesuffix(".md")
+        above = [step for step in steps(PAGES[name][: one.start()]) if isinstance(step, Command)]
+        assert any(f"--report {one[3]}" in command.text for command in above)
 
 
 @pytest.mark.parametrize("page", ["component", "jobs", "json", "metrics", "tables"])
