@@ -55,7 +55,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Head:
-    """What an archive says ahead of its messages.
+    """What an archive holds in front of its messages.
 
     Attributes:
         state: of the stream, as the server writes it.
@@ -121,7 +121,7 @@ class Batch:
 
 
 def first_bytes(file: Readable) -> bytes:
-    """The first eight bytes of what the file has packed: `MAGIC`, or those of another content.
+    """The first eight bytes of the unpacked file: `MAGIC`, or those of some other content.
 
     Raises:
         InvalidBackup: it is no S2 stream, or has fewer.
@@ -134,7 +134,7 @@ def first_bytes(file: Readable) -> bytes:
 
 
 def read_head(file: Readable) -> Head:
-    """What the archive in a file says ahead of its messages.
+    """What the archive in a file holds in front of its messages.
 
     Raises:
         InvalidBackup: it is not an archive, or it is damaged.

@@ -30,7 +30,7 @@ def with_filters(consumer: Consumer, filters: Sequence[str]) -> Consumer:
 
 
 def without(consumer: Consumer, sequences: Collection[int]) -> Consumer:
-    """The consumer, which waits no longer for messages that are not there.
+    """The consumer, no longer waiting for acknowledgements of messages that are not there.
 
     Where it waited for no others, all that was delivered is acknowledged. nats-server does the same
     with messages that are deleted.

@@ -19,13 +19,13 @@ from nats_transform.errors import InvalidBackup
 LARGEST_BLOCK = 4 * 2**20
 """Bytes that one chunk unpacks to, at most."""
 IDENTIFIER = b"\xff\x06\x00\x00S2sTwO"
-"""What a stream starts with."""
+"""The bytes that every stream starts with."""
 _BLOCK = 2**20  # what writers of S2 take
 _READ_BYTES = 4 * 2**20
 
 
 class Readable(Protocol):
-    """A file that can be read from a place on: one of Python, or one of pyarrow."""
+    """A file of Python or pyarrow that can be read from any place."""
 
     def seek(self, offset: int, /) -> object:
         """Goes to a byte."""
@@ -100,7 +100,7 @@ class Decoder:
 
 
 class Encoder:
-    """Packs what follows the identifier of a stream. The file is whole once this was closed."""
+    """Packs all that follows the identifier of a stream. `close` completes the file."""
 
     def __init__(self, file: Writable) -> None:
         self._file = file

@@ -26,7 +26,7 @@ class NotCompiled(Exception):
 
 
 def source_digest(folder: Traversable) -> str:
-    """What tells apart libraries that were made from different files."""
+    """A hash of the files that a library is made from."""
     sources = {file.name: file for file in folder.iterdir() if file.name.endswith((".c", ".h"))}
     digest = hashlib.sha256()
     for name in sorted(sources):

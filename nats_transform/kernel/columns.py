@@ -40,7 +40,7 @@ _NARROW = (pa.bool_(), pa.int8(), pa.int16())
 _TEXT = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
 _WIDE = (pa.large_string(), pa.large_binary())
 _NOTHING = ctypes.create_string_buffer(16)
-"""Where buffers are that an array does not have: it has no values then."""
+"""The address of a buffer that an array does not have, because it has no values."""
 
 
 class Columns:

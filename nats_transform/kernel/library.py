@@ -19,7 +19,7 @@ from nats_transform.errors import KernelUnavailable, NatsTransformError
 from nats_transform.kernel.build import source_digest
 
 NAME = "kernel.so"
-"""It is called so on every system: none looks at the name of what is loaded by its path."""
+"""Its name on every system: a library that is loaded by its path may have any name."""
 _CURE = "run `make setup` in a checkout, or install the wheel of nats-transform for this platform"
 
 # What a function of the kernel returns instead of a count of rows; keep in step with column.h.

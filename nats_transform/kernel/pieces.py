@@ -91,7 +91,7 @@ class Piece:
 
     @property
     def copies(self) -> int:
-        """How often the size of the subject it can add to the result."""
+        """How many times the size of the subject it can add to the result, at most."""
         return 0 if self.function in _NUMBERS else 2 if self.function in _DOUBLES else 1
 
 

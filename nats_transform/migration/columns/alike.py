@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from nats_transform.migration.run import Question
 
 _FEW = 4
-"""So many subjects of a class are sooner looked at one by one."""
+"""A class with up to this many subjects is looked at subject by subject, which is quicker."""
 
 
 class Where(NamedTuple):
