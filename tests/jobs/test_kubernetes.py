@@ -33,9 +33,6 @@ HERE = {
     # There is no watching here, and no time to lose.
     "spark.kubernetes.executor.enableApiWatcher": "false",
     "spark.kubernetes.executor.apiPollingInterval": "1s",
-    # Spark gives up an executor that no list of pods has named for so long: 30 s on its own, which
-    # a busy machine can take.
-    "spark.kubernetes.executor.missingPodDetectDelta": "1h",
 }
 IMAGE = {
     "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),

@@ -62,10 +62,12 @@ class KubernetesApi:
         return manifest
 
     def all(self, kind: str, labels: str) -> list[Manifest]:
-        """What has these labels, `name=value` each."""
-        wanted = dict(label.split("=", 1) for label in labels.split(",") if label)
-        found = (self.get(kind, name) for its, name in list(self._kept) if its == kind)
-        return [m for m in found if wanted.items() <= m["metadata"].get("labels", {}).items()]
+        """What has these labels, `name=value` or `name!=value` each."""
+        found = [self.get(kind, name) for its, name in list(self._kept) if its == kind]
+        for name, unequal, value in re.findall("([^,=!]+)(!?)=([^,]*)", labels):
+            of = [m["metadata"].get("labels", {}).get(name) == value for m in found]
+            found = [m for m, is_it in zip(found, of, strict=True) if is_it != bool(unequal)]
+        return found
 
     def kill_pod(self) -> bool:
         """kill -9 of a pod that runs, if there is one."""
