@@ -26,7 +26,9 @@ DAYS, A_DAY = 4, 300
 Job = Callable[[Spark, Path], Any]
 
 
-@pytest.fixture(params=["process", pytest.param("spark", marks=pytest.mark.spark)])
+@pytest.fixture(
+    params=["process", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.slow])]
+)
 def engine(request: pytest.FixtureRequest) -> Spark:
     """What runs the tasks: threads of this process, or the session of the tests."""
     if request.param == "process":
