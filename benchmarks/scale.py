@@ -120,7 +120,7 @@ def forget(made: tables.Warehouse) -> None:
 
 def processes(sessions: Sequence[int]) -> Iterator[tuple[Path, str, list[str]]]:
     """The processes of some sessions: folder, name, and the fields of `stat` after the name."""
-    for entry in Path("/proc").iterdir():
+    for entry in Path("/proc").glob("[0-9]*"):
         try:
             before, _, rest = (entry / "stat").read_text().rpartition(")")
         except OSError:  # no process, or one that ended just now
