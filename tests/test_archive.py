@@ -154,7 +154,7 @@ class Archives(RuleBasedStateMachine):
         """The live stream loses all but its last messages; what is archived stays archived."""
         self.live.run(lambda js: js.purge_stream(self.live.name, keep=keep or None))
         there = self.sources[self.live.name]
-        for seq in sorted(there)[: len(there) - keep]:
+        for seq in sorted(there)[: max(0, len(there) - keep)]:
             del there[seq]
 
     # --- Jobs -------------------------------------------------------------------------------------
