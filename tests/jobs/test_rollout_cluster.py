@@ -37,37 +37,17 @@ def test_up_to_a_step_and_back(cluster: Site, last: int) -> None:
     assert cluster.verify(0)[0] == 0
 
 
-@pytest.mark.parametrize("skipped", ["consumers", "programs", "wait", "wait of the undo"])
-def test_what_the_plan_says_is_needed(cluster: Site, skipped: str) -> None:
-    """Whoever leaves out a part loses messages; so the accounts of the test above see a loss."""
-    steps = cluster.plan.steps
-    room = next(step for step in steps if step.changes[0].kind == "consumer")
-    contract = next(step for step in steps if step.phase == "contract")
+def test_a_step_left_out_is_seen_as_a_loss(cluster: Site) -> None:
+    """The accounts of the test above are worth something only if they show a loss."""
+    steps = [step for step in cluster.plan.steps if step.phase != "contract"]
+    steps.remove(next(step for step in steps if step.changes[0].kind == "consumer"))
     with Traffic(cluster.servers).flowing() as traffic:
-        traffic.held = skipped == "wait"
-        traffic.wait_for_more()
-        todo = [step for step in steps if step.number < contract.number]
-        if skipped == "consumers":
-            todo.remove(room)
-        for step in todo:
-            if step.phase == "shift" and skipped != "programs":
+        for step in steps:
+            if step.phase == "shift":
                 traffic.subscribe([OLD, NEW])
             cluster.apply(step)
-        if skipped == "wait":
-            assert cluster.verify(contract.number - 1)[0] == 1
-            cluster.apply(contract)
-            traffic.held = False
-            traffic.wait_for_more()
-            cluster.apply(contract, undo=True)
-        traffic.held = skipped == "wait of the undo"
         traffic.wait_for_more()
-        for step in reversed(todo):
-            if step == room:
-                if traffic.held:
-                    assert cluster.verify(step.number, "--undo")[0] == 1
-                else:
-                    cluster.wait_to_undo(step)
+        for step in reversed(steps):
             cluster.apply(step, undo=True)
-        traffic.held = False
         traffic.subscribe([OLD])
-    assert traffic.faults().keys() == {"queue group" if skipped == "programs" else "eu"}
+    assert traffic.faults().keys() == {"eu"}
