@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
+import shutil
 import statistics
 import sys
 import tempfile
@@ -114,8 +115,8 @@ def measure(place: Place, folder: Path, counts: Sequence[int], rounds: int) -> l
 def forget(made: tables.Warehouse) -> None:
     """Drops what the job wrote: the next round has the same to do, and disks are small."""
     table = tables.open_table(made, specs.TRANSFORMED)
-    staging.drop(table.location(), table)
     table.catalog.drop_table(table.name())
+    shutil.rmtree(made.folder / "nats" / specs.TRANSFORMED.name)
 
 
 def processes(sessions: Sequence[int]) -> Iterator[tuple[Path, str, list[str]]]:
