@@ -369,7 +369,7 @@ class Traffic:
 
     servers: Sequence[NatsServer]
     publishers: int = 2
-    pause: float = 0.005
+    pause: float = 0.02
     held: bool = False
     sent: Counter[str] = field(default_factory=Counter)
     pulled: dict[str, dict[str, list[int]]] = field(default_factory=dict)
@@ -535,7 +535,7 @@ class Traffic:
         empty = 0
         while empty < 3:
             try:
-                messages = await pull.fetch(5 if name == "eu" else 50, timeout=0.5)
+                messages = await pull.fetch(30 if name == "eu" else 50, timeout=0.5)
             except (TimeoutError, nats.errors.Error):
                 empty = empty + 1 if sent.is_set() else 0
                 continue
