@@ -22,7 +22,7 @@ NAVIGATION = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted(ROOT.glob("docs/*.md"))}
 EVERYTHING = "".join(PAGES.values())
 OPTIONS_OF_OTHERS = set(
-    "--config-settings --conf --network --host --loop --spark --messages --size".split()  # noqa: SIM905 - reads better
+    "--config-settings --conf --network --host --name --loop --spark --messages --size".split()  # noqa: SIM905 - reads better
 )
 
 

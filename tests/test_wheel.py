@@ -120,7 +120,8 @@ def test_commands_of_the_base(
 def test_a_census_is_tried_with_the_base(environment: Path, project: Path) -> None:
     census_file(project / "census.parquet", {b"orders.7": 3, b"x": 1})
     (project / "streams").mkdir()
-    (project / "streams" / "S.json").write_text('{"name": "S", "subjects": ["orders.*"]}')
+    stream = '{"name": "ORDERS", "subjects": ["orders.*"]}'
+    (project / "streams" / "ORDERS.json").write_text(stream)
     given = ("--census", "census.parquet", "--candidate", "server.conf")
     for command, more, told in (
         ("dry-run", ("--fail-on", "never", "--report", "page.html"), "ORDERS: 4 messages"),

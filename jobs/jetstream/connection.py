@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import nats.errors
-import nkeys
 from nats.aio.client import Client, RawCredentials
 from nats.aio.subscription import Subscription
 from nats.protocol.parser import AWAITING_CONTROL_LINE, CRLF_SIZE, Parser
@@ -133,6 +132,8 @@ class NatsSettings(BaseModel):
         ):
             if given is None:
                 continue
+            import nkeys  # a dry run of files needs none of it
+
             where = given if isinstance(given, Path) else "the text of the credentials"
             try:
                 found = form.search(_content(given))

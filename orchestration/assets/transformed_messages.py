@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import dagster as dg
 from dagster import AssetExecutionContext
 
-from expectations.measures.transformed import MeasureTransformed
 from jobs.files.measured import measured
 from jobs.transform import TransformSettings, publish, stage
 from jobs.warehouse import specs
@@ -44,6 +43,7 @@ def transformed_messages_asset(archive: Archive) -> dg.AssetsDefinition:
         context: AssetExecutionContext,
     ) -> Results:
         # Great Expectations and SciPy take longer to import than all else: not when Dagster loads.
+        from expectations.measures.transformed import MeasureTransformed
         from expectations.suites import transformed_messages_suite
         from expectations.validation import validate
 

@@ -26,6 +26,7 @@ def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield made
 
 
+@pytest.mark.slow  # `make test` follows docs/plan.md on a server
 def test_no_message_is_lost_or_doubled(account: Site) -> None:
     """Up all steps and down again; every step is verified before and after it is taken."""
     steps = account.plan.steps

@@ -12,6 +12,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster_openlineage.adapter import OpenLineageAdapter
 
 from orchestration.metadata.columns import TABLES
 from tests.support.dagster_project import FIRST, Project, failures
@@ -43,6 +44,8 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         monkeypatch.setenv("OPENLINEAGE_URL", f"http://127.0.0.1:{server.server_port}")
+        # The library reads the address when it is imported, perhaps in an earlier test.
+        monkeypatch.setattr("dagster_openlineage.sensor._ADAPTER", OpenLineageAdapter())
         yield events
         server.shutdown()
         thread.join()

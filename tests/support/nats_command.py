@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,10 +26,13 @@ ROOT = Path(__file__).parents[2]
 def install(folder: Path) -> None:
     """Puts the program into a folder that is on PATH."""
     program = folder / "nats"
-    program.write_text(
-        f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(ROOT)!r})\n"
-        "from tests.support.nats_command import main\nmain(sys.argv[1:])\n"
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); "
+        "from tests.support.nats_command import main; main(sys.argv[1:])"
     )
+    # Not Python's own first line: its path may have a space.
+    command = shlex.join([sys.executable, "-c", code])
+    program.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
     program.chmod(0o755)
 
 

@@ -244,7 +244,7 @@ def test_dry_run_of_a_file(tmp_path: Path) -> None:
     assert (told["stream"], told["messages"], told["subjects"]) == ("ORDERS", 16, 6)
     for more, text in (
         (("--census", census, "--stream", "OTHER"), "is of the stream 'ORDERS', not of 'OTHER'"),
-        (("--census", census, "--exact"), "has no messages"),
+        (("--census", census, "--exact"), "neither messages nor days"),
         ((), "give a stream"),
     ):
         code, out, err = nats_transform(*given, *more)

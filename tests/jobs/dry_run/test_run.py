@@ -116,7 +116,7 @@ def test_no_spark_and_any_number_of_parts(
         raise AssertionError("asked for Spark")
 
     assert dry_run(session, settings).found == found
-    monkeypatch.setattr("jobs.dry_run.subjects._ROWS", 4)
+    monkeypatch.setattr("jobs.dry_run.scattered._ROWS", 4)
     assert dry_run(session, settings).found == found
 
 

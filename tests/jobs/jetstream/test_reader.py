@@ -305,7 +305,7 @@ def test_a_stream_that_vanishes_in_mid_read(stream: Any, nats: NatsSettings, aga
                 thread.start()
                 thread.join()
 
-    with pytest.raises(ArchiveError, match="made anew" if again else "vanished") as caught:
+    with pytest.raises(ArchiveError, match="made anew" if again else "removed") as caught:
         asyncio.run(read())
     assert "\n" not in str(caught.value)
 

@@ -427,7 +427,7 @@ def test_mistakes_in_a_line(line: str, columns: dict[str, Any], message: str) ->
         ),
         pytest.param(['{"subject": "a", "ts": 0, "seq": 1}'] * 2, "more than once", id="repeat"),
         pytest.param(
-            ['{"subject": "a", "ts": 0, "seq": 0}'], "start at 1, but there is 0", id="seq-0"
+            ['{"subject": "a", "ts": 0, "seq": 0}'], "has sequence 0; the lowest", id="seq-0"
         ),
         pytest.param([], "has no messages", id="empty"),
         pytest.param(

@@ -14,6 +14,7 @@ import pytest
 from jobs.errors import ArchiveError
 from jobs.files.storage import Storage
 from jobs.ingest import IngestResult, IngestSettings, ingest
+from jobs.progress import watched
 from jobs.session import SessionOnDemand
 from jobs.sources.files import DumpFiles, FindFiles
 from jobs.warehouse.specs import MESSAGES
@@ -82,12 +83,13 @@ def test_what_is_read(
     assert below(folder, found.left_out) == left_out
     said: list[str] = []
     settings = IngestSettings(stream="S", jsonl=str(folder / given), warehouse=warehouse)
-    result = ingest(here, settings, said.append)
+    with watched(said.append):
+        result = ingest(here, settings)
     assert result.files_read == [str(folder / name) for name in read]
     assert result.files_not_read == [str(folder / name) for name in left_out]
     rows = open_table(warehouse, MESSAGES).scan(selected_fields=("seq", "subject")).to_arrow()
     assert rows.sort_by("seq")["subject"].to_pylist() == read
-    assert said[0].startswith(f"S: reads {len(read)} file")
+    assert said[0] == f"looking through {folder / given}"
 
 
 @pytest.mark.parametrize(

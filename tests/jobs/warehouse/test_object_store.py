@@ -51,6 +51,7 @@ class Store:
     server: ThreadedMotoServer
     warehouse: tables.Warehouse
     files: pafs.S3FileSystem
+    keys: dict[str, str]
     rest: Catalog | None = None
 
     def names(self) -> set[str]:
@@ -98,11 +99,16 @@ def store(
             uri, rest = stack.enter_context(rest_catalog(tmp_path, place, storage))
             catalog |= {"uri": uri, "warehouse": WAREHOUSE, "credential": CREDENTIAL}
             catalog["oauth2-server-uri"] = f"{uri}/v1/oauth/tokens"
-        for name, value in catalog.items():
-            variable = name.upper().replace(".", "__").replace("-", "_")
-            monkeypatch.setenv(f"PYICEBERG_CATALOG__STORE__{variable}", value)
+        configure(monkeypatch, catalog)
         monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # it read them on import
-        yield Store(server, tables.Warehouse(catalog="store"), files, rest)
+        yield Store(server, tables.Warehouse(catalog="store"), files, storage, rest)
+
+
+def configure(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]) -> None:
+    """Give PyIceberg more settings of the catalog."""
+    for name, value in settings.items():
+        variable = name.upper().replace(".", "__").replace("-", "_")
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__STORE__{variable}", value)
 
 
 def names(*files: staging.Staged) -> set[str]:
@@ -166,8 +172,11 @@ def test_commits_and_maintenance(store: Store) -> None:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("engine", ["process", "spark"])
-def test_ingest_and_transform_need_no_jar(store: Store, engine: str, request: Any) -> None:
+def test_ingest_and_transform_need_no_jar(
+    store: Store, engine: str, request: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Their tasks go through PyIceberg's settings, in this process and in Spark's workers."""
+    configure(monkeypatch, store.keys)  # a REST catalog gives out those of its tables alone
     where: Spark = SessionOnDemand(SparkSettings())
     if engine == "spark":
         where = request.getfixturevalue("spark")
@@ -178,8 +187,8 @@ def test_ingest_and_transform_need_no_jar(store: Store, engine: str, request: An
     for path in (f"s3://{BUCKET}/dumps", f"s3://{BUCKET}/dum*/?.jsonl"):
         wanted = IngestSettings(stream="S", jsonl=path, warehouse=store.warehouse)
         added = ingest(where, wanted)
-        names = [f"s3://{BUCKET}/dumps/{part}.jsonl" for part in (0, 1)]
-        assert (added.messages, added.files_read) == (20, names)
+        dumps = [f"s3://{BUCKET}/dumps/{part}.jsonl" for part in (0, 1)]
+        assert (added.messages, added.files_read) == (20, dumps)
     assert sequences(store) == list(range(1, 21))
     settings = TransformSettings(stream="S", mapping=Path("-"), warehouse=store.warehouse)
     mappings = AccountMappings([Mapping("a", [Destination("b.{{partition(3)}}")])])
@@ -299,7 +308,8 @@ def test_mapping_versions(store: Store) -> None:
     assert len(versions.read(store.warehouse)) == 2
 
 
-def test_a_store_that_is_gone(store: Store) -> None:
+def test_a_store_that_is_gone(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")  # Glue's client tries for half a minute
     table = tables.open_table(store.warehouse, specs.MESSAGES, create=True)
     files = staged(table, range(1, 11))
     store.server.stop()
