@@ -368,8 +368,8 @@ class KilledArchives(Archives):
         where, given, after = self._work(pick, job, mapping)
         before = self.held[where]
         with self.nothing_else_changes(where):
-            process = self._start(given)
-            self._kill(process, moment * self._seconds(job, where, given))
+            seconds = moment * self._seconds(job, where, given)
+            self._kill(self._start(given), seconds)
         self.held[where] = self._which(where, before, after)
 
     @rule(
@@ -383,8 +383,9 @@ class KilledArchives(Archives):
         where, given, after = self._work(pick, job, mapping)
         before = self.held[where]
         with self.nothing_else_changes(where):
+            seconds = moment * self._seconds(job, where, given)
             one, other = self._start(given), self._start(given)
-            self._kill(one, moment * self._seconds(job, where, given))
+            self._kill(one, seconds)
             _, errors = other.communicate()
         if other.returncode:
             assert errors.decode().splitlines()[-1].endswith("run again"), errors
@@ -415,7 +416,10 @@ class KilledArchives(Archives):
         )
 
     def _seconds(self, job: str, where: Path, given: Any) -> float:
-        """How long such a job takes, measured once on a copy that is then thrown away."""
+        """How long such a job takes, measured once on a copy that is then thrown away.
+
+        Nobody may write meanwhile: the copy would be torn.
+        """
         if job not in self.took:
             with tempfile.TemporaryDirectory() as folder:
                 shutil.copytree(where, to := Path(folder) / "warehouse")

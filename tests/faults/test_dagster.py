@@ -32,6 +32,9 @@ pytestmark = [
     pytest.mark.slow,
 ]
 
+# As /proc/net writes 127.0.0.1, also where a JVM of an earlier test listens.
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}
+
 # As deploy/production has it, but with less patience.
 MONITORED = (
     ONE_WRITER
@@ -138,7 +141,7 @@ def test_what_another_user_reaches_of_dagster(monkeypatch: pytest.MonkeyPatch) -
         assert sockets
         found = reached([*files, *sockets, str(root / "open")])
         assert found == [str(root / "open")]
-        assert {address.partition(":")[0] for address in addresses} == {"0100007F"}
+        assert {address.partition(":")[0] for address in addresses} <= LOOPBACK
 
 
 class Service:

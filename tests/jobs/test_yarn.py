@@ -15,6 +15,7 @@ import venv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -27,7 +28,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
 HERE = {
     # Without it Spark packs its own jars, 400 MB, on each submit.
-    "spark.yarn.jars": f"local:{SPARK_HOME}/jars/*",
+    "spark.yarn.jars": f"local:{quote(str(SPARK_HOME))}/jars/*",
     "spark.driver.host": "127.0.0.1",
     "spark.executor.instances": "2",
     # Nothing starts before both are there, so that each has something to do.
