@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -357,6 +358,15 @@ class KilledArchives(Archives):
 
     took: dict[str, float]  # seconds that a whole job takes
 
+    def __init__(self) -> None:
+        super().__init__()
+        # Settings of the jobs are no part of what `nothing_else_changes` looks at.
+        self.settings_files = Path(tempfile.mkdtemp())
+
+    def teardown(self) -> None:
+        super().teardown()
+        shutil.rmtree(self.settings_files)
+
     @rule(
         pick=st.integers(0, 9),
         job=st.sampled_from(["ingest", "transform"]),
@@ -367,8 +377,8 @@ class KilledArchives(Archives):
         """A job is killed: the day is as it was before or as it is after, never between."""
         where, given, after = self._work(pick, job, mapping)
         before = self.held[where]
+        seconds = moment * self._seconds(job, where, given)
         with self.nothing_else_changes(where):
-            seconds = moment * self._seconds(job, where, given)
             self._kill(self._start(given), seconds)
         self.held[where] = self._which(where, before, after)
 
@@ -382,8 +392,8 @@ class KilledArchives(Archives):
         """Two do the same work at once and one is killed: the other does it, or says run again."""
         where, given, after = self._work(pick, job, mapping)
         before = self.held[where]
+        seconds = moment * self._seconds(job, where, given)
         with self.nothing_else_changes(where):
-            seconds = moment * self._seconds(job, where, given)
             one, other = self._start(given), self._start(given)
             self._kill(one, seconds)
             _, errors = other.communicate()
@@ -406,7 +416,7 @@ class KilledArchives(Archives):
 
     def _start(self, given: IngestSettings | TransformSettings) -> subprocess.Popen[bytes]:
         job = "ingest" if isinstance(given, IngestSettings) else "transform"
-        path = self.root / f"settings-{job}.json"
+        path = self.settings_files / f"{uuid4()}.json"
         path.write_text(given.model_dump_json(exclude_defaults=True, exclude={"run_id"}))
         return subprocess.Popen(
             [sys.executable, "-m", "jobs", job, str(path), "--master", "local[1]"],
@@ -416,10 +426,7 @@ class KilledArchives(Archives):
         )
 
     def _seconds(self, job: str, where: Path, given: Any) -> float:
-        """How long such a job takes, measured once on a copy that is then thrown away.
-
-        Nobody may write meanwhile: the copy would be torn.
-        """
+        """How long such a job takes, measured once on a copy that is then thrown away."""
         if job not in self.took:
             with tempfile.TemporaryDirectory() as folder:
                 shutil.copytree(where, to := Path(folder) / "warehouse")
