@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
-from cli.output import print_lines
+from cli.output import print_commands, print_line, print_lines
 from nats_transform.findings import Code, Severity
 from nats_transform.untrusted import json_text, markdown_code, markdown_text, one_line
 
@@ -55,8 +55,11 @@ def print_findings(
     """Prints findings in one of the forms for reviews."""
     every = list(findings)
     if form == "github":
+        if every:
+            print_commands(github(every))
         # The log of a workflow takes lines that are not annotations as they are.
-        print_lines("\n".join(filter(None, [github(every), *summary])))
+        for line in summary:
+            print_line(line)
     elif form == "sarif":
         print_lines(sarif(every, codes))
     else:

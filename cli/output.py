@@ -1,7 +1,8 @@
 """What commands print: text for people, JSON for programs.
 
-Every command prints through this module alone, so no text of a publisher acts on a terminal. On a
-terminal it has color and tables fit the width; into a pipe or file go plain lines of any length.
+Every command prints through this module alone, so no text of a publisher acts on a terminal or in
+the log of a CI job. On a terminal it has color and tables fit the width; into a pipe or file go
+plain lines of any length.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import click
 from cli import options
 from jobs.ending import NOT_FINE
 from nats_transform.subject import encode
-from nats_transform.untrusted import json_text, visible
+from nats_transform.untrusted import in_a_log, json_text, visible
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -52,7 +53,7 @@ def print_line(*parts: str, err: bool = False, indent: int = 0) -> None:
         indent: of the line; if it is not 0, a terminal also wraps it between words.
     """
     if not _is_terminal(err):
-        click.echo(f"{' ' * indent}{visible(''.join(parts))}".encode(), err=err)
+        click.echo(in_a_log(f"{' ' * indent}{visible(''.join(parts))}").encode(), err=err)
         return
     from rich.padding import Padding
 
@@ -71,7 +72,12 @@ def print_finding(
 
 def print_lines(text: str, *, err: bool = False) -> None:
     """Print a text that we laid out in lines."""
-    click.echo(visible(text, keep="\n").encode(), err=err)
+    click.echo(in_a_log(visible(text, keep="\n")).encode(), err=err)
+
+
+def print_commands(text: str) -> None:
+    """Print lines that are commands for the runner of a CI job, and have nothing raw in them."""
+    click.echo(text.encode())
 
 
 def print_subject(subject: str) -> None:
@@ -171,7 +177,8 @@ def _print(what: RenderableType, *, err: bool = False, wrap: bool) -> None:
         drawing.print(what, soft_wrap=not wrap)
     # Cells are filled up to the width of their column, also in the last one.
     lines = [line.rstrip(" ") for line in drawn.get().removesuffix("\n").split("\n")]
-    click.echo("\n".join(lines).encode(), err=err)
+    text = "\n".join(lines)
+    click.echo((text if _is_terminal(err) else in_a_log(text)).encode(), err=err)
 
 
 @contextlib.contextmanager

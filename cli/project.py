@@ -5,13 +5,16 @@ current folder or the nearest one above. Keys at its top hold for every command 
 option; a table named after a command holds for that command alone. The command line goes before
 the environment, and the environment before the file.
 
-A file comes with a repository, from anyone. It can therefore name a context of its reader, but no
-server and no credentials: a server that it names would be given the credentials of the reader.
+A file comes with a repository, from anyone. It can therefore name a saved context of its reader,
+but no server, no file with a context, no credentials and no Spark elsewhere: these would get the
+credentials or the archive of the reader. And it belongs to the reader, to root, or to whom the
+current folder belongs: a folder above it, such as /tmp, may be open to everybody.
 """
 
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -30,6 +33,16 @@ FILE = "nats-transform.toml"
 _PYPROJECT = "pyproject.toml"
 _TABLE = "tool.nats-transform"
 _SERVER = ("server", "creds", "nkey", "user", "password", "token", "tlsca", "tlscert", "tlskey")
+# What the values of these may be; whoever wrote the file would get more with others.
+_HARMLESS = {"context": r"(?!.*\.json$)[^/\\]*", "master": r"local(\[.*\])?", "remote": "(?!)"}
+_CURES = {
+    "context": "context must be the name of a context that you have saved, because the author of a "
+    "file with one would get your credentials: give it with --context",
+    "master": "master must be local or local[N] in a project file, because whoever wrote the file "
+    "would get your archive: give it with --master",
+    "remote": "remote cannot stand in a project file, because whoever wrote the file would get "
+    "your archive: give it with --remote",
+}
 _NOT_IN_A_FILE = {"help", "debug", "show-config"}
 _PATHS = ("DIR", "FILE", "PATH")
 # Options of which a command takes one; what a stronger source says replaces the others.
@@ -127,13 +140,17 @@ class Project:
         if option.is_flag:
             return value
         texts = [
-            [str(part) for part in item] if isinstance(item, list) else self._text(option, item)
+            [str(part) for part in item]
+            if isinstance(item, list)
+            else self._text(option, item, keys)
             for item in items
         ]
         return texts if option.multiple else texts[0]
 
-    def _text(self, option: click.Option, value: object) -> str:
+    def _text(self, option: click.Option, value: object, keys: tuple[str, ...]) -> str:
         text = str(value)
+        if re.fullmatch(_HARMLESS.get(keys[-1], ".*"), text, re.DOTALL) is None:
+            raise InvalidProject(f"{self.place(*keys)}: {_CURES[keys[-1]]}")
         if option.metavar in _PATHS and "://" not in text:
             return str(self.path.parent / Path(text).expanduser())
         return text
@@ -154,12 +171,17 @@ def find(folder: Path) -> Project | None:
     """The nearest project file, from a folder upwards.
 
     Raises:
-        InvalidProject: the file cannot be read as TOML.
+        InvalidProject: the file cannot be read as TOML, or belongs to somebody else.
     """
     for parent in (folder, *folder.parents):
         for name in (FILE, _PYPROJECT):
             path = parent / name
             if path.is_file() and (project := _read(path)) is not None:
+                if path.stat().st_uid not in (os.geteuid(), 0, folder.stat().st_uid):
+                    raise InvalidProject(
+                        f"{path} belongs to another user, who would choose your options: remove "
+                        "it, make it yours with chown, or work in another folder"
+                    )
                 return project
     return None
 

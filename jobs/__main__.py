@@ -20,7 +20,7 @@ from pydantic_core import to_jsonable_python
 from jobs.cold import without_pandas
 from jobs.ending import NOT_FINE, UNUSABLE, ended_by_signals, reason_of
 from jobs.session import SessionOnDemand, SparkSettings
-from nats_transform.untrusted import json_text, one_line, visible
+from nats_transform.untrusted import in_a_log, json_text, one_line, visible
 
 NEVER = "never"
 
@@ -125,7 +125,8 @@ def command(
                 import_module(f"{__package__}.{chosen.page}").write(result, report)
     except Exception as error:
         if debug:
-            click.echo(visible(traceback.format_exc().rstrip(), keep="\n"), err=True)
+            shown = visible(traceback.format_exc().rstrip(), keep="\n")
+            click.echo(in_a_log(shown), err=True)
         raise click.ClickException(reason_of(error)) from error
     click.echo(json_text(_document(result)))
     level = fail_on or next(iter(chosen.fail_on), NEVER)
@@ -152,7 +153,7 @@ def main() -> NoReturn:
         with ended_by_signals("jobs"):
             code = command.main(prog_name="python -m jobs", standalone_mode=False)
     except click.ClickException as error:
-        click.echo(one_line(f"error: {error.format_message()}"), err=True)
+        click.echo(in_a_log(one_line(f"error: {error.format_message()}")), err=True)
         code = UNUSABLE
     sys.exit(code)
 

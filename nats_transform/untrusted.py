@@ -28,6 +28,19 @@ def visible(text: str, keep: str = "") -> str:
     return "".join(c if c.isprintable() or c in keep else repr(c)[1:-1] for c in text)
 
 
+def in_a_log(text: str) -> str:
+    r"""Visible lines in which the runner of a CI job finds no command for itself.
+
+    It reads commands out of what a job prints: `::name::` at the start of a line and `##[name]`
+    anywhere in it (GitHub Actions), `##vso[name]` (Azure Pipelines), `##teamcity[name]` (TeamCity).
+    In them `#` stands as `\x23`, and `:` as `\x3a`.
+
+    Sources: actions/runner `ActionCommand.cs`; azure-pipelines-agent `Command.cs`.
+    """
+    text = re.sub(r"#(?=#\w*\[)", r"\\x23", text)
+    return re.sub(r"(?m)^( *):(?=:)", r"\1\\x3a", text)
+
+
 def one_line(text: str) -> str:
     """A text with its lines joined by blanks, made `visible`."""
     return visible(" ".join(line.strip() for line in text.splitlines()).strip())
@@ -59,5 +72,7 @@ def json_text(document: Any) -> str:
 
     Bytes that are not UTF-8 stand as `\udc80` to `\udcff`.
     """
-    # JSON leaves DEL as it is, the one control character of ASCII that it does not escape.
-    return json.dumps(document, default=str).replace("\x7f", "\\u007f")
+    # JSON leaves DEL as it is, the one control character of ASCII that it does not escape. And two
+    # `#` can start a command for the runner of a CI job, see `in_a_log`.
+    text = json.dumps(document, default=str).replace("\x7f", "\\u007f")
+    return text.replace("##", "\\u0023\\u0023")

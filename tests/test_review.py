@@ -61,11 +61,25 @@ def test_the_steps_of_the_action(tmp_path: Path, text: str, code: int) -> None:
     assert run_step(dry_run, tmp_path, inputs | {"current": "new.conf"})[0] == 0
 
 
+@pytest.mark.parametrize("name", ["--help", "--fail-on=never", "--cluster=x.conf"])
+def test_no_name_of_a_file_is_an_option(tmp_path: Path, name: str) -> None:
+    """Whoever opens a pull request chooses the names of files."""
+    (tmp_path / name).write_text('mappings { "orders.*": "x.$7" }\n')
+    _, sarif, check, _ = steps()
+    inputs = {"files": "*", "sarif": "../out.sarif"}
+    assert run_step(sarif, tmp_path, inputs) == (0, "")
+    assert name.lstrip("-") in (tmp_path / "../out.sarif").read_text().replace("%3D", "=")
+    code, out = run_step(check, tmp_path, inputs)
+    assert code == 1
+    assert f"::error file={name},line=1," in out
+
+
 def test_the_hook_runs_a_command_that_is_there(tmp_path: Path) -> None:
     (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
     (tmp_path / "a.conf").write_text(GOOD)
     assert re.search(hook["files"], "conf/a.conf")
     assert not re.search(hook["files"], "a.conf.md")
-    program, *rest = shlex.split(hook["entry"])
+    program, *rest = (*shlex.split(hook["entry"]), *hook["args"])
     assert program == "nats-transform"
     assert nats_transform(*rest, str(tmp_path / "a.conf"))[0] == 0
+    assert "--cluster=a.conf: No such file" in nats_transform(*rest, "--cluster=a.conf")[2]

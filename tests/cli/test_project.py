@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,16 @@ CONNECTION = ["server", "creds", "nkey", "user", "password", "token", "tlsca", "
         ("seed = \n", "nats-transform.toml: Invalid value (at line 1, column 8)"),
         *((f"{key} = 'x'\n", f":1: {key} cannot stand in a project file") for key in CONNECTION),
         ("[ingest]\nserver = 'x'\n", ":2: server cannot stand in a project file"),
+        (
+            "[ingest]\ncontext = 'evil.json'\n",
+            ":2: context must be the name of a context that you have saved",
+        ),
+        ("[ingest]\ncontext = '../evil.json'\n", ":2: context must be the name of a context"),
+        ("[replay]\ncontext = '/x/evil'\n", ":2: context must be the name of a context"),
+        ("remote = 'sc://evil'\n", ":1: remote cannot stand in a project file"),
+        ("master = 'spark://evil:7077'\n", ":1: master must be local or local[N]"),
+        ("master = 'localhost:7077'\n", ":1: master must be local or local[N]"),
+        ("[audit]\nremote = 'sc://evil'\n", ":2: remote cannot stand in a project file"),
     ],
 )
 def test_a_mistake_is_one_line_with_its_place(project: Path, text: str, told: str) -> None:
@@ -133,6 +144,32 @@ def test_a_mistake_is_one_line_with_its_place(project: Path, text: str, told: st
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert told in err
     assert "nats-transform.toml" in err
+
+
+def test_no_file_beside_it_is_a_context(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would name a server, and a secret of the environment to send there."""
+    evil = '{"url": "nats://127.0.0.1:1", "token": "env://SECRET"}'
+    (project / "below" / "evil.json").write_text(evil)
+    (project / "nats-transform.toml").write_text("context = 'evil.json'\n")
+    monkeypatch.setenv("SECRET", "x")
+    code, out, err = invoke("ingest", "--stream", "S")
+    assert (code, out) == (2, "")
+    assert ":1: context must be the name of a context that you have saved" in err
+
+
+@pytest.mark.parametrize("name", ["nats-transform.toml", "pyproject.toml"])
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to somebody else")
+def test_a_file_of_another_user_is_refused(project: Path, name: str) -> None:
+    """As in /tmp, where everybody may put one above your folder."""
+    table = "[tool.nats-transform]\n" if name == "pyproject.toml" else ""
+    (project / name).write_text(f"{table}seed = 3\n")
+    os.chown(project / name, 12345, 12345)
+    code, out, err = invoke(*TRANSFORM)
+    assert (code, out) == (2, "")
+    assert f"{name} belongs to another user" in err
+    # In a container, a whole checkout belongs to the user outside: who works there trusts it.
+    os.chown(project / "below", 12345, 12345)
+    assert shown(*TRANSFORM, "--mapping", "m")["seed"][0] == "3"
 
 
 def test_other_pyprojects_are_left_alone(project: Path) -> None:
