@@ -177,6 +177,7 @@ def _private_scratch() -> Iterator[None]:
     options = os.environ.get("SPARK_SUBMIT_OPTS")
     try:
         for above in wanted.split(",") if wanted else [tempfile.gettempdir()]:
+            os.makedirs(above, exist_ok=True)  # as Spark does
             made.append(tempfile.mkdtemp(prefix="nats-transform-spark-", dir=above))
         # Without SPARK_LOCAL_DIRS, and without the setting spark.local.dir, Spark takes this one.
         os.environ["SPARK_SUBMIT_OPTS"] = f'"-Djava.io.tmpdir={made[0]}" {options or ""}'

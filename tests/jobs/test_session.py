@@ -156,7 +156,7 @@ print(os.environ["SPARK_LOCAL_DIRS"])
 @pytest.mark.slow
 @pytest.mark.spark
 def test_scratch_folders_go_with_the_jvm(tmp_path: Path) -> None:
-    (scratch := tmp_path / "scratch here").mkdir()
+    scratch = tmp_path / "scratch here"  # Spark makes a folder that is not there
     done = subprocess.run(
         [sys.executable, "-c", SCRATCH],
         env=os.environ | {"SPARK_LOCAL_DIRS": str(scratch)},
