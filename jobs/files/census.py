@@ -1,4 +1,4 @@
-"""What the tasks of a census do: count messages by subject and cluster, and write the counts."""
+"""The tasks of a census: they count messages by subject and cluster, and write the counts."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ GROUPING = Grouping(
     ("subject", "cluster"), sums=("messages", "bytes"), lows=("first_ts",), highs=("last_ts",)
 )
 COLUMNS = ("subject", "subject_raw", "cluster", "cluster_raw", "data", "ts")
-"""What of the messages is read."""
+"""The columns of `messages` that a census reads."""
 
 
 @dataclass(frozen=True)
 class Counted:
-    """Messages that were counted, and the file with the counts."""
+    """The file with some counts, and their sums: the number of messages and of payload bytes."""
 
     written: Written
     messages: int
@@ -72,9 +72,9 @@ class WriteCounts:
 
     Attributes:
         storage: where the file goes.
-        folder: in which folder.
+        folder: the folder for the file.
         schema: the columns of the census, with their Iceberg numbers.
-        stream: whose messages were counted.
+        stream: the stream whose messages were counted.
     """
 
     storage: Storage

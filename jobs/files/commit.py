@@ -1,4 +1,4 @@
-"""What a commit needs of files that tasks wrote; no file is opened again."""
+"""What a commit must know about the files that tasks wrote. It opens none of them again."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def staged(table: Table, folder: str, written: Iterable[Written]) -> Staged:
 
 
 def data_file(table: Table, written: Written) -> DataFile:
-    """The file as PyIceberg puts it into the table: its bounds and counts are from its footer.
+    """The entry of a file in the table's metadata, with bounds and counts from the file's footer.
 
     Raises:
         ValueError: the file has rows of more than one partition.
@@ -60,7 +60,7 @@ def arrow_schema(schema: Schema, words: frozenset[str] = frozenset()) -> pa.Sche
 
     Args:
         schema: the schema of the table.
-        words: text columns with few values, held as dictionaries.
+        words: text columns with few different values, which are held as dictionaries.
     """
     fields = []
     for field in schema_to_pyarrow(schema):
@@ -72,7 +72,7 @@ def arrow_schema(schema: Schema, words: frozenset[str] = frozenset()) -> pa.Sche
 
 
 def _narrow(kind: pa.DataType) -> pa.DataType:
-    """The type with offsets of 32 bits: a batch is far smaller than 2 GB."""
+    """The type with offsets of 32 bits, which are enough because no batch comes near 2 GB."""
     if pa.types.is_large_string(kind):
         return pa.string()
     if pa.types.is_large_binary(kind):

@@ -1,7 +1,7 @@
-"""Rows of a batch by what some columns hold: for counts of few different values.
+"""Counts of the combinations of values in some columns of a batch, where these are few.
 
-Each column becomes whole numbers that stand for its values, and the numbers of a row one number
-together, so that a count by several columns is one pass over an array of numbers.
+Each column becomes an array of whole numbers that stand for its values. The numbers of a row are
+then joined to one number, so that a count by several columns is one pass over one array.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from jobs.errors import ArchiveError
 from nats_transform.subject import decode
 
 _MOST_CELLS = 2**16
-"""A table of so many cells is counted by place, a larger one by sorting."""
+"""With up to this many possible combinations each has its own counter; with more, rows are sorted.
+"""
 _HOUR_MICROS = 3_600_000_000
 
 
@@ -59,7 +60,7 @@ def hours(times: pa.Array) -> Coded:
         raise ArchiveError("a message has no time: ingest the stream again")
     ends = pc.min_max(micros).as_py()
     first, last = (ends[name] // _HOUR_MICROS for name in ("min", "max"))
-    if first == last:  # mostly: messages are stored in the order of their times
+    if first == last:  # the usual case, because messages are stored in the order of their times
         return Coded(np.broadcast_to(np.int64(0), len(micros)), [first])
     found = micros.to_numpy() // _HOUR_MICROS
     if last - first < _MOST_CELLS:
@@ -69,14 +70,14 @@ def hours(times: pa.Array) -> Coded:
 
 
 def combinations(*columns: Coded) -> Iterator[tuple[tuple[Any, ...], int]]:
-    """Which values stand together in a row, and in how many rows."""
+    """Each combination of values that a row has, and the number of rows that have it."""
     for places, count in _counted(columns):
         yield tuple(c.values[place] for c, place in zip(columns, places, strict=True)), count
 
 
 def _counted(columns: Sequence[Coded]) -> Iterator[tuple[tuple[int, ...], int]]:
     cells = math.prod(len(column.values) for column in columns)
-    if cells > 2**62:  # no number holds so many
+    if cells > 2**62:  # the joined number would not fit into 64 bits
         yield from Counter(zip(*(c.numbers.tolist() for c in columns), strict=True)).items()
         return
     together = np.zeros(len(columns[0].numbers), np.int64)

@@ -1,8 +1,9 @@
-"""Rows added up by keys of which there may be as many as rows, in bounded memory.
+"""Rows added up by keys, in bounded memory, even if every row has a key of its own.
 
-A task groups what it reads, a part at a time, and keeps the groups in files beside the table, cut
-into buckets by a hash of the first key. Then each share of the buckets is put together by a task of
-its own. So no task, and not the driver either, holds all groups; of few groups there is one share.
+First, each task groups the rows that it reads, part by part, and writes the groups into files
+beside the table. A large file is cut into buckets by a hash of the first key. Then the buckets are
+divided into shares, and one task for each share adds up its groups. So neither a task nor the
+driver holds all groups. If there are few groups, there is only one share.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ R = TypeVar("R")
 BUCKETS = 256
 MOST_ROWS = 2**18
 MOST_BYTES = 24 * 2**20
-"""Rows, and so groups, that a task holds at once, about. More are not faster."""
+"""About how many rows, and bytes of rows, a task holds at once. More are not faster."""
 _FEW_ROWS = 2**16
-"""So many rows stay together in a file: cut into buckets, they would be slower to read."""
+"""A file with up to this many rows is not cut into buckets, which would make it slower to read."""
 _HASH = Program([], End(State(Fate.UNMATCHED), (Partition(BUCKETS, ()),)))
 
 
@@ -45,9 +46,10 @@ class Grouping:
     """How rows are added up.
 
     Attributes:
-        keys: columns of a group; by the first one, a text, groups are put into buckets.
+        keys: the columns whose values make a group. The first one is text; its hash decides the
+            bucket of a group.
         sums: columns of whole numbers that are added up.
-        lows, highs: columns of which the lowest or the highest value counts.
+        lows, highs: columns of which the lowest or the highest value is kept.
     """
 
     keys: tuple[str, ...]
@@ -69,12 +71,12 @@ class Grouping:
 
 @dataclass(frozen=True)
 class Kept:
-    """Groups in a file.
+    """A file with groups.
 
     Attributes:
-        path: of the file, in Arrow's own format.
-        rows: how many.
-        is_cut: whether it has a batch for each bucket, and not one for all.
+        path: the path of the file, which is in Arrow's own format.
+        rows: the number of groups.
+        is_cut: whether the file has a batch for each bucket, and not one batch for all.
     """
 
     path: str
@@ -84,7 +86,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class _Share:
-    """The groups of some buckets, in files of some tasks; `number` of `shares`."""
+    """Share `number` of `shares`: the groups of some buckets, in all files that may have some."""
 
     of: object
     files: tuple[Kept, ...]
@@ -94,7 +96,7 @@ class _Share:
 
 @dataclass(frozen=True)
 class _First(Generic[T]):
-    """Groups the rows of a task."""
+    """Groups the rows of a task and writes the groups into files."""
 
     storage: Storage
     folder: str
@@ -104,7 +106,7 @@ class _First(Generic[T]):
     def __call__(self, task: T) -> list[Kept]:
         held: list[pa.RecordBatch] = []
         kept: list[Kept] = []
-        share = 0.0  # of what may be held
+        share = 0.0  # the part of the allowed rows or bytes that is held
         for batch in self.read(task):
             held.append(batch)
             share += _share_of(batch)
@@ -140,7 +142,7 @@ class _First(Generic[T]):
 
 @dataclass(frozen=True)
 class _Second(Generic[R]):
-    """Puts the groups of a share together."""
+    """Adds up the groups of a share."""
 
     storage: Storage
     grouping: Grouping
@@ -177,17 +179,21 @@ def grouped(
     spark: SparkSession | None,
     apart: Callable[[T], object] = lambda _: None,
 ) -> list[R]:
-    """What `finish` makes of the groups; it is called once or more, each time with whole groups.
+    """Adds up the rows of all tasks and gives the groups to a function.
 
     Args:
         tasks: what to read.
-        read: gives the rows of a task; can be pickled.
-        grouping: how they are added up.
-        finish: takes what `apart` said, and groups; can be pickled.
-        storage: where the folder is.
-        folder: for files that are needed until this returns, when it is deleted.
-        spark: runs the tasks; None is this process.
-        apart: tasks of which this differs have no group in common.
+        read: a function that gives the rows of a task. It can be pickled.
+        grouping: how the rows are added up.
+        finish: a function that takes the result of `apart` and groups that are complete. It may be
+            called more than once, each time with other groups. It can be pickled.
+        storage: the file systems for the folder.
+        folder: a folder for files that are needed until this returns; it is then deleted.
+        spark: the session that runs the tasks; None is this process.
+        apart: a function of a task. Tasks with different results have no group in common.
+
+    Returns:
+        The results of `finish`.
     """
     try:
         first = run(_First(storage, folder, grouping, read), tasks, spark)
@@ -209,12 +215,12 @@ def grouped(
 
 
 def _share_of(batch: pa.RecordBatch) -> float:
-    """How much some rows are of what may be held at once."""
+    """How large some rows are, as a part of what a task may hold at once."""
     return float(max(len(batch) / MOST_ROWS, batch.nbytes / MOST_BYTES))
 
 
 def _buckets(keys: pa.Array) -> np.ndarray:
-    """The bucket of each row; a null, or a subject that is not legal, is in the first one."""
+    """The bucket of each key. A null and a subject that is not legal are in the first bucket."""
     text = _HASH.run(keys).subjects.cast(pa.string())
     return np.asarray(pc.fill_null(text.cast(pa.int16()), 0))
 
@@ -229,5 +235,5 @@ def _cut(groups: pa.RecordBatch, keys: pa.Array) -> Iterator[pa.RecordBatch]:
 
 
 def _batch(table: pa.Table) -> pa.RecordBatch:
-    """A table whose columns have one chunk each as a batch."""
+    """The only batch of a table whose columns have one chunk each."""
     return table.to_batches()[0] if len(table) else table.schema.empty_table().to_batches()[0]

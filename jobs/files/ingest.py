@@ -1,4 +1,4 @@
-"""What a task of an ingest does: reads messages, and writes and counts those of each day."""
+"""The tasks of an ingest: each reads messages, counts them, and writes a file for each day."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from jobs.progress import advance
 from nats_transform.kernel.digest import digest_batch
 
 HELD_BYTES = 96 * 2**20
-"""What the rows of all days come to that wait for their row groups."""
+"""How many bytes of rows a task holds, over all days, before it writes a row group."""
 MOST_OPEN = 64
-"""How many files a task has open; a day that comes back after that gets a second one."""
+"""How many files a task has open. If a day comes again after its file was closed, it gets another.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Part:
     Attributes:
         day: the day of all of them.
         written: the file.
-        rows: the number of messages, counted before they were written.
+        rows: the number of messages, which were counted before they were written.
         first, last: the lowest and the highest sequence.
         bytes: the size of the payloads.
         digest: the sum of the hashes of the rows.
@@ -49,13 +50,13 @@ class Part:
 
 @dataclass(frozen=True)
 class IngestTask:
-    """The function of a task; it holds all that the task needs.
+    """The function of a task, with all that the task needs.
 
     Attributes:
         storage: the file systems of the table.
         folder: the folder for the new files.
         stored: the columns to write, with their Iceberg numbers.
-        read: a function that gives the rows of a task, as `jobs.warehouse.rows` has messages.
+        read: a function that gives the messages of a task, in the form of `jobs.warehouse.rows`.
     """
 
     storage: Storage
@@ -89,12 +90,12 @@ def by_day(rows: pa.RecordBatch) -> Iterator[tuple[date, pa.RecordBatch]]:
         return
     order = np.argsort(numbers, kind="stable")
     for places in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1):
-        # A copy: a slice would keep the rows of all days in memory.
+        # `take` copies the rows; a slice would keep the rows of all days in memory.
         yield days[int(places[0])].as_py(), rows.take(pa.array(places))
 
 
 class _Day:
-    """The file of a day, and what is in it."""
+    """The file of a day, with counts of what is in it."""
 
     def __init__(self, day: date, writer: Writer) -> None:
         self.day, self.writer = day, writer
@@ -126,7 +127,7 @@ class _Day:
 
 
 class _Days:
-    """A file for each day; all are deleted if it is left by an exception."""
+    """A file for each day. If the context is left by an exception, all files are deleted."""
 
     def __init__(self, task: IngestTask) -> None:
         self._task = task
@@ -156,12 +157,12 @@ class _Days:
             self._close_some()
 
     def _close_some(self) -> None:
-        """Closes what has waited longest, so that not too many files are open."""
+        """Closes the files that were opened first, so that at most `MOST_OPEN` are open."""
         opened = [one for one in self._open.values() if one.writer.is_open]
         for one in opened[: max(0, len(opened) - MOST_OPEN)]:
             self._done.append(self._open.pop(one.day).close())
 
     def close(self) -> list[Part]:
-        """All the files, complete."""
+        """Completes all files."""
         self._done += [one.close() for one in self._open.values()]
         return self._done

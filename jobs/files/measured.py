@@ -1,4 +1,4 @@
-"""What a function of rows makes of whole files, all columns of them: how the checks read tables."""
+"""A function applied to all rows and columns of some files. The checks read tables in this way."""
 
 from __future__ import annotations
 
@@ -34,14 +34,15 @@ def measured(
     files: Sequence[DataFile],
     measure: Callable[[Iterable[pa.RecordBatch]], M],
 ) -> M:
-    """The measures of the rows of some files of a stream.
+    """The sum of what a function returns for the rows of some files of a stream.
 
     Args:
-        spark: a session, or a function that gives one, called only if the work is large.
-        table: the table that the files are of, or for.
-        spec: of the table.
-        files: which files.
-        measure: takes the rows of a task; what it returns can be added up. It can be pickled.
+        spark: a session, or a function that gives one and is called only if the work is large.
+        table: the table that has the files, or will have them.
+        spec: the definition of the table.
+        files: the files.
+        measure: a function that takes the rows of a task. Its results can be added up, and for no
+            rows it returns the zero of that sum. It can be pickled.
 
     Raises:
         WarehouseError: a file cannot be read.
@@ -56,7 +57,7 @@ def measured(
 
 
 def digested(batches: Iterable[pa.RecordBatch], columns: Sequence[str] | None = None) -> Digest:
-    """The digest of rows, of some of their columns or of all: a measure."""
+    """The digest of rows, over some columns or all of them. `measured` takes this function."""
     return sum((Digest(*digest_batch(batch, columns)) for batch in batches), Digest())
 
 
@@ -67,8 +68,8 @@ class _Measure(Generic[M]):
     Attributes:
         storage: the file systems of the table.
         schema: the columns as the table stores them.
-        names: the columns of rows as jobs have them, see `jobs.warehouse.raw`.
-        measure: takes the rows.
+        names: the columns of the rows that jobs see; `jobs.warehouse.raw` explains the difference.
+        measure: the function that takes the rows.
     """
 
     storage: Storage

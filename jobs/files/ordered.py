@@ -22,17 +22,17 @@ from jobs.files.storage import Storage
 from jobs.files.task import Piece
 
 KEPT_BYTES = 512 * 2**10
-"""What a sorted run on disk is read by: a merge has so much of each run in memory."""
+"""The size of the batches of a sorted file on disk. A merge holds one batch of each file."""
 
 
 @dataclass(slots=True)
 class Extent:
-    """What the sequences of a piece are like, found out while its rows are read.
+    """The lowest sequence of a piece, and whether its sequences ascend.
 
     Attributes:
         piece: the piece.
-        first: its lowest sequence; None as long as there is no row.
-        ascends: whether each row's sequence is above the one before.
+        first: the lowest sequence of the rows so far; None before the first row.
+        ascends: whether the sequence of each row is above that of the row before.
     """
 
     piece: Piece
@@ -60,14 +60,14 @@ def in_order(
 
     Args:
         storage: the file systems of the table.
-        extents: the pieces, with what an earlier pass found out about their sequences.
-        schema: the columns; `seq` must be one.
+        extents: the pieces; all their rows have been added to the extents.
+        schema: the columns to read; `seq` must be one of them.
 
     Raises:
         WarehouseError: a file cannot be read.
     """
     with tempfile.TemporaryDirectory(prefix="nats-transform-") as folder:
-        # Number: to compare what begins with the same sequence.
+        # The number decides the order of two that begin with the same sequence.
         waiting: list[tuple[int, int, Iterator[pa.RecordBatch]]] = []
         for number, extent in enumerate(extents):
             if extent.first is None:
@@ -85,10 +85,12 @@ def in_order(
 def _merged(
     waiting: list[tuple[int, int, Iterator[pa.RecordBatch]]],
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of ascending batches: those up to where the first batch in memory ends, and so on.
+    """The rows of several iterators of batches, merged by sequence; each iterator ascends.
+
+    Each step gives all rows up to the lowest of the last sequences of the batches in memory.
 
     Args:
-        waiting: a heap of the lowest sequence of each, a number, and the batches.
+        waiting: a heap; each entry is a lowest sequence, a number, and an iterator of batches.
     """
     open_: list[tuple[pa.RecordBatch, Iterator[pa.RecordBatch]]] = []
     while open_ or waiting:
@@ -131,7 +133,11 @@ def _by_sequence(found: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _sorted(rows: Iterable[pa.RecordBatch], path: Path) -> Iterator[tuple[int, Path]]:
-    """Files on disk with a batch each in order, and the lowest sequence of each."""
+    """Writes a file on disk for each batch, in the order of its sequences.
+
+    Yields:
+        The lowest sequence of each file, and its path.
+    """
     for number, batch in enumerate(rows):
         ordered = _by_sequence([batch])
         kept = path.with_name(f"{path.name}-{number}")
@@ -143,7 +149,7 @@ def _sorted(rows: Iterable[pa.RecordBatch], path: Path) -> Iterator[tuple[int, P
 
 
 def _kept(path: Path) -> Iterator[pa.RecordBatch]:
-    """The batches of such a file, which is then deleted."""
+    """The batches of a file that `_sorted` wrote. The file is deleted at the end."""
     with pa.OSFile(str(path), "rb") as file:
         reader = pa.ipc.open_file(file)
         for number in range(reader.num_record_batches):

@@ -1,7 +1,8 @@
-"""What each task reads: the files of a day, small ones together, large ones cut by row groups.
+"""The division of files into tasks.
 
-Everything comes from the table's metadata, so no file is opened here. The same files always make
-the same tasks, however many machines there are.
+A task reads files of one day. Several small files make one task; a large file is cut at its row
+groups. The table's metadata says all that is needed, so no file is opened here. The same files
+always make the same tasks, however many machines there are.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from pyiceberg.types import LongType
 from jobs.files.task import Piece, Task
 
 GOAL = 128 * 2**20
-"""The bytes of Parquet that a task reads at most, where row groups allow it."""
+"""How many bytes of Parquet a task reads at most; a larger row group is a task of its own."""
 _EPOCH = date(1970, 1, 1)
 
 
 @dataclass(slots=True)
 class _Part:
-    """Row groups that are not cut further."""
+    """Row groups that stay in one task."""
 
     piece: Piece
     size: int
@@ -55,7 +56,11 @@ def plan(table: Table, files: Iterable[DataFile], goal: int = GOAL) -> list[Task
 
 
 def _first_sequence(table: Table) -> Callable[[DataFile], int]:
-    """The lowest sequence of a file: sequences that ascend need no closer look later."""
+    """A function that gives the lowest sequence of a file.
+
+    In this order the sequences of tasks ascend, and then nothing has to be read again to compare
+    them.
+    """
     number = table.schema().find_field("seq").field_id
 
     def first(file: DataFile) -> int:
@@ -66,7 +71,7 @@ def _first_sequence(table: Table) -> Callable[[DataFile], int]:
 
 
 def _parts(file: DataFile, goal: int) -> list[_Part]:
-    """A file that is too large for one task as its row groups, any other as it is."""
+    """The row groups of a file that is too large for one task; any other file is one part."""
     starts = list(file.split_offsets or ())
     size = file.file_size_in_bytes
     ends = [*starts[1:], size]
@@ -86,14 +91,14 @@ def _gathered(parts: Sequence[_Part], goal: int) -> Iterable[list[_Part]]:
     groups: dict[int, list[_Part]] = {}
     before = 0
     for part in parts:
-        # By its middle, so that a part which hangs over goes where most of it is.
+        # The middle of a part decides, so a part across an edge goes where most of it is.
         groups.setdefault(int((before + part.size / 2) // share) if share else 0, []).append(part)
         before += part.size
     return groups.values()
 
 
 def _joined(pieces: Sequence[Piece]) -> Iterable[Piece]:
-    """The same with neighbouring row groups of a file as one piece."""
+    """The pieces, with neighboring row groups of a file joined to one piece."""
     joined: list[Piece] = []
     for piece in pieces:
         last = joined[-1] if joined else None

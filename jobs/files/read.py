@@ -1,4 +1,4 @@
-"""The rows of pieces of files, batch by batch, with page checksums verified."""
+"""The rows of pieces of files, batch by batch. The checksums of pages are verified."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from jobs.progress import advance
 
 BATCH_ROWS = 32_768
 BATCH_BYTES = 16 * 2**20
-"""A batch has at most so many rows, and about so many bytes."""
-_BUFFER = 2**20  # bytes that are read at once
+"""A batch has at most this many rows, and about this many bytes at most."""
+_BUFFER = 2**20  # bytes of one read from a disk
 
 
 def batches(storage: Storage, piece: Piece, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of a piece with these columns, by name; one that the file lacks is null.
+    """The rows of a piece, with the columns of a schema.
 
-    A column whose type is a dictionary is read as one, which is faster where values repeat.
+    A column that the file does not have is null. A column whose type is a dictionary is read as
+    one, which is faster where values repeat.
 
     Raises:
         WarehouseError: the file cannot be read, is damaged, or is not as the table says.
@@ -34,8 +35,8 @@ def batches(storage: Storage, piece: Piece, schema: pa.Schema) -> Iterator[pa.Re
             pq.ParquetFile(
                 opened,
                 page_checksum_verification=True,
-                # An object store answers few large requests best; from a disk, a column of a row
-                # group need not be in memory as a whole.
+                # An object store is fastest with few large requests. From a disk, small reads keep
+                # less of a column in memory.
                 pre_buffer=not is_local,
                 buffer_size=_BUFFER if is_local else 0,
                 read_dictionary=[f.name for f in schema if pa.types.is_dictionary(f.type)],
@@ -64,7 +65,7 @@ def batches(storage: Storage, piece: Piece, schema: pa.Schema) -> Iterator[pa.Re
 
 
 def _without_values(group: pq.RowGroupMetaData) -> set[str]:
-    """The columns that are null in every row, as their statistics say; nothing there to read."""
+    """The columns that need no reading, because their statistics say that every row is null."""
     columns = [group.column(number) for number in range(group.num_columns)]
     return {
         column.path_in_schema
@@ -96,7 +97,10 @@ def _with_all_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatc
 def concatenated(
     storage: Storage, pieces: Sequence[Piece], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of several pieces, one after the other; each is counted once it has been used."""
+    """The rows of several pieces, one piece after the other.
+
+    A batch counts as progress when the next one is asked for.
+    """
     for piece in pieces:
         for batch in batches(storage, piece, schema):
             yield batch

@@ -1,9 +1,8 @@
-"""Where tasks run: in this process, or as tasks of Spark. The function is the same.
+"""Runs tasks in this process or on Spark; the function of a task is the same.
 
-Under Spark a small DataFrame has a row and a partition for each task, and `mapInArrow` calls the
-function: this works on one machine, on any cluster and through Spark Connect. What a task returns
-counts only if Spark takes it as the task's result, so a task may die and be tried again, or run
-twice at once.
+For Spark a small DataFrame has one row and one partition for each task, and `mapInArrow` calls the
+function. This works on one machine, on any cluster and through Spark Connect. Only the result that
+Spark accepts for a task is used. So a task may die and be tried again, or run twice at once.
 """
 
 from __future__ import annotations
@@ -26,10 +25,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PROCESS_BYTES = 16 * 2**30
-"""Work on so many bytes of Parquet is done in this process unless somebody asks for Spark.
+"""Work on up to this many bytes of Parquet is done in this process, unless a user asks for Spark.
 
 On the same cores Spark was slower wherever both were measured: 2 million messages in 43 s against
-20 s, and its start comes on top. Larger work is worth Spark's own page, log and retries.
+20 s, without the time that Spark needs to start. For larger work Spark's own page, log and retries
+are worth their price.
 """
 
 T = TypeVar("T")
@@ -37,14 +37,14 @@ R = TypeVar("R")
 
 
 def session_for(spark: Spark, size: int, most: int = PROCESS_BYTES) -> SparkSession | None:
-    """The session that work on so many bytes is to run on; None is this process.
+    """The session that does work of some size; None if this process does it.
 
-    A session that is there already is used, and so is one that somebody asked for.
+    A session that already exists is used for any size, and so is one that the user asked for.
 
     Args:
         spark: a session, or a function that gives one.
-        size: how many bytes are read.
-        most: up to how many bytes this process does the work.
+        size: how many bytes the work reads.
+        most: this process does work of up to this many bytes.
     """
     if isinstance(spark, SessionOnDemand) and not spark.is_asked and size <= most:
         return None
@@ -52,17 +52,17 @@ def session_for(spark: Spark, size: int, most: int = PROCESS_BYTES) -> SparkSess
 
 
 def engine_of(session: SparkSession | None) -> str:
-    """What does the work, for a result: `process`, this one, or `spark`."""
+    """The `engine` in the result of a job: `process` if this process did the work, or `spark`."""
     return "process" if session is None else "spark"
 
 
 def run(work: Callable[[T], R], tasks: Sequence[T], spark: SparkSession | None) -> list[R]:
-    """What the function makes of each task, in their order.
+    """Calls a function with each task and returns the results in the order of the tasks.
 
     Args:
-        work: can be pickled; everything else that a task needs is in it.
-        tasks: can be pickled.
-        spark: runs the tasks; None is this process, with a thread for each core.
+        work: the function, with everything that a task needs. It can be pickled.
+        tasks: the tasks. They can be pickled.
+        spark: the session that runs the tasks; None is this process, with a thread for each core.
 
     Raises:
         JobError: what a task raised.
@@ -73,10 +73,10 @@ def run(work: Callable[[T], R], tasks: Sequence[T], spark: SparkSession | None) 
 
 
 def _reuse_memory() -> None:
-    """Lets Arrow take jemalloc, where it has it, unless somebody has chosen.
+    """Makes Arrow use jemalloc if it is built in, unless `ARROW_DEFAULT_MEMORY_POOL` is set.
 
-    Batch after batch takes and frees some megabytes. Arrow's usual allocator gives them back to the
-    system in between: with jemalloc a transform took a tenth less time, and 50 MB less memory.
+    Each batch takes and frees some megabytes. Arrow's default allocator gives them back to the
+    system after each batch. With jemalloc a transform took a tenth less time and 50 MB less memory.
     """
     chosen = os.environ.get("ARROW_DEFAULT_MEMORY_POOL")
     if not chosen and "jemalloc" in pa.supported_memory_backends():
@@ -86,11 +86,11 @@ def _reuse_memory() -> None:
 def _here(work: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
     _reuse_memory()
     ended = threading.Event()
-    # Reading, mapping and writing are done outside of Python's lock.
+    # Threads are enough: reading, mapping and writing do not hold Python's lock.
     with ThreadPoolExecutor(
         min(len(tasks), cores()), initializer=setattr, initargs=(_LOCAL, "ended", ended)
     ) as pool:
-        # In the context of the job: what tasks count is counted in its step.
+        # The context is that of the job, so the progress of tasks counts for its step.
         waiting = [pool.submit(copy_context().run, work, task) for task in tasks]
         try:
             wait(waiting, return_when=FIRST_EXCEPTION)
@@ -106,9 +106,9 @@ _LOCAL = threading.local()
 
 
 def end_if_told() -> None:
-    """Ends the task of this thread if others have failed, or the whole program ends.
+    """Ends the task of this thread if another task failed or the program ends.
 
-    Tasks that may take long call it now and then: nothing else ends a thread.
+    Long tasks call this for every batch, because nothing else can end a thread.
     """
     ended: threading.Event | None = getattr(_LOCAL, "ended", None)
     if ended is not None and ended.is_set():
@@ -125,7 +125,7 @@ def _in_spark(work: Callable[[T], R], tasks: Sequence[T], spark: SparkSession) -
     from jobs.spark_progress import counted
 
     def each(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        without_pandas()  # the import would be most of what a new worker costs
+        without_pandas()  # importing it would take most of the time that a new worker needs
         _reuse_memory()
         for batch in batches:
             for number in batch.column(0).to_pylist():

@@ -1,4 +1,4 @@
-"""Messages of a stream, of some fates if they are transformed, read in this process."""
+"""Messages of a stream, read in this process. Transformed ones may be chosen by their fates."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Selection:
     """The messages of a stream on some days that have one of some fates.
 
     Attributes:
-        messages: how many there are, of all fates.
-        fates: how many messages there are of each fate, also of those that are not chosen.
-        versions: the mapping versions that they were transformed with.
+        messages: how many messages of any fate there are.
+        fates: how many messages there are of each fate, whether it is chosen or not.
+        versions: the mapping versions that the messages were transformed with.
     """
 
     def __init__(
@@ -46,11 +46,11 @@ class Selection:
         """Reads the short columns of all messages.
 
         Args:
-            table: as it was loaded: what it has then is what is read.
-            stream, days: whose messages; None is every day.
-            fates: the chosen ones; None is all messages, also of a table without fates.
-            columns: what `rows` and `in_order` give.
-            spec: of the table.
+            table: the table. Commits after it was loaded make no difference.
+            stream, days: the stream and the days of the messages; None is every day.
+            fates: the chosen fates; None is all messages, also of a table without fates.
+            columns: the columns that `rows` and `in_order` give.
+            spec: the definition of the table.
 
         Raises:
             WarehouseError: a file cannot be read.
@@ -83,14 +83,14 @@ class Selection:
             self.versions.update(batch.column("mapping_version").unique().to_pylist())
 
     def rows(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """The messages, file by file, perhaps with other columns."""
+        """The chosen messages, file by file, with the columns of the selection or with others."""
         columns = self._columns if columns is None else tuple(columns)
         for extent in self._extents:
             read = batches(self._storage, extent.piece, self._schema(columns))
             yield from self._found(read, columns)
 
     def in_order(self) -> Iterator[pa.RecordBatch]:
-        """The messages by ascending sequence."""
+        """The chosen messages, by ascending sequence."""
         read = in_order(self._storage, self._extents, self._schema(self._columns))
         yield from self._found(read, self._columns)
 

@@ -1,8 +1,9 @@
-"""Whether a sequence is there twice.
+"""A search for sequences that an archive has twice.
 
-An archive is nearly always in order: each piece of a file ascends, and no two overlap. A task notes
-the ascending runs it meets, which costs next to nothing, and the driver compares their ends. Only
-tasks whose runs overlap are read again, and of them the sequences alone.
+An archive is nearly always in order: the sequences of each piece of a file ascend, and no two
+pieces overlap. A task notes the ascending runs of sequences that it meets, which costs almost no
+time, and the driver compares the ends of the runs. Only tasks whose runs overlap are read again,
+and only their sequences.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MOST_RUNS = 64
-"""A task with more runs says only where they start and end, all together."""
+"""A task with more runs than this gives one run that spans all of them."""
 SHARE_ROWS = 4_000_000
-"""How many sequences one search holds in memory, about."""
-_SHARE_BITS = 10  # neighbouring sequences of a share: long stretches are fast to pick
+"""About how many sequences one search holds in memory."""
+_SHARE_BITS = 10  # 1,024 sequences in a row are in the same share: they are fast to pick out
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Sequences that ascend, and so are there once each.
+    """A run of rows whose sequences ascend, so that none of them is there twice.
 
     Attributes:
-        first, last: both are there.
-        ascends: whether they do; else the run is what many runs span together.
+        first, last: the lowest and the highest sequence.
+        ascends: whether the sequences ascend. If not, this stands for many runs together.
     """
 
     first: int
@@ -87,12 +88,12 @@ class Runs:
 
 @dataclass(frozen=True)
 class Search:
-    """Looks for a repeated sequence among one share of those of some tasks.
+    """Looks for a sequence that is there twice, in one share of the sequences of some tasks.
 
     Attributes:
-        read: gives the sequences of a task, a batch at a time.
-        tasks: whose sequences are compared.
-        shares: into how many shares the sequences are divided.
+        read: a function that gives the sequences of a task, a batch at a time.
+        tasks: the tasks whose sequences are compared.
+        shares: the number of shares into which the sequences are divided.
     """
 
     read: Callable[[Any], Iterator[pa.Array]]
@@ -113,7 +114,7 @@ class Search:
 
 @dataclass(frozen=True)
 class SequencesOfFiles:
-    """Gives the sequences of a task on the files of a table."""
+    """Gives the sequences of a task that reads files of a table."""
 
     storage: Storage
 
@@ -134,9 +135,9 @@ def find_repeated(
     """The lowest sequence that is there twice, or None.
 
     Args:
-        read: gives the sequences of a task again; can be pickled.
-        tasks: each with the runs of its messages and how many these are.
-        spark: runs the searches; None is this process.
+        read: a function that gives the sequences of a task again. It can be pickled.
+        tasks: the tasks, each with the runs and the number of its messages.
+        spark: the session that runs the searches; None is this process.
     """
     overlapping = _overlapping(
         [(run, number) for number, (_, runs, _) in enumerate(tasks) for run in runs]
@@ -152,7 +153,7 @@ def find_repeated(
 
 
 def _overlapping(runs: Sequence[tuple[Run, int]]) -> set[int]:
-    """The tasks, by number, among which a sequence may be there twice."""
+    """The numbers of the tasks whose messages may have a sequence twice."""
     found: set[int] = set()
     highest, owner = -(2**63) - 1, -1
     for run, task in sorted(runs, key=lambda pair: pair[0].first):

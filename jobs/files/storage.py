@@ -1,8 +1,8 @@
-"""Where the files of a table are, in a form that can be sent to a task.
+"""The file systems of a table, in a form that can be sent to a task.
 
-PyIceberg's settings (endpoint, keys, region) make the pyarrow file system, so an object store needs
-nothing of its own. A local file needs no PyIceberg: importing it would take a task longer than
-reading many a file.
+The pyarrow file system of an object store is made from PyIceberg's settings (endpoint, keys,
+region), so it needs no other settings. A local file needs no PyIceberg, whose import would often
+take longer than reading the file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Storage:
 
     @classmethod
     def of(cls, table: Table) -> Storage:
-        """That of a table's catalog."""
+        """The storage of a table, with the settings of its catalog."""
         return cls(dict(table.io.properties))
 
     def find(self, uri: str) -> tuple[Any, str]:

@@ -1,7 +1,7 @@
-"""What a task is told to read.
+"""The tasks that read files.
 
-Apart from `plan`, because tasks import it, and the libraries of the tables would take a worker
-longer than many a task.
+They are not in `plan`, because workers import this module: the import of PyIceberg, which `plan`
+needs, would take them longer than many tasks.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ class Piece:
 
     Attributes:
         path: the path of the file, as the table has it.
-        first, end: its row groups from `first` up to, and without, `end`.
-        groups: how many the file has, as the table says; 0 if it does not say. The piece is the
-            whole file then.
+        first, end: the row groups of the piece: from `first` on, up to but not including `end`.
+        groups: the number of row groups of the file, as the table says; 0 if the piece is the
+            whole file.
     """
 
     path: str
@@ -29,12 +29,12 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What one task reads, in this order: rows of one day.
+    """A task that reads rows of one day.
 
     Attributes:
-        number: 0-based, in the order of days.
+        number: the number of the task, from 0 on, in the order of days.
         day: the day of the rows.
-        pieces: what to read.
+        pieces: the pieces to read, in this order.
         size: the size of the Parquet data, in bytes.
     """
 

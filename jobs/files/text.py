@@ -1,7 +1,8 @@
-"""Text that need not be UTF-8, from rows to what a table stores and back: see `jobs.warehouse.raw`.
+"""Converts text columns between the form that jobs use and the form that tables store.
 
-Rows as jobs have them hold any bytes in their text columns; a table stores valid UTF-8 there and
-the bytes beside it. Nearly every batch is UTF-8 as a whole, which is all that is looked at then.
+Jobs hold any bytes in their text columns. A table stores valid UTF-8 there, and the exact bytes in
+a column beside it; see `jobs.warehouse.raw`. Nearly every batch is valid UTF-8 as a whole, and then
+no value is looked at by itself.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Columns = dict[str, pa.Array]
 
 
 def restored(batch: pa.RecordBatch) -> Columns:
-    """The columns of rows as jobs have them, of a batch as a table stores it."""
+    """Converts a batch that a table stores into columns as jobs use them."""
     found = dict(zip(batch.schema.names, batch.columns, strict=True))
     for name in [name for name in found if name + RAW in found and name != "headers"]:
         raw = found.pop(name + RAW)
@@ -35,7 +36,7 @@ def restored(batch: pa.RecordBatch) -> Columns:
 
 
 def stored(rows: Columns, names: Sequence[str]) -> list[pa.Array]:
-    """The columns of these names as a table stores them, of rows as jobs have them."""
+    """Converts columns that jobs use into those of the given names that a table stores."""
     found = dict(rows)
     for name in names:
         if name.endswith(RAW) and name != "headers_raw":
@@ -59,7 +60,7 @@ def is_text(values: pa.Array) -> bool:
 
 
 def _split(values: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """The text of each value; and its bytes, null where the text is the bytes."""
+    """The readable text of each value, and its bytes, which are null if the value is UTF-8."""
     if pa.types.is_dictionary(values.type):
         text, raw = _split(values.dictionary)
         if raw.null_count == len(raw):
@@ -108,7 +109,7 @@ def _restore_headers(found: Columns) -> None:
 
 
 def _pairs(headers: pa.Array) -> list[Any]:
-    """The pairs of each row as bytes; None where a row has no list."""
+    """The headers of each row as pairs of bytes; None where a row has no list."""
     kind = pa.list_(pa.struct([("name", pa.binary()), ("value", pa.binary())]))
     rows = headers.cast(kind).to_pylist()
     return [
@@ -117,7 +118,7 @@ def _pairs(headers: pa.Array) -> list[Any]:
 
 
 def _headers(rows: list[Any], kind: pa.DataType) -> pa.Array:
-    """Such pairs as a column, whose bytes nobody checks."""
+    """A column of headers, made of pairs of bytes. The bytes need not be UTF-8."""
     flat = [pair for row in rows if row is not None for pair in row]
     pairs = pa.StructArray.from_arrays(
         [

@@ -1,4 +1,4 @@
-"""One token of every subject of a batch, cut out by the kernel."""
+"""One token of each subject of a batch, taken out by the kernel."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from nats_transform.kernel.rules import End, Ends, Rule, State
 from nats_transform.mapping import Fate
 from nats_transform.subject import SEPARATOR
 
-_ILLEGAL = 3  # states of subjects that the kernel takes for no literal ones, see `rules`
+_ILLEGAL = 3  # the states below this are those of subjects that are not literal; see `rules`
 
 
 class TokenAt:
-    """Cuts a token out; it can be sent to a task.
+    """Takes one token out of subjects. It can be sent to a task.
 
     Args:
-        place: of the token, 1-based.
+        place: the place of the token, from 1 on.
     """
 
     def __init__(self, place: int) -> None:

@@ -1,4 +1,4 @@
-"""What a task of the transform does: reads messages, maps them, writes the rows and counts them."""
+"""The tasks of a transform: each reads messages, maps them, counts the rows and writes them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ WORDS = frozenset({"fate", "reason", "mapping_source", "mapping_destination", "m
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What came of a task.
+    """The result of a task.
 
     Attributes:
         written: the file.
-        fates: how many messages have each.
+        fates: the number of messages of each fate.
         digest: the sum of the hashes of the rows.
-        archive: the same sum for the messages that were read.
-        runs: the ranges of their sequences.
+        archive: the sum of the hashes of the messages that were read.
+        runs: the ascending runs of the sequences.
         missing: how many messages have no sequence.
     """
 
@@ -45,16 +45,16 @@ class Done:
 
 @dataclass(frozen=True)
 class TransformTask:
-    """The function of a task; it holds all that the task needs.
+    """The function of a task, with all that the task needs.
 
     Attributes:
         storage: the file systems of the table.
         folder: the folder for the new files.
         read: the columns of `messages` as the table stores them.
-        messages: the columns of messages as jobs have them, see `jobs.warehouse.raw`.
-        rows: the same for transformed messages.
+        messages: the columns of messages as jobs use them; see `jobs.warehouse.raw`.
+        rows: the columns of transformed messages as jobs use them.
         stored: the columns to write, with their Iceberg numbers.
-        program: the mappings, compiled.
+        program: the compiled mappings.
         version: the version of the mappings and the seed.
     """
 
@@ -112,7 +112,7 @@ class TransformTask:
 
 
 def _counts(words: pa.DictionaryArray) -> Counter[str]:
-    """How often each word of a column without nulls is there."""
+    """The number of rows of each word, for a column without nulls."""
     numbers = np.bincount(words.indices.to_numpy(), minlength=len(words.dictionary))
     pairs = zip(words.dictionary.to_pylist(), numbers.tolist(), strict=True)
     return Counter({word: number for word, number in pairs if number})

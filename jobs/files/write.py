@@ -1,7 +1,8 @@
-"""Parquet files that tasks write: the encodings that measured best, row groups cut by bytes.
+"""The Parquet files that tasks write.
 
-What was measured is in `docs/performance.md`: zstd level 1 with DELTA encodings is smaller than
-zstd level 3 without, and takes a third of the time. Spark, DuckDB, Polars and PyIceberg read it.
+The encodings are those that measured best (`docs/performance.md`): zstd level 1 with DELTA
+encodings is smaller than zstd level 3 without them, and takes a third of the time. Spark, DuckDB,
+Polars and PyIceberg can read the files. Row groups are cut by bytes.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from jobs.errors import WarehouseError, text_of
 from jobs.files.storage import Storage
 
 GROUP_BYTES = 48 * 2**20
-"""What a row group comes to in memory: a writer holds so much, and a reader too."""
+"""The size of a row group in memory. A writer holds one, and so may a reader."""
 
 _NUMBERS = ("seq", "ts", "ts_ns")
 _TEXTS = ("subject", "mapped_subject", "data")
 _PAYLOADS = ("data",)
-_SAMPLE = 4096  # bytes of a payload that are looked at
-_WORTH = 0.95  # of the size before, at most: else zstd would take its time for nothing
+_SAMPLE = 4096  # the first bytes of a payload, with which compression is tried
+_WORTH = 0.95  # payloads are compressed if the sample shrinks below this part of its size
 _WITHOUT_STATISTICS = (*_TEXTS, "headers", "headers_raw")
 
 
@@ -36,7 +37,7 @@ class Written:
         path: the path of the file, as a table takes it.
         size: the size of the file, in bytes.
         rows: the number of rows.
-        footer: the file's own metadata, of which a commit makes its statistics.
+        footer: the metadata of the file, from which a commit takes the statistics.
     """
 
     path: str
@@ -46,14 +47,14 @@ class Written:
 
 
 class Writer:
-    """Writes one file, whose name no other attempt at the same task has.
+    """Writes one file. Its name is unique, also among several attempts at the same task.
 
-    As a context manager it deletes the file if it is left by an exception. A process that is killed
-    leaves a part of a file, which no table has; `maintain` deletes it.
+    If the context is left by an exception, the file is deleted. A process that is killed leaves an
+    incomplete file that belongs to no table; `maintain` deletes it.
 
     Attributes:
-        pending: bytes of rows that wait for their row group, in memory.
-        is_open: whether there is a file yet; there is none before the first row group.
+        pending: the bytes of the rows in memory that wait for their row group.
+        is_open: whether the file exists; it is made with the first row group.
     """
 
     def __init__(self, storage: Storage, folder: str, name: str, schema: pa.Schema) -> None:
@@ -83,7 +84,7 @@ class Writer:
             self.flush()
 
     def flush(self) -> None:
-        """Writes the rows that wait, as a row group.
+        """Writes the waiting rows as a row group.
 
         Raises:
             WarehouseError: the file cannot be written.
@@ -101,7 +102,7 @@ class Writer:
             raise self._failed(error) from error
 
     def close(self) -> Written:
-        """The file, complete.
+        """Completes the file.
 
         Raises:
             WarehouseError: the file cannot be written.
@@ -113,7 +114,7 @@ class Writer:
             self._sink.close()
         except OSError as error:
             raise self._failed(error) from error
-        # Not by `metadata_collector`: with one, a writer that could not be closed fails for ever.
+        # With `metadata_collector`, a writer whose close failed once could never be closed.
         metadata: pq.FileMetaData = self._writer.writer.metadata
         footer = pa.BufferOutputStream()
         metadata.write_metadata_file(footer)
@@ -142,7 +143,7 @@ class Writer:
 
 
 def _options(rows: pa.Table) -> dict[str, object]:
-    """What `ParquetWriter` takes for a file that begins with such rows."""
+    """The options of `ParquetWriter` for a file that begins with some rows."""
     columns = _leaves(rows.schema)
     packed = [path for path in columns if path not in _PAYLOADS or _is_smaller(rows[path])]
     encodings = dict.fromkeys(_NUMBERS, "DELTA_BINARY_PACKED")
@@ -157,13 +158,13 @@ def _options(rows: pa.Table) -> dict[str, object]:
             path for path in columns if path.partition(".")[0] not in _WITHOUT_STATISTICS
         ],
         "write_page_checksum": True,
-        # Readers take the types from Parquet's own schema: a dictionary is how we hold a text.
+        # Without Arrow's schema, readers take the types from Parquet's: text, not dictionaries.
         "store_schema": False,
     }
 
 
 def _is_smaller(payloads: pa.ChunkedArray) -> bool:
-    """Whether zstd makes a sample of payloads smaller: many are compressed or encrypted already."""
+    """Whether zstd makes a sample of payloads smaller. Many are already compressed or encrypted."""
     sample = b"".join(
         value.as_py()[:_SAMPLE] or b""
         for chunk in payloads.chunks

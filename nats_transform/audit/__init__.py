@@ -1,18 +1,20 @@
-"""Whether a split agrees with the weights of a mapping: verdicts on plain counts.
+"""Verdicts on message counts: whether a split agrees with the weights of a mapping.
 
-No Spark and no I/O: `jobs.audit` counts, this package judges: `tallies` is what it gets, `samples`
-sorts it, `judge` gives the `verdicts` and `reasons` the words. Percentages are 0 to 100, times UTC.
+`jobs.audit` counts the messages, with Spark or without. This package judges the counts and does no
+I/O. Its input is in `tallies`. `samples` sorts the counts, `judge` makes the `verdicts`, and
+`reasons` puts them into words. Percentages are from 0 to 100, and times are UTC.
 
-The verdict on a share rests on its Clopper-Pearson interval, at a confidence that is corrected for
-every comparison of the audit (Bonferroni), so that all intervals hold together:
+The verdict on a share rests on its Clopper-Pearson interval. The confidence of each interval is
+corrected for the number of comparisons in the audit (Bonferroni), so that all intervals hold
+together:
 
     within      the interval lies inside weight ± tolerance
-    outside     the interval lies outside it
-    undecided   neither: too few messages, or the share is on the edge
+    outside     the interval lies outside weight ± tolerance
+    undecided   the interval overlaps an edge: too few messages, or a share near the edge
 
-Where a message could have come from more than one destination, the interval spans what the shares
-would be under every assignment (worst-case bounds: Manski, "Partial Identification of Probability
-Distributions", 2003), so a verdict never rests on a guess.
+Where a message could have come from more than one destination, the interval covers the shares under
+every possible assignment (worst-case bounds: Manski, "Partial Identification of Probability
+Distributions", 2003). So a verdict never rests on a guess.
 """
 
 from __future__ import annotations

@@ -43,14 +43,14 @@ def assess(
         periods: the mapping versions in force; their index is the tallies' `period`.
         tallies: the counts.
         criteria: tolerance, confidence and buckets.
-        hidden: ends that the archive cannot hold; the weights of the others are then shares of
-            what it holds.
-        published: how many messages were published to each mapping, from which the hidden ends
-            are inferred. Without hours a mapping is judged over the whole time only.
+        hidden: ends that the archive cannot hold. The weights of the other ends are then taken as
+            shares of what it holds.
+        published: how many messages were published to each mapping. The counts of hidden ends
+            follow from it. A mapping with one number for all hours is judged as a whole only.
     """
     rules = counted(periods, tallies, criteria, hidden, published)
     totals = _totals(rules)
-    # Whoever looks again and again spends the error on all hours together, not on each sample.
+    # A sequential audit divides the allowed error among the hours, not among the samples.
     comparisons = sum(
         _intervals(len(rule.targets)) * (1 if criteria.sequential else len(rule.samples))
         for rule in rules
@@ -77,7 +77,7 @@ def assess(
 
 
 def _intervals(ends: int) -> int:
-    """How many comparisons a sample needs: with two shares, one follows from the other."""
+    """How many comparisons a sample needs. Of two shares, one follows from the other."""
     return 1 if ends == 2 else ends
 
 
@@ -115,7 +115,7 @@ def _judged_rule(
 
 
 def _undecided(split: Split) -> Split:
-    """The split without a verdict."""
+    """The same split, with the verdict `undecided`."""
     ends = [
         end.model_copy(update={"verdict": Verdict.UNDECIDED, "messages_to_decide": None})
         for end in split.destinations
@@ -126,13 +126,13 @@ def _undecided(split: Split) -> Split:
 
 
 def _hour(sample: Sample, first: Sample) -> int:
-    """How many hours after another sample one starts."""
+    """How many hours a sample starts after the first one."""
     assert sample.start is not None and first.start is not None  # noqa: S101, PT018 - not empty
     return int((sample.start - first.start) / HOUR)
 
 
 def _alarm(rule: MappingCounts, criteria: Criteria, level: float) -> datetime | None:
-    """The end of the hour after which the evidence that a share is off was too strong."""
+    """The end of the first hour after which the evidence that a share is off was too strong."""
     tolerance = criteria.tolerance / 100
     hours = [_hour(hour, rule.hours[0]) for hour in rule.hours]
     crossed = np.zeros(len(hours), bool)
@@ -141,7 +141,7 @@ def _alarm(rule: MappingCounts, criteria: Criteria, level: float) -> datetime | 
             sequential.evidence(hits, misses, hours, edge, tolerance)
             for hits, misses, edge in _sides(rule.hours, n, target, tolerance)
         ]
-        # Half of the stake on each side.
+        # One half of the stake is on “too many”, the other on “too few”.
         crossed |= np.logaddexp(*found) - np.log(2) >= -np.log1p(-level)
     return rule.hours[int(crossed.argmax())].end if crossed.any() else None
 
@@ -149,9 +149,10 @@ def _alarm(rule: MappingCounts, criteria: Criteria, level: float) -> datetime | 
 def _sides(
     samples: Sequence[Sample], n: int, target: Target, tolerance: float
 ) -> Iterator[tuple[Counts, Counts, float]]:
-    """Hits, misses and the edge for the question “too many?” and, exchanged, for “too few?”.
+    """Hits, misses and the edge for two questions: are there too many, and are there too few?
 
-    Ambiguous messages count for the side that alarms less.
+    For the second question hits and misses are exchanged. Ambiguous messages are counted where they
+    make an alarm less likely.
     """
     certain = np.array([sample.certain[n] for sample in samples])
     others = np.array([sample.certain.sum() for sample in samples]) - certain
@@ -164,7 +165,11 @@ def _sides(
 def _judged_at_any_look(
     samples: Sequence[Sample], targets: Sequence[Target], criteria: Criteria, level: float
 ) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-    """Low and high ends of shares, and whether they are outside; the first sample is the whole."""
+    """The low and high ends of the shares in a sequential audit, and which shares are outside.
+
+    The first sample is the whole time. Each result has a row for each sample and a column for each
+    target.
+    """
     tolerance = criteria.tolerance / 100
     whole, *rest = samples
     if whole.start is None:
@@ -267,7 +272,7 @@ def _judged_destination(
     count, messages = int(sample.certain[n]), int(sample.certain.sum())
     needed = statistics.messages_to_decide(target.expected, tolerance, level, power)
     if verdict is Verdict.UNDECIDED and needed is not None and messages >= needed:
-        # There were enough, but the share is near an edge of the tolerance.
+        # There were enough messages, but the share is near an edge of the tolerance.
         needed = statistics.messages_to_settle(
             count / messages, target.expected, tolerance, level, power
         )
@@ -320,7 +325,7 @@ def _total(
         for name in ("certain", "possible", "elsewhere", "ambiguous"):
             getattr(total, name)[:] += getattr(part, name)
         for target in rule.targets:
-            # The configured weights, as the messages of the clusters weigh them.
+            # The mean of the clusters' weights, each weighted by its number of messages.
             expected = targets[target.end].expected + target.expected * audit.messages / messages
             targets[target.end] = replace(target, expected=expected)
     (split,) = _judged([total], list(targets.values()), criteria, level, 1)

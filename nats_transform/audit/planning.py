@@ -1,13 +1,14 @@
-"""How long a canary must run until an audit can tell it from one that is off.
+"""How long a canary must run until an audit can tell a right split from a wrong one.
 
-The number of messages is `statistics.messages_to_decide`, for one mapping and cluster. With so many
+The number of messages that it takes is `statistics.messages_to_decide`, for one mapping and
+cluster. With that number of messages
 
-- a canary that gets its share is `within` the tolerance, with the stated power;
-- one that is off by the tolerance or more is called `within` with a probability of at most
+- a canary that gets its share is called `within` the tolerance, with the stated power;
+- a canary that is off by the tolerance or more is called `within` with a probability of at most
   (1 - confidence) / 2;
-- one that is off by twice the tolerance is `outside`, with the stated power.
+- a canary that is off by twice the tolerance is called `outside`, with the stated power.
 
-The time follows from how many messages there were in each hour of the week so far.
+The time is computed from how many messages the archive has for each hour of the week.
 """
 
 from __future__ import annotations
@@ -35,10 +36,12 @@ class CanaryTime(_Result):
     """How long a canary of some share must run.
 
     Attributes:
-        share: percent of the messages.
-        messages: of the mapping and cluster, canary or not; null if no number is enough.
-        hours: until then, for a start in each hour of the week; null where there is no traffic.
-        shortest, typical, longest: of these hours; typical is the median.
+        share: the share of the canary, in percent.
+        messages: how many messages the mapping and cluster must get, those of the canary and all
+            others; null if no number is enough.
+        hours: how many hours that takes, for a start in each hour of the week, from Monday 00:00
+            UTC on; null if no number is enough or there is no traffic.
+        shortest, typical, longest: the lowest, the median and the highest of `hours`.
         best_start: the start with the fewest hours, such as `Tue 08:00`.
     """
 
@@ -55,13 +58,13 @@ class RulePlan(_Result):
     """The plan for one mapping in one cluster.
 
     Attributes:
-        source: of the mapping.
-        cluster: null for messages that name none.
-        seen: messages of it in the archive.
-        per_hour: messages in each hour of the week, on average.
-        guessed: how many hours of the week the archive has never seen; they count as the same hour
-            of other days.
-        canaries: one for each share.
+        source: the source of the mapping.
+        cluster: the cluster; null for messages without the name of a cluster.
+        seen: how many messages of this mapping and cluster the archive has.
+        per_hour: the average number of messages in each hour of the week.
+        guessed: how many hours of the week the archive does not cover. They are taken to be like
+            the same hour of other days.
+        canaries: the times, one for each share that was asked for.
     """
 
     source: str
@@ -84,11 +87,11 @@ def plan(
     """The plan for each mapping and cluster.
 
     Args:
-        counts: messages of each, by hour; an hour that is not there had none.
+        counts: the messages of each source and cluster by hour; a missing hour had no message.
         first, last: the first and the last hour of the archive.
-        shares: of canaries, in percent.
-        tolerance: percentage points.
-        confidence, power: as above, 0 to 1.
+        shares: the shares of the canaries, in percent.
+        tolerance: the tolerance, in percentage points.
+        confidence, power: probabilities from 0 to 1; the top of this module says what they mean.
     """
     steps = int((last - first) / timedelta(hours=1)) + 1
     places = np.array([hour_of_week(first + timedelta(hours=n)) for n in range(steps)])
@@ -116,13 +119,13 @@ def plan(
 
 
 def hour_of_week(moment: datetime) -> int:
-    """The number of an hour in its week."""
+    """The number of an hour in its week (UTC), from 0 for Monday 00:00 on."""
     moment = moment.astimezone(UTC)
     return 24 * moment.weekday() + moment.hour
 
 
 def _rates(sums: Floats, covered: np.typing.NDArray[np.int64]) -> Floats:
-    """Messages in each hour of the week; of hours never seen, as in that hour of other days."""
+    """Messages in each hour of the week; an hour that was never seen is like that of other days."""
     by_day, seen = sums.reshape(7, 24).sum(axis=0), covered.reshape(7, 24).sum(axis=0)
     mean = sums.sum() / max(1, covered.sum())
     usual = np.where(seen > 0, by_day / np.maximum(seen, 1), mean)

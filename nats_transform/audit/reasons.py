@@ -1,4 +1,4 @@
-"""Verdicts in words."""
+"""The sentences that explain verdicts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def reason_of(
         if len(sizes) < len(needed):
             return "a share lies on the edge of the tolerance, so more messages would not decide it"
         return f"about {_rounded(max(sizes)):,} messages would decide it"
-    # Of two that are as far off, the lighter one: the canary.
+    # Destinations come by ascending weight: if two are equally far off, this names the canary.
     worst_end = max(whole.destinations, key=lambda d: round(abs((d.share or 0.0) - d.expected), 6))
     off = (worst_end.share or 0.0) - worst_end.expected
     if whole.verdict is Verdict.WITHIN:

@@ -1,4 +1,7 @@
-"""The counts of each mapping by destination: by hour, by bucket, by regime and as a whole."""
+"""The counts of each mapping by destination: for each hour, bucket and regime, and as a whole.
+
+A bucket is an hour or a day. A regime is a stretch of time in which the split did not change.
+"""
 
 from __future__ import annotations
 
@@ -36,10 +39,11 @@ class Sample:
     """The counts of some time, one for each target of a mapping.
 
     Attributes:
+        start, end: the time, the end excluded; None in a sample without messages.
         certain: messages that can only have come to this target.
-        possible: further messages that may have.
+        possible: further messages that may have come to this target.
         elsewhere: ambiguous messages that may have come to another target of the mapping.
-        ambiguous: one number: messages that may have come to any of them.
+        ambiguous: all ambiguous messages of the mapping, as an array with one number.
     """
 
     start: datetime | None
@@ -55,11 +59,13 @@ class MappingCounts:
     """The counts of one mapping in one cluster and period, before any verdict.
 
     Attributes:
-        is_blind: the archive can hold only one end of the mapping, so it shows no share.
+        scope: the period, the mapping and the cluster.
+        targets: the ends of the mapping; each sample has a number for each of them.
+        is_blind: whether the archive can hold only one end of the mapping, so it shows no share.
         hours: the counts of each hour, ascending.
         whole: the counts of all hours together.
         buckets: the counts by hour or day; empty if there is only one hour or day.
-        regimes: the counts of each time with one split; empty if the split never changed.
+        regimes: the counts of each regime; empty if the split never changed.
     """
 
     scope: Scope
@@ -103,7 +109,7 @@ def counted(
 def _by_scope(periods: Sequence[Period], tallies: Iterable[Tally]) -> dict[Scope, list[Tally]]:
     """The tallies of every mapping and cluster, in the order of the configuration.
 
-    A mapping without a tally stands there once, for no cluster.
+    A mapping without a tally has one entry, whose cluster is None.
     """
     by_source: dict[tuple[int, str], dict[str | None, list[Tally]]] = {
         (index, mapping.source): {}
@@ -130,9 +136,9 @@ def _targets(
     hidden: frozenset[End],
     infer: bool,
 ) -> list[Target]:
-    """The ends of a mapping in a cluster, with the share that each should get of what is counted.
+    """The ends of a mapping in a cluster, with the expected share of each in the counted messages.
 
-    Hidden ends are left out, or stand together in one last target if they are to be inferred.
+    Hidden ends are left out. If they are to be inferred, they are one target together, the last.
     """
     listed = {destination.subject for destination in mapping.destinations}
     ends: list[tuple[End, Kind, int]] = []
@@ -201,7 +207,7 @@ def _hours(
     for sample in result:
         sent = published if isinstance(published, int) else by_hour.get(sample.start or EPOCH, 0)
         rest = sent - int(sample.certain.sum()) - int(sample.ambiguous[0])
-        # Two archives disagree by a few messages around a full hour: never below nothing.
+        # Around a full hour two archives can differ by a few messages, so this could be negative.
         sample.certain[-1] = max(0, rest)
     return result
 

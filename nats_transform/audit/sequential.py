@@ -1,18 +1,20 @@
 """Audits that people may repeat at any time without more false alarms.
 
-The interval of one look is right at that look. Who looks every hour will see it miss some day,
-though nothing is wrong. What stands here holds at every look at once, however many there are:
+An ordinary interval is made for a single look. If people look every hour, it will miss the true
+share some day though nothing is wrong. The results of this module hold at all looks together,
+however many there are:
 
-- `evidence` is an e-process: while the true share stays within its tolerance, the chance that it
-  ever reaches 1/a is at most a (Ville's inequality). It bets on a few shares beyond the edge of the
-  tolerance (Robbins' mixture of likelihood ratios, "Statistical methods related to the law of the
-  iterated logarithm", 1970; as bets: Waudby-Smith and Ramdas, "Estimating means of bounded random
-  variables by betting", JRSS B 86, 2024), from every hour on. The share may change within the
-  tolerance. A fault that starts late is found late by the logarithm of that hour only.
-- `interval` is a confidence sequence: at all looks together it misses the true share, if that is
-  one, with probability at most 1 - confidence (Howard, Ramdas, McAuliffe and Sekhon, "Time-uniform,
-  nonparametric, nonasymptotic confidence sequences", Annals of Statistics 49, 2021, for a
-  beta-binomial mixture).
+- `evidence` is an e-process: while the true share stays within its tolerance, the chance that the
+  evidence ever reaches 1/a is at most a (Ville's inequality). In every hour it starts bets on a few
+  shares beyond the edge of the tolerance (Robbins' mixture of likelihood ratios, "Statistical
+  methods related to the law of the iterated logarithm", 1970; as bets: Waudby-Smith and Ramdas,
+  "Estimating means of bounded random variables by betting", JRSS B 86, 2024). The share may change
+  within the tolerance. The extra evidence that it takes to find a fault that starts in hour n grows
+  with the logarithm of n only.
+- `interval` is a confidence sequence: if the true share is constant, the probability that the
+  interval misses it at any look is at most 1 - confidence (Howard, Ramdas, McAuliffe and Sekhon,
+  "Time-uniform, nonparametric, nonasymptotic confidence sequences", Annals of Statistics 49, 2021,
+  for a beta-binomial mixture).
 
 Shares are fractions, 0 to 1; evidence is the natural logarithm of an e-value.
 """
@@ -26,21 +28,22 @@ from scipy import special
 from nats_transform.statistics import Floats
 
 _BETS = 2.0 ** np.arange(-1, 8)
-"""Beyond the edge by how many tolerances: from half of one, which is hard to see, to any."""
+"""How far beyond the edge each bet lies, in tolerances: from half of one to very many."""
 
-_HALVINGS = 60  # of an interval of length 1: more than a float can tell
+_HALVINGS = 60  # halvings of an interval of length 1; a float cannot tell more apart
 
 
 def weight(hour: ArrayLike) -> Floats:
-    """The part of the error that an hour may use, from hour 0 on; all of them add up to 1."""
+    """The part of the allowed error for each hour, from hour 0 on; all parts add up to 1."""
     n = np.asarray(hour, np.float64)
     return np.asarray(1 / ((n + 1) * (n + 2)))
 
 
 def bets(hits: ArrayLike, misses: ArrayLike, edge: float, tolerance: float) -> Floats:
-    """The logarithm of what each bet on a share above the edge wins; a new last axis of bets.
+    """The logarithm of the factor that each bet on a share above the edge wins.
 
-    While the true share is at most the edge, each wins at most 1 on average.
+    The result has one more axis than `hits`, the last, with one number for each bet. While the
+    true share is not above the edge, the factor of each bet is at most 1 on average.
     """
     shares = np.minimum(edge + _BETS * tolerance, (1 + edge) / 2)[: _useful(edge, tolerance)]
     up, down = np.log(shares / edge), np.log1p(-shares) - np.log1p(-edge)
@@ -54,7 +57,7 @@ def _useful(edge: float, tolerance: float) -> int:
 
 
 def above(hits: ArrayLike, misses: ArrayLike, edge: float, tolerance: float) -> Floats:
-    """The evidence in one lot of messages that the share is above the edge."""
+    """The evidence in one group of messages that the share is above the edge."""
     if not 0 < edge < 1:
         return np.full(np.shape(hits), 0.0 if edge >= 1 else -np.inf)
     won = bets(hits, misses, edge, tolerance)
@@ -64,13 +67,14 @@ def above(hits: ArrayLike, misses: ArrayLike, edge: float, tolerance: float) -> 
 def evidence(
     hits: ArrayLike, misses: ArrayLike, hours: ArrayLike, edge: float, tolerance: float
 ) -> Floats:
-    """The evidence after each lot of messages that the share rose above the edge, at some hour.
+    """The evidence after each hour with messages that the share has been above the edge.
 
     Args:
-        hits: messages that came to the destination, one number for each lot; last axis is time.
-        misses: messages that did not.
-        hours: which hour of the canary each lot is of, from 0 on, ascending.
-        edge: the highest share that is fine.
+        hits: messages that came to the destination, one number for each hour with messages. The
+            last axis is time.
+        misses: messages that did not come to the destination.
+        hours: the numbers of these hours since the canary began, from 0 on, ascending.
+        edge: the highest share that is within the tolerance.
         tolerance: the size of the smallest bets.
     """
     if not 0 < edge < 1:
@@ -78,7 +82,7 @@ def evidence(
     won = bets(hits, misses, edge, tolerance)
     reached = np.cumsum(won, axis=-2)
     entered = np.log(weight(hours))[:, None] - (reached - won)
-    # Bets that started at each hour so far, and what has not been placed yet.
+    # The worth of the bets that started in each hour so far, and the stake that is not placed yet.
     each = reached + np.logaddexp.accumulate(entered, axis=-2)
     placed = np.asarray(special.logsumexp(each, axis=-1) - np.log(won.shape[-1]))
     waiting = -np.log(np.asarray(hours, np.float64) + 2)
@@ -92,10 +96,10 @@ def interval(
 
     Args:
         counts: messages that came to the destination.
-        totals: all messages; 0 gives 0 to 1.
-        share: where the interval is to be short: the share that is expected.
-        tolerance: about how long it is to be there.
-        confidence: that no look ever misses.
+        totals: all messages; without messages the interval is 0 to 1.
+        share: the expected share; the interval is shortest for shares near it.
+        tolerance: about the length that the interval is to reach there.
+        confidence: the probability that the intervals of all looks hold the true share.
     """
     k, n, level = np.broadcast_arrays(
         np.asarray(counts, np.float64), np.asarray(totals, np.float64), np.asarray(confidence)

@@ -17,7 +17,7 @@ class End:
 
     Attributes:
         source: the source of the mapping.
-        destination: as in `Outcome.mapping_destination`; "" for the part that is lost.
+        destination: the same as `Outcome.mapping_destination`; "" for the part that is lost.
     """
 
     source: str
@@ -29,9 +29,9 @@ class Tally:
     """How many messages of one cluster and hour came to one end.
 
     Attributes:
-        cluster: the cluster that they were published in; None if it is not known.
-        start: when the hour began, or the period if that began later.
-        ends: the ends they can have come to; more than one if that cannot be told.
+        cluster: the cluster that the messages were published in; None if it is not known.
+        start: when the hour began, or when the period began if that was later.
+        ends: the ends that the messages can have come to; more than one if the end is not certain.
         count: the number of messages.
         period: index of the mapping version in force.
     """
@@ -45,7 +45,10 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """A mapping version and from when to when it was in force; None is open."""
+    """A mapping version and the time in which it was in force, the end excluded.
+
+    Without `since` the version was in force from the start, without `until` to the end.
+    """
 
     mappings: AccountMappings
     version: str = ""
@@ -54,10 +57,10 @@ class Period:
 
 
 Scope: TypeAlias = tuple[int, str, str | None]
-"""What gets a verdict of its own: index of the period, source of the mapping, cluster."""
+"""The index of a period, the source of a mapping, and a cluster. Each scope gets a verdict."""
 
 Hours: TypeAlias = Mapping[datetime, int] | int
-"""Messages by hour, or all together."""
+"""The number of messages: one for each hour, or one for the whole time."""
 
 
 def is_audited(mapping: SubjectMapping) -> bool:

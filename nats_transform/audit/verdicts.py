@@ -1,4 +1,4 @@
-"""The verdicts of an audit on shares, mappings and clusters, and on all of them together."""
+"""The result of an audit: verdicts on shares, on mappings, on clusters, and on the whole."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Verdict(StrEnum):
     OUTSIDE = "outside"
     UNDECIDED = "undecided"
     NOTHING = "nothing to audit"
-    """No weights, or no message."""
+    """There are no weights, or no message was counted."""
 
 
 def worst_of(verdicts: Iterable[Verdict]) -> Verdict:
@@ -36,10 +36,11 @@ class Criteria:
 
     Attributes:
         tolerance: how many percentage points a share may differ from its weight.
-        confidence: that none of the intervals misses, and no change is seen where none was.
-        by: `hour` or `day`: each of them gets a verdict of its own.
-        sequential: the counts grow and are looked at again and again; `confidence` is then that
-            no look of all ever gives a wrong verdict.
+        confidence: the probability that all intervals hold the true shares, and that no change is
+            found where there was none.
+        by: `hour` or `day`. Each hour or day gets a verdict of its own.
+        sequential: whether the counts grow and the audit is repeated. `confidence` is then the
+            probability that none of all the looks gives a wrong verdict.
     """
 
     tolerance: float = 1.0
@@ -70,18 +71,21 @@ class DestinationAudit(_Result):
     """The share of one destination, compared with its weight.
 
     Attributes:
-        destination: as it is configured; null for messages that are lost or not captured.
+        destination: the destination as the mapping has it; null for messages that are lost or not
+            captured.
         end: `destination`; `remainder`, the part that keeps its subject; `lost`; `unlisted`, a
             destination of another cluster; `uncaptured`, several ends that the archive cannot hold.
-        weight: the weight that is configured, in percent.
-        expected: percent of the messages counted; differs from the weight where the archive cannot
-            hold every end.
-        count: messages that certainly came to this destination.
-        ambiguous: further messages of which that is not certain.
-        inferred: the count is what the source archive has more than the observed one.
-        share, low, high: percent; the interval holds whatever the ambiguous messages are.
+        weight: the configured weight, in percent.
+        expected: the expected share in percent of the counted messages. It differs from the weight
+            if the archive cannot hold every end.
+        count: how many messages certainly came to this destination.
+        ambiguous: how many further messages may have come to it.
+        inferred: whether the count was not observed, but is the number of published messages minus
+            those that the archive holds.
+        share, low, high: the share and the ends of its interval, in percent. The interval holds
+            for every possible destination of the ambiguous messages.
         verdict: the verdict on the interval.
-        messages_to_decide: how many messages would decide it; null if no number would.
+        messages_to_decide: about how many messages would decide it; null if no number would.
     """
 
     destination: str | None
@@ -99,12 +103,12 @@ class DestinationAudit(_Result):
 
 
 class Goodness(_Result):
-    """A test of exactly these weights, without tolerance.
+    """A test whether the split has exactly the expected shares, without a tolerance.
 
     Attributes:
         method: the name of the test.
         p_value: the p-value of this test alone.
-        p_adjusted: the same, corrected for the number of tests in the audit (Bonferroni).
+        p_adjusted: the p-value, corrected for the number of tests in the audit (Bonferroni).
     """
 
     method: str
@@ -116,12 +120,12 @@ class Split(_Result):
     """How the messages of one mapping and cluster were split over some time.
 
     Attributes:
-        from, to: the time, the end excluded; null where there is no message.
+        from, to: the time, the end excluded; null if there is no message.
         verdict: outside if one of the destinations is, within if all of them are.
         messages: how many messages came to a known end of the mapping.
-        ambiguous: further messages of which that is not certain.
-        destinations: those of the mapping by ascending weight, as nats-server tries them.
-        test: a test of the exact weights; null where the counts are not certain.
+        ambiguous: how many further messages may have come to more than one end.
+        destinations: the ends of the mapping by ascending weight, as nats-server tries them.
+        test: a test of the exact weights; null if the counts are not certain.
     """
 
     from_: Annotated[datetime | None, Field(alias="from")]
@@ -138,7 +142,7 @@ class Timeline(_Result):
 
     Attributes:
         starts: when each hour with messages began.
-        counts: for each hour, one for each destination of the mapping.
+        counts: for each of these hours, the number of messages of each destination.
     """
 
     starts: tuple[datetime, ...]
@@ -149,21 +153,22 @@ class MappingAudit(Split):
     """The verdict on one mapping in one cluster under one mapping version.
 
     Attributes:
-        from, to: the time, the end excluded; null where there is no message.
+        from, to: the time, the end excluded; null if there is no message.
         verdict: outside if one of the destinations, buckets or regimes is.
         messages: how many messages came to a known end of the mapping.
-        ambiguous: further messages of which that is not certain.
-        destinations: those of the mapping by ascending weight, as nats-server tries them.
-        test: a test of the exact weights; null where the counts are not certain.
+        ambiguous: how many further messages may have come to more than one end.
+        destinations: the ends of the mapping by ascending weight, as nats-server tries them.
+        test: a test of the exact weights; null if the counts are not certain.
         source: the source of the mapping.
         cluster: where the messages were published; null if the archive does not say.
         mapping_version: the version that was in force.
-        stage: which of the mapping versions in force, from 0 on.
-        alarm: sequential audits only: the end of the hour after which the evidence against the
-            weights was too strong; it stays, whatever comes after it.
-        reason: the verdict in a few words.
-        buckets: the same by hour or day; empty if there is only one.
-        regimes: the same for each stretch of time with one split; empty if it never changed.
+        stage: the number of that version among those in force during the audit, from 0 on.
+        alarm: the end of the first hour after which the evidence against the weights was too
+            strong. Later messages do not take the alarm back. Only sequential audits have one.
+        reason: a sentence that explains the verdict.
+        buckets: the split of each hour or day; empty if there is only one.
+        regimes: the split of each stretch of time in which it did not change; empty if it never
+            changed.
         timeline: the counts by hour.
     """
 
@@ -179,16 +184,17 @@ class MappingAudit(Split):
 
 
 class ClustersAudit(_Result):
-    """One mapping over all clusters: whether a total that looks right hides clusters that differ.
+    """All clusters of a mapping together: whether a total that looks right hides a wrong cluster.
 
     Attributes:
         source: the source of the mapping.
         mapping_version: the version that was in force.
-        total: the split of all clusters together, expected as their messages weigh.
-        same_split: p-value that clusters with the same weights share one split; null where the
-            clusters have weights of their own.
-        hides: the total is within the tolerance and a cluster is outside.
-        message: the same in a sentence.
+        total: the split of all clusters together. Its expected shares are the mean over the
+            clusters, each weighted by its number of messages.
+        same_split: a test whether all clusters have the same split; null if their weights differ
+            or the counts are not certain.
+        hides: whether a cluster is outside the tolerance although the total is not.
+        message: a sentence that says this.
     """
 
     source: str
@@ -204,7 +210,10 @@ class Assessment:
     """The verdicts of an audit.
 
     Attributes:
-        comparisons: how many intervals and changes share the error that `confidence` allows.
+        verdict: the worst verdict of all.
+        rules: the verdict on each mapping in each cluster and period.
+        clusters: the verdict on each mapping over all its clusters.
+        comparisons: how many intervals share the error that `confidence` allows.
     """
 
     verdict: Verdict

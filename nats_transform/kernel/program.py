@@ -1,4 +1,4 @@
-"""Rules as tables, and what the kernel makes of a batch with them."""
+"""Rules, laid out as tables for the compiled kernel, and the call that maps a batch with them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from nats_transform.kernel.pieces import PieceTables
 from nats_transform.kernel.rules import NOT_LITERAL, End, Ends, Rule, State
 from nats_transform.kernel.texts import Texts
 
-_SPARE = 64  # bytes for each row that a first guess at the size of the result adds
+_SPARE = 64  # bytes that the first guess at the size of the result allows for each row to grow
 
 
 class _Filters(ctypes.Structure):
@@ -65,12 +65,12 @@ class _Output(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """What the kernel made of a batch, row by row, with nothing looked up.
+    """What the kernel made of a batch: a value for each row.
 
     Attributes:
         subjects: the new subjects, binary; null unless the fate is mapped or unmatched.
-        states: int32, each a place in `Program.states`.
-        draws: int32, 0 to 99; null where nothing was drawn.
+        states: places in `Program.states`, int32.
+        draws: the draws, int32 from 0 to 99; null where nothing was drawn.
     """
 
     subjects: pa.Array
@@ -79,19 +79,21 @@ class Mapped:
 
 
 class Program:
-    """Rules as tables: made once, used on any number of batches and in any number of threads.
+    """Rules that are laid out as tables for the kernel.
 
-    It can be pickled, with its tables, so a worker need not make them again.
+    A program is made once and used on any number of batches, in any number of threads. It is
+    pickled with its tables, so a worker need not make them again.
 
     Args:
-        rules: in the order in which they are tried.
+        rules: the rules, in the order in which they are tried.
         otherwise: the end of a message that no rule applies to.
-        takers: filters one of which must cover a message for any rule to apply, each with the
-            number of the rule that applies if no pattern of `rules` covers it.
+        takers: filters of which at least one must cover a message, else no rule applies to it.
+            With each filter comes the number of the rule that applies if no pattern of `rules`
+            covers the message.
         seed: the seed of the run, which decides the draws.
 
     Attributes:
-        states: what the number in `Mapped.states` stands for.
+        states: the states that the numbers in `Mapped.states` stand for.
     """
 
     def __init__(
@@ -126,7 +128,7 @@ class Program:
         self._set_seed(seed)
 
     def _add_ends(self, ends: Ends) -> int:
-        """Adds a scope; its number."""
+        """Adds a scope to the tables; returns the number of the scope."""
         has_chance = ends.is_drawn or any(
             isinstance(token, Random) for end in ends.ends for token in end.tokens or ()
         )
@@ -175,7 +177,7 @@ class Program:
         return program
 
     def __getstate__(self) -> dict[str, object]:
-        # What holds addresses of this process is made again.
+        # These two hold addresses of this process, so another process makes them again.
         return {key: v for key, v in vars(self).items() if key not in ("_struct", "_lookups")}
 
     def __setstate__(self, state: dict[str, object]) -> None:
@@ -198,11 +200,11 @@ class Program:
         """What becomes of each message of a batch, as numbers.
 
         Args:
-            subjects: an array of string or binary of any kind, large, sliced or dictionary; a null
+            subjects: an array of string or binary of any kind: large, sliced or dictionary. A null
                 is a message without a subject.
-            cluster: name of the cluster where they were published: an array, or one text for all.
-            stream: name of the stream they are in: an array, or one text for all.
-            seq: sequence of each in the stream: an array of whole numbers, or one for all.
+            cluster: the cluster where each message was published: an array, or one text for all.
+            stream: the stream of each message: an array, or one text for all.
+            seq: the sequence of each message: an array of whole numbers, or one number for all.
 
         Raises:
             NatsTransformError: an argument has the wrong type or length, an array is broken, or
@@ -277,10 +279,10 @@ class Program:
         """What becomes of each message of a batch.
 
         Args:
-            subjects, cluster, stream, seq: as of `run`.
-            text: the type of subjects, sources and destinations: `pa.binary()`, which is the
-                default, as they may be any bytes; or `pa.string()` for tables with such columns,
-                whose readers must expect text that is not UTF-8.
+            subjects, cluster, stream, seq: the same as for `run`.
+            text: the type of subjects, sources and destinations. The default is `pa.binary()`,
+                because they may be any bytes. With `pa.string()` the bytes are the same, so
+                whoever reads the column must expect text that is not UTF-8.
 
         Returns:
             The columns `mapped_subject`, `fate`, `reason`, `mapping_source`, `mapping_destination`
@@ -288,7 +290,7 @@ class Program:
             with int32 indexes.
 
         Raises:
-            As of `run`.
+            NatsTransformError, KernelUnavailable: for the same reasons as `run`.
         """
         text = text or pa.binary()
         mapped = self.run(subjects, cluster=cluster, stream=stream, seq=seq)
@@ -301,7 +303,7 @@ class Program:
         )
 
     def _lookup(self, text: pa.DataType) -> list[tuple[pa.Array, pa.Array]]:
-        """For fate, reason, source and destination: each state's code, and what codes stand for."""
+        """For fate, reason, source and destination: the code of each state, and the dictionary."""
         if text not in self._lookups:
             self._lookups[text] = [
                 _encoded([state.fate.value for state in self.states], pa.string()),

@@ -1,4 +1,4 @@
-"""Which subjects change between two sets of mappings, as filters."""
+"""The subjects that change their names between two sets of mappings, described by filters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def intersection(one: str, other: str) -> str | None:
     tokens: list[str] = []
     left, right = one.split(SEPARATOR), other.split(SEPARATOR)
     for place in range(max(len(left), len(right))):
-        # What stands at a `>` is for all tokens from there on.
+        # A `>` stands for its own place and for all places after it.
         here = [side[min(place, len(side) - 1)] for side in (left, right)]
         ends = [side[-1] == ANY_TAIL and place >= len(side) - 1 for side in (left, right)]
         if any(
@@ -67,7 +67,7 @@ class Move:
 
     Attributes:
         part: the filter of the subjects as they are published.
-        old, new: what becomes of them today and under the candidate; None: they stay.
+        old, new: the transform today and under the candidate; None leaves the subject as it is.
     """
 
     part: str
@@ -75,10 +75,10 @@ class Move:
     new: Transform | None
 
     def names(self, place: str) -> tuple[str, str] | None:
-        """Filters of the old and the new names of what has its old names under a filter.
+        """Filters of the old and the new names of those subjects whose old names a filter covers.
 
-        None if nothing of this move has. Where the old name is made by a mapping, the new names
-        are those of the whole move, because the published subject cannot be told from the old name.
+        None if the filter covers no old name. If a mapping makes the old name, the new names are
+        those of the whole move, because the old name does not say what the published subject was.
         """
         if self.old is not None:
             old = intersection(_made(self.old, self.part), place)
@@ -92,10 +92,10 @@ def _made(transform: Transform | None, part: str) -> str:
 
 
 def moves(current: AccountMappings, candidate: AccountMappings) -> list[Move]:
-    """Every pair of a destination of today and one of the candidate that a subject can have.
+    """Every pair of a current destination and a candidate destination that a subject can have.
 
-    A subject that both leave alone does not move. The clusters of destinations make no difference:
-    a stream may get messages from all of them.
+    A subject that both sides leave as it is does not move. The clusters of destinations make no
+    difference, because a stream may get messages from all of them.
     """
     found = []
     for part, old, new in _parts(current, candidate):
@@ -129,7 +129,7 @@ def _transforms(mapping: Mapping | None) -> tuple[Transform | None, ...]:
 
 
 def _text(transform: Transform | None, part: str) -> tuple[str, str]:
-    """What tells two transforms of the same subjects apart."""
+    """A text pair that is equal for two transforms if they do the same to the subjects."""
     if transform is None or (
         transform.destination == transform.source and transform.source == part
     ):
@@ -138,8 +138,8 @@ def _text(transform: Transform | None, part: str) -> tuple[str, str]:
 
 
 _Symbols: TypeAlias = list[str | int | None]
-"""The tokens of subjects of one shape: text, the number of a wildcard of the subjects as they are
-published, or None for a token that nothing else has (a partition, a random number)."""
+"""The tokens of a group of subjects. A token is a text, the number of a wildcard in the subjects as
+they are published, or None if it is computed (a partition or a random number)."""
 
 
 def _symbols(part: str) -> _Symbols:
@@ -150,7 +150,10 @@ def _symbols(part: str) -> _Symbols:
 
 
 def _applied(transform: Transform | None, given: _Symbols | None) -> _Symbols | None:
-    """What a transform makes of subjects of a shape; None if it does not take them all, or cuts."""
+    """The tokens that a transform makes of some tokens.
+
+    None if its source does not cover all the subjects, or if it has a function that cuts tokens.
+    """
     if transform is None or given is None:
         return given
     source = transform.source.split(SEPARATOR)
@@ -177,7 +180,10 @@ def _applied(transform: Transform | None, given: _Symbols | None) -> _Symbols | 
 
 
 def _between(before: _Symbols | None, after: _Symbols | None) -> tuple[str, str] | None:
-    """A source and a destination that lead from one shape to another, if one can."""
+    """The source and destination of a transform from one list of tokens to another.
+
+    None if no transform does that.
+    """
     if before is None or after is None or (before[-1] == ANY_TAIL) != (after[-1] == ANY_TAIL):
         return None
     numbers: dict[int, int] = {}
@@ -200,12 +206,14 @@ def _between(before: _Symbols | None, after: _Symbols | None) -> tuple[str, str]
 
 
 def kept(move: Move, place: str, local: Transform | None) -> tuple[str, str] | None:
-    """The transform of new names to what a transform makes of the old ones, so that nothing moves.
+    """The transform that gives new names the result that a transform gives the old ones.
+
+    With it in place of `local`, nothing changes behind the transform.
 
     Args:
-        move: what moves.
+        move: the subjects that move.
         place: a filter of the old names.
-        local: the transform of the old names; None: they stay.
+        local: the transform of the old names; None leaves them as they are.
 
     Returns:
         Source and destination; None if there is no such transform.
@@ -215,12 +223,15 @@ def kept(move: Move, place: str, local: Transform | None) -> tuple[str, str] | N
 
 
 def onward(move: Move, place: str, transform: Transform) -> Move | None:
-    """How what a transform makes of a move's names moves; None: not at all, or it cannot be said.
+    """The move that a move of subjects causes behind a transform.
 
     Args:
-        move: what moves.
+        move: the subjects that move.
         place: a filter of the old names.
-        transform: of both the old names and the new ones.
+        transform: a transform that applies to both the old names and the new ones.
+
+    Returns:
+        None if nothing moves there, or if it cannot be described.
     """
     shape = _shape(move, place)
     before = _applied(transform, _applied(move.old, shape))
@@ -240,7 +251,7 @@ def prefix(transform: Transform) -> str | None:
 
 
 def _shape(move: Move, place: str) -> _Symbols | None:
-    """The published subjects of the move that have their old names under a filter."""
+    """The tokens of the published subjects of a move whose old names a filter covers."""
     if move.old is None:
         part = intersection(move.part, place)
         return None if part is None else _symbols(part)

@@ -1,7 +1,7 @@
-"""Dry runs at the size of archives, by the compiled kernel over Arrow columns.
+"""Dry runs of large archives: the compiled kernel works on Arrow columns of subjects.
 
-The analyses are the same: they look at one of many subjects that are alike, with the numbers of all
-of them. It needs pyarrow; `nats_transform.migration` does not.
+Subjects that behave alike form a group. The analyses of `nats_transform.migration` look at one
+subject of each group and count for all of them. This package needs pyarrow; that one does not.
 """
 
 from nats_transform.migration.columns.part import Part, added_up

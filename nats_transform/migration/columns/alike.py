@@ -1,10 +1,11 @@
-"""Subjects that are alike, found by the compiled kernel, so that one of them is looked at for all.
+"""Subjects that are alike, so that an analysis looks at one of them and counts for all.
 
-An analysis sees of a subject which mappings, filters and permissions cover it and what becomes of
-it, and of all these texts which are equal: never how often it came, and seldom its name. So the
-subjects of a census are put into classes within which all of that is the same. The scalar code
-looks at one of each class, with the numbers of all of them as arrays. What is rare or odd (subjects
-that are not legal, not UTF-8 or look like a function, and classes of few) it looks at one by one.
+An analysis depends on which mappings, filters and permissions cover a subject, on what it is mapped
+to, and on which of these texts are equal. It does not depend on the number of messages, and seldom
+on the name. So the compiled kernel puts the subjects of a census into classes in which all of that
+is the same. The scalar code looks at one subject of each class, with the numbers of all of them as
+arrays. It looks one by one at subjects that are not legal, not UTF-8 or contain `{{`, and at
+subjects of small classes.
 """
 
 from __future__ import annotations
@@ -47,23 +48,23 @@ if TYPE_CHECKING:
     from nats_transform.migration.run import Question
 
 _FEW = 4
-"""A class with up to this many subjects is looked at subject by subject, which is quicker."""
+"""The subjects of a class with up to this many are looked at one by one, which is quicker."""
 
 
 class Where(NamedTuple):
-    """Where the texts of some subjects are that are alike."""
+    """One text of each of some subjects that are alike: rows of a column."""
 
     column: Column
     rows: Numbers
 
     @property
     def first(self) -> str | None:
-        """The text of the first of them, which stands for all."""
+        """The text of the first subject, which stands for all of them."""
         return self.column.text(int(self.rows[0]))
 
     @property
     def taken(self) -> pa.Array:
-        """All of them."""
+        """The texts of all subjects."""
         return self.column.texts.take(pa.array(self.rows))
 
 
@@ -71,9 +72,11 @@ class Where(NamedTuple):
 class Alike:
     """Subjects that are alike, in the order of their names.
 
+    The analyses see the texts of the first subject: its name and what it is mapped to.
+
     Attributes:
-        texts: by a text that the analyses get to see, where those of all subjects are.
-        keys: by destination of the candidate, the `partitions.entry` of each subject.
+        texts: for each text of the first subject, the texts of all subjects in its place.
+        keys: for each destination of the candidate, the `partitions.entry` of every subject.
     """
 
     texts: Mapping[str, Where]
@@ -88,30 +91,35 @@ class Alike:
         return Alike(texts, {name: keys[chosen] for name, keys in self.keys.items()})
 
     def text(self, text: str | None, number: int) -> str | None:
-        """What stands in place of a text at one of the subjects."""
+        """The text that the subject with a number has in place of a text of the first one."""
         if text is None:
             return None
         column, rows = self.texts[text]
         return column.text(int(rows[number]))
 
     def hashes(self, text: str) -> NDArray[np.uint64]:
-        """As `count.hashed`, for each."""
+        """The `count.hashed` of each subject's text."""
         column, rows = self.texts[text]
         return column.hashes[rows]
 
     def entries(self, destination: str) -> NDArray[np.uint64]:
-        """As `partitions.entry`, of the key that a destination of the candidate hashes."""
+        """The `partitions.entry` of each subject's key under a destination of the candidate."""
         return self.keys[destination]
 
     def tokens(self, text: str, place: int) -> Iterator[str]:
-        """The different tokens at a place."""
+        """The different tokens at a place (0-based) of a text."""
         column, rows = self.texts[text]
         return column.tokens(place).among(rows)
 
     def flow(
         self, before: str | None, after: str | None, parts: NDArray[np.int64]
     ) -> dict[tuple[str | None, str | None], int]:
-        """The parts by the prefixes that they have before and after."""
+        """The sum of the parts for each pair of prefixes, before and after.
+
+        Args:
+            before, after: the texts whose prefixes count; None has no prefix.
+            parts: a number of messages for each subject.
+        """
         starts, of_starts = self._prefixes(before)
         ends, of_ends = self._prefixes(after)
         pairs, of = np.unique(of_starts * len(ends) + of_ends, return_inverse=True)
@@ -131,7 +139,7 @@ class Alike:
 
 @cache
 def _program(transform: Transform) -> Program:
-    """What a transform makes of subjects that it is known to cover."""
+    """The compiled transform, for subjects that its source is known to cover."""
     tokens = [
         Literal(token.evaluate((), None)) if isinstance(token, Random) else token
         for token in transform.tokens
@@ -141,13 +149,13 @@ def _program(transform: Transform) -> Program:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """The subjects of a part of a census that the kernel looks at.
+    """Subjects of a part of a census for the kernel to look at.
 
     Attributes:
         part: the part.
-        subjects: each once.
-        starts: the first row of each.
-        sizes: how many rows it has.
+        subjects: the subjects, each once.
+        starts: the first row of each subject in the part.
+        sizes: how many rows each subject has.
     """
 
     part: Part
@@ -156,7 +164,7 @@ class _Batch:
     sizes: Numbers
 
     def keys(self) -> Iterator[tuple[Numbers, int]]:
-        """Numbers that tell subjects with other clusters or draws apart; see `Classes.add`."""
+        """Numbers for `Classes.add` that tell subjects with other clusters or draws apart."""
         yield self.sizes, MOST + 1
         last = len(self.part.messages) - 1
         for place in range(int(self.sizes.max())):
@@ -165,7 +173,10 @@ class _Batch:
                 yield np.where(self.sizes > place, keys.codes[at] + 2, 0), len(keys.words) + 2
 
     def rows(self, subjects: Numbers) -> Iterator[CensusRow]:
-        """The rows of subjects that have the same keys, as those of one."""
+        """The rows of the first of some subjects with the same keys.
+
+        They hold arrays with the numbers of messages and bytes of all these subjects.
+        """
         for place in range(int(self.sizes[subjects[0]])):
             at = self.starts[subjects] + place
             yield self.part.row(int(at[0]))._replace(
@@ -174,7 +185,8 @@ class _Batch:
 
 
 Group: TypeAlias = tuple[Numbers, list[Case] | None]
-"""Subjects that are alike, with their cases; or without, of those to be looked at one by one."""
+"""Subjects that are alike, with their cases; None instead of cases if the scalar code is to look at
+the subjects one by one."""
 
 
 class Grouping:
@@ -190,10 +202,10 @@ class Grouping:
         self._back = compile_destinations(way_back, result)[0]
 
     def of(self, part: Part) -> Iterator[list[Case]]:
-        """The cases of each group, and of each subject that is in none.
+        """The cases of each group, and of each subject that is in no group.
 
-        They come in the order of the first subject of each, so that what is found of them is found
-        in the same order as one by one.
+        Groups come in the order of their first subjects. So the findings have the same order as
+        when all subjects are looked at one by one.
         """
         batch = _batch(part)
         plain = _plain(batch.subjects.texts) & (batch.sizes <= MOST)
@@ -216,12 +228,12 @@ class Grouping:
             done = first
 
     def with_names(self, part: Part, wanted: Wanted, names: Names) -> Iterator[list[Case]]:
-        """The cases of the subjects that have to do with some hashes.
+        """The cases of the subjects whose names a finding needs; only their hashes are known.
 
         Args:
-            part: of the census.
+            part: a part of the census.
             wanted: the hashes.
-            names: gets the names of those of partition keys.
+            names: receives the texts of partition keys.
         """
         batch = _batch(part)
         texts = batch.subjects.texts
@@ -241,7 +253,7 @@ class Grouping:
         return self.of(Part(part.rows.filter(pa.array(rows))))
 
     def _grouped(self, batch: _Batch) -> Iterator[Group]:
-        """The cases of each group, and the subjects that are in none."""
+        """The cases of each group, and the subjects that are in no group."""
         subjects = batch.subjects
         before, after = self._before.of(subjects.texts), self._after.of(subjects.texts)
         classes = Classes(len(subjects.texts))
@@ -270,7 +282,11 @@ class Grouping:
             yield from self._alike(batch, rows, texts, frozenset(), after)
 
     def _look(self, texts: Column, classes: Classes) -> NDArray[np.bool_]:
-        """Tell texts apart by what filters see of them; returned is which are not legal."""
+        """Puts texts that filters tell apart into different classes.
+
+        Returns:
+            Where a text is not a legal subject.
+        """
         found = list(self._results.of(texts.texts))
         for numbers, below in found:
             classes.add(numbers, below)
@@ -284,13 +300,13 @@ class Grouping:
         renamed: frozenset[tuple[int, Transform]],
         after: Sequence[Made],
     ) -> Iterator[Group]:
-        """The cases of a class, which the transforms of streams can tell apart further.
+        """The cases of a class. Where transforms of streams apply, the class may be split further.
 
         Args:
-            batch, rows: where the subjects are.
-            texts: all that is known of them; that of the subjects is first.
-            renamed: numbers of these texts with a transform whose results are among them, too.
-            after: what the candidate makes.
+            batch, rows: the subjects of the class: rows of the batch.
+            texts: all texts of the subjects; the subjects themselves come first.
+            renamed: pairs of a place in `texts` and a transform whose results are in `texts` too.
+            after: the results of the candidate.
         """
         numbers: dict[str, int] = {}
         for number, one in enumerate(texts):
@@ -320,7 +336,7 @@ class Grouping:
         step: tuple[int, Transform],
         after: Sequence[Made],
     ) -> Iterator[Group]:
-        """The cases of a class, told apart by what a transform of a stream makes of a text."""
+        """The cases of a class that is split by the results of a transform of a stream."""
         number, transform = step
         made = Column(_program(transform).run(texts[number].taken).subjects)
         classes = Classes(len(rows))
@@ -344,7 +360,7 @@ def _batch(part: Part) -> _Batch:
 
 
 def _plain(subjects: pa.Array) -> NDArray[np.bool_]:
-    """Which subjects are legal, UTF-8, and without the start of a function."""
+    """Whether each subject is legal, is UTF-8 and has no `{{`, with which a function begins."""
     found: NDArray[np.bool_] = publishable(subjects)
     found &= _flags(pc.match_substring(subjects, "{{")) == 0
     try:
@@ -371,7 +387,7 @@ def _in_order(hashes: Collection[int]) -> NDArray[np.uint64]:
 
 
 def _filters(question: Question, network: Network) -> Iterator[str]:
-    """All that what becomes of a subject is compared with."""
+    """All filters that a subject is compared with once it has been mapped."""
     yield from network.filters
     for consumer in question.consumers:
         yield from consumer.filters

@@ -1,6 +1,7 @@
 """Columns of subjects, which the compiled kernel looks at many at a time.
 
-What is found of a column is numbers, one for each subject: Python does nothing for each.
+The kernel answers with arrays that have a number for each subject, so no Python code runs for a
+single subject.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ Numbers = NDArray[np.int64]
 
 
 class Column:
-    """Texts as bytes, null where there is none; what is asked of them is computed once."""
+    """An array of texts as bytes. What is computed of them is kept for the next time."""
 
     def __init__(self, texts: pa.Array) -> None:
         self.texts = texts
         self._tokens: dict[int, Words] = {}
 
     def text(self, row: int) -> str | None:
-        """One of the texts."""
+        """The text of a row."""
         raw = self.texts[row].as_py()
         return None if raw is None else decode(raw)
 
@@ -45,29 +46,29 @@ class Column:
 
     @cached_property
     def hashes(self) -> NDArray[np.uint64]:
-        """As `count.hashed`; where there is no text, that of an empty one."""
+        """The `count.hashed` of each text; a null has the hash of the empty text."""
         texts = self.texts.fill_null(b"") if self.texts.null_count else self.texts
         values = texts.to_numpy(zero_copy_only=False)
         return np.fromiter(map(xxh3_64_intdigest, values), np.uint64, len(values))
 
     @cached_property
     def prefixes(self) -> Words:
-        """As `changes.prefix`."""
+        """The `changes.prefix` of each text."""
         return Words(_prefixes().run(self.texts).subjects)
 
     def tokens(self, place: int) -> Words:
-        """The tokens at a place, from 0 on; none of a subject with fewer."""
+        """The token of each text at a place (0-based); a text with fewer tokens has none."""
         if place not in self._tokens:
             self._tokens[place] = Words(_token(place).run(self.texts).subjects)
         return self._tokens[place]
 
 
 class Words:
-    """Texts of which many are the same.
+    """Texts of which many are equal.
 
     Attributes:
-        codes: the number of each row's text, -1 where there is none.
-        words: the texts by number.
+        codes: for each row the place of its text in `words`; -1 where there is no text.
+        words: the different texts.
     """
 
     def __init__(self, texts: pa.Array) -> None:
@@ -77,11 +78,11 @@ class Words:
 
     @cached_property
     def words(self) -> list[str]:
-        """The texts by number."""
+        """The different texts."""
         return [decode(word) for word in self._words.to_pylist()]
 
     def word(self, row: int) -> str | None:
-        """One of the texts."""
+        """The text of a row."""
         code = int(self.codes[row])
         return None if code < 0 else self.words[code]
 
@@ -92,7 +93,7 @@ class Words:
         return (decode(self._words[code].as_py()) for code in np.flatnonzero(seen[:-1]).tolist())
 
     def ranks(self) -> Numbers:
-        """Numbers in the order of the texts, byte by byte; no text comes first."""
+        """A number for each row that sorts as its text does, byte by byte; a null sorts first."""
         order = pc.array_sort_indices(self._words).to_numpy()
         ranks = np.full(len(order) + 1, -1)
         ranks[order] = np.arange(len(order))
@@ -105,11 +106,11 @@ class Words:
 
 
 class Looks:
-    """What filters and the limits of hygiene see of subjects.
+    """Numbers that are equal for two subjects if no filter and no limit tells them apart.
 
     Args:
-        filters: all that subjects are compared with. Two subjects that look the same are of one of
-            their `Kinds`.
+        filters: all filters that subjects are compared with. Subjects with equal numbers are of
+            the same one of their `Kinds`. The limits are those of `migration.hygiene`.
     """
 
     def __init__(self, filters: Iterable[str]) -> None:
@@ -121,9 +122,10 @@ class Looks:
         ]
 
     def of(self, texts: pa.Array) -> Iterator[tuple[Numbers, int]]:
-        """Numbers for each text, and the number that they all are below.
+        """Arrays with a number for each text, each with a bound that all its numbers are below.
 
-        Of the first ones those below `ILLEGAL` are of no legal literal subject, or of no text.
+        In the first array a number below `ILLEGAL` means a null or a text that is not a legal
+        literal subject.
         """
         states = self._counts.run(texts).states.to_numpy().astype(np.int64)
         yield states, len(self._counts.states)
@@ -144,14 +146,14 @@ def compare(one: Column, other: Column) -> Numbers:
 
 
 class Classes:
-    """Puts rows into classes: those with the same numbers everywhere are in one."""
+    """Puts rows into classes: rows whose numbers are equal in all arrays are in one class."""
 
     def __init__(self, rows: int) -> None:
         self._codes: Numbers = np.zeros(rows, dtype=np.int64)
         self._below = 1
 
     def add(self, numbers: Numbers, below: int) -> None:
-        """Tell rows apart by numbers from 0 on, which are below another."""
+        """Takes an array with a number for each row; all are at least 0 and below a bound."""
         if self._below * below >= 2**62:
             self._compact()
         self._codes = self._codes * below + numbers
@@ -166,7 +168,7 @@ class Classes:
     def rows(self) -> Iterator[Numbers]:
         """The rows of each class, ascending."""
         classes = self._compact()
-        # Of small numbers the sort is by counting.
+        # NumPy sorts 16-bit numbers with a radix sort, which is faster.
         codes = self._codes.astype(np.uint16) if classes < 2**16 else self._codes
         order = np.argsort(codes, kind="stable")
         starts = np.searchsorted(codes[order], np.arange(classes, dtype=codes.dtype))
@@ -174,7 +176,7 @@ class Classes:
 
 
 def publishable(texts: pa.Array) -> NDArray[np.bool_]:
-    """Under which of the subjects a message can be published; under a null none can."""
+    """Whether a message can be published under each subject; it cannot under a null."""
     return np.asarray(_publishable().run(texts).states.to_numpy() == ILLEGAL)
 
 
@@ -188,7 +190,10 @@ def _end(number: int, **more: object) -> End:
 
 @cache
 def _counts(longest: int) -> Program:
-    """Its states tell how many tokens there are, up to one more, and if nobody can publish so."""
+    """A program whose state says how many tokens a subject has and whether it can be published.
+
+    All subjects with more than `longest` tokens have the same state.
+    """
 
     def counted(count: int) -> End:
         failed = State(Fate.INVALID, rule=count)
@@ -208,7 +213,7 @@ def _publishable() -> Program:
 
 
 def _names(place: int, names: tuple[str, ...]) -> Program:
-    """Its states tell which of some names stands at a place."""
+    """A program whose state says which of some names is the token at a place."""
     before = (None,) * place
     patterns = [
         (Pattern((*before, name), is_open), _end(number))

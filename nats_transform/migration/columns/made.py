@@ -1,4 +1,8 @@
-"""What mappings make of columns of subjects: a column for each destination of a mapping."""
+"""What mappings make of a column of subjects.
+
+A mapping has one or more destinations, and each has a place in the mapping's list. For each place
+there is one column of results.
+"""
 
 from __future__ import annotations
 
@@ -22,19 +26,20 @@ from nats_transform.subject import SEPARATOR
 from nats_transform.transform import Transform
 
 MOST = 16
-"""A mapping with more destinations is for the scalar code."""
+"""How many destinations of a mapping are computed here. The scalar code takes a mapping with more,
+and a subject with more rows."""
 
 
 class Made(NamedTuple):
-    """What the destinations of some mappings at one place make of subjects.
+    """The results of the destinations that mappings have at one place.
 
     Attributes:
         results: the new subjects; null where there is none.
-        states: which mapping applied, and whether a result was refused, as numbers.
-        of: what they stand for.
-        keys: what `partition()` hashes; None if no destination at the place has one.
-        entries: of the keys, as `partitions.entry`.
-        partitions: their numbers, -1 where there is none.
+        states: for each subject the place of its state in `of`.
+        of: the states: each says which mapping applied and whether its result was refused.
+        keys: the text that `partition()` hashes; None if no destination at the place has one.
+        entries: the `partitions.entry` of each key.
+        partitions: the number of each partition, -1 where there is none.
     """
 
     results: Column
@@ -46,7 +51,7 @@ class Made(NamedTuple):
 
 
 class _Place:
-    """The destinations that mappings have at one place, compiled."""
+    """The compiled destinations that mappings have at one place."""
 
     def __init__(self, made: Program, keys: Program, hashes: Program, of: AccountMappings) -> None:
         self._made, self._keys, self._hashes = made, keys, hashes
@@ -66,7 +71,7 @@ class _Place:
     def _with_keys(self, made: Made, subjects: pa.Array) -> Made:
         texts, joins = self._keys.run(subjects).subjects, self._joins[made.states]
         if joins.any():
-            # The tokens of a key have no dot in them.
+            # A key is its tokens without dots between them, and no token has a dot.
             joined = pc.replace_substring(texts, pattern=SEPARATOR, replacement="")
             texts = pc.if_else(pa.array(joins), joined, texts)
         keys = Column(texts)
@@ -80,7 +85,7 @@ class _Place:
 
 
 class Side:
-    """Some mappings, compiled."""
+    """The compiled mappings of one side of the comparison: current or candidate."""
 
     def __init__(self, mappings: AccountMappings) -> None:
         made = compile_destinations(mappings, result)
@@ -92,11 +97,15 @@ class Side:
         self._is_beyond = np.array([state.rule in beyond for state in made[0].states])
 
     def of(self, subjects: pa.Array) -> list[Made]:
-        """What becomes of each subject, place by place."""
+        """The results of each place."""
         return [place.of(subjects) for place in self._places]
 
     def has_more(self, made: Made) -> NDArray[np.bool_]:
-        """Where there are more destinations than places, of what the first place made."""
+        """Where the mapping that applied has more than `MOST` destinations.
+
+        Args:
+            made: the results of the first place.
+        """
         return self._is_beyond[made.states]
 
 
@@ -124,8 +133,8 @@ def entries(keys: Column, hashes: pa.Array) -> NDArray[np.uint64]:
 
     Args:
         keys: the keys.
-        hashes: what `partition()` with 2**32 - 1 partitions makes of each, which is its FNV-1a,
-            unless it is 0.
+        hashes: the result of `partition()` with 2**32 - 1 partitions for each key, which is the
+            key's FNV-1a hash unless the result is 0.
     """
     lower = hashes.fill_null(b"1").cast(pa.string()).cast(pa.uint64()).to_numpy()
     found: NDArray[np.uint64] = (keys.hashes & np.uint64(HASH)) << np.uint64(32) | lower

@@ -1,4 +1,4 @@
-"""A part of a census as columns."""
+"""A part of a census, held in Arrow columns."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from nats_transform.migration.columns.column import Numbers, Words
 from nats_transform.subject import decode
 
 KEYS = ("cluster", "before", "after")
-"""What tells the rows of a subject apart: the last two, if they are there, are `chosen`."""
+"""The columns in which the rows of one subject differ. `before` and `after` are optional; they hold
+the two values of `CensusRow.chosen`."""
 
 
 class Part:
-    """Rows of a census, one for each subject and cluster, subjects ascending byte by byte.
+    """Rows of a census, one for each subject and cluster, sorted by the bytes of the subject.
 
     Args:
-        rows: as `added_up` makes them.
+        rows: the rows, as `added_up` makes them.
     """
 
     def __init__(self, rows: pa.RecordBatch) -> None:
@@ -37,7 +38,7 @@ class Part:
         return np.flatnonzero(_starts(self.subjects))
 
     def row(self, number: int) -> CensusRow:
-        """One of the rows."""
+        """The row with a number."""
         subject = self.subjects[number].as_py()
         cluster, *chosen = (keys.word(number) for keys in self.keys)
         return CensusRow(
@@ -49,21 +50,26 @@ class Part:
         )
 
     def of(self, firsts: Numbers, sizes: Numbers) -> Iterator[CensusRow]:
-        """The rows of subjects of which the first row and the number of rows is known."""
+        """The rows of some subjects.
+
+        Args:
+            firsts: the number of the first row of each subject.
+            sizes: how many rows each subject has.
+        """
         for first, size in zip(firsts.tolist(), sizes.tolist(), strict=True):
             yield from map(self.row, range(first, first + size))
 
 
 def added_up(rows: pa.Table) -> Part:
-    """The rows of a census, or of several, added up.
+    """Adds up the rows of one census or of several that have the same subject and keys.
 
     Args:
-        rows: with the columns `subject` (text or bytes), those of `KEYS`, `messages` and `bytes`.
+        rows: rows with the columns `subject` (text or bytes), `messages`, `bytes` and `KEYS`.
     """
     subjects = rows["subject"].combine_chunks().cast(pa.binary())
     keys = {name: Words(rows[name].combine_chunks()) for name in KEYS if name in rows.schema.names}
     codes = [words.ranks() for words in keys.values()]
-    # A stable sort by subject comes last.
+    # The sort by subject is stable, so the order of the keys stays within each subject.
     order = np.lexsort(codes[::-1])
     by_subject = pc.array_sort_indices(
         subjects.take(pa.array(order)), null_placement="at_start"
@@ -84,7 +90,7 @@ def added_up(rows: pa.Table) -> Part:
 
 
 def _starts(subjects: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Where a subject is another than the one before."""
+    """Where a subject differs from the one before."""
     before, after = subjects.slice(0, max(0, len(subjects) - 1)), subjects.slice(1)
     both = pc.and_(before.is_null(), after.is_null())
     same = pc.or_(pc.equal(before, after).fill_null(False), both)

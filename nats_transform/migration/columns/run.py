@@ -1,4 +1,4 @@
-"""A dry run over columns."""
+"""The dry run of a census that is held in Arrow columns."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def dry_run_of_columns(
     """What a candidate would do to the subjects of a census, found by the compiled kernel.
 
     Args:
-        census: the parts, each with all rows of its subjects; they are read twice.
-        question: what is asked.
-        overflow: an empty file, to read and write, for what would get too much for memory.
+        census: the parts, which are read twice. A subject has all its rows in the same part.
+        question: the mappings to compare, and what depends on the subjects.
+        overflow: an empty file, open for reading and writing, for what does not fit into memory.
 
     Raises:
         KernelUnavailable: the compiled kernel is missing.
