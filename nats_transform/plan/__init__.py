@@ -1,8 +1,8 @@
-"""From the mappings that are in force to a candidate, step by step, with a way back from each.
+"""Plans that lead step by step from the mappings in force to a candidate; each step can be undone.
 
-- `moves` finds which subjects change, as filters;
-- `room` gives streams, consumers and users room for the old and the new subjects, and takes the old
+- `moves` finds filters of the subjects that change;
+- `room` lets streams, consumers and users have both the old and the new subjects, and takes the old
   ones away in the end;
-- `stages` splits the switch of the mappings into canary stages;
-- `model` is what a plan says, as data; `build` makes one, or says why there can be none.
+- `stages` divides the switch of the mappings into canary stages;
+- `model` has the classes of a plan; `build` makes a plan, or says why there can be none.
 """

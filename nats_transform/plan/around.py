@@ -1,4 +1,4 @@
-"""What stands around the mappings: before, while both names are in use, and after."""
+"""Streams, consumers, users and shares of an account before, during and after a migration."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ _BUCKETS = ("$KV.>", "$O.>")
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What stands around the mappings of an account.
+    """Everything of an account, except its mappings, that depends on subjects.
 
     Attributes:
-        streams, consumers, users: those of the account.
-        names: of the account.
-        shares: what accounts export and import, by account.
+        streams, consumers, users: the streams, consumers and users of the account.
+        names: the names by which accounts call this account.
+        shares: the exports and imports of each account, by its name.
     """
 
     streams: tuple[StreamConfig, ...]
@@ -56,11 +56,11 @@ class Around:
 
     @property
     def shared(self) -> tuple[SharedStream, ...]:
-        """What leaves the account."""
+        """The streams that the account exports, with the imports of other accounts."""
         return shared_streams(self.names, self.shares.items())
 
     def asked_of(self, question: Question) -> Question:
-        """A question with all this around it."""
+        """The same question with these streams, consumers, users and shares."""
         return replace(
             question,
             streams=self.streams,
@@ -79,10 +79,10 @@ class Refused(Exception):
 
 
 def wide(around: Around, moves: Sequence[Move]) -> Around:
-    """Everything with room for both names.
+    """Everything changed so that both the old and the new names are in use.
 
     Raises:
-        Refused: a stream cannot have it.
+        Refused: nats-server would refuse a stream with both names.
     """
     by_name = {stream.name: stream for stream in around.streams}
     republishing = [
@@ -115,7 +115,7 @@ def wide(around: Around, moves: Sequence[Move]) -> Around:
 
 
 def narrow(before: Around, both: Around, moves: Sequence[Move]) -> Around:
-    """Everything without the names that have moved away."""
+    """Everything without the old names, which no subject has any more."""
     every = [*moves, *republished(both.streams, moves)]
     return replace(
         both,
@@ -161,7 +161,7 @@ def _stream_with(stream: StreamConfig, **fields: Any) -> StreamConfig:
 
 
 def obstacles(before: Around, both: Around, moves: Sequence[Move]) -> Iterator[Blocked]:
-    """What stands in the way of room for both names, whatever a dry run finds."""
+    """Reasons why both names cannot be in use at once that a dry run does not find."""
     for found in check(both.streams):
         if found.code == "streams-overlap":
             yield blocked(found.code, found.place, found.message)
@@ -222,12 +222,13 @@ def _consumers(both: Around) -> Iterator[Blocked]:
 
 
 def changes(before: Around, after: Around, kind: str, ever: Sequence[Around] = ()) -> list[Change]:
-    """What changes on the server, of one kind.
+    """The changes of one kind on the server.
 
     Args:
-        before, after: what changes to what.
-        kind: of the changes.
-        ever: everything there is at any time. A change of a stream has all fields that ever change.
+        before, after: the state before and after the changes.
+        kind: the kind of the changes.
+        ever: all states of the migration. A change of a stream lists every field that differs
+            between any two of them.
     """
     fields = [[_flows(stream) for stream in one.streams] for one in (before, after, *ever)]
     pairs: Iterable[tuple[str, dict[str, Any], dict[str, Any]]]
@@ -270,14 +271,14 @@ def _flows(stream: StreamConfig) -> dict[str, Any]:
 
 
 def _differing(states: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The first two of several states, of the fields that differ in any."""
+    """The first two of several states, with only the fields that differ between any of them."""
     names = [name for name in FLOWS if any(one[name] != states[0][name] for one in states)]
     for one in states[:2]:
         yield {name: one[name] for name in names}
 
 
 def permissions_of(user: User) -> dict[str, object]:
-    """What a user may, as a server's configuration has it."""
+    """The permissions of a user in the form of a server's configuration."""
     found: dict[str, object] = {
         side: _allowance(allowance, alone=side == "subscribe" or user.responses in (None, False))
         for side, allowance in (("publish", user.publish), ("subscribe", user.subscribe))
@@ -296,7 +297,7 @@ def _allowance(allowance: Allowance, *, alone: bool) -> dict[str, list[str]]:
 
 
 def as_configured(entry: Entry) -> dict[str, Any]:
-    """An export or import as a server's configuration has it."""
+    """An export or import in the form of a server's configuration."""
     if not entry.account:
         return {entry.kind: entry.subject, **entry.rest}
     found = {entry.kind: {"account": entry.account, "subject": entry.subject}}

@@ -1,4 +1,4 @@
-"""Makes a plan, or says what stands in its way."""
+"""Makes a plan, or says why there can be none."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class NoPlan(NatsTransformError):
     """The change cannot be planned safely.
 
     Attributes:
-        blocked: what stands in its way.
+        blocked: the findings and obstacles that prevent it.
     """
 
     def __init__(self, blocked: Sequence[Blocked]) -> None:
@@ -39,7 +39,7 @@ class NoPlan(NatsTransformError):
 
 
 class AcceptsNothing(NatsTransformError):
-    """An accepted finding that the dry run does not have: it was mistyped, or it is cured."""
+    """The dry run does not have an accepted finding: it was mistyped, or it is cured."""
 
 
 STOPS = frozenset(
@@ -47,7 +47,7 @@ STOPS = frozenset(
     import-fewer ingress-stops irreversible partition-moves publish-opened republish-stops
     rule-overlap rule-shadowed source-stops subscribe-opened""".split()  # noqa: SIM905 - reads better so
 )
-"""Findings that are warnings of a dry run, and that no order of steps makes safe."""
+"""Findings that are only warnings in a dry run, but that no order of steps makes safe."""
 
 _AUDITED = "the audit of this stage says `within`"
 _DRAINED = "consumers and sources have read every message under the old subjects"
@@ -71,21 +71,21 @@ def build(
     """The plan of a change.
 
     Args:
-        question: the current mappings, the candidate, and what stands around them.
-        try_it: makes a dry run of a question on the subjects that were really there.
-        account: whose mappings.
-        percents: the canary stages.
+        question: the current mappings, the candidate, and the streams, consumers and users.
+        try_it: a function that makes the dry run of a question on the subjects of the archive.
+        account: the account of the mappings.
+        percents: the shares of the canary stages.
         accepted: the findings that may stay.
         made_from: the SHA-256 of each input file by its name, for the plan.
-        names: what other accounts call the account.
-        shares: what accounts export and import, by account.
+        names: the names by which other accounts call the account.
+        shares: the exports and imports of each account, by its name.
         needs: how long a stage must run, for each source that it splits.
-        clusters: move one after the other.
+        clusters: the clusters that move one after the other; empty if all move at once.
 
     Raises:
-        NoPlan: with all room made, a dry run still finds errors that nobody accepted; or
-            nats-server would refuse a stream that has room for both names.
-        AcceptsNothing: no finding is as one that was accepted.
+        NoPlan: with both names in use, a dry run still finds errors that nobody accepted; or
+            nats-server would refuse a stream that has both names.
+        AcceptsNothing: an accepted finding is not among the findings.
     """
     changing = moves(question.current, question.candidate)
     before = Around(question.streams, question.consumers, question.users, names, shares or {})
@@ -143,7 +143,7 @@ def _is(accepted: Accepted, finding: MigrationFinding | Blocked) -> bool:
 
 
 def _programs(changing: Sequence[Move]) -> str:
-    """Who subscribes without a consumer is seen by no server's configuration."""
+    """What programs must do that subscribe without a consumer, as no configuration shows them."""
     names = dict.fromkeys((_name(move.old, move), _name(move.new, move)) for move in changing)
     told = ", ".join(f"`{old}` and `{new}`" for old, new in names)
     if not told:
@@ -156,7 +156,7 @@ def _name(way: Transform | None, move: Move) -> str:
 
 
 def _audited(changing: Sequence[Move], both: Around) -> str | None:
-    """The stream that stores messages both under their old and their new names."""
+    """The first stream that stores messages under both their old and their new names."""
     for stream in both.streams:
         for move in changing:
             names = (_name(move.old, move), _name(move.new, move))
@@ -166,7 +166,7 @@ def _audited(changing: Sequence[Move], both: Around) -> str | None:
 
 
 def _expand(ever: Sequence[Around]) -> Iterable[Step]:
-    """Steps in an order in which no message finds a door shut."""
+    """The steps that make room for the new names, in an order in which no message is refused."""
     for kinds, title, why in (
         (("stream",), "Let streams store the new subjects", "without it, nobody stores them"),
         (("consumer",), "Let consumers get the new subjects", "without it, they wait unread"),
@@ -242,7 +242,7 @@ def _shift(
 
 
 def _mappings(mappings: AccountMappings) -> dict[str, object]:
-    """Mappings as an account's claims and the server's configuration have them."""
+    """Mappings in the form of an account's claims and of the server's configuration."""
     return {
         mapping.source: [
             {"destination": one.subject, "weight": one.weight}

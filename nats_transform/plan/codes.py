@@ -1,4 +1,4 @@
-"""What stands in the way of a plan and is no finding of a dry run: a stable code each."""
+"""The codes of obstacles to a plan that are not findings of a dry run. Codes never change."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ CODES: dict[str, Code] = {
 REFUSED = frozenset(
     ("stream-refused", "streams-overlap", "consumer-filters-overlap", "work-queue-overlap")
 )
-"""What nats-server refuses, so that nobody can accept it."""
+"""The codes of what nats-server refuses. A user cannot accept these."""
 
 
 def blocked(code: str, about: str, message: str) -> Blocked:
-    """Something with one of these codes that stands in the way."""
+    """An obstacle with one of these codes."""
     return Blocked(code=code, about=about, message=message, cure=CODES[code].cure)

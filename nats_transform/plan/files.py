@@ -1,4 +1,4 @@
-"""The files of a plan: what each step needs, what undoes it, and a page that explains all steps."""
+"""The files of a plan: those that a step needs, those that undo it, and a page with all steps."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ def files(plan: Plan, configs: Configs, whole: Mapping[str, str] | None = None) 
 
 
 def whole_configs(plan: Plan, text: str, file: str) -> dict[str, str]:
-    """The configuration of the servers after each step that changes it, and before it.
+    """The whole configuration of the servers, before and after each step that changes it.
 
     Args:
         plan: the plan; its `config` names the files.
         text: the configuration before the first step.
-        file: its path.
+        file: the path of that configuration.
 
     Raises:
-        Unsafe: some step cannot be made in the text with all else untouched.
+        Unsafe: a step cannot be made in the text without a change of anything else.
     """
     found = {}
     for step in plan.steps:
@@ -80,11 +80,11 @@ def _own_digest(plan: Plan) -> str:
 
 
 def edited(plan: Plan, texts: Mapping[str, str]) -> str | None:
-    """A file of a folder that is not as it was written; None if all are.
+    """The name of a file of a folder that was changed after it was written; None if there is none.
 
     Args:
-        plan: what `plan.json` of the folder says.
-        texts: the other files, as they are now.
+        plan: the content of `plan.json` of the folder.
+        texts: the other files of the folder, as they are now.
     """
     if plan.files.get(PLAN) != _own_digest(plan):
         return PLAN
@@ -97,7 +97,7 @@ def edited(plan: Plan, texts: Mapping[str, str]) -> str | None:
 
 
 def path(step: Step, change: Change, undo: bool) -> str:
-    """Where the file of a change is in the folder: `02-consumer/ORDERS.eu.json`."""
+    """The path of the file of a change in the folder, such as `02-consumer/ORDERS.eu.json`."""
     ending = "json" if change.kind in ("stream", "consumer") else "conf"
     name = "".join(c if c.isalnum() or c in "-_" else "." for c in change.name).strip(".")
     if change.kind == "permissions" and name != change.name:  # two names can look alike then
@@ -125,7 +125,7 @@ def _content(change: Change, undo: bool, configs: Configs) -> str:
 
 
 def _block(kind: str, fields: Mapping[str, Any]) -> str:
-    """A part of a server's configuration."""
+    """The text of a block of a server's configuration."""
     if kind == "mappings":
         return mappings_block(fields)
     if kind == "permissions":
@@ -148,7 +148,7 @@ def mappings_block(mappings: Mapping[str, Any]) -> str:
 
 
 def _hocon(value: Any) -> str:
-    """Fields as a server's configuration has them; its strings are JSON's."""
+    """A value in the syntax of a server's configuration. Strings are written as in JSON."""
     if isinstance(value, Mapping):
         return "{ " + ", ".join(f"{name}: {_hocon(one)}" for name, one in value.items()) + " }"
     if isinstance(value, list | tuple):
@@ -162,7 +162,10 @@ def _quoted(text: str) -> str:
 
 
 def commands(step: Step, plan: Plan, undo: bool = False) -> Iterator[str]:
-    """The commands of a step, run in the folder of the plan; comments say what has no command."""
+    """The commands of a step, to be run in the folder of the plan.
+
+    A comment stands where something has to be done for which there is no command.
+    """
     by_jwt: list[str] = []
     for change in step.changes:
         file = shlex.quote(path(step, change, undo))
@@ -195,8 +198,8 @@ def commands(step: Step, plan: Plan, undo: bool = False) -> Iterator[str]:
 def _nsc(account: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
     """The commands that lead from one set of mappings to another.
 
-    `nsc` refuses weights of more than 100 together, so what gets smaller comes first. It takes a
-    weight of 0 for 100 (nsc issue 775), so what gets nothing is deleted.
+    `nsc` refuses weights that add up to more than 100, so weights that get smaller come first. It
+    takes a weight of 0 for 100 (nsc issue 775), so a destination with the weight 0 is deleted.
     """
     here = f"--account {shlex.quote(account)}"
     steps = []

@@ -1,4 +1,4 @@
-"""Room for both names in what streams do with messages of others: sources and republish."""
+"""Both names in the sources and the republish of streams, while both are in use."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _STARTS = ("opt_start_seq", "opt_start_time")
 def sources_with(
     stream: StreamConfig, streams: Mapping[str, StreamConfig], moves: Sequence[Move]
 ) -> list[Fields]:
-    """The sources of a stream, with one more for each filter of which the names move.
+    """The sources of a stream, with one more for each filter whose names move.
 
-    The one that is there stays as it is: nats-server takes one whose filter changes for a new one,
-    and reads its stream from the start again (`composeIName` in `server/stream.go`). What the new
-    one takes is stored as it was under the old names where the source renames, else under the new
-    names.
+    The existing source stays as it is: nats-server takes a source whose filter changes for a new
+    one, and reads its stream from the start again (`composeIName` in `server/stream.go`). If the
+    existing source renames messages, the new source gives them the same results as before;
+    otherwise they are stored under the new names.
 
     Args:
         stream: the stream that has the sources.
-        streams: those of the account, by name.
-        moves: what moves.
+        streams: the streams of the account, by name.
+        moves: the subjects that move.
     """
     found = [_fields(source) for source in stream.sources]
     for source in stream.sources:
@@ -54,12 +54,12 @@ def sources_with(
 def sources_without(
     old: StreamConfig, both: StreamConfig, is_gone: Mapping[str, bool]
 ) -> list[Fields]:
-    """The sources for both names without those of which every subject has moved away.
+    """The sources for both names, without those from whose filters every subject has moved away.
 
     Args:
-        old: the stream as it was.
-        both: with sources for both.
-        is_gone: by filter, whether all its subjects have moved.
+        old: the stream as it was before the migration.
+        both: the stream with sources for both names.
+        is_gone: for each filter, whether all its subjects have moved.
     """
     gone = [
         _fields(source)
@@ -74,7 +74,7 @@ def _fields(source: StreamSource) -> Fields:
 
 
 def _renames(upstream: StreamConfig, move: Move) -> bool:
-    """Whether a stream stores what moves under other names than those of the account."""
+    """Whether a stream stores messages that move under names other than those of the account."""
     ingress, names = upstream.ingress_transform, move.names(ANY_TAIL)
     return (
         ingress is not None
@@ -95,10 +95,10 @@ def _transforms(source: StreamSource, move: Move) -> Iterator[Fields]:
 
 
 def republish_with(stream: StreamConfig, moves: Sequence[Move]) -> Fields | None:
-    """A republish that does what it did, and takes the new names too.
+    """The republish of a stream, widened to take the new names too.
 
-    A stream has only one. It can be widened if it puts tokens in front of all that the stream
-    captures; else it is given back as it is, and a dry run finds that it stops.
+    A stream has only one republish. It can be widened if it puts tokens in front of all subjects
+    that the stream captures. If not, it is returned as it is, and a dry run finds that it stops.
     """
     if stream.republish is None:
         return None
@@ -119,7 +119,7 @@ def republish_with(stream: StreamConfig, moves: Sequence[Move]) -> Fields | None
 
 
 def republished(streams: Sequence[StreamConfig], moves: Sequence[Move]) -> Iterator[Move]:
-    """How the subjects move under which streams republish what moves."""
+    """The moves of the subjects under which streams republish messages that move."""
     for stream in streams:
         transform = stream.republish_transform
         if transform is None:

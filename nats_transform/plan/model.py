@@ -1,4 +1,4 @@
-"""What a plan says, as data: `plan.json` holds it, and every other file is made from it."""
+"""The data of a plan. `plan.json` holds it, and every other file is made from it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 FORMAT = 1
-"""Goes up when a plan that was written before can no longer be read."""
+"""The version of the format. It goes up when plans that were written before cannot be read."""
 
 
 class _Frozen(BaseModel):
@@ -18,10 +18,10 @@ class Change(_Frozen):
     """One thing on the server that a step changes.
 
     Attributes:
-        kind: what it is.
-        name: of the stream; `STREAM/CONSUMER`; the user; the account of mappings, exports and
-            imports.
-        before, after: the fields that change, as nats-server names them.
+        kind: the kind of the thing.
+        name: the stream; `STREAM/CONSUMER`; the user; or the account that has the mappings, exports
+            or imports.
+        before, after: the fields that change, named as in nats-server, before and after.
     """
 
     kind: Literal["stream", "consumer", "permissions", "mappings", "exports", "imports"]
@@ -34,9 +34,10 @@ class Need(_Frozen):
     """How long a stage must run until an audit can judge it.
 
     Attributes:
-        source: of the mapping.
-        messages: of that source, whichever way they go; None: no number is enough.
-        hours: until so many have come, at the traffic of the census; None: there is none.
+        source: the source of the mapping.
+        messages: how many messages of that source there must be, whichever way they go; null if no
+            number is enough.
+        hours: how many hours that takes with the traffic of the census; null if it has none.
     """
 
     source: str
@@ -48,16 +49,17 @@ class Step(_Frozen):
     """One step, to be finished and verified before the next begins.
 
     Attributes:
-        number: counts from 1.
+        number: the number of the step, from 1 on.
         phase: `expand` makes room for both names, `shift` moves messages, `contract` takes the old
             names away.
         title: what the step does.
-        why: what would go wrong without it.
-        changes: what it changes.
+        why: what would go wrong without the step.
+        changes: the changes on the server.
         programs: what programs must do before the step is taken, and before it is undone.
-        percent: the share of the messages that go the new way once it is done; None: it moves none.
-        cluster: of whose messages that is the share; None: of all.
-        needs: for each source that the stage splits.
+        percent: the share of the messages that go the new way once the step is done; null if the
+            step moves none.
+        cluster: the cluster of these messages; null for all clusters.
+        needs: how long the step must run, for each source that it splits.
         wait: what must be seen before the next step begins.
     """
 
@@ -77,9 +79,9 @@ class Accepted(_Frozen):
     """A finding that somebody has decided to live with.
 
     Attributes:
-        code: of the finding.
-        about: what it is about; "": every finding with the code.
-        reason: why it may stay.
+        code: the code of the finding.
+        about: what the finding is about; "" means every finding with the code.
+        reason: why the finding may stay.
     """
 
     code: str
@@ -88,13 +90,13 @@ class Accepted(_Frozen):
 
 
 class Blocked(_Frozen):
-    """A finding that would stand although every step is done, so that there is no plan.
+    """A finding that remains even if every step is done, so that there is no plan.
 
     Attributes:
         code: the code of the finding.
         about: the mapping, stream, consumer or user; "" for the whole candidate.
-        message: what was found.
-        cure: what to do about it.
+        message: the finding in a sentence.
+        cure: what to do about the finding.
     """
 
     code: str
@@ -107,18 +109,19 @@ class Plan(_Frozen):
     """The way from the mappings in force to a candidate.
 
     Attributes:
-        format: `FORMAT`.
-        account: whose mappings.
-        current, candidate: versions of the mappings.
-        made_from: the SHA-256 of each file the plan was made from, by its name.
-        steps: in order.
+        format: the version of the format.
+        account: the account of the mappings.
+        current, candidate: the versions of the mappings.
+        made_from: the SHA-256 of each file from which the plan was made, by its name.
+        steps: the steps, in order.
         accepted: the findings that were accepted.
-        audited: the stream in which the audit looks for the messages; None: no stream is known.
+        audited: the stream in which the audit looks for the messages; null if none is known.
         files: the SHA-256 of each other file of the folder, by its path.
-        at_once: sources that no weights can split, with the reason.
-        config: the name of the configuration of servers that steps have as a whole; None: they
-            have the blocks that change alone.
-        blocks_because: why there are only blocks; "": there is no configuration, or it is whole.
+        at_once: the sources that no weights can split, each with the reason.
+        config: the name of the file with the whole configuration of the servers, if steps have one;
+            null if they have only the blocks that change.
+        blocks_because: why the steps have only blocks; "" if no configuration was given, or if the
+            steps have it as a whole.
     """
 
     format: int = FORMAT

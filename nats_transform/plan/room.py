@@ -1,4 +1,4 @@
-"""Room for old and new subjects: what filters and permissions need while both are in use."""
+"""Filters, permissions, exports and imports for both names, and then without the old ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nats_transform.transform import Transform, number_wildcards
 
 
 def widened(filters: Sequence[str], moves: Iterable[Move]) -> tuple[str, ...]:
-    """The filters, and those of the new names of all that they cover; none twice."""
+    """The filters, with filters of the new names of all subjects that they cover, each once."""
     found = list(filters)
     for place in filters:
         for move in moves:
@@ -26,7 +26,7 @@ def widened(filters: Sequence[str], moves: Iterable[Move]) -> tuple[str, ...]:
 
 
 def is_gone(place: str, moves: Iterable[Move]) -> bool:
-    """Whether every subject under a filter gets a name outside it."""
+    """Whether every subject under a filter gets a name outside the filter."""
     return any(
         move.old is None
         and is_subset(place, of=move.part)
@@ -36,19 +36,19 @@ def is_gone(place: str, moves: Iterable[Move]) -> bool:
 
 
 def narrowed(filters: Sequence[str], wide: Sequence[str], moves: Sequence[Move]) -> tuple[str, ...]:
-    """The wide filters without those of which every subject has moved away.
+    """The widened filters, without those from which every subject has moved away.
 
     Args:
-        filters: as they were.
-        wide: what `widened` made of them.
-        moves: the same moves.
+        filters: the filters before the migration.
+        wide: the result of `widened` for them.
+        moves: the moves that were given to `widened`.
     """
     gone = {place for place in filters if is_gone(place, moves)}
     return tuple(place for place in wide if place not in gone)
 
 
 def user_with(user: User, moves: Sequence[Move], *, narrow: bool = False) -> User:
-    """The user with permissions for the new names too, or for them alone.
+    """The user with permissions for both names, or for the new names alone.
 
     nats-server checks a publish after the mapping, so publishers need the new names as well.
     """
@@ -65,7 +65,7 @@ def _allowance(allowance: Allowance, moves: Sequence[Move], narrow: bool) -> All
         return narrowed(filters, wide, moves) if narrow else wide
 
     def groups(filters: tuple[str, ...]) -> tuple[str, ...]:
-        """Filters that have a queue group behind a blank."""
+        """The same change for filters that have a queue group after a space."""
         pairs = [one.split() for one in filters]
         return tuple(dict.fromkeys(f"{s} {group}" for f, group in pairs for s in change((f,))))
 
@@ -78,10 +78,10 @@ def _allowance(allowance: Allowance, moves: Sequence[Move], narrow: bool) -> All
 
 
 def exports_with(exports: Sequence[Entry], moves: Sequence[Move]) -> tuple[Entry, ...]:
-    """Exports that have the new names too, for the same accounts; services stay.
+    """Exports with the new names too, for the same accounts. Exports of services stay as they are.
 
-    A request comes in under the exported subject, and is mapped then (`processServiceImport` in
-    `server/client.go`).
+    A request comes in under the exported subject and is mapped after that (`processServiceImport`
+    in `server/client.go`).
     """
     found = list(exports)
     for one in exports:
@@ -100,12 +100,12 @@ def exports_with(exports: Sequence[Entry], moves: Sequence[Move]) -> tuple[Entry
 def imports_with(
     imports: Sequence[Entry], names: Iterable[str], moves: Sequence[Move]
 ) -> tuple[Entry, ...]:
-    """Imports of another account that get the new names too, under the subjects they had.
+    """Imports of another account with the new names too. Its local subjects stay as they were.
 
     Args:
-        imports: of an account that imports.
-        names: of the account whose subjects move.
-        moves: what moves.
+        imports: the imports of an account.
+        names: the names of the account whose subjects move.
+        moves: the subjects that move.
     """
     known = set(names)
     found = list(imports)
@@ -131,7 +131,7 @@ def imports_with(
 
 
 def services_with(imports: Sequence[Entry], moves: Sequence[Move]) -> tuple[Entry, ...]:
-    """Imports of services that take requests under their new names too, in the account itself.
+    """Imports of services by the account itself that take requests under the new names too.
 
     nats-server maps a request before it looks for an import.
     """
@@ -144,7 +144,7 @@ def services_with(imports: Sequence[Entry], moves: Sequence[Move]) -> tuple[Entr
 
 
 def stuck_services(imports: Sequence[Entry], moves: Sequence[Move]) -> Iterator[Entry]:
-    """Imports of services that some requests would no longer find."""
+    """Imports of services that some requests would no longer reach."""
     wide = services_with(imports, moves)
     for one, move in _requests(imports, moves):
         names = move.names(one.to or one.subject)
@@ -164,7 +164,7 @@ def _requests(imports: Sequence[Entry], moves: Sequence[Move]) -> Iterator[tuple
 def _moved_service(one: Entry, move: Move) -> Entry | None:
     local = one.to or one.subject
     pair = kept(move, local, None) if local == one.local and one.is_movable else None
-    # A service fills its wildcards in by their order.
+    # The server fills in the wildcards of a service in their order.
     if (
         pair is None
         or pair[1] != number_wildcards(local)
@@ -175,7 +175,7 @@ def _moved_service(one: Entry, move: Move) -> Entry | None:
 
 
 def _is_import(kind: str, subject: str, to: str) -> bool:
-    """Whether nats-server takes an import."""
+    """Whether nats-server accepts an import."""
     try:
         AccountImport(ImportKind(kind), subject, to)
     except (InvalidTransform, InvalidSubject):
@@ -186,12 +186,12 @@ def _is_import(kind: str, subject: str, to: str) -> bool:
 def shares_without(
     entries: Sequence[Entry], names: Iterable[str], moves: Sequence[Move]
 ) -> tuple[Entry, ...]:
-    """Exports or imports for both names without those of which every subject has moved away.
+    """The exports or imports for both names, without those from which every subject moved away.
 
     Args:
-        entries: for both names.
-        names: of the account whose subjects move; "" stands for its own exports.
-        moves: what moves.
+        entries: the exports or imports for both names.
+        names: the names of the account whose subjects move; "" stands for its own exports.
+        moves: the subjects that move.
     """
     known = set(names)
     return tuple(
@@ -202,7 +202,7 @@ def shares_without(
 
 
 def services_without(imports: Sequence[Entry], moves: Sequence[Move]) -> tuple[Entry, ...]:
-    """Imports of services without those that no request of the account finds any more."""
+    """Imports of services, without those that no request of the account reaches any more."""
     return tuple(
         one for one in imports if not (one.kind == "service" and is_gone(one.local, moves))
     )

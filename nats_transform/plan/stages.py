@@ -1,4 +1,4 @@
-"""Canary stages: mappings that send a share of the messages the new way, and the rest the old."""
+"""Canary stages: mappings that send a share of the messages the new way, the rest the old way."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ class Stage:
 
     Attributes:
         percent: the share of the messages that go the new way.
-        mappings: what the account has in this stage.
-        split: the sources of which a part goes the new way.
-        at_once: the sources that go the new way as a whole, with the reason: no weights can split
-            them.
-        cluster: where the share is that; the clusters before it are done. None: everywhere.
+        mappings: the mappings of the account in this stage.
+        split: the sources whose messages go the new way in part.
+        at_once: the sources whose messages all go the new way, each with the reason why no weights
+            can split it.
+        cluster: the cluster whose messages are split. Those of the clusters before it all go the
+            new way. None splits the messages of all clusters.
     """
 
     percent: int
@@ -39,17 +40,17 @@ def stages(
     percents: Sequence[int] = STAGES,
     clusters: Sequence[str] = (),
 ) -> list[Stage]:
-    """The stages of a switch; the last one is the candidate itself, as it is written.
+    """The stages of a switch. The last one is the candidate itself, as it is written.
 
-    A source of which the old or the new way has weights of its own, or that overlaps with another
-    source that changes, is not split: it moves with the first stage.
+    A source is not split if its old or new mapping has weights of its own, or if it overlaps with
+    another source that changes. Such a source moves as a whole with the first stage.
 
     Args:
-        current, candidate: from what to what.
-        percents: the shares of the messages, the last one 100.
-        clusters: go through these one after the other. A source whose destination has no wildcard
-            moves in all clusters with the last of them, because nats-server takes each text of a
-            destination once, and a wildcard is what can be written in several ways.
+        current, candidate: the mappings before and after the switch.
+        percents: the shares of the messages, of which the last is 100.
+        clusters: the clusters that move one after the other. A source whose destination has no
+            wildcard moves in all clusters together with the last of them: nats-server accepts each
+            text of a destination only once, and only a wildcard can be written in several ways.
     """
     before = {mapping.source: mapping for mapping in current.mappings}
     after = {mapping.source: mapping for mapping in candidate.mappings}
@@ -85,7 +86,7 @@ def stages(
             here = tuple(s for s in split if cluster is None or is_last or _is_writable(
                 s, before.get(s), after.get(s)))  # fmt: skip
             found.append(Stage(percent, AccountMappings(made), here, tuple(whole.items()), cluster))
-    # A stage in which nothing moves is none.
+    # A stage in which nothing moves is left out.
     befores = [current, *(stage.mappings for stage in found)]
     return [
         stage
@@ -112,7 +113,7 @@ def _undivided(
 
 
 def _is_plain(mapping: Mapping) -> bool:
-    """Whether every message of every cluster goes to the one destination."""
+    """Whether every message of every cluster goes to the same destination."""
     match mapping.destinations:
         case (Destination(weight=100, cluster=None),):
             return True
@@ -131,7 +132,11 @@ def _way(source: str, mapping: Mapping | None) -> str:
 def _clustered(
     source: str, old: Mapping | None, new: Mapping | None, percent: int, clusters: Sequence[str]
 ) -> Mapping:
-    """The new way in all clusters but the last, a share of it there, and the old way elsewhere."""
+    """A mapping for clusters that move one after the other.
+
+    All messages go the new way in all clusters but the last, and a share of them does in the last.
+    In clusters that are not listed, all go the old way.
+    """
     after, before = _way(source, new), _way(source, old)
     found = [
         Destination(_spelt(source, after, n), 100, cluster)
@@ -152,7 +157,7 @@ def _is_writable(source: str, old: Mapping | None, new: Mapping | None) -> bool:
 
 
 def _spelt(source: str, destination: str, zeros: int) -> str:
-    """The same destination with so many zeros in its first wildcard: `$1`, `$01`, `$001`."""
+    """The same destination with some zeros in its first wildcard: `$1`, `$01`, `$001`."""
     transform = Transform(source, destination)
     tokens = destination.split(SEPARATOR)
     for place, token in enumerate(transform.tokens):

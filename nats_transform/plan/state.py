@@ -1,4 +1,4 @@
-"""What servers must show after a step, and what it means if they show something else."""
+"""The state that servers must show after a step, and what it means if they show another state."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Fields: TypeAlias = Mapping[str, Any]
 
 
 def expected(plan: Plan, step: int) -> dict[Thing, Fields]:
-    """What each thing that the plan changes is like after a step; 0: before the first one."""
+    """The state of each thing that the plan changes after a step; 0 is before the first step."""
     found: dict[Thing, Fields] = {}
     for one in plan.steps:
         for change in one.changes:
@@ -31,11 +31,11 @@ def expected(plan: Plan, step: int) -> dict[Thing, Fields]:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What somebody shows of the things that a plan changes.
+    """The state that a server or a file shows of the things that a plan changes.
 
     Attributes:
-        where: the name of a server, or of a file.
-        seen: the fields that the plan changes, of what could be seen.
+        where: the name of the server or of the file.
+        seen: for each thing that could be seen, the fields that the plan changes.
     """
 
     where: str
@@ -43,15 +43,15 @@ class View:
 
 
 def differences(plan: Plan, step: int, views: Sequence[View]) -> Iterator[str]:
-    """One line for each thing that was seen otherwise than it is after a step.
+    """One line for each thing that is not in the state that it has after a step.
 
-    Where a whole later step is in force everywhere, one line says so. Where views show a thing
-    differently, the line names those that differ.
+    If a later step is in force everywhere as a whole, one line says so. If a thing differs between
+    views, its line names the views that differ from the plan.
 
     Args:
         plan: the plan.
         step: the step that should be the last one in force.
-        views: what was seen.
+        views: the states that servers and files show.
     """
     fitting = [n for n in range(len(plan.steps) + 1) if all(_fits(plan, n, one) for one in views)]
     if step in fitting:
@@ -76,10 +76,10 @@ def _fits(plan: Plan, step: int, view: View) -> bool:
 
 
 def _difference(plan: Plan, step: int, thing: Thing, fields: Fields) -> str | None:
-    """Where in the plan a thing stands that should be as it is after a step; None: there."""
+    """How the state of a thing differs from that after a step, in words; None if it does not."""
     if same(thing, fields, expected(plan, step)[thing]):
         return None
-    # A step that was undone looks like one not taken.
+    # A step that was undone looks like a step that was not taken.
     history = [
         (one.number, change)
         for one in plan.steps
@@ -90,7 +90,7 @@ def _difference(plan: Plan, step: int, thing: Thing, fields: Fields) -> str | No
     if at is None and same(thing, fields, history[0][1].before):
         at = 0
     if at is None:
-        return f" is as no step of the plan has it: {_shown(fields)}"
+        return f" has a state that is not in the plan: {_shown(fields)}"
     if at > step:
         return f": step {at} is in force already; undo it, or verify that step"
     missing = next(n for n, _ in history if at < n <= step)
@@ -99,11 +99,11 @@ def _difference(plan: Plan, step: int, thing: Thing, fields: Fields) -> str | No
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """What a consumer must have read before it loses filters, or its messages are never read.
+    """Filters that a consumer loses. It must have read their messages first, or never reads them.
 
     Attributes:
-        consumer: `STREAM/CONSUMER`.
-        filters: those that it loses.
+        consumer: the consumer, as `STREAM/CONSUMER`.
+        filters: the filters that it loses.
     """
 
     consumer: str
@@ -111,7 +111,7 @@ class Drain:
 
 
 def drains(plan: Plan, step: int, undo: bool) -> Iterator[Drain]:
-    """What consumers must have read before the step after this one is taken, or this one undone."""
+    """What consumers must have read before the next step is taken, or before this one is undone."""
     for one in plan.steps:
         if one.number != (step if undo else step + 1):
             continue
@@ -126,7 +126,7 @@ def drains(plan: Plan, step: int, undo: bool) -> Iterator[Drain]:
 
 
 def drained_sources(plan: Plan, step: int, undo: bool) -> Iterator[tuple[str, list[Fields]]]:
-    """The streams that lose sources, and which, as `drains` has consumers."""
+    """The streams and the sources that they lose with the next step, or when this one is undone."""
     for one in plan.steps:
         if one.number != (step if undo else step + 1):
             continue
@@ -140,16 +140,16 @@ def drained_sources(plan: Plan, step: int, undo: bool) -> Iterator[tuple[str, li
 
 
 def same(thing: Thing, seen: Fields, planned: Fields) -> bool:
-    """Whether what a server shows is what the plan says; the order of filters does not matter."""
+    """Whether a server shows what the plan says. The order of filters does not matter."""
     if thing[0] == "mappings":
         return _ways(seen) == _ways(planned)
     return bool(_unordered(seen) == _unordered(planned))
 
 
 def cumulative(shown: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
-    """Mappings as a plan has them, of those that a server shows in `ACCOUNTZ`.
+    """Converts the mappings that a server shows in `ACCOUNTZ` into the form of a plan.
 
-    There each weight has those before it added, for each cluster (`mapDest` in
+    In `ACCOUNTZ` a weight is the sum of itself and those before it, for each cluster (`mapDest` in
     `server/accounts.go`; seen on nats-server 2.15.1).
     """
     found: dict[str, Any] = {}
@@ -168,7 +168,8 @@ def cumulative(shown: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, An
 def _ways(mappings: Fields) -> dict[str, dict[tuple[str, str], int]]:
     """The weight of each destination and cluster of each source.
 
-    What keeps its subject is left out: a server adds what is missing to 100 % as such a way.
+    The part that keeps its subject is left out, because a server adds it by itself if weights add
+    up to less than 100 %.
     """
     found = {}
     for source, destinations in mappings.items():
@@ -205,7 +206,7 @@ def other_fields(change: Change, planned: Fields, shown: Fields) -> Iterator[str
     """The fields of a configuration, other than those of the change, that differ from the plan.
 
     Args:
-        change: of a stream or consumer.
+        change: the change of a stream or consumer.
         planned: the configuration that the plan gives to the server.
         shown: the configuration that the server has.
     """
@@ -216,7 +217,7 @@ def other_fields(change: Change, planned: Fields, shown: Fields) -> Iterator[str
 
 
 def _own(value: Any) -> Any:
-    """A value without what the server puts there by itself; what is empty counts as missing."""
+    """A value without the fields that the server adds by itself and without empty fields."""
     if isinstance(value, Mapping):
         value = {name: one for name, one in value.items() if not name.startswith("_nats.")}
     return value or None

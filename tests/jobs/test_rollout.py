@@ -78,7 +78,7 @@ def test_what_a_user_of_the_account_cannot_see(account: Site) -> None:
         (
             "STREAM.UPDATE.ORDERS",
             {"subjects": ["orders.*", "more"]},
-            "stream ORDERS is as no step of the plan has it: subjects: orders.*, more",
+            "stream ORDERS has a state that is not in the plan: subjects: orders.*, more",
         ),
         (
             "CONSUMER.CREATE.ORDERS.eu",
@@ -88,7 +88,7 @@ def test_what_a_user_of_the_account_cannot_see(account: Site) -> None:
         (
             "CONSUMER.CREATE.ORDERS.eu",
             {"filter_subject": None, "filter_subjects": ["orders.us"]},
-            "consumer ORDERS/eu is as no step of the plan has it: filter_subjects: orders.us",
+            "consumer ORDERS/eu has a state that is not in the plan: filter_subjects: orders.us",
         ),
     ],
     ids=["stream", "subjects", "consumer", "filter"],

@@ -95,7 +95,7 @@ def told(step: int, *seen: dict[tuple[str, str], Any]) -> list[str]:
         pytest.param(
             1,
             [{STREAM: WIDE}, {STREAM: {"subjects": ["c.*"]}}],
-            ["stream S on n2 is as no step of the plan has it: subjects: c.*"],
+            ["stream S on n2 has a state that is not in the plan: subjects: c.*"],
             id="somebody else's stream",
         ),
     ],
