@@ -1,4 +1,4 @@
-"""Migration dry runs: what a new mapping would do to the subjects that were really there."""
+"""Migration dry runs: what a new mapping would do to the subjects of an archive."""
 
 from nats_transform.migration.case import CensusRow
 from nats_transform.migration.findings import ALL, CODES, FROM_CHECK, Example, MigrationFinding

@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from nats_transform.migration.names import Names
 
 Told: TypeAlias = tuple[str, str, str, Count]
-"""A finding to be: its code, what it is about, its message and its count."""
+"""What a finding is made from: its code, what it is about, its message and its count."""
 
 
 class Analysis(ABC):
-    """One thing that a dry run looks at: it counts subjects and says what is worth a finding.
+    """One part of a dry run: it counts subjects and gives findings.
 
-    What it does with a subject may depend on its names only through the mappings, filters and
-    permissions that cover them and on which of them are equal, because it may be told of many
-    subjects at once that are alike in this (`Case`). What else it needs to know is for
-    `nats_transform.migration.columns` to tell subjects apart by.
+    A `Case` may stand for many subjects that are alike. So an analysis may use the names in it only
+    to find the mappings, filters and permissions that cover them, and to compare them with each
+    other. If an analysis needs to know anything else, `nats_transform.migration.columns` must tell
+    subjects apart by it.
     """
 
     @abstractmethod
@@ -30,10 +30,10 @@ class Analysis(ABC):
         """Count all cases of one subject, or of many that are alike.
 
         Args:
-            cases: one for each cluster.
-            after: the subjects that it becomes, with parts of its messages.
+            cases: one case for each cluster.
+            after: the subjects that it becomes, each with parts of its messages.
         """
 
     @abstractmethod
     def told(self, names: Names) -> Iterator[Told]:
-        """The findings; complete once all is added."""
+        """The findings, which are complete when all subjects have been added."""

@@ -20,7 +20,7 @@ from nats_transform.subject_index import SubjectIndex
 if TYPE_CHECKING:
     from nats_transform.migration.columns.alike import Alike
 
-_FEW = 32  # below, looking at every mapping is quicker than an index
+_FEW = 32  # with fewer mappings, looking at each of them is quicker than an index
 _RANDOM = re.compile(r"\{\{\s*random\s*\(\s*(\d+)\s*\)\s*\}\}", re.IGNORECASE)
 _K = TypeVar("_K")
 _Outcomes: TypeAlias = list[tuple[Outcome, int]]
@@ -30,12 +30,13 @@ class CensusRow(NamedTuple):
     """A distinct subject in one cluster.
 
     Attributes:
-        subject: as archived; None if the message had none.
+        subject: the archived subject; None if the message had none.
         cluster: the cluster that it was published in, if known.
         messages: the number of messages.
         bytes: the size of their payloads.
-        chosen: the destination that these messages drew under the current mapping and under the
-            candidate, None where none was to be had; without, every outcome counts by its weight.
+        chosen: the destinations that these messages drew under the current mapping and under the
+            candidate; None in place of a destination if the draw gave none. Without `chosen` every
+            outcome counts by its weight.
     """
 
     subject: str | None
@@ -46,20 +47,21 @@ class CensusRow(NamedTuple):
 
 
 class Case(NamedTuple):
-    """A subject in one cluster, and all that can become of it.
+    """A subject in one cluster, with its outcomes under both mappings.
 
-    It can also stand for many subjects that are alike: of all of them the same is to be said, but
-    for their names and numbers. Then it has the names of one of them, and arrays of numbers.
+    A case can also stand for many subjects that differ only in their names and numbers. It then has
+    the names of the first of them, and arrays of numbers.
 
     Attributes:
-        subject, cluster: those of the row of the census.
-        messages, bytes: how many, and of their payloads.
-        tokens_before, tokens: of the subject, as mapping functions see them under the current
-            mapping and the candidate.
-        before, after: outcomes with their percent, under the current mapping and the candidate.
-        was, becomes: the subjects of the likeliest, to show.
-        covering: numbers of the candidate's mappings that cover the subject; the first applies.
-        alike: the subjects that the case stands for; None: the one.
+        subject, cluster: the subject and cluster of the row of the census.
+        messages, bytes: the number of messages, and the size of their payloads.
+        tokens_before, tokens: the tokens of the subject as mapping functions see them, under the
+            current mapping and under the candidate.
+        before, after: the outcomes with their percent, under the current mapping and under the
+            candidate.
+        was, becomes: the subjects of the likeliest outcomes, to show.
+        covering: the numbers of the candidate's mappings that cover the subject; the first applies.
+        alike: the subjects that the case stands for; None if it stands for one subject.
     """
 
     subject: str | None
@@ -77,22 +79,22 @@ class Case(NamedTuple):
 
     @property
     def parts(self) -> Amount:
-        """The number of its messages, in parts."""
+        """The number of messages, in parts."""
         return self.messages * PARTS
 
     def hashed(self, text: str) -> int | NDArray[np.uint64]:
-        """64 bits of a text that becomes of the subject."""
+        """The 64-bit hash of a text that the subject is mapped to."""
         return hashed(text) if self.alike is None else self.alike.hashes(text)
 
     def with_hash(
         self, text: str, parts: Amount, wanted: Collection[int]
     ) -> Iterator[tuple[int, Case, Amount]]:
-        """Each wanted hash that a text has here, with the subjects of which it has it.
+        """Each wanted hash that a text has here, with a count of the subjects that have it.
 
         Args:
-            text: that becomes of the subject.
-            parts: of the messages of each.
-            wanted: hashes.
+            text: the text that the subject is mapped to.
+            parts: the parts of the messages of each subject.
+            wanted: the hashes.
         """
         if self.alike is None:
             if (key := hashed(text)) in wanted:
@@ -106,13 +108,13 @@ class Case(NamedTuple):
 
 
 class Matcher:
-    """The mappings of an account, with those that cover a subject found quickly."""
+    """The mappings of an account, with an index to find those that cover a subject."""
 
     def __init__(self, mappings: AccountMappings) -> None:
         self.mappings = mappings
         sources = [mapping.source for mapping in mappings.mappings]
         self._index = SubjectIndex(sources) if len(sources) > _FEW else None
-        # The index holds tokens like `*a` against literals letter by letter.
+        # The index compares tokens like `*a` with literals letter by letter.
         self._odd = [
             number
             for number, source in enumerate(sources)
@@ -145,7 +147,7 @@ class Matcher:
         return sorted({*found, *(n for n in self._odd if all_of_them[n].filter.covers(tokens))})
 
     def seen(self, covering: list[int], subject: str, tokens: Sequence[str]) -> Sequence[str]:
-        """The tokens that mapping functions get: none where the server does not cut them."""
+        """The tokens that mapping functions get; none if the server does not split the subject."""
         if covering and covering[0] == 0 and self.mappings.mappings[0].source == subject:
             return ()
         return tokens
@@ -162,13 +164,13 @@ class Matcher:
     def outcomes(
         self, subject: str, cluster: str | None, covering: list[int], tokens: Sequence[str]
     ) -> _Outcomes:
-        """As `AccountMappings.outcomes`, with the text of each `random()` always the same.
+        """The result of `AccountMappings.outcomes`, with a fixed text for each `random()`.
 
         Args:
-            subject: a legal literal one.
+            subject: a legal literal subject.
             cluster: the cluster that it was published in.
-            covering: what `covering` gives for it.
-            tokens: what `seen` gives for it.
+            covering: the result of `covering` for the subject.
+            tokens: the result of `seen` for the subject.
         """
         if not covering:
             return [(Outcome(subject, Fate.UNMATCHED), 100)]
@@ -184,12 +186,12 @@ class Matcher:
 
 
 def steady(subject: str) -> str:
-    """A subject with every `random()` written in one way."""
+    """A subject with every `random()` in the same spelling."""
     return _RANDOM.sub(r"{{random(\1)}}", subject)
 
 
 def numbers_drawn(subject: str) -> int:
-    """How many subjects the `random()` in a subject stands for."""
+    """How many different subjects the `random()` in a subject can make."""
     count = 1
     for found in _RANDOM.finditer(subject):
         count *= max(1, int(found[1]))
@@ -253,16 +255,19 @@ def by_subject(
 
 
 def _drawn(outcomes: _Outcomes, destination: str | None) -> _Outcomes:
-    """The one outcome with a destination; no mapping has two."""
+    """The only outcome with a destination; no mapping has the same destination twice."""
     return [(outcome, 100) for outcome, _ in outcomes if outcome.mapping_destination == destination]
 
 
 def rise(case: Case, kind: Callable[[Outcome], _K | None]) -> list[tuple[_K, Outcome, Amount]]:
-    """The kinds of outcome that become likelier, with the likeliest outcome and by how many parts.
+    """The kinds of outcome that become likelier, each with its likeliest outcome and the gain.
 
     Args:
         case: the subject.
-        kind: puts an outcome into a class; None leaves it out.
+        kind: a function that gives the kind of an outcome; None leaves the outcome out.
+
+    Yields:
+        The outcome, and by how many parts of the messages its kind gains.
     """
     before: dict[_K, int] = {}
     for outcome, percent in case.before:

@@ -1,4 +1,4 @@
-"""What changes: subjects whose result differs, and what becomes of the messages."""
+"""Counts the subjects whose result differs between the mappings, and their messages."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from nats_transform.subject import SEPARATOR, is_valid_publish_subject
 
 _MOST_PREFIXES = 20_000
 OTHER = "(other)"
-"""Stands for prefixes that are too many to tell apart, or too small."""
+"""This stands for all prefixes with few messages, if there are too many to show each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The messages that one rule took and another takes.
+    """The messages that one rule maps today and another rule would map.
 
     Attributes:
-        before, after: source and destination of the rules; None: no mapping applied.
-        messages, subjects, share: how many; share in percent of all messages.
-        examples: the largest.
+        before, after: the source and destination of the rules; None if no mapping applies.
+        messages, subjects: how many messages and subjects there are.
+        share: the messages in percent of all messages.
+        examples: the largest examples.
     """
 
     before: str | None
@@ -44,8 +45,9 @@ class Flow:
     """Messages from one prefix of the namespace to another.
 
     Attributes:
-        before, after: the first tokens under the current mapping and the candidate; None: nobody.
-        messages: how many.
+        before, after: the first tokens under the current mapping and under the candidate; None if
+            nobody gets the messages.
+        messages: how many messages there are.
     """
 
     before: str | None
@@ -54,7 +56,7 @@ class Flow:
 
 
 class Changes(Analysis):
-    """Counts what changes."""
+    """Counts the subjects and messages that change."""
 
     def __init__(self) -> None:
         self._changes: dict[tuple[str | None, str | None], Count] = defaultdict(Count)
@@ -108,7 +110,7 @@ class Changes(Analysis):
             yield code, "", _MESSAGES[code], count
 
     def changes(self, total: int) -> tuple[Change, ...]:
-        """What changes by pair of rules, the largest first."""
+        """The changes, one for each pair of rules, the largest first."""
         ordered = sorted(self._changes.items(), key=lambda item: (-item[1].parts, _names(item[0])))
         return tuple(
             Change(
@@ -123,12 +125,12 @@ class Changes(Analysis):
         )
 
     def flows(self) -> tuple[Flow, ...]:
-        """Where the prefixes go, the largest first."""
+        """The flows between prefixes, the largest first."""
         ordered = sorted(self._flow.items(), key=lambda item: (-item[1], _names(item[0])))
         return tuple(Flow(*way, whole(parts)) for way, parts in ordered)
 
     def fates(self) -> tuple[dict[str, float], dict[str, float]]:
-        """Messages for each fate, before and after."""
+        """The number of messages of each fate, before and after."""
         before, after = (
             {fate.value: whole(counter[fate]) for fate in Fate if counter[fate]}
             for counter in self._fates

@@ -1,4 +1,4 @@
-"""Different subjects that become one, how many distinct ones there are, and the way back."""
+"""Different subjects that become the same, the number of distinct subjects, and the way back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from nats_transform.subject import SEPARATOR
 
 
 def targets(cases: Iterable[Case], before: bool = False) -> dict[str, Amount]:
-    """The subjects that one subject becomes, with parts, over all clusters."""
+    """The subjects that one subject becomes in all clusters, each with parts of the messages."""
     found: dict[str, Amount] = {}
     for case in cases:
         for outcome, percent in case.before if before else case.after:
@@ -35,16 +35,16 @@ def targets(cases: Iterable[Case], before: bool = False) -> dict[str, Amount]:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """Subjects that become one with another, by what makes them so.
+    """Subjects that become the same as others because of the same mapping or mappings.
 
     Attributes:
-        mappings: the numbers of the candidate's mapping that makes them, twice; or of the first
-            and the last of several; -1 for subjects that no mapping takes.
-        is_new: whether they are apart under the current mapping.
-        parts: the messages, in parts.
+        mappings: the number of the candidate's mapping that makes them, twice; or the numbers of
+            the first and the last of several; -1 stands for no mapping.
+        is_new: whether the subjects differ under the current mapping.
+        parts: the number of messages, in parts.
         subjects: the number of subjects that are merged.
         results: the number of subjects that they become.
-        largest: hashes of the results with most messages.
+        largest: the hashes of the results with the most messages.
     """
 
     mappings: tuple[int, int]
@@ -60,8 +60,9 @@ class Distinct:
     """How many distinct subjects there are.
 
     Attributes:
-        before, after: their number under the current mapping and under the candidate.
-        drawn: after, with every `random()` drawn.
+        before, after: the number under the current mapping and under the candidate, where a
+            `random()` counts as one text.
+        drawn: the number under the candidate, with the different texts of every `random()`.
     """
 
     before: int
@@ -74,19 +75,19 @@ MOST_MAPPINGS = 200
 
 
 _NOTHING = 0
-"""Stands in place of a hash if the message reaches nobody under the current mapping."""
+"""This stands in place of a hash if the message reaches nobody under the current mapping."""
 
 
 class Collisions(Analysis):
-    """Every pair of a subject and what it becomes, by hash."""
+    """Counts every pair of a subject and a result of it, by their hashes."""
 
     def __init__(self, candidate: AccountMappings, store: Store) -> None:
         self._candidate = candidate
         self._store = store
         self._after = Groups(store)
         self._before = Table(store, 1)
-        # Hashes of the result, and of what the subject is under the current mapping; one more than
-        # the number of the mapping that makes it.
+        # A row has the hash of the result, the hash of the result under the current mapping, and
+        # the number of the mapping plus one.
         self._pairs = Table(store, 3)
         self._drawn = 0
 
@@ -109,7 +110,7 @@ class Collisions(Analysis):
 
     @cached_property
     def merged(self) -> tuple[Merged, ...]:
-        """The merged subjects, by the mappings that merge them; complete once all is added."""
+        """The merged subjects, by the mappings that merge them, when all have been added."""
         found: dict[tuple[int, int, bool], _Merging] = defaultdict(_Merging)
         for bucket, (keys, parts, sizes) in zip(
             self._store.buckets, self._after.sums(), strict=True
@@ -152,7 +153,7 @@ class Collisions(Analysis):
 
     @cached_property
     def distinct(self) -> Distinct:
-        """How many distinct subjects there are; complete once all is added."""
+        """How many distinct subjects there are, when all have been added."""
         buckets = self._store.buckets
         before = sum(len(np.unique(self._before.bucket(bucket))) for bucket in buckets)
         after = sum(len(keys) for keys, _, _ in self._after.sums())
@@ -181,11 +182,11 @@ def _dropped(mappings: Iterable[SubjectMapping]) -> str:
 
 
 OTHERS = (-2, -2)
-"""Stands for mappings that are too many to tell apart."""
+"""This stands for all further mappings, if there are too many to tell each apart."""
 
 
 def _folded(merged: list[Merged]) -> list[Merged]:
-    """The largest, and one for the rest."""
+    """The largest entries, and one entry for all others together."""
     rest = merged[MOST_MAPPINGS:]
     if not rest:
         return merged
@@ -203,7 +204,7 @@ def _folded(merged: list[Merged]) -> list[Merged]:
 def _makers(
     pairs: NDArray[np.uint64], keys: NDArray[np.uint64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """For each merged result the lowest and the highest number of a mapping that makes it."""
+    """The lowest and the highest number of a mapping that makes each merged result."""
     places = np.searchsorted(keys, pairs[:, 0])
     makers = pairs[:, 2].astype(np.int64) - 1
     first = np.full(len(keys), np.iinfo(np.int64).max)
@@ -216,12 +217,12 @@ def _makers(
 def _already(
     pairs: NDArray[np.uint64], keys: NDArray[np.uint64], sizes: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Of merged results those whose subjects are all one under the current mapping too.
+    """Whether the subjects of each merged result are merged under the current mapping too.
 
     Args:
-        pairs: the pairs of these results.
-        keys: hashes of the results, in order.
-        sizes: how many subjects become each.
+        pairs: the pairs that have these results.
+        keys: the hashes of the results, in order.
+        sizes: how many subjects become each result.
     """
     pairs = pairs[pairs[:, 1] != _NOTHING]
     pairs = pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
@@ -283,12 +284,12 @@ class WayBack(Analysis):
             yield "irreversible", "", told, self.stuck
 
     def _back(self, subject: str) -> str:
-        """What the reversed mappings make of a subject, legal or not."""
+        """The result of the reversed mappings for a subject, which need not be legal."""
         tokens = subject.split(SEPARATOR)
         covering = self._matcher.covering(tokens)
         if not covering:
             return subject
-        # Each has one destination, for all.
+        # Each reversed mapping has one destination, which all messages go to.
         (share,) = self.mappings.mappings[covering[0]].shares()
         if share.transform is None:
             return ""

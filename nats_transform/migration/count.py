@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from nats_transform.migration.case import Case
 
 Amount: TypeAlias = int | NDArray[np.int64]
-"""A number for one subject, or an array with one for each of many subjects that are alike."""
+"""A number for one subject, or an array with a number for each of many subjects that are alike."""
 
 EXAMPLES = 5
 """How many of the largest subjects are kept as examples."""
 
 PARTS = 100
-"""How many parts a message has: weights are percent, so parts are whole numbers."""
+"""How many parts a message has. Weights are percent, so a share is a whole number of parts."""
 
 
 def whole(parts: int) -> float:
@@ -38,7 +38,7 @@ def total(amount: Amount) -> int:
 
 
 def messages(parts: int) -> str:
-    """A number of messages in words: exact if it is whole, else rounded as people do."""
+    """A number of messages in words: exact if it is whole, otherwise rounded to four digits."""
     if parts % PARTS == 0:
         count = parts // PARTS
         return f"{count:,} message{'' if count == 1 else 's'}"
@@ -46,16 +46,16 @@ def messages(parts: int) -> str:
 
 
 def rounded(count: float) -> int:
-    """A count to four digits, as people say it: 360,692.98 is about 360,700."""
+    """A count rounded to four digits: 360,692.98 is about 360,700."""
     digits = len(str(int(count)))
     return int(round(count, 4 - digits)) if digits > 4 else round(count)
 
 
 @dataclass(slots=True)
 class Count:
-    """Messages and distinct subjects, with the largest as examples.
+    """The number of messages and distinct subjects, with the largest subjects as examples.
 
-    Subjects must be added one after the other: all additions of a subject in a row.
+    All additions of a subject must follow one another.
     """
 
     parts: int = 0
@@ -68,8 +68,8 @@ class Count:
 
         Args:
             case: the subject, or those that are alike.
-            after: what becomes of it.
-            parts: of the messages of each.
+            after: the subject that it becomes.
+            parts: the parts of the messages of each subject.
         """
         if isinstance(parts, int):
             self._add_one(case.subject, case.was, after, parts)
@@ -98,8 +98,8 @@ class Count:
     def _show(self, subject: str | None, before: str | None, after: str | None, parts: int) -> None:
         """Keep a subject as an example if it is among the largest."""
         if len(self._largest) == EXAMPLES and parts < -self._largest[-1][0]:
-            return  # the most frequent case
-        # Ties go by name, so that the order of the rows makes no difference.
+            return  # usually the subject is too small, so this comes first
+        # Equal counts are ordered by name, so that the order of the rows makes no difference.
         place = (-parts, subject or "", after or "")
         full = len(self._largest) == EXAMPLES
         if full and place >= self._largest[-1][:3]:
@@ -111,23 +111,23 @@ class Count:
 
     @classmethod
     def of(cls, parts: int, subjects: int, examples: Iterable[Example]) -> Count:
-        """A count made from numbers that are known already."""
+        """A count with numbers that are already known."""
         entries = [(0, f"{n}", "", example) for n, example in enumerate(examples)]
         return cls(parts, subjects, _largest=entries)
 
     @property
     def examples(self) -> tuple[Example, ...]:
-        """The largest, largest first."""
+        """The examples, largest first."""
         return tuple(example for *_, example in self._largest)
 
 
 def _largest(parts: NDArray[np.int64]) -> list[int]:
-    """The positions of the largest numbers; of equal ones the first."""
+    """The positions of the largest numbers; of equal numbers the first ones count."""
     least = np.partition(parts, -EXAMPLES)[-EXAMPLES] if len(parts) > EXAMPLES else parts.min()
     above, equal = np.flatnonzero(parts > least), np.flatnonzero(parts == least)
     return [*above.tolist(), *equal[: EXAMPLES - len(above)].tolist()]
 
 
 def hashed(text: str) -> int:
-    """64 bits of a text, the same in every run."""
+    """The 64-bit hash of a text, which is the same in every run."""
     return xxh3_64_intdigest(encode(text))

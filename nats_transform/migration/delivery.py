@@ -22,11 +22,11 @@ from nats_transform.network import Facts, Network
 from nats_transform.stream import StreamConfig
 
 Condition = tuple[str, ...]
-"""A code and the streams it is about."""
+"""The code of a finding, and the streams that it is about."""
 
 
 class Delivery(Analysis):
-    """Counts what streams and consumers get."""
+    """Counts the messages that streams and consumers get."""
 
     def __init__(
         self, streams: Iterable[StreamConfig], consumers: Iterable[Consumer], store: Store
@@ -189,7 +189,7 @@ class Delivery(Analysis):
 
     @cached_property
     def limits(self) -> tuple[Limit, ...]:
-        """The streams that will drop or refuse more messages; complete once all is added."""
+        """The streams that will drop or refuse more messages, when all have been added."""
         found = (self._limit(self._limited[name], *sides) for name, sides in self._stored.items())
         return tuple(limit for limit in found if limit.parts > 0)
 
@@ -215,7 +215,7 @@ class Delivery(Analysis):
         )
 
     def stored_as(self, stream: str, cases: list[Case]) -> dict[str, Amount]:
-        """The subjects under which a stream stores one subject after the change, with parts."""
+        """The subjects under which a stream will store one subject, each with parts of messages."""
         found: dict[str, Amount] = {}
         subjects = {outcome.subject for case in cases for outcome, _ in case.after}
         facts = {s: self._network.facts(s) for s in subjects}
@@ -229,12 +229,12 @@ class Limit:
     """A limit of messages per subject that will drop or refuse more messages than today.
 
     Attributes:
-        code: discards or refuses.
+        code: whether the stream discards or refuses messages.
         stream: the name of the stream.
-        limit: messages per subject.
-        parts: the messages beyond the limit, without those that were beyond it before, in parts.
-        subjects: the number of subjects that share a subject which is over the limit.
-        largest: hashes of the stored subjects furthest over it.
+        limit: how many messages the stream keeps of each subject.
+        parts: the messages beyond the limit, without those that are beyond it today, in parts.
+        subjects: the number of subjects that share a stored subject which is over the limit.
+        largest: the hashes of the stored subjects that are furthest over the limit.
     """
 
     code: str
@@ -267,7 +267,7 @@ def _add_stored(
     messages: Amount,
     facts: Mapping[str | None, Facts],
 ) -> None:
-    """Add the parts that a stream stores, by the subject it stores them under."""
+    """Add the parts that a stream stores to the sum of the subject that it stores them under."""
     for outcome, percent in outcomes:
         if outcome.subject is None:
             continue
@@ -278,7 +278,7 @@ def _add_stored(
 
 
 def _gets(consumer: Consumer, subject: str, facts: Facts) -> bool:
-    """Whether a consumer gets a message with a subject, of which these are the facts."""
+    """Whether a consumer gets a message with a subject; the facts are those of the subject."""
     return any(
         stream == consumer.stream and consumer.wants(subject if stored is None else stored)
         for stream, stored in facts.stored
@@ -286,7 +286,7 @@ def _gets(consumer: Consumer, subject: str, facts: Facts) -> bool:
 
 
 def _ways(facts: Facts) -> tuple[frozenset[Any], ...]:
-    """What happens to a subject, whatever the names are that it is stored under."""
+    """The facts of a subject, without the names that it is stored under."""
     return facts.captured, facts.ingress, facts.taken, facts.republished, facts.loops
 
 

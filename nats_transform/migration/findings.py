@@ -1,4 +1,4 @@
-"""What a dry run can find: a stable code each."""
+"""The findings of a dry run. Each kind of finding has a code that never changes."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ MEASURED = frozenset(
     """refused expired overlap shadowed loss lost-elsewhere few-keys wildcards-dropped
     escapes-stream escapes-export caught-by-stream republish-loop""".split()  # noqa: SIM905 - reads better so
 )
-"""Codes of `check` that a dry run replaces with what it counts."""
+"""The codes of `check` for which a dry run has findings of its own, with counts of messages."""
 
 FROM_CHECK = {f"check-{code}": rule for code, rule in CHECK_CODES.items() if code not in MEASURED}
 """The codes of `check` that a dry run passes on."""
@@ -241,9 +241,9 @@ class Example:
 
     Attributes:
         subject: the subject in the archive.
-        before: what the current mapping makes of it; None is nothing.
-        after: what the candidate makes of it; None is nothing.
-        messages: how many it has; expected, where weights decide.
+        before: the subject that the current mapping makes of it; None if it makes none.
+        after: the subject that the candidate makes of it; None if it makes none.
+        messages: how many messages it has; where weights decide, the expected number.
     """
 
     subject: str | None
@@ -257,14 +257,14 @@ class MigrationFinding:
     """One thing to know before the switch.
 
     Attributes:
-        code: a key of `ALL`.
+        code: the code of the finding, a key of `ALL`.
         about: the mapping, stream, consumer or user; "" for the whole candidate.
-        message: what was found, in one line.
-        messages: how many it concerns; expected, where weights decide.
-        subjects: distinct subjects of the archive that it concerns.
-        share: percent of all messages.
+        message: the finding in one line.
+        messages: how many messages it concerns; where weights decide, the expected number.
+        subjects: how many distinct subjects of the archive it concerns.
+        share: the messages in percent of all messages.
         examples: the largest examples.
-        severity, cure: those of the code.
+        severity, cure: the severity and the cure of the code.
     """
 
     code: str

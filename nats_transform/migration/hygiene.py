@@ -1,4 +1,4 @@
-"""Whether the new subjects are good subjects, and how many values each level has."""
+"""Whether new subjects keep to the recommended limits, and how many values each level has."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from nats_transform.migration.names import Names
 from nats_transform.subject import SEPARATOR, encode
 
 MOST_TOKENS = 16
-"""The documentation of NATS recommends no more."""
+"""The highest number of tokens that the documentation of NATS recommends."""
 
 MOST_BYTES = 256
-"""Longer subjects are within the protocol and cost every server that routes them."""
+"""Longer subjects are legal, but they cost every server that routes them."""
 
 MOST_VALUES = 10_000
-"""Values of a level that are told apart; beyond, it is `at least` this many."""
+"""Up to this many values of a level are counted; if there are more, it is `at least` this many."""
 
 _LEVELS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """How many values a token has that a `*` in its place sees.
+    """How many different values the tokens at one place of the subjects have.
 
     Attributes:
-        level: 1 for the first token.
+        level: the place of the token, 1 for the first.
         before, after: distinct values, at most `MOST_VALUES`.
     """
 

@@ -1,4 +1,4 @@
-"""What `check` finds about the candidate, where it concerns the migration."""
+"""Findings of `check` about the candidate that concern the migration."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def checked(question: Question, rules: RuleHits) -> Iterator[Told]:
-    """The findings of `check` that a dry run does not replace by what it counts.
+    """The findings of `check` for which a dry run has none of its own.
 
-    What is only doubtful about a stream is left out where the stream has no part in the migration.
+    A finding about a stream that the migration does not touch is left out, unless it is an error.
     """
     seen = {name for name in rules.clusters if name}
     untouched = tuple(f"stream {name}," for name in _untouched(question))
@@ -40,7 +40,7 @@ def checked(question: Question, rules: RuleHits) -> Iterator[Told]:
 
 
 def _untouched(question: Question) -> set[str]:
-    """The names of the streams that no mapping can bring a subject into, or take one out of."""
+    """The names of the streams whose subjects no mapping can make or change."""
     filters = {
         filter
         for account in (question.current, question.candidate)

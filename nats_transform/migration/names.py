@@ -14,9 +14,9 @@ class Wanted:
     """The hashes whose names are to be shown.
 
     Attributes:
-        merged: hashes of what subjects become.
-        limited: streams with a hash of a stored subject each.
-        keys: hashes of keys of partitions, as `entry` gives them.
+        merged: the hashes of results that several subjects become.
+        limited: pairs of a stream and the hash of a subject that it stores.
+        keys: the hashes of partition keys, as `partitions.entry` makes them.
     """
 
     merged: frozenset[int]
@@ -29,12 +29,12 @@ class Wanted:
 
 @dataclass(slots=True)
 class Names:
-    """What the second reading finds.
+    """The names that the second reading finds.
 
     Attributes:
-        merged: subjects that become the same as others, by hash of that.
-        limited: subjects that share a stored subject, by stream and hash of that.
-        keys: keys of partitions, by their `entry`.
+        merged: for the hash of each result, the subjects that become that result.
+        limited: for each stream and hash of a stored subject, the subjects that share it.
+        keys: for each `partitions.entry` of a key, the key.
     """
 
     merged: dict[int, Count] = field(default_factory=lambda: defaultdict(Count))
@@ -45,6 +45,6 @@ class Names:
 def of_groups(groups: Iterable[Count], parts: int, subjects: int) -> Count:
     """A count whose examples are the largest members of some groups."""
     ordered = sorted(groups, key=lambda count: -count.parts)
-    # Two of each group tell what it is; the first group may fill the rest.
+    # Two examples of each group are enough to show what the group is.
     examples = [one for count in ordered for one in count.examples[:2]][:EXAMPLES]
     return Count.of(parts, subjects, examples)

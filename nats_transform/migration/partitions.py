@@ -1,4 +1,4 @@
-"""How `partition()` spreads the keys that are really there."""
+"""How `partition()` spreads the keys of an archive."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ NEARBY = 3
 """How many more and fewer partitions are tried, to suggest a better number."""
 
 UNEVEN = 2.0
-"""A busiest partition with more than this many times the average is a finding."""
+"""It is a finding if the busiest partition has more than this many times the average."""
 
 MOST_HEAVY = 5
 
 Key: TypeAlias = int | NDArray[np.uint64]
-"""An `entry`, or those of subjects that are alike."""
+"""The `entry` of a key, or an array of those of subjects that are alike."""
 
 HASH = 0xFFFF_FFFF
-"""The lower 32 bits of a number."""
+"""A mask for the lower 32 bits of a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +45,13 @@ class Balance:
     """How one `partition()` spreads the messages.
 
     Attributes:
-        source, destination: those of the mapping.
-        partitions: how many there are.
-        counts: messages of each, from partition 0 on.
+        source, destination: the source and destination of the mapping.
+        partitions: the number of partitions.
+        counts: the number of messages of each partition, from partition 0 on.
         keys: the number of distinct keys.
         busiest: the messages of the busiest partition, divided by the mean.
-        largest: the largest keys with their partition and messages.
-        nearby: for counts around this one, the busiest over the mean.
+        largest: the largest keys, each with its partition and its messages.
+        nearby: other numbers of partitions near this one, each with its `busiest`.
     """
 
     source: str
@@ -65,7 +65,7 @@ class Balance:
 
     @property
     def better(self) -> int | None:
-        """The nearby count that spreads clearly better, if any."""
+        """The nearby number of partitions that spreads clearly better, if there is one."""
         count, busiest = min(self.nearby, key=lambda pair: pair[1])
         return count if busiest < 0.9 * self.busiest else None
 
@@ -75,9 +75,9 @@ class Totals:
     """The sums over all keys of a destination.
 
     Attributes:
-        keys: how many distinct ones.
+        keys: how many distinct keys there are.
         moved_keys: how many of them change their partition number.
-        largest: the largest by `entry`, with their parts.
+        largest: the `entry` of each of the largest keys, with its parts.
         counts: for each number of partitions, the messages of each partition, in parts.
     """
 
@@ -88,10 +88,10 @@ class Totals:
 
 
 class Spread:
-    """The keys of one destination as they are counted.
+    """Counts the keys of one destination.
 
     Attributes:
-        source, destination: those of the mapping.
+        source, destination: the source and destination of the mapping.
         partition: the `partition()` of the destination.
         moved: the subjects whose partition number changes.
     """
@@ -103,7 +103,7 @@ class Spread:
         self._moved = Groups(store)
 
     def add(self, key: Key, parts: Amount) -> None:
-        """Count parts of the messages of a subject, which has a key."""
+        """Count parts of the messages of a subject with a key."""
         self._keys.add(key, parts)
 
     def move(self, key: Key, case: Case, after: str | None, parts: Amount) -> None:
@@ -113,7 +113,7 @@ class Spread:
 
     @cached_property
     def totals(self) -> Totals:
-        """The sums over all keys; complete once all is added."""
+        """The sums over all keys, when all have been added."""
         count = max(1, self.partition.count)
         near = range(max(2, count - NEARBY), count + NEARBY + 1)
         sums = {
@@ -138,7 +138,7 @@ class Spread:
         """The balance, or None if nothing came here or there are too many partitions.
 
         Args:
-            names: the keys of `Totals.largest` by `entry`.
+            names: the key of each `entry` in `Totals.largest`.
         """
         count = max(1, self.partition.count)
         totals = self.totals
@@ -161,12 +161,12 @@ class Spread:
 
 
 def entry(key: str) -> int:
-    """A key in 64 bits: the upper half tells keys apart, any count is taken of the lower."""
+    """A key in 64 bits. The upper half tells keys apart; the lower half gives the partition."""
     return upper(key) << 32 | fnv1a(encode(key))
 
 
 def upper(key: str) -> int:
-    """The upper half of an `entry`, which is quicker to have."""
+    """The upper half of an `entry`, which is quicker to compute."""
     return hashed(key) & HASH
 
 
@@ -204,7 +204,7 @@ class Partitions(Analysis):
                 spread.move(key, case, outcome.subject, more * case.messages)
 
     def _numbers(self, case: Case) -> dict[int, int]:
-        """The partitions under the current mapping, with percent."""
+        """The partitions under the current mapping, each with its percent."""
         numbers: dict[int, int] = {}
         for outcome, percent in case.before:
             partition = self._current.get(_rule(outcome))
@@ -221,7 +221,7 @@ class Partitions(Analysis):
 
     @property
     def ordered(self) -> list[Spread]:
-        """What was counted for each destination, by name."""
+        """The counts of each destination, in the order of their names."""
         return [spread for _, spread in sorted(self.spreads.items(), key=itemgetter(0))]
 
     def told(self, names: Names) -> Iterator[Told]:

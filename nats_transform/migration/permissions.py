@@ -31,9 +31,10 @@ class Allowance:
     """One side of a user's permissions.
 
     Attributes:
-        allow: filters; None is all.
-        deny: filters.
-        allow_groups, deny_groups: filters with a queue group, as written: for its members alone.
+        allow: the filters that are allowed; None allows all subjects.
+        deny: the filters that are denied.
+        allow_groups, deny_groups: filters with a queue group, as written. They hold only for
+            members of that group.
     """
 
     allow: tuple[str, ...] | None = None
@@ -52,9 +53,9 @@ class User:
     """A user who has permissions.
 
     Attributes:
-        name: user name or public key.
-        publish, subscribe: what is allowed.
-        responses: the `allow_responses` of the user as written; None: there is none.
+        name: the user name or public key.
+        publish, subscribe: what the user may publish and subscribe to.
+        responses: the `allow_responses` of the user as written; None if there is none.
     """
 
     name: str
@@ -127,7 +128,7 @@ def _sides(node: Node) -> tuple[Allowance, Allowance, object]:
     responses = field(fields, "publish_allow_responses", "allow_responses")
     publishes = _allowance(publish.node, queues=False) if publish else Allowance()
     if responses and responses.node.value is not False and publishes.allow is None:
-        # Replies alone, unless something is allowed: the server turns the blanket off.
+        # With `allow_responses` and no list of allowed subjects, a user may publish only replies.
         publishes = Allowance((), publishes.deny)
     return (
         publishes,
@@ -147,7 +148,7 @@ def _allowance(node: Node, queues: bool) -> Allowance:
 
 
 def _subjects(node: Node, queues: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The filters for everybody, and those with a queue group."""
+    """The filters without a queue group, and those with one."""
     nodes = node.value if isinstance(node.value, tuple) else (node,)
     found: list[str] = []
     groups: list[str] = []
@@ -168,7 +169,7 @@ def _entries(node: Node) -> Section:
 
 
 class Access(Analysis):
-    """Counts what users may do before and after."""
+    """Counts the messages that users may publish and receive, before and after."""
 
     def __init__(self, users: Iterable[User]) -> None:
         sides = {"publish": attrgetter("publish"), "subscribe": attrgetter("subscribe")}

@@ -21,7 +21,7 @@ from nats_transform.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR
 from nats_transform.transform import Transform
 
 MOST_PIECES = 16
-"""A token that is cut into more comes back from none; NATS advises against longer subjects."""
+"""A token that can make more tokens is not reversed; NATS advises against longer subjects."""
 
 _MOST_MAPPINGS = 64
 
@@ -29,9 +29,9 @@ _MOST_MAPPINGS = 64
 def ways_back(transform: Transform) -> Iterator[Mapping]:
     """The mappings from the results of a transform back to its subjects, one for each length.
 
-    More can be undone than `Transform.reverse` does: a partition, a random number or a piece of a
-    token is dropped, and a wildcard may stand twice. A wildcard that is left out, or is there in
-    pieces alone, cannot come back: mappings cut tokens, and never join them.
+    This undoes more than `Transform.reverse`: it drops partitions, random numbers and pieces of
+    tokens, and a wildcard may be used twice. A wildcard that the destination leaves out, or has
+    only in pieces, cannot be restored: mappings cut tokens and never join them.
     """
     whole = set(map(_kept, transform.tokens))
     if not whole.issuperset(transform.filter.wildcards):
@@ -46,21 +46,21 @@ def ways_back(transform: Transform) -> Iterator[Mapping]:
 
 
 def in_pieces(transform: Transform) -> list[int]:
-    """The numbers, from 1, of the wildcards that the result has in pieces alone."""
+    """The numbers, from 1 on, of the wildcards that the result has only in pieces."""
     whole = set(map(_kept, transform.tokens))
     cut = {token.position for token in transform.tokens if isinstance(token, OfToken)} - whole
     return [n for n, position in enumerate(transform.filter.wildcards, 1) if position in cut]
 
 
 def _kept(token: Token) -> int | None:
-    """The position of the token of the source that stands in the result as it is."""
+    """The position of the source's token that a token of the result repeats unchanged."""
     if isinstance(token, Wildcard) or (isinstance(token, OfTokenAndSize) and token.leaves_whole):
         return token.position
     return None
 
 
 def _lengths(token: Token) -> Sequence[int]:
-    """How many tokens one of the destination makes."""
+    """The numbers of tokens that a token of the destination can make."""
     if token.makes_one_token or isinstance(token, Tail) or _kept(token) is not None:
         return (1,)
     is_cut_once = isinstance(token, SplitFromLeft | SplitFromRight)
@@ -95,13 +95,13 @@ def _way_back(transform: Transform, sizes: Sequence[int]) -> Mapping | None:
 def reversed_mappings(mappings: Iterable[Mapping]) -> AccountMappings:
     """The mappings that undo others, as far as they can be undone.
 
-    Whether they give every subject back is a question to the subjects: results of two mappings
-    can be covered by each other's.
+    Only the subjects show whether these give every subject back, because one reversed mapping may
+    also cover results of another mapping.
     """
     found: dict[str, Mapping] = {}
     for mapping in mappings:
         for transform in mapping.transforms:
             for backward in ways_back(transform):
                 found.setdefault(backward.source, backward)
-        # What the weights leave keeps its subject; nothing to undo.
+        # Messages that no weight covers keep their subjects, so there is nothing to undo.
     return AccountMappings(list(found.values()))

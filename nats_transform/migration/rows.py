@@ -1,7 +1,7 @@
-"""Rows of 64-bit numbers; what does not fit into memory goes into a file, if there is one.
+"""Tables of 64-bit numbers. Rows that do not fit into memory go into a file, if there is one.
 
-They are read back in buckets by the upper bits of their first number, a hash: rows with the same
-first number are in the same bucket, and a bucket fits into memory.
+The first number of a row is a hash. Rows are read back in buckets by the upper bits of that hash:
+rows with the same hash are in the same bucket, and a bucket fits into memory.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 _BITS = 8
 _BUCKETS = 1 << _BITS
 MOST_IN_MEMORY = 6_000_000
-"""Numbers of 8 bytes that all tables together keep, before they go to the file."""
+"""How many numbers of 8 bytes all tables together keep in memory before they use the file."""
 
 
 class Store:
-    """The tables of a dry run, which share a file and a limit of what is in memory.
+    """The tables of a dry run, which share a file and a limit for their memory.
 
     Args:
-        file: takes what is too much; None: memory takes it all.
+        file: a file for the rows that are too many for memory; None keeps all rows in memory.
     """
 
     def __init__(self, file: BinaryIO | None = None) -> None:
@@ -39,14 +39,14 @@ class Store:
         self._tables.append(table)
 
     def took(self, numbers: int) -> None:
-        """Make room if these numbers were too many."""
+        """Count numbers that a table took, and move rows to the file if they are too many."""
         self._held += numbers
         if self._held > self._most:
             self._spill()
 
     @property
     def buckets(self) -> range:
-        """The buckets to read every table by."""
+        """The numbers of the buckets; every table is read bucket by bucket."""
         if not self._has_spilled:
             return range(1)
         if self._held:
@@ -62,19 +62,19 @@ class Store:
 
 
 class Table:
-    """Rows of so many numbers from 0 to 2**64 - 1, of a `Store`."""
+    """Rows of a fixed width; each number is from 0 to 2**64 - 1."""
 
     def __init__(self, store: Store, width: int) -> None:
         store.join(self)
         self._store = store
         self._width = width
         self._values = array("Q")
-        # For each time that rows went to the file: where, the buckets that had some, and the first
-        # row of each, with the number of all rows last.
+        # One entry for each time that rows went to the file: their position, the buckets that had
+        # rows, and the first row of each bucket, followed by the number of all rows.
         self._chunks: list[tuple[int, NDArray[Any], NDArray[Any]]] = []
 
     def add(self, *row: int | NDArray[Any]) -> None:
-        """Add a row, or as many as the arrays are long."""
+        """Add a row; or, if numbers are arrays, as many rows as the arrays are long."""
         arrays = [value for value in row if not isinstance(value, int)]
         if not arrays:
             self._values.extend(row)  # type: ignore[arg-type]
@@ -87,11 +87,11 @@ class Table:
         self._store.took(rows.size)
 
     def spill(self, file: BinaryIO) -> None:
-        """Move what is in memory to the file."""
+        """Move the rows in memory to the file."""
         if not self._values:
             return
         rows = np.frombuffer(self._values, dtype=np.uint64).reshape(-1, self._width)
-        # Of a byte the sort is by counting.
+        # NumPy sorts bytes with a radix sort, which is fast.
         bucket_of = (rows[:, 0] >> np.uint64(64 - _BITS)).astype(np.uint8)
         order = np.argsort(bucket_of, kind="stable")
         buckets, starts = np.unique(bucket_of[order], return_index=True)
@@ -101,7 +101,7 @@ class Table:
         self._values = array("Q")
 
     def bucket(self, number: int) -> NDArray[np.uint64]:
-        """The rows of a bucket of the store's `buckets`, in the order they came."""
+        """The rows of a bucket, in the order in which they were added."""
         parts = [*self._from_file(number), np.frombuffer(self._values, dtype=np.uint64)]
         return np.concatenate(parts).reshape(-1, self._width)
 
@@ -117,16 +117,16 @@ class Table:
 
 
 class Groups(Table):
-    """Rows of a key and parts, to be summed by key.
+    """Rows of a key and parts; the parts are summed by key.
 
-    Keys are told apart by 64 bits: among 9 million two differ from none with a chance of 2e-6.
+    Keys are hashes of 64 bits. The chance that two of 9 million texts have the same hash is 2e-6.
     """
 
     def __init__(self, store: Store) -> None:
         super().__init__(store, 2)
 
     def sums(self) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.int64]]]:
-        """Bucket by bucket the distinct keys in order, with their parts and numbers of entries."""
+        """For each bucket the distinct keys in order, their sums of parts and numbers of rows."""
         for bucket in self._store.buckets:
             yield summed(self.bucket(bucket))
 
@@ -134,7 +134,7 @@ class Groups(Table):
 def summed(
     rows: NDArray[np.uint64],
 ) -> tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.int64]]:
-    """Distinct first numbers in order, the sums of the second ones, and how many rows each has."""
+    """The distinct first numbers in order, the sums of the second ones, and the numbers of rows."""
     if not len(rows):
         nothing = np.zeros(0, dtype=np.int64)
         return nothing.astype(np.uint64), nothing, nothing
@@ -146,15 +146,15 @@ def summed(
 
 
 class Largest:
-    """The keys with the largest sums among many, the same in whatever pieces they come."""
+    """The keys with the largest sums. The division of the keys into pieces makes no difference."""
 
     def __init__(self, count: int) -> None:
         self._count = count
         self._found: list[tuple[int, int]] = []
 
     def add(self, keys: NDArray[np.uint64], parts: NDArray[np.int64]) -> None:
-        """Look at some keys, which are in order."""
-        # A tie goes to the smaller key; they come in order.
+        """Add a piece: some keys, in order, and their parts."""
+        # Of equal sums the smaller key counts; keys come in order.
         first = np.argsort(-parts, kind="stable")[: self._count]
         keys, parts = keys[first], parts[first]
         found = [(-int(part), int(key)) for key, part in zip(keys, parts, strict=True)]
@@ -167,7 +167,7 @@ class Largest:
 
 
 def members(keys: NDArray[np.uint64], wanted: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Which of the keys are among the wanted ones, which are in order."""
+    """Whether each key is among the wanted ones. Those must be in order."""
     if not len(wanted):
         return np.zeros(len(keys), dtype=bool)
     places = np.minimum(np.searchsorted(wanted, keys), len(wanted) - 1)

@@ -1,4 +1,4 @@
-"""Which mappings of the candidate are used, shadowed or overlap."""
+"""Finds mappings of the candidate that are unused, hidden by others, or overlap with others."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class RuleHits(Analysis):
             self._pairs[first, other].add(case, case.becomes, case.parts)
 
     def of(self, source: str) -> Count:
-        """The subjects that a mapping takes."""
+        """The count of the subjects that the mapping with this source maps."""
         return (
             self._hit.get(self._sources.index(source), Count())
             if source in self._sources

@@ -1,8 +1,8 @@
-"""A dry run: what a candidate mapping would do to the subjects that were really there.
+"""A dry run: what a candidate mapping would do to the subjects of an archive.
 
-Subjects are read twice, in parts that may be anywhere, and never kept: what is kept of each is
-hashes and counts, in a file if there are too many for memory. The second reading finds the names of
-the largest groups only. Weights count as exact shares.
+The subjects are read twice, in parts, and are not kept. Only hashes and counts of them are, and
+those go into a file if they are too many for memory. The second reading finds the names of the
+largest groups. Weights count as exact shares.
 """
 
 from __future__ import annotations
@@ -39,22 +39,23 @@ _A = TypeVar("_A", bound=Analysis)
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """What a candidate would do.
+    """The result of a dry run.
 
     Attributes:
-        messages, subjects: how many the census has.
-        changed_messages, changed_subjects: whose result differs; expected, where weights decide.
-        subjects_before, subjects_after: distinct results.
+        messages, subjects: the numbers of messages and subjects of the census.
+        changed_messages, changed_subjects: how many of them have another result; where weights
+            decide, the expected number.
+        subjects_before, subjects_after: the number of distinct results.
         bytes: the size of the payloads.
         clusters: the clusters that the census names.
-        fates_before, fates_after: messages for each fate.
-        findings: worst first, then largest first.
-        changes: what changes by pair of rules, largest first.
-        flows: where the prefixes of the namespace go, largest first.
+        fates_before, fates_after: the number of messages of each fate.
+        findings: the findings, worst first, then largest first.
+        changes: the changes, one for each pair of rules, largest first.
+        flows: the flows between prefixes of subjects, largest first.
         partitions: the balance of every `partition()` of the candidate.
-        levels: distinct tokens at each level.
+        levels: the number of distinct tokens at each level.
         reverse: the mappings that undo the candidate, as far as it can be undone.
-        is_reversible: whether they give every subject back.
+        is_reversible: whether `reverse` gives every subject back.
     """
 
     messages: int
@@ -78,7 +79,7 @@ class DryRun:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked about the subjects.
+    """The mappings that a dry run compares, and everything that depends on their results.
 
     Attributes:
         candidate: the mappings to try.
@@ -86,7 +87,7 @@ class Question:
         streams: the streams of the account that the archive is from.
         consumers: the consumers of these streams.
         users: the users that have permissions.
-        clusters: the names of all clusters; none: those that the census names.
+        clusters: the names of all clusters; if empty, those that the census names.
         shared: what the account exports, and what other accounts import from it.
     """
 
@@ -145,7 +146,7 @@ def dry_run(
 
 @contextmanager
 def no_search_for_cycles() -> Iterator[None]:
-    """Without Python's collector, which finds nothing here and takes a tenth of the time."""
+    """Turns off Python's garbage collector, which finds nothing here and takes 10 % of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -174,7 +175,7 @@ ANALYSES: dict[str, Callable[[Question, Store], Analysis]] = {
     "rules": lambda question, store: RuleHits(question.candidate),
     "hygiene": lambda question, store: Hygiene(),
 }
-"""All analyses. A new one is a file of its own and a line here."""
+"""All analyses. A new analysis needs a module of its own and a line here."""
 
 
 class Run:
@@ -204,7 +205,7 @@ class Run:
 
     @property
     def wanted(self) -> Wanted:
-        """The hashes whose names are to be shown; complete once all is added."""
+        """The hashes whose names are to be shown, when all subjects have been read."""
         return Wanted(
             frozenset().union(*(one.largest for one in self.of(Collisions).merged)),
             frozenset(
@@ -220,7 +221,7 @@ class Run:
         delivery, partitions = self.of(Delivery), self.of(Partitions)
         for cases in subjects:
             first = cases[0]
-            # Those of groups are there already.
+            # The names of keys of groups have been added already.
             if wanted.keys and not first.alike and (found := self._candidate.mapped(first.subject)):
                 for name in partitions.keys(found[0].source, found[1]):
                     if upper(name) in uppers and (key := entry(name)) in wanted.keys:
@@ -236,7 +237,7 @@ class Run:
                         names.limited[stream, key].add(some, becomes, of_some)
 
     def found(self, names: Names) -> DryRun:
-        """The result; complete once all is added."""
+        """The result of the dry run, when all subjects have been read."""
         total = self.messages * PARTS
         findings = [_finding(told, total) for told in self.told(names)]
         findings.sort(key=lambda f: (f.severity.rank, -f.messages, f.code, f.about))

@@ -1,10 +1,10 @@
-"""What other accounts get: exports, and the imports from them.
+"""The messages that other accounts get by exports of the account and their imports of these.
 
-What one import does not bring any more, another import of the same account may: then nothing is
-gone, and so with exports. Subjects are shared as they are after the mapping (nats-server maps in
-the parser, before it looks for subscriptions, of which an import is one:
-`addShadowSubscriptions`). Services are left out: their requests are not in an archive of the
-account.
+If one import no longer brings a message but another import of the same account does, nothing is
+missing. The same holds for exports. Exports apply to the mapped subjects: nats-server maps in the
+parser, before it looks for subscriptions, and an import is a subscription
+(`addShadowSubscriptions`). Services are left out, because their requests are not in an archive of
+the account.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nats_transform.subject import subscribes
 
 
 class Sharing(Analysis):
-    """Counts what leaves the account."""
+    """Counts the messages that leave the account."""
 
     def __init__(self, shared: Iterable[SharedStream]) -> None:
         self._shared = tuple(dict.fromkeys(shared))
@@ -40,7 +40,7 @@ class Sharing(Analysis):
             itself = [shared.subject]
             for case in cases:
                 was = _percent(case.before, itself)
-                # What it never brought is not its affair, whoever else brings it.
+                # An import that brings nothing today cannot lose anything.
                 filters = self._alike[shared.importer] if was else itself
                 becomes = _percent(case.after, filters)
                 self._left[shared] += total(becomes * case.messages)
@@ -59,7 +59,7 @@ class Sharing(Analysis):
 
 
 def _percent(outcomes: Iterable[tuple[Outcome, int]], filters: Iterable[str]) -> int:
-    """The percentage of a message that gets a subject under one of the filters."""
+    """The percentage of messages that get a subject under one of the filters."""
     return sum(
         percent
         for outcome, percent in outcomes
