@@ -78,10 +78,9 @@ class MappingFunction(DestinationToken):
         """
 
 
+@dataclass(frozen=True, slots=True)
 class OfToken(MappingFunction):
     """A function of one token of the subject."""
-
-    __slots__ = ()
 
     position: int
 
@@ -90,10 +89,9 @@ class OfToken(MappingFunction):
         return (self.position,)
 
 
+@dataclass(frozen=True, slots=True)
 class OfTokenAndSize(OfToken):
     """A function of one token and a number of bytes; 0 or below leaves the token whole."""
-
-    __slots__ = ()
 
     size: int
 
@@ -114,6 +112,18 @@ class OfTokenAndSize(OfToken):
             raise Refused(InvalidArgument, "a size must fit in 32 bits")
         build = cast("Callable[[int, int], Token]", cls)
         return build(position_of(index, wildcards), size)
+
+    def evaluate(self, tokens: Sequence[str], entropy: int | None) -> str:
+        return _by_byte(tokens[self.position], self._made, self.size)
+
+    @classmethod
+    def _made(cls, token: str, size: int) -> str:
+        return cls._cut(token, size) if 0 < size < len(token) else token
+
+    @staticmethod
+    @abstractmethod
+    def _cut(token: str, size: int) -> str:
+        """The result for a token that is longer than the size, which is above 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +153,6 @@ class Wildcard(OfToken):
     """`{{wildcard(n)}}` or `$n`: a token of the subject."""
 
     spelling = "[wW]ildcard"
-
-    position: int
 
     @property
     def keeps_token(self) -> bool:
@@ -212,7 +220,6 @@ class Split(OfToken):
     spelling = "[sS]plit"
     makes_one_token = False
 
-    position: int
     delimiter: str
 
     @property
@@ -248,19 +255,9 @@ class SplitFromLeft(OfTokenAndSize):
     spelling = "[sS]plit[fF]rom[lL]eft"
     makes_one_token = False
 
-    position: int
-    offset: int
-
-    @property
-    def leaves_whole(self) -> bool:
-        return self.offset <= 0
-
-    def evaluate(self, tokens: Sequence[str], entropy: int | None) -> str:
-        return _by_byte(tokens[self.position], self._split, self.offset)
-
     @staticmethod
-    def _split(token: str, offset: int) -> str:
-        return f"{token[:offset]}.{token[offset:]}" if 0 < offset < len(token) else token
+    def _cut(token: str, size: int) -> str:
+        return f"{token[:size]}.{token[size:]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,19 +267,9 @@ class SplitFromRight(OfTokenAndSize):
     spelling = "[sS]plit[fF]rom[rR]ight"
     makes_one_token = False
 
-    position: int
-    offset: int
-
-    @property
-    def leaves_whole(self) -> bool:
-        return self.offset <= 0
-
-    def evaluate(self, tokens: Sequence[str], entropy: int | None) -> str:
-        return _by_byte(tokens[self.position], self._split, self.offset)
-
     @staticmethod
-    def _split(token: str, offset: int) -> str:
-        return f"{token[:-offset]}.{token[-offset:]}" if 0 < offset < len(token) else token
+    def _cut(token: str, size: int) -> str:
+        return f"{token[:-size]}.{token[-size:]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,16 +279,8 @@ class SliceFromLeft(OfTokenAndSize):
     spelling = "[sS]lice[fF]rom[lL]eft"
     makes_one_token = False
 
-    position: int
-    size: int
-
-    def evaluate(self, tokens: Sequence[str], entropy: int | None) -> str:
-        return _by_byte(tokens[self.position], self._slice, self.size)
-
     @staticmethod
-    def _slice(token: str, size: int) -> str:
-        if not 0 < size < len(token):
-            return token
+    def _cut(token: str, size: int) -> str:
         return SEPARATOR.join([token[i : i + size] for i in range(0, len(token), size)])
 
 
@@ -312,16 +291,8 @@ class SliceFromRight(OfTokenAndSize):
     spelling = "[sS]lice[fF]rom[rR]ight"
     makes_one_token = False
 
-    position: int
-    size: int
-
-    def evaluate(self, tokens: Sequence[str], entropy: int | None) -> str:
-        return _by_byte(tokens[self.position], self._slice, self.size)
-
     @staticmethod
-    def _slice(token: str, size: int) -> str:
-        if not 0 < size < len(token):
-            return token
+    def _cut(token: str, size: int) -> str:
         short = len(token) % size
         slices = [token[i : i + size] for i in range(short, len(token), size)]
         return SEPARATOR.join([token[:short], *slices] if short else slices)
@@ -333,15 +304,9 @@ class Left(OfTokenAndSize):
 
     spelling = "[lL]eft"
 
-    position: int
-    size: int
-
-    def evaluate(self, tokens: Sequence[str], entropy: int | None) -> str:
-        return _by_byte(tokens[self.position], self._cut, self.size)
-
     @staticmethod
     def _cut(token: str, size: int) -> str:
-        return token[:size] if 0 < size < len(token) else token
+        return token[:size]
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,15 +315,9 @@ class Right(OfTokenAndSize):
 
     spelling = "[rR]ight"
 
-    position: int
-    size: int
-
-    def evaluate(self, tokens: Sequence[str], entropy: int | None) -> str:
-        return _by_byte(tokens[self.position], self._cut, self.size)
-
     @staticmethod
     def _cut(token: str, size: int) -> str:
-        return token[-size:] if 0 < size < len(token) else token
+        return token[-size:]
 
 
 @dataclass(frozen=True, slots=True)
