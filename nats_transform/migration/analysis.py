@@ -25,7 +25,6 @@ class Analysis(ABC):
     subjects apart by it.
     """
 
-    @abstractmethod
     def add(self, cases: list[Case], after: Mapping[str, Amount]) -> None:
         """Count all cases of one subject, or of many that are alike.
 
@@ -33,6 +32,12 @@ class Analysis(ABC):
             cases: one case for each cluster.
             after: the subjects that it becomes, each with parts of its messages.
         """
+        for case in cases:
+            self.add_case(case)
+
+    def add_case(self, case: Case) -> None:
+        """Count one case; an analysis that looks at all cases together overrides `add`."""
+        raise NotImplementedError
 
     @abstractmethod
     def told(self, names: Names) -> Iterator[Told]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -11,7 +11,7 @@ from nats_transform.errors import printable
 from nats_transform.mapping import Fate, Outcome
 from nats_transform.migration.analysis import Analysis, Told
 from nats_transform.migration.case import Case, rise
-from nats_transform.migration.count import Amount, Count, total, whole
+from nats_transform.migration.count import Count, total, whole
 from nats_transform.migration.findings import Example
 from nats_transform.migration.names import Names
 from nats_transform.subject import SEPARATOR, is_valid_publish_subject
@@ -65,12 +65,7 @@ class Changes(Analysis):
         self._fates: tuple[Counter[Fate], Counter[Fate]] = (Counter(), Counter())
         self.changed = Count()
 
-    def add(self, cases: list[Case], after: Mapping[str, Amount]) -> None:
-        """Count all cases of one subject."""
-        for case in cases:
-            self._add(case)
-
-    def _add(self, case: Case) -> None:
+    def add_case(self, case: Case) -> None:
         for counter, outcomes in zip(self._fates, (case.before, case.after), strict=True):
             for outcome, percent in outcomes:
                 counter[outcome.fate] += total(percent * case.messages)
@@ -105,7 +100,6 @@ class Changes(Analysis):
         self._fold()
 
     def told(self, names: Names) -> Iterator[Told]:
-        """The findings: code, what it is about, message and count."""
         for code, count in self._codes.items():
             yield code, "", _MESSAGES[code], count
 

@@ -92,7 +92,6 @@ class Collisions(Analysis):
         self._drawn = 0
 
     def add(self, cases: list[Case], after: Mapping[str, Amount]) -> None:
-        """Count all cases of one subject."""
         first = cases[0]
         before = [first.hashed(was) for was in targets(cases, before=True)]
         covering = first.covering
@@ -136,7 +135,6 @@ class Collisions(Analysis):
         )
 
     def told(self, names: Names) -> Iterator[Told]:
-        """The findings: code, what it is about, message and count."""
         for one in self.merged:
             code = "collision" if one.is_new else "collision-already"
             told = f"{one.subjects:,} subjects become {one.results:,}"
@@ -263,14 +261,12 @@ class WayBack(Analysis):
         self._matcher = Matcher(self.mappings)
 
     def add(self, cases: list[Case], after: Mapping[str, Amount]) -> None:
-        """Count all cases of one subject."""
         subject = cases[0].subject
         for becomes, parts in after.items():
             if self._back(becomes) != subject:
                 self.stuck.add(cases[0], becomes, parts)
 
     def told(self, names: Names) -> Iterator[Told]:
-        """The findings: code, what it is about, message and count."""
         if self.stuck.subjects:
             told = "no mapping can change the new subjects back into these"
             cut = [

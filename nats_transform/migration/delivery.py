@@ -57,7 +57,6 @@ class Delivery(Analysis):
         }
 
     def add(self, cases: list[Case], after: Mapping[str, Amount]) -> None:
-        """Count all cases of one subject."""
         if not self._network.streams:
             return
         facts: dict[str | None, Facts] = {}
@@ -159,7 +158,6 @@ class Delivery(Analysis):
         return found
 
     def told(self, names: Names) -> Iterator[Told]:
-        """The findings: code, what it is about, message and count."""
         for limit in self.limits:
             yield limit.told(names)
         for condition, count in self._counts.items():

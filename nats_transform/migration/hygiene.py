@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nats_transform.mapping import Outcome
 from nats_transform.migration.analysis import Analysis, Told
 from nats_transform.migration.case import Case, rise
-from nats_transform.migration.count import Amount, Count
+from nats_transform.migration.count import Count
 from nats_transform.migration.names import Names
 from nats_transform.subject import SEPARATOR, encode
 
@@ -49,12 +49,7 @@ class Hygiene(Analysis):
             defaultdict(set),
         )
 
-    def add(self, cases: list[Case], after: Mapping[str, Amount]) -> None:
-        """Count all cases of one subject."""
-        for case in cases:
-            self._add(case)
-
-    def _add(self, case: Case) -> None:
+    def add_case(self, case: Case) -> None:
         is_long = False
         for levels, outcomes in zip(self._values, (case.before, case.after), strict=True):
             for outcome, _ in outcomes:
@@ -79,7 +74,6 @@ class Hygiene(Analysis):
                 self._counts[code].add(case, outcome.subject, parts)
 
     def told(self, names: Names) -> Iterator[Told]:
-        """The findings: code, what it is about, message and count."""
         for code, count in self._counts.items():
             yield code, "", _MESSAGES[code], count
 

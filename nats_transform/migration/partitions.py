@@ -181,12 +181,7 @@ class Partitions(Analysis):
         for (source, _), partition in self._candidate.items():
             self._keyed[source].add(partition)
 
-    def add(self, cases: list[Case], after: Mapping[str, Amount]) -> None:
-        """Count all cases of one subject."""
-        for case in cases:
-            self._add(case)
-
-    def _add(self, case: Case) -> None:
+    def add_case(self, case: Case) -> None:
         numbers: dict[int, int] | None = None
         for outcome, percent in case.after:
             rule = _rule(outcome)
@@ -225,7 +220,6 @@ class Partitions(Analysis):
         return [spread for _, spread in sorted(self.spreads.items(), key=itemgetter(0))]
 
     def told(self, names: Names) -> Iterator[Told]:
-        """The findings: code, what it is about, message and count."""
         for spread in self.ordered:
             about = f"mapping {shown(spread.source)} -> {shown(spread.destination)}"
             balance = spread.balance(names.keys)

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from nats_transform.config import Node, plain
+from nats_transform.config.accounts import entries_of
 from nats_transform.config.tree import Section, field
 from nats_transform.mapping import Outcome
 from nats_transform.migration.analysis import Analysis, Told
 from nats_transform.migration.case import Case, rise
 from nats_transform.migration.changes import shown
-from nats_transform.migration.count import Amount, Count
+from nats_transform.migration.count import Count
 from nats_transform.migration.names import Names
 from nats_transform.subject import is_valid_filter, subscribes
 
@@ -71,9 +72,9 @@ def users_of(config: Node, account: str = "$G") -> list[User]:
         InvalidConfig: a permission that nats-server refuses, with its place; or no user of the
             account has permissions, but users of another account have.
     """
-    top = _entries(config)
+    top = entries_of(config)
     accounts = field(top, "accounts")
-    sections = _entries(accounts.node) if accounts else {}
+    sections = entries_of(accounts.node) if accounts else {}
     if account != "$G" and account not in sections:
         raise config.place.error(f"there is no account {account!r}, so it has no permissions")
     found = _of_account(top, sections, account)
@@ -91,12 +92,12 @@ def users_of(config: Node, account: str = "$G") -> list[User]:
 def _of_account(top: Section, sections: Section, account: str) -> list[User]:
     if account == "$G":
         block = field(top, "authorization")
-        section = _entries(block.node) if block else {}
+        section = entries_of(block.node) if block else {}
         default = field(section, *_DEFAULTS)
         alone = field(section, "user", "username")
         single = [User(_name(section), *_sides(default.node))] if alone and default else []
         return [*single, *_users(section, default.node if default else None)]
-    section = _entries(sections[account].node)
+    section = entries_of(sections[account].node)
     default = field(section, "default_permissions")
     return list(_users(section, default.node if default else None))
 
@@ -108,7 +109,7 @@ def _users(section: Section, default: Node | None) -> Iterator[User]:
     if not isinstance(users.node.value, tuple):
         raise users.node.place.error(f"expected a list of users, found {users.node.kind}")
     for node in users.node.value:
-        fields = _entries(node)
+        fields = entries_of(node)
         own = field(fields, *_PERMISSIONS)
         permissions = own.node if own else default
         if permissions is not None:
@@ -122,7 +123,7 @@ def _name(fields: Section) -> str:
 
 
 def _sides(node: Node) -> tuple[Allowance, Allowance, object]:
-    fields = _entries(node)
+    fields = entries_of(node)
     publish = field(fields, "pub", "publish", "import")
     subscribe = field(fields, "sub", "subscribe", "export")
     responses = field(fields, "publish_allow_responses", "allow_responses")
@@ -162,12 +163,6 @@ def _subjects(node: Node, queues: bool) -> tuple[tuple[str, ...], tuple[str, ...
     return tuple(found), tuple(groups)
 
 
-def _entries(node: Node) -> Section:
-    if isinstance(node.value, Mapping):
-        return node.value
-    raise node.place.error(f"expected a section in braces, found {node.kind}")
-
-
 class Access(Analysis):
     """Counts the messages that users may publish and receive, before and after."""
 
@@ -181,12 +176,7 @@ class Access(Analysis):
         ]
         self._counts: dict[tuple[str, str], Count] = defaultdict(Count)
 
-    def add(self, cases: list[Case], after: Mapping[str, Amount]) -> None:
-        """Count all cases of one subject."""
-        for case in cases:
-            self._add(case)
-
-    def _add(self, case: Case) -> None:
+    def add_case(self, case: Case) -> None:
         for name, verb, side in self._sides:
 
             def allowed(outcome: Outcome, side: Allowance = side) -> bool | None:
@@ -199,7 +189,6 @@ class Access(Analysis):
                     self._counts[code, name].add(case, outcome.subject, parts)
 
     def told(self, names: Names) -> Iterator[Told]:
-        """The findings: code, what it is about, message and count."""
         for (code, name), count in self._counts.items():
             verb, result = code.split("-")
             may = "may" if result == "opened" else "may not"

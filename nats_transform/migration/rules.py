@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from nats_transform.mapping import AccountMappings
 from nats_transform.migration.analysis import Analysis, Told
 from nats_transform.migration.case import Case
 from nats_transform.migration.changes import shown
-from nats_transform.migration.count import Amount, Count
+from nats_transform.migration.count import Count
 from nats_transform.migration.names import Names
 
 
@@ -24,12 +24,7 @@ class RuleHits(Analysis):
         self._hit: dict[int, Count] = defaultdict(Count)
         self.clusters: set[str | None] = set()
 
-    def add(self, cases: list[Case], after: Mapping[str, Amount]) -> None:
-        """Count all cases of one subject."""
-        for case in cases:
-            self._add(case)
-
-    def _add(self, case: Case) -> None:
+    def add_case(self, case: Case) -> None:
         self.clusters.add(case.cluster)
         if not case.covering:
             return
@@ -49,7 +44,6 @@ class RuleHits(Analysis):
         )
 
     def told(self, names: Names) -> Iterator[Told]:
-        """The findings: code, what it is about, message and count."""
         for number, source in enumerate(self._sources):
             about = f"mapping {shown(source)}"
             if number not in self._hit and number not in self._covered:

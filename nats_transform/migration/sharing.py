@@ -35,7 +35,6 @@ class Sharing(Analysis):
         self._left: dict[SharedStream, int] = defaultdict(int)
 
     def add(self, cases: list[Case], after: Mapping[str, Amount]) -> None:
-        """Count all cases of one subject."""
         for shared in self._shared:
             itself = [shared.subject]
             for case in cases:
@@ -49,7 +48,6 @@ class Sharing(Analysis):
                     self._gone[shared].add(case, case.becomes, parts)
 
     def told(self, names: Names) -> Iterator[Told]:
-        """The findings: code, what it is about, message and count."""
         for shared, count in self._gone.items():
             kind = "export" if shared.importer is None else "import"
             left = self._left[shared]
