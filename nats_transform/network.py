@@ -22,7 +22,7 @@ from nats_transform.kinds import MOST_KINDS, Kind, Kinds
 from nats_transform.mapping import Fate, Outcome
 from nats_transform.stream import INGRESS, Republished, StreamConfig
 from nats_transform.stream_source import StreamSource
-from nats_transform.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR
+from nats_transform.subject import SEPARATOR, Filter
 from nats_transform.transform import Transform
 
 Entropy: TypeAlias = Callable[[str], int | None]
@@ -90,34 +90,14 @@ class Facts:
 NOTHING = Facts()
 
 
-class _Listener:
-    """A filter that a stream listens to, parsed; see `nats_transform.subject.subscribes`."""
-
-    def __init__(self, filter: str) -> None:
-        tokens = filter.split(SEPARATOR)
-        self._is_open = tokens[-1] == ANY_TAIL
-        self._count = len(tokens)
-        fixed = tokens[:-1] if self._is_open else tokens
-        self._wanted = [(n, token) for n, token in enumerate(fixed) if token != ANY_TOKEN]
-
-    def hears(self, tokens: Sequence[str]) -> bool:
-        """Whether a message with these tokens arrives; no token may be empty."""
-        count = len(tokens)
-        if count != self._count and (not self._is_open or count < self._count):
-            return False
-        for position, wanted in self._wanted:  # noqa: SIM110 - quicker than all()
-            if tokens[position] != wanted:
-                return False
-        return True
-
-
 class Network:
     """The streams of an account. Those of other accounts and domains are not followed."""
 
     def __init__(self, streams: Iterable[StreamConfig]) -> None:
         self.streams = tuple(streams)
         self._listening = [
-            (stream, [_Listener(filter) for filter in stream.captured]) for stream in self.streams
+            (stream, [Filter(one, is_subscription=True) for one in stream.captured])
+            for stream in self.streams
         ]
         self._takers: _Takers = defaultdict(list)
         # The streams by name, with the facts of subjects that nothing renames, by kind.
@@ -288,7 +268,7 @@ class _Walk:
     def __init__(
         self,
         takers: _Takers,
-        listening: Sequence[tuple[StreamConfig, Sequence[_Listener]]],
+        listening: Sequence[tuple[StreamConfig, Sequence[Filter]]],
         entropy: Entropy,
         also_filtered: bool,
     ) -> None:
@@ -305,8 +285,8 @@ class _Walk:
             return  # it reaches nobody
         via = Via.CAPTURE if origin is None else Via.REPUBLISH
         taken = Outcome(subject, Fate.UNMATCHED)
-        for stream, listeners in self._listening:
-            if any(listener.hears(tokens) for listener in listeners):
+        for stream, filters in self._listening:
+            if any(filter.covers(tokens) for filter in filters):
                 self._store(stream, taken, via, origin, None, False, been)
 
     def _store(
