@@ -164,7 +164,7 @@ def _everything(name: str) -> list[Located]:
             "the file is empty; write mappings or a stream configuration into it"
         )
     if token := find_token(text):
-        return [_of_claims(decode_account(token, name))]
+        return [_of_claims(decode_account(token, name), GLOBAL_ACCOUNT)]
     if _CREDENTIALS.match(text):
         raise Place(name).error(
             "this is a file of credentials; give the JWT of the account, which has the mappings"
@@ -173,7 +173,7 @@ def _everything(name: str) -> list[Located]:
     if (stream := stream_section(tree)) is not None:
         return [Located(stream_of(stream))]
     if _is_claims(tree):
-        return [_of_claims(account_claims(entries_of(tree), name))]
+        return [_of_claims(account_claims(entries_of(tree), name), GLOBAL_ACCOUNT)]
     if _is_document(tree) or (name.endswith(_NAMED) and not _is_server_config(tree)):
         places_in_it = places_of(entries_of(tree))
         return [Located(mappings_of(tree), places=places_in_it, zeros=zeros_of(tree))]
@@ -207,14 +207,7 @@ def _preloaded(top: Section) -> Iterator[Located]:
             raise account.place.error(
                 f"the JWT of {quoted(key)} is of another account; put it under its own key"
             )
-        names = tuple(name for name in (claims.name, key) if name)
-        yield Located(
-            claims.mappings,
-            names,
-            expires=claims.expires,
-            shares=claims.shares,
-            zeros=claims.zeros,
-        )
+        yield _of_claims(claims)
 
 
 def shared_by(account: str, everything: Iterable[Located]) -> tuple[SharedStream, ...]:
@@ -241,11 +234,10 @@ def accounts(path: str | os.PathLike[str]) -> tuple[str, ...]:
     return tuple(name for one in load_all(path) for name in one.accounts)
 
 
-def _of_claims(claims: AccountClaims) -> Located:
-    names = (name for name in (claims.name, claims.subject) if name)
+def _of_claims(claims: AccountClaims, *more_names: str) -> Located:
     return Located(
         claims.mappings,
-        (*names, GLOBAL_ACCOUNT),
+        (*filter(None, (claims.name, claims.subject)), *more_names),
         expires=claims.expires,
         shares=claims.shares,
         zeros=claims.zeros,
