@@ -152,8 +152,7 @@ def _check_account(
         yield from _about(mapping, source_faults(mapping.source))
         for transform in mapping.transforms:
             faults = [*transform_faults(transform), *_few_keys(transform, seen)]
-            for code, message in faults:
-                yield Finding(code, message, mapping.source, transform.destination, MAPPING)
+            yield from _about(mapping, faults, transform)
         yield from _about(mapping, _weights(mapping))
         yield from _about(mapping, _clusters(mapping, clusters))
         yield from _destinations(mapping)
@@ -162,9 +161,18 @@ def _check_account(
     yield from _overlaps(account, index)
 
 
-def _about(mapping: Mapping, faults: Iterable[tuple[str, str]]) -> Iterator[Finding]:
+def _about(
+    mapping: Mapping, faults: Iterable[tuple[str, str]], transform: Transform | None = None
+) -> Iterator[Finding]:
     for code, message in faults:
-        yield Finding(code, message, mapping.source, place=MAPPING)
+        yield _found(code, message, mapping, transform)
+
+
+def _found(
+    code: str, message: str, mapping: Mapping, transform: Transform | None = None
+) -> Finding:
+    destination = "" if transform is None else transform.destination
+    return Finding(code, message, mapping.source, destination, MAPPING)
 
 
 def _renaming(mapping: Mapping) -> list[Transform]:
@@ -232,38 +240,26 @@ def _clusters(mapping: Mapping, known: Collection[str]) -> Iterator[tuple[str, s
 def _destinations(mapping: Mapping) -> Iterator[Finding]:
     for destination in mapping.destinations:
         if not destination.subject:
-            yield Finding(
+            yield _found(
                 "empty-destination",
                 "nats-server crashes on the first message that gets this empty destination",
-                mapping.source,
-                place=MAPPING,
+                mapping,
             )
     if not _renaming(mapping) and all(d.subject for d in mapping.destinations):
         loses = any(share.destination is None for _, share in mapping.ends())
         if not loses:
-            yield Finding(
-                "changes-nothing", "this mapping changes no subject", mapping.source, place=MAPPING
-            )
+            yield _found("changes-nothing", "this mapping changes no subject", mapping)
         return
     if not mapping.source.startswith(("$", "_")):
         for subject in _SYSTEM_SUBJECTS:
             if matches(subject, mapping.source):
-                yield Finding(
-                    "system-subjects",
-                    f"this mapping also maps subjects such as {subject}",
-                    mapping.source,
-                    place=MAPPING,
+                yield _found(
+                    "system-subjects", f"this mapping also maps subjects such as {subject}", mapping
                 )
                 break
     for transform in _renaming(mapping):
         if can_land_in(transform, mapping.source):
-            yield Finding(
-                "maps-into-itself",
-                "the source covers the result too",
-                mapping.source,
-                transform.destination,
-                MAPPING,
-            )
+            yield _found("maps-into-itself", "the source covers the result too", mapping, transform)
 
 
 def _chained(mapping: Mapping, index: SubjectIndex, account: AccountMappings) -> Iterator[Finding]:
@@ -273,13 +269,12 @@ def _chained(mapping: Mapping, index: SubjectIndex, account: AccountMappings) ->
             if other is mapping or not _renaming(other):
                 continue
             if can_land_in(transform, other.source):
-                yield Finding(
+                yield _found(
                     "not-chained",
                     f"the mapping of {printable(other.source)} covers the result, but "
                     "nats-server does not apply it",
-                    mapping.source,
-                    transform.destination,
-                    MAPPING,
+                    mapping,
+                    transform,
                 )
 
 
@@ -311,12 +306,11 @@ def _sharing(account: AccountMappings, shared: Sequence[SharedStream]) -> Iterat
                 if collide(mapping.source, one.subject) and not any(
                     can_land_in(transform, filter) for filter in still
                 ):
-                    yield Finding(
+                    yield _found(
                         "escapes-export",
                         f"the {one} covers the source, and does not cover the result",
-                        mapping.source,
-                        transform.destination,
-                        MAPPING,
+                        mapping,
+                        transform,
                     )
 
 
@@ -341,20 +335,18 @@ def _streams_around(mapping: Mapping, streams: Sequence[StreamConfig]) -> Iterat
         for stream in streams:
             before = any(collide(mapping.source, filter) for filter in stream.captured)
             if before and not takes:
-                yield Finding(
+                yield _found(
                     "escapes-stream",
                     f"stream {stream.name} captures the source, and no stream captures the result",
-                    mapping.source,
-                    transform.destination,
-                    MAPPING,
+                    mapping,
+                    transform,
                 )
             if not before and stream in takes:
-                yield Finding(
+                yield _found(
                     "caught-by-stream",
                     f"stream {stream.name} captures the result, and does not capture the source",
-                    mapping.source,
-                    transform.destination,
-                    MAPPING,
+                    mapping,
+                    transform,
                 )
 
 
