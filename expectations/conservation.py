@@ -123,10 +123,15 @@ class ExpectRowsToBeDated(MeasuredExpectation):
     reason = "A job that reads one day misses a message that lies in the wrong day."
 
     def judge(self, measures: MessagesMeasures) -> Judgement:
-        missing, misdated = measures.flags["missing"], measures.flags["misdated"]
+        missing = measures.flags["missing"]
         if missing.rows:
             return judge_flag(missing, "without stream, sequence or time", "")
-        return judge_flag(misdated, "with times that disagree", "the times of all messages agree")
+        return _judge_times(measures)
+
+
+def _judge_times(measures: MessagesMeasures | TransformedMeasures) -> Judgement:
+    misdated = measures.flags["misdated"]
+    return judge_flag(misdated, "with times that disagree", "the times of all messages agree")
 
 
 class ExpectTransformedRowsToBeDated(MeasuredExpectation):
@@ -136,11 +141,7 @@ class ExpectTransformedRowsToBeDated(MeasuredExpectation):
     reason = ExpectRowsToBeDated.reason
 
     def judge(self, measures: TransformedMeasures) -> Judgement:
-        return judge_flag(
-            measures.flags["misdated"],
-            "with times that disagree",
-            "the times of all messages agree",
-        )
+        return _judge_times(measures)
 
 
 class ExpectFatesToBeCoherent(MeasuredExpectation):

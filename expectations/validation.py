@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -105,17 +105,6 @@ class Report:
             return f"{self.suite}: all {len(self.results)} expectations hold ({self.docs_path})"
         told = "; ".join(f"{result.name}: {result.observed}" for result in self.failures)
         return f"{self.suite}: {told}; see {self.docs_path}"
-
-    def as_json(self) -> dict[str, Any]:
-        """The fields as plain JSON values."""
-        return {
-            "suite": self.suite,
-            "success": self.success,
-            "blocks": self.blocks,
-            "results": [asdict(result) for result in self.results],
-            "results_path": str(self.results_path),
-            "docs_path": str(self.docs_path),
-        }
 
 
 def validate(measures: object, suite: ExpectationSuite, folder: Path, *, name: str) -> Report:
