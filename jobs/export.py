@@ -345,12 +345,12 @@ class _Export:
         has_subjects = bool(config.get("subjects"))
         there = np.zeros(len(pending), bool)
         faults: list[str] = []
-        fault_of = lru_cache(100_000)(_fault)
+        is_literal = lru_cache(100_000)(wire.is_literal)
         for rows in self.rows.rows([name for name in _SHORT if name in self.columns]):
             old, new = rows.column("subject").view(pa.binary()), _subjects(rows)
             for subject in new.unique().to_pylist():
-                if len(faults) < _EXAMPLES and (fault := fault_of(subject)):
-                    faults.append(fault)
+                if len(faults) < _EXAMPLES and not is_literal(subject or b""):
+                    faults.append(wire.fault(subject or b""))
             if has_subjects:
                 uncaptured += int(np.count_nonzero(~captured(new)))
             for consumer in consumers.values():
@@ -474,15 +474,6 @@ def _blocks(rows: pa.RecordBatch) -> pa.Array:
     blocks = pc.binary_join_element_wise(b"NATS/1.0", joined, b"\r\n", b"\r\n")
     usual = pc.if_else(pa.array(sizes > 0), blocks, pa.scalar(b"", pa.binary()))
     return pc.coalesce(raw, usual)
-
-
-def _fault(subject: bytes | None) -> str | None:
-    """What is wrong with a subject, or None."""
-    try:
-        wire.literal(subject or b"")
-    except wire.Unsendable as fault:
-        return str(fault)
-    return None
 
 
 def _pending(consumer: Mapping[str, Any]) -> Iterator[int]:

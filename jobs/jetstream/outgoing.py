@@ -162,7 +162,7 @@ def look(making: Making, rows: pa.RecordBatch) -> Looked:
     coded = _subjects(rows).dictionary_encode()
     words, numbers = coded.dictionary.to_pylist(), coded.indices.to_numpy()
     # A message without headers needs no closer look if its subject is legal and it is small.
-    legal = np.fromiter((_is_literal(word) for word in words), bool, len(words))
+    legal = np.fromiter(map(wire.is_literal, words), bool, len(words))
     room = min(making.most, wire.MAX_HEADERS) - making.plain_bytes
     has_none = pc.equal(pc.fill_null(rows.column("headers").value_lengths(), 0), 0)
     is_small = pc.less_equal(_sizes(rows), making.most - making.plain_bytes)
@@ -177,14 +177,6 @@ def look(making: Making, rows: pa.RecordBatch) -> Looked:
         else:
             faults.append((seq, fault))
     return Looked(subjects, faults)
-
-
-def _is_literal(subject: bytes) -> bool:
-    try:
-        wire.literal(subject)
-    except wire.Unsendable:
-        return False
-    return True
 
 
 def messages(making: Making, rows: pa.RecordBatch) -> Iterator[Outgoing]:

@@ -79,22 +79,29 @@ def literal(subject: bytes) -> bytes:
         Unsendable: it is empty or has an empty token, a wildcard as a token, a blank or a control
             byte, or it is too long for a line of the protocol.
     """
-    if _LITERAL.fullmatch(subject) is None or len(subject) > MAX_SUBJECT:
-        raise Unsendable("subject", f"subject '{shown(subject)}' {_fault(subject)}")
+    if not is_literal(subject):
+        raise Unsendable("subject", fault(subject))
     return subject
 
 
-def _fault(subject: bytes) -> str:
+def is_literal(subject: bytes) -> bool:
+    """Whether `literal` takes the subject."""
+    return _LITERAL.fullmatch(subject) is not None and len(subject) <= MAX_SUBJECT
+
+
+def fault(subject: bytes) -> str:
+    """What is wrong with a subject that is not literal."""
     tokens = subject.split(b".")
+    why = f"has {len(subject)} bytes, and {MAX_SUBJECT} fit into a line"
     if not subject:
-        return "is empty"
-    if re.search(rb"[\x00-\x20\x7f]", subject):
-        return "has a blank or a control byte"
-    if b"" in tokens:
-        return "has an empty token"
-    if b"*" in tokens or b">" in tokens:
-        return "has a wildcard as a token"
-    return f"has {len(subject)} bytes, and {MAX_SUBJECT} fit into a line"
+        why = "is empty"
+    elif re.search(rb"[\x00-\x20\x7f]", subject):
+        why = "has a blank or a control byte"
+    elif b"" in tokens:
+        why = "has an empty token"
+    elif b"*" in tokens or b">" in tokens:
+        why = "has a wildcard as a token"
+    return f"subject '{shown(subject)}' {why}"
 
 
 def is_header(line: bytes) -> bool:
@@ -188,5 +195,5 @@ def filter_subject(subject: bytes) -> bytes:
         Unsendable: it has an empty token, a blank or a control byte.
     """
     if _FILTER.fullmatch(subject) is None:
-        raise Unsendable("subject", f"subject '{shown(subject)}' {_fault(subject)}")
+        raise Unsendable("subject", fault(subject))
     return subject
