@@ -7,7 +7,7 @@ import re
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
-from jobs.errors import JobError, WarehouseError, text_of
+from jobs.errors import JobError, text_of
 
 # What Spark raises; pyspark leaves some failures of the JVM as they come through py4j, and py4j
 # those of the socket to a JVM that is no longer there.
@@ -16,23 +16,6 @@ SPARK_ERRORS = (PySparkException, Py4JError, ConnectionError)
 
 # What a Python worker raised: the line after the indented ones of its stack trace.
 _RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)")
-# Where Spark names the file that it cannot read, and what it says of it, as people say it.
-_FILES = (
-    r"error while reading file (.+?)\. File does not exist",
-    r"PATH_NOT_FOUND\] Path does not exist: (.+?)\. SQLSTATE",
-    r"error while reading file (.+?)\.\s+SQLSTATE",
-    r"RuntimeException: (.+?) is not a Parquet file",
-    r"Could not read footer for file:? (.+?)\. ",
-)
-_CAUSES = (
-    ("Unexpected end of input stream", "it ends too early; copy it again"),
-    ("is not a Parquet file", "it is no Parquet file, or it was cut short; copy it again"),
-    (
-        "encrypted footer|No keys available|ParquetCrypto",
-        "it is encrypted; give Spark the keys, or decrypt it",
-    ),
-    ("FileNotFoundException|PATH_NOT_FOUND", "it is not there any more; put it back, or run again"),
-)
 
 
 def job_error(error: Exception) -> JobError:
@@ -54,12 +37,7 @@ def job_error(error: Exception) -> JobError:
             # An error of the library has no kind of its own here.
             return _kinds().get(found[1], JobError)(found[2].strip())
     causes = _RAISED.findall(text) or re.findall("(?m)^Caused by: (.*)", text) or [text_of(error)]
-    cause = causes[-1].strip()
-    known = next((why for said, why in _CAUSES if re.search(said, cause)), cause)
-    for place in _FILES:
-        if file := re.search(place, text):
-            return WarehouseError(f"{file[1]} cannot be read: {known}")
-    return JobError(f"Spark: {cause}" if known == cause else known)
+    return JobError(f"Spark: {causes[-1].strip()}")
 
 
 def _gone() -> JobError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import PythonException
 
-from jobs.errors import ArchiveError, JobError, WarehouseError
+from jobs.errors import ArchiveError, JobError
 from jobs.jetstream.connection import ApiError
 from jobs.spark_errors import job_error
 from nats_transform.errors import KernelUnavailable, NatsTransformError
@@ -53,9 +53,3 @@ CAUSED = "Job aborted.\nCaused by: org.apache.spark.api.python.PythonException: 
 def test_what_is_not_ours_is_its_cause_on_one_line(text: str, told: str) -> None:
     found = job_error(PythonException(f"{text}{from_a_worker(ValueError('planted'))}"))
     assert (type(found), str(found)) == (JobError, told)
-
-
-def test_a_file_that_spark_cannot_read_is_named() -> None:
-    text = "Encountered error while reading file file:///w/a.parquet. SQLSTATE: KD001\nCaused by: x"
-    found = job_error(PythonException(text))
-    assert (type(found), str(found)) == (WarehouseError, "file:///w/a.parquet cannot be read: x")
