@@ -110,8 +110,7 @@ def census(spark: Spark, settings: CensusSettings) -> CensusResult:
             apart=attrgetter("day"),
         )
         new = staged(target, folder, (one.written for one in counted))
-    snapshot = source.current_snapshot()
-    input_snapshot = None if snapshot is None else snapshot.snapshot_id
+    input_snapshot = tables.snapshot_id(source)
     run_id = settings.run_id or str(uuid.uuid4())
     found = {
         "rows": sum(one.written.rows for one in counted),

@@ -43,7 +43,7 @@ from jobs.warehouse.accounting import NOTHING, Archived, Total, total_of
 from jobs.warehouse.rows import WORDS
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.staging import new_files, publish
-from jobs.warehouse.tables import Warehouse, open_table
+from jobs.warehouse.tables import Warehouse, open_table, snapshot_id
 from nats_transform.digest import Digest
 
 if TYPE_CHECKING:
@@ -220,7 +220,6 @@ def _ingest(spark: Spark, settings: IngestSettings, source: Source) -> IngestRes
             continue
         break
     archived = Archived.of(table, settings.stream)
-    snapshot = table.current_snapshot()
     last_day = max(archived.days, default=None)
     return IngestResult(
         stream=settings.stream,
@@ -230,7 +229,7 @@ def _ingest(spark: Spark, settings: IngestSettings, source: Source) -> IngestRes
         gaps=archived.gaps,
         bytes=archived.bytes,
         digest=archived.digest,
-        snapshot_id=snapshot.snapshot_id if snapshot else None,
+        snapshot_id=snapshot_id(table),
         added=added,
         days=sorted(days),
         open_day=last_day if last_day and last_day >= datetime.now(UTC).date() else None,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
@@ -92,23 +92,6 @@ class TransformResult:
     run_id: str
     engine: str
     snapshot_id: int | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """The fields as plain JSON values."""
-        return {
-            "stream": self.stream,
-            "days": [day.isoformat() for day in self.days],
-            "messages": self.messages,
-            "fates": self.fates,
-            "mapping_version": self.mapping_version,
-            "seed": self.seed,
-            "digest": self.digest,
-            "archive_digest": self.archive_digest,
-            "input_snapshot": self.input_snapshot,
-            "run_id": self.run_id,
-            "engine": self.engine,
-            "snapshot_id": self.snapshot_id,
-        }
 
     def fails(self, level: str) -> bool:
         """Whether the days have no messages, which is the one level there is: `empty`."""
@@ -233,7 +216,6 @@ def stage(
     read = Digest(sum(one.written.rows for one in done), sum(one.archive for one in done) % 2**64)
     archive = archived.digest_of(settings.days) if archived.messages else read
     fates = sum((Counter(one.fates) for one in done), Counter[str]())
-    snapshot = source.current_snapshot()
     result = TransformResult(
         stream=settings.stream,
         days=tuple(day for day in there if settings.days is None or day in settings.days),
@@ -243,7 +225,7 @@ def stage(
         seed=settings.seed,
         digest=str(Digest(read.rows, sum(one.digest for one in done) % 2**64)),
         archive_digest=str(archive) if archived.messages else None,
-        input_snapshot=None if snapshot is None else snapshot.snapshot_id,
+        input_snapshot=tables.snapshot_id(source),
         run_id=settings.run_id or str(uuid.uuid4()),
         engine=engine_of(session),
     )

@@ -113,7 +113,7 @@ def _of_table(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) 
         counts = [count for count in counts if count.cluster == settings.cluster]
         if not counts:
             raise nothing_there(settings)
-    return Counted(rows, specs.TRANSFORMED.name, snapshot_id(table), counts)
+    return Counted(rows, specs.TRANSFORMED.name, tables.snapshot_id(table), counts)
 
 
 def _of_version(spark: Spark, table: Table, settings: AuditSettings, version: str) -> Rows:
@@ -136,7 +136,7 @@ def _of_replay(spark: Spark, settings: AuditSettings, periods: Sequence[Period])
     counts = _counts(rows, periods)
     if not counts:
         raise nothing_there(settings)
-    return Counted(rows, f"{specs.MESSAGES.name}, replayed", snapshot_id(table), counts)
+    return Counted(rows, f"{specs.MESSAGES.name}, replayed", tables.snapshot_id(table), counts)
 
 
 def messages_of(spark: Spark, table: Table, settings: AuditSettings, stream: str) -> Rows:
@@ -196,12 +196,6 @@ def start_of(hour: int, period: Period) -> datetime:
     """The start of an hour, or of the time in which the mapping version was in force."""
     start = datetime.fromtimestamp(hour * 3600, UTC)
     return start if period.since is None else max(start, period.since)
-
-
-def snapshot_id(table: Table) -> int | None:
-    """The snapshot of the table as it was loaded."""
-    snapshot = table.current_snapshot()
-    return None if snapshot is None else snapshot.snapshot_id
 
 
 def nothing_there(settings: AuditSettings) -> AuditError:

@@ -22,7 +22,6 @@ from jobs.audit.counts import (
     expected_counts,
     messages_of,
     nothing_there,
-    snapshot_id,
 )
 from jobs.audit.in_force import check_times, periods_of
 from jobs.audit.labels import cluster_notes
@@ -196,7 +195,7 @@ def _observed(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) 
         },
         keys=tuple(keys),
         notes=tuple(_observed_notes(settings, periods, attribution, published)),
-        input_snapshot=snapshot_id(table),
+        input_snapshot=tables.snapshot_id(table),
     )
 
 

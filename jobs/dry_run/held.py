@@ -12,12 +12,10 @@ import pyarrow.compute as pc
 from jobs.dry_run.simulate import SIMULATED
 from jobs.errors import JobError
 from jobs.files.commit import arrow_schema
-from jobs.files.ordered import Extent, in_order
-from jobs.files.plan import plan
+from jobs.files.ordered import extents_of, in_order
 from jobs.files.read import batches
 from jobs.files.selection import Selection
 from jobs.files.storage import Storage
-from jobs.files.task import Piece
 from jobs.files.text import restored
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.tables import Warehouse, data_files, open_table
@@ -58,9 +56,7 @@ class Held:
         self._stream, self._columns, self._storage = stream, tuple(columns), Storage.of(table)
         whole = arrow_schema(SIMULATED.schema)
         self._schema = pa.schema([field for field in whole if field.name in _COLUMNS])
-        tasks = plan(table, data_files(table, archive))
-        paths = dict.fromkeys(piece.path for task in tasks for piece in task.pieces)
-        self._extents = [Extent(Piece(path)) for path in paths]
+        self._extents = extents_of(table, data_files(table, archive))
         for extent in self._extents:
             for batch in batches(self._storage, extent.piece, self._schema):
                 extent.add(batch.column("seq"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jobs.dry_run.portable import check_redaction, read_census
 from jobs.dry_run.settings import (
@@ -18,8 +18,6 @@ from jobs.session import Spark
 from nats_transform.config import mapping_version
 
 if TYPE_CHECKING:
-    from pyiceberg.table import Table
-
     from nats_transform.migration import Question
 
 __all__ = ["DryRunResult", "DryRunSettings", "dry_run"]
@@ -49,6 +47,7 @@ def _dry_run(spark: Spark, settings: DryRunSettings) -> DryRunResult:
 
     # Not at the top: a census in a file needs no Iceberg.
     from jobs.dry_run.subjects import archived_days, of_census, of_replay
+    from jobs.warehouse import tables
 
     messages, days = archived_days(settings)
     census = None
@@ -57,7 +56,6 @@ def _dry_run(spark: Spark, settings: DryRunSettings) -> DryRunResult:
     else:
         found, census = of_census(spark, settings, messages, days, question)
     run_id = settings.run_id or str(uuid.uuid4())
-    candidate_version = mapping_version(question.candidate)
     simulated: tuple[SimulatedStream, ...] = ()
     simulated_snapshot = None
     if settings.simulate:
@@ -75,9 +73,9 @@ def _dry_run(spark: Spark, settings: DryRunSettings) -> DryRunResult:
                 "job": "simulate",
                 "stream": settings.stream,
                 "days": f"{days[0]}..{days[-1]}",
-                "mapping-version": candidate_version,
+                "mapping-version": mapping_version(question.candidate),
                 "seed": str(settings.seed),
-                "input-snapshot": str(_snapshot(messages)),
+                "input-snapshot": str(tables.snapshot_id(messages)),
                 "run-id": run_id,
             },
         )
@@ -85,16 +83,10 @@ def _dry_run(spark: Spark, settings: DryRunSettings) -> DryRunResult:
         found=found,
         stream=settings.stream,
         days=tuple(days),
-        candidate=settings.candidate.name,
-        current=settings.current.name if settings.current else None,
-        candidate_version=candidate_version,
-        current_version=mapping_version(question.current),
-        streams=len(question.streams),
-        consumers=len(question.consumers),
-        users=len(question.users),
+        **_asked(settings, question),
         seed=settings.seed if settings.exact else None,
-        census_snapshot=None if census is None else _snapshot(census),
-        input_snapshot=_snapshot(messages),
+        census_snapshot=None if census is None else tables.snapshot_id(census),
+        input_snapshot=tables.snapshot_id(messages),
         run_id=run_id,
         simulated=simulated,
         simulated_snapshot=simulated_snapshot,
@@ -109,13 +101,7 @@ def _of_file(settings: DryRunSettings, file: Path, question: Question) -> DryRun
         found=census.dry_run(question),
         stream=census.about.stream,
         days=census.about.days,
-        candidate=settings.candidate.name,
-        current=settings.current.name if settings.current else None,
-        candidate_version=mapping_version(question.candidate),
-        current_version=mapping_version(question.current),
-        streams=len(question.streams),
-        consumers=len(question.consumers),
-        users=len(question.users),
+        **_asked(settings, question),
         seed=None,
         census_snapshot=None,
         input_snapshot=None,
@@ -123,6 +109,14 @@ def _of_file(settings: DryRunSettings, file: Path, question: Question) -> DryRun
     )
 
 
-def _snapshot(table: Table) -> int | None:
-    snapshot = table.current_snapshot()
-    return None if snapshot is None else snapshot.snapshot_id
+def _asked(settings: DryRunSettings, question: Question) -> dict[str, Any]:
+    """What a result says of the question."""
+    return {
+        "candidate": settings.candidate.name,
+        "current": settings.current.name if settings.current else None,
+        "candidate_version": mapping_version(question.candidate),
+        "current_version": mapping_version(question.current),
+        "streams": len(question.streams),
+        "consumers": len(question.consumers),
+        "users": len(question.users),
+    }

@@ -16,7 +16,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
 
+from jobs.files.plan import plan
 from jobs.files.read import batches
 from jobs.files.storage import Storage
 from jobs.files.task import Piece
@@ -51,6 +54,12 @@ class Extent:
         )
         self.first = lowest if self.first is None else min(self.first, lowest)
         self._last = sequences[-1].as_py()
+
+
+def extents_of(table: Table, files: Iterable[DataFile]) -> list[Extent]:
+    """Whole files of a stream, in the order of their days and sequences."""
+    pieces = (piece for task in plan(table, files) for piece in task.pieces)
+    return [Extent(Piece(path)) for path in dict.fromkeys(piece.path for piece in pieces)]
 
 
 def in_order(

@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 from pyiceberg.table import Table
 
 from jobs.files.commit import arrow_schema
-from jobs.files.ordered import Extent, in_order
-from jobs.files.plan import plan
+from jobs.files.ordered import Extent, extents_of, in_order
 from jobs.files.read import batches
 from jobs.files.storage import Storage
 from jobs.files.task import Piece
@@ -62,10 +61,7 @@ class Selection:
         self._storage = Storage.of(table)
         self._whole = whole = arrow_schema(spec.schema)
         files = data_files(table, stream, days)
-        tasks = plan(table, files)
-        # Whole files, in the order of their days and sequences.
-        paths = dict.fromkeys(piece.path for task in tasks for piece in task.pieces)
-        self._extents = [Extent(Piece(path)) for path in paths]
+        self._extents = extents_of(table, files)
         short = pa.schema([field for field in whole if field.name in _SHORT])
         with step(f"looking at {stream}", sum(file.record_count for file in files)):
             for extent in self._extents:

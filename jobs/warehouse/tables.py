@@ -232,6 +232,12 @@ def days_of(table: Table, stream: str) -> list[date]:
     return sorted(found)
 
 
+def snapshot_id(table: Table) -> int | None:
+    """The snapshot of the table as it was loaded."""
+    snapshot = table.current_snapshot()
+    return None if snapshot is None else snapshot.snapshot_id
+
+
 def snapshot_properties(table: Table) -> dict[str, str]:
     """Our properties of the table's current snapshot, without the prefix."""
     snapshot = table.current_snapshot()

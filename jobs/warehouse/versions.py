@@ -9,8 +9,9 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException
@@ -270,51 +271,24 @@ def difference(before: Version, after: Version) -> Difference:
     return found
 
 
-def _row(version: Version) -> dict[str, object]:
-    return {
-        "mapping_version": version.mapping_version,
-        "recorded_at": version.recorded_at,
-        "account": version.account,
-        "seed": version.seed,
-        "canonical": version.canonical,
-        # A subject may hold bytes that are not UTF-8; the canonical form alone keeps them.
-        "rules": [
-            {
-                "source": _legible(rule.source),
-                "destination": _legible(rule.destination),
-                "weight": rule.weight,
-                "cluster": _legible(rule.cluster) or None,
-            }
-            for rule in version.rules
-        ],
-        "findings": [
-            {name: _legible(text) for name, text in finding.items()} for finding in version.findings
-        ],
-        "config": version.config,
-    }
+def _row(version: Version) -> dict[str, Any]:
+    # A subject may hold bytes that are not UTF-8; the canonical form alone keeps them.
+    row = asdict(version)
+    for entry in (*row["rules"], *row["findings"]):
+        entry |= {k: _legible(text) for k, text in entry.items() if isinstance(text, str)}
+    for rule in row["rules"]:
+        rule["cluster"] = rule["cluster"] or None
+    return row
 
 
 def _legible(text: str) -> str:
     return readable(encode(text))
 
 
-def _version(row: dict[str, object]) -> Version:
-    text = str(row["canonical"])
-    rules, findings = row["rules"], row["findings"]
-    assert isinstance(rules, list)  # noqa: S101 - the table's schema
-    assert isinstance(findings, list)  # noqa: S101 - the table's schema
-    recorded_at = row["recorded_at"]
-    assert isinstance(recorded_at, datetime)  # noqa: S101 - the table's schema
+def _version(row: dict[str, Any]) -> Version:
+    known = {one.name: row[one.name] for one in fields(Version)}
+    rules = [rule | {"cluster": rule["cluster"] or ""} for rule in row["rules"]]
     return Version(
-        mapping_version=str(row["mapping_version"]),
-        recorded_at=recorded_at,
-        account=str(row["account"]),
-        seed=int(str(row["seed"])),
-        canonical=text,
-        rules=tuple(
-            Rule(rule["source"], rule["destination"], rule["weight"], rule["cluster"] or "")
-            for rule in rules
-        ),
-        findings=tuple(findings),
-        config=str(row["config"]),
+        **known
+        | {"rules": tuple(Rule(**rule) for rule in rules), "findings": tuple(row["findings"])}
     )
