@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel, Field
 
-from jobs.days import StreamDays
+from jobs.days import StreamDays, utc
 from jobs.dry_run.portable import (
     COUNTS,
     TEXTS,
@@ -100,9 +99,6 @@ def census_of_warehouse(spark: Spark, settings: StreamDays) -> PortableCensus:
     times = ["first_ts", "last_ts"]
     read = columns_of(table, settings.stream, days, [*TEXTS, *COUNTS, *times])
     rows = pa.Table.from_batches(read)
-
-    def utc(moment: datetime) -> datetime:
-        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
     about = About(
         stream=settings.stream,

@@ -22,6 +22,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
 
+from jobs.days import utc
 from jobs.errors import AccountingError, ArchiveError, ConcurrentWrite, NoTable
 from jobs.files.commit import arrow_schema, staged
 from jobs.files.ingest import IngestTask, Part
@@ -127,11 +128,7 @@ class IngestSettings(BaseModel):
         since, until = self.since, self.until
         if isinstance(since, int) and isinstance(until, int) and since > until:
             raise ValueError(f"the range ends before it starts: {since} to {until}")
-        if (
-            isinstance(since, datetime)
-            and isinstance(until, datetime)
-            and _utc(since) >= _utc(until)
-        ):
+        if isinstance(since, datetime) and isinstance(until, datetime) and utc(since) >= utc(until):
             raise ValueError(f"the range ends before it starts: {since} to {until}")
         return self
 
@@ -363,8 +360,4 @@ def _stream_settings(settings: IngestSettings, name: str) -> JetStreamSettings:
 
 
 def _with_zone(bound: int | datetime | None) -> int | datetime | None:
-    return _utc(bound) if isinstance(bound, datetime) else bound
-
-
-def _utc(moment: datetime) -> datetime:
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    return utc(bound) if isinstance(bound, datetime) else bound

@@ -14,8 +14,9 @@ from jobs.files.grouped import Grouping
 from jobs.files.read import concatenated
 from jobs.files.storage import Storage
 from jobs.files.task import Task
-from jobs.files.text import restored, stored
+from jobs.files.text import restored, stored_rows
 from jobs.files.write import Writer, Written
+from jobs.warehouse.rows import constant
 
 GROUPING = Grouping(
     ("subject", "cluster"), sums=("messages", "bytes"), lows=("first_ts",), highs=("last_ts",)
@@ -91,12 +92,9 @@ class WriteCounts:
         days = (day - date(1970, 1, 1)).days
         found = dict(zip(groups.schema.names, groups.columns, strict=True))
         found |= {name: found[name].view(pa.string()) for name in GROUPING.keys}
-        found["stream"] = pa.DictionaryArray.from_arrays(
-            pa.array(np.zeros(len(groups), np.int32)), pa.array([self.stream])
-        )
+        found["stream"] = constant(self.stream, len(groups))
         found["day"] = pa.array(np.full(len(groups), days, np.int32)).view(pa.date32())
-        arrays = stored(found, self.schema.names)
-        rows = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        rows = stored_rows(pa.RecordBatch.from_pydict(found), self.schema)
         with Writer(self.storage, self.folder, day.isoformat(), self.schema) as writer:
             writer.write(rows)
             written = writer.close()

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from jobs.files.run import end_if_told
 from jobs.files.storage import Storage
-from jobs.files.text import stored
+from jobs.files.text import stored_rows
 from jobs.files.write import Writer, Written
 from jobs.progress import advance
 from nats_transform.kernel.digest import digest_batch
@@ -102,16 +102,15 @@ class _Day:
         self.rows = self.bytes = self.digest = 0
         self.first, self.last = 2**63 - 1, -(2**63)
 
-    def write(self, rows: pa.RecordBatch, names: list[str], schema: pa.Schema) -> None:
+    def write(self, rows: pa.RecordBatch, schema: pa.Schema) -> None:
         count, digest = digest_batch(rows)
         self.rows += count
         self.digest += digest
-        if "data" in names:
+        if "data" in schema.names:
             self.bytes += pc.sum(pc.binary_length(rows.column("data"))).as_py() or 0
         bounds = pc.min_max(rows.column("seq")).as_py()
         self.first, self.last = min(self.first, bounds["min"]), max(self.last, bounds["max"])
-        columns = dict(zip(rows.schema.names, rows.columns, strict=True))
-        self.writer.write(pa.RecordBatch.from_arrays(stored(columns, names), schema=schema))
+        self.writer.write(stored_rows(rows, schema))
 
     def close(self) -> Part:
         written = self.writer.close()
@@ -151,7 +150,7 @@ class _Days:
             writer = Writer(task.storage, task.folder, day.isoformat(), task.stored)
             self._open[day] = _Day(day, writer)
             self._writers.append(writer)
-        self._open[day].write(rows, self._task.stored.names, self._task.stored)
+        self._open[day].write(rows, self._task.stored)
         while sum(one.writer.pending for one in self._open.values()) > HELD_BYTES:
             max(self._open.values(), key=lambda one: one.writer.pending).writer.flush()
             self._close_some()

@@ -16,7 +16,7 @@ from jobs.files.read import concatenated
 from jobs.files.run import run, session_for
 from jobs.files.storage import Storage
 from jobs.files.task import Task
-from jobs.files.text import restored
+from jobs.files.text import restored_rows
 from jobs.files.transform import WORDS
 from jobs.progress import step
 from jobs.session import Spark
@@ -79,8 +79,4 @@ class _Measure(Generic[M]):
 
     def __call__(self, task: Task) -> M:
         stored = concatenated(self.storage, task.pieces, self.schema)
-        rows = map(restored, stored)
-        return self.measure(
-            pa.RecordBatch.from_pydict({name: columns[name] for name in self.names})
-            for columns in rows
-        )
+        return self.measure(restored_rows(batch, self.names) for batch in stored)

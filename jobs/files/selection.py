@@ -15,7 +15,7 @@ from jobs.files.ordered import Extent, extents_of, in_order
 from jobs.files.read import batches
 from jobs.files.storage import Storage
 from jobs.files.task import Piece
-from jobs.files.text import restored
+from jobs.files.text import restored_rows
 from jobs.progress import advance, step
 from jobs.warehouse.raw import RAW
 from jobs.warehouse.specs import TRANSFORMED, TableSpec
@@ -102,8 +102,7 @@ class Selection:
         for batch in read:
             if self._chosen is not None:
                 batch = batch.filter(pc.is_in(batch.column("fate"), self._chosen))
-            found = restored(batch)
-            yield pa.RecordBatch.from_pydict({name: found[name] for name in columns})
+            yield restored_rows(batch, columns)
 
 
 def columns_of(
@@ -118,6 +117,5 @@ def columns_of(
     schema = pa.schema([field for field in arrow_schema(table.schema()) if field.name in read])
     for file in data_files(table, stream, days):
         for batch in batches(Storage.of(table), Piece(file.file_path), schema):
-            found = restored(batch)
-            yield pa.RecordBatch.from_pydict({name: found[name] for name in columns})
+            yield restored_rows(batch, columns)
             advance(len(batch))

@@ -7,7 +7,7 @@ no value is looked at by itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -33,6 +33,18 @@ def restored(batch: pa.RecordBatch) -> Columns:
     if "headers_raw" in found and not is_text(found["headers_raw"]):
         _restore_headers(found)
     return found
+
+
+def restored_rows(batch: pa.RecordBatch, names: Iterable[str]) -> pa.RecordBatch:
+    """Some columns of `restored`, as rows."""
+    found = restored(batch)
+    return pa.RecordBatch.from_pydict({name: found[name] for name in names})
+
+
+def stored_rows(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The columns of a table, of rows as jobs have them."""
+    columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+    return pa.RecordBatch.from_arrays(stored(columns, schema.names), schema=schema)
 
 
 def stored(rows: Columns, names: Sequence[str]) -> list[pa.Array]:

@@ -13,8 +13,9 @@ from jobs.files.run import end_if_told
 from jobs.files.sequences import Run, Runs
 from jobs.files.storage import Storage
 from jobs.files.task import Task
-from jobs.files.text import restored, stored
+from jobs.files.text import restored_rows, stored_rows
 from jobs.files.write import Writer, Written
+from jobs.warehouse.rows import constant
 from nats_transform.kernel import Program
 from nats_transform.kernel.digest import digest_batch
 
@@ -80,16 +81,13 @@ class TransformTask:
         with Writer(self.storage, self.folder, name, self.stored) as writer:
             for batch in concatenated(self.storage, task.pieces, self.read):
                 end_if_told()
-                columns = restored(batch)
-                messages = pa.RecordBatch.from_pydict({n: columns[n] for n in self.messages})
-                runs.add(columns["seq"])
+                messages = restored_rows(batch, self.messages)
+                runs.add(messages.column("seq"))
                 archive += digest_batch(messages)[1]
                 rows = self._rows(messages)
                 fates += _counts(rows.column("fate"))
                 total += digest_batch(rows)[1]
-                columns = dict(zip(rows.schema.names, rows.columns, strict=True))
-                arrays = stored(columns, self.stored.names)
-                writer.write(pa.RecordBatch.from_arrays(arrays, schema=self.stored))
+                writer.write(stored_rows(rows, self.stored))
             written = writer.close()
         return Done(written, dict(fates), total, archive, runs.found, runs.missing)
 
@@ -102,12 +100,9 @@ class TransformTask:
             seq=messages.column("seq"),
             text=pa.string(),
         )
-        version = pa.DictionaryArray.from_arrays(
-            pa.array(np.zeros(len(messages), np.int32)), pa.array([self.version])
-        )
         found = dict(zip(messages.schema.names, messages.columns, strict=True))
         found |= dict(zip(outcomes.schema.names, outcomes.columns, strict=True))
-        found["mapping_version"] = version
+        found["mapping_version"] = constant(self.version, len(messages))
         return pa.RecordBatch.from_pydict({name: found[name] for name in self.rows})
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from jobs.days import utc
 from jobs.errors import ArchiveError
 from jobs.jetstream.connection import ApiError, NatsSettings, RawClient, api
 from jobs.jetstream.pull import Delivered, arrive, consumer, pulling, request
@@ -127,7 +128,7 @@ async def sequence_at(
     client: RawClient, nats: NatsSettings, stream: str, moment: datetime, state: StreamState
 ) -> int:
     """The first sequence that was stored at or after a moment; one past the last if none was."""
-    when = _utc(moment).isoformat().replace("+00:00", "Z")
+    when = utc(moment).isoformat().replace("+00:00", "Z")
     start = {"deliver_policy": "by_start_time", "opt_start_time": when}
     found = await _first_message(client, nats, stream, start)
     return found[0] if found else state.last + 1
@@ -172,17 +173,13 @@ async def wanted_range(
     if settings.last is not None and first > settings.last:
         raise ArchiveError(f"the range ends before it starts: sequence {first} to {settings.last}")
     since, until = settings.since, settings.until
-    if since and until and _utc(since) >= _utc(until):
+    if since and until and utc(since) >= utc(until):
         raise ArchiveError(f"the range ends before it starts: {since} to {until}")
     if since:
         first = max(first, await sequence_at(client, nats, settings.stream, since, state))
     if until:
         last = min(last, await sequence_at(client, nats, settings.stream, until, state) - 1)
     return first, min(last, state.last)
-
-
-def _utc(moment: datetime) -> datetime:
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def split(first: int, last: int, state: StreamState, readers: int) -> list[tuple[int, int]]:

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.table import Table
 
+from jobs.days import utc
 from jobs.errors import ArchiveError
 from jobs.jetstream.headers import header_columns
 from jobs.jetstream.stream import JetStreamSettings
@@ -273,8 +274,7 @@ class ArchiveSource:
 
     def _first_since(self, moment: datetime) -> int:
         """The first sequence that was stored at or after a moment; one past the last if none."""
-        aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        since = aware - datetime(1970, 1, 1, tzinfo=UTC)
+        since = utc(moment) - datetime(1970, 1, 1, tzinfo=UTC)
         ns = ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1000
         run = next((run for run in self._runs if run.latest >= ns), None)
         if run is None:

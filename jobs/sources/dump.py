@@ -19,14 +19,16 @@ from jobs.files.run import end_if_told, run
 from jobs.files.sequences import Run, Runs, find_repeated
 from jobs.files.storage import Storage
 from jobs.files.task import Task
-from jobs.files.text import restored
+from jobs.files.text import restored_rows
 from jobs.progress import advance, step
 from jobs.sources.dumps import Block, ReadBlock
 from jobs.sources.files import DumpFiles
 from jobs.sources.source import Span
+from jobs.warehouse.accounting import NOTHING, Total, total_of
 from jobs.warehouse.coverage import Coverage
 from jobs.warehouse.rows import SCHEMA
 from jobs.warehouse.tables import data_files
+from nats_transform.digest import Digest
 from nats_transform.kernel.digest import digest_batch
 
 if TYPE_CHECKING:
@@ -35,28 +37,12 @@ if TYPE_CHECKING:
 _COMPARED = ("seq", "ts_ns", "subject", "headers", "headers_raw", "data")
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """What messages come to that the table may have too: how many, and the sum of their hashes."""
-
-    rows: int = 0
-    digest: int = 0
-    first: int | None = None
-    last: int | None = None
-
-    def __add__(self, other: Shared) -> Shared:
-        return Shared(
-            self.rows + other.rows,
-            (self.digest + other.digest) % 2**64,
-            min((n for n in (self.first, other.first) if n is not None), default=None),
-            max((n for n in (self.last, other.last) if n is not None), default=None),
-        )
-
-    @classmethod
-    def of(cls, rows: pa.RecordBatch) -> Shared:
-        """Of some rows; each has a sequence."""
-        bounds = pc.min_max(rows.column("seq")).as_py()
-        return cls(*digest_batch(rows, _COMPARED), bounds["min"], bounds["max"])
+def _shared(rows: pa.RecordBatch) -> Total:
+    """What messages come to that the table may have too; without the size of their payloads."""
+    if not len(rows):
+        return NOTHING
+    bounds = pc.min_max(rows.column("seq")).as_py()
+    return Total(bounds["min"], bounds["max"], 0, Digest(*digest_batch(rows, _COMPARED)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +62,7 @@ class Seen:
     last: int | None
     runs: tuple[Run, ...]
     faults: dict[str, tuple[int, int | None]]
-    shared: Shared
+    shared: Total
 
 
 @dataclass(frozen=True)
@@ -110,13 +96,13 @@ class _Look:
     have: Coverage
 
     def __call__(self, block: Block) -> Seen:
-        runs, shared, faults = Runs(), Shared(), dict[str, tuple[int, int | None]]()
+        runs, shared, faults = Runs(), NOTHING, dict[str, tuple[int, int | None]]()
         count, first, last = 0, list[int](), list[int]()
         for rows in self.read(block):
             end_if_told()
             is_shared = within(rows.column("seq"), self.have)
             if is_shared.any():
-                shared += Shared.of(rows.filter(pa.array(is_shared)))
+                shared += _shared(rows.filter(pa.array(is_shared)))
                 rows = rows.filter(pa.array(~is_shared))
             count += len(rows)
             runs.add(rows.column("seq"))
@@ -197,15 +183,14 @@ class _Compare:
     first: int
     last: int
 
-    def __call__(self, task: Task) -> Shared:
-        shared = Shared()
+    def __call__(self, task: Task) -> Total:
+        shared = NOTHING
         for batch in concatenated(self.storage, task.pieces, self.schema):
             end_if_told()
-            columns = restored(batch)
-            rows = pa.RecordBatch.from_pydict({name: columns[name] for name in _COMPARED})
+            rows = restored_rows(batch, _COMPARED)
             between = Coverage.of([(self.first, self.last)])
             rows = rows.filter(pa.array(within(rows.column("seq"), between)))
-            shared += Shared.of(rows) if len(rows) else Shared()
+            shared += _shared(rows)
         return shared
 
 
@@ -230,14 +215,14 @@ class DumpSource:
     session: SparkSession | None
 
     def __post_init__(self) -> None:
-        self._shared = Shared()
+        self._shared = NOTHING
 
     def plan(self, have: Coverage) -> list[Span]:
         """One span with all that is new."""
         path = self.files.path
         with step(f"looking through {path}"):
             seen = run(_Look(self.read, have), self.blocks, self.session)
-        self._shared = sum((one.shared for one in seen), Shared())
+        self._shared = total_of(one.shared for one in seen)
         rows = sum(one.rows for one in seen)
         faults = dict[str, tuple[int, int | None]]()
         for one in seen:
@@ -282,7 +267,7 @@ class DumpSource:
         compare = _Compare(Storage.of(table), columns, first, last)
         files = data_files(table, self.stream)
         with step(f"comparing with {self.stream}", sum(file.record_count for file in files)):
-            found = sum(run(compare, plan(table, files), self.session), Shared())
+            found = total_of(run(compare, plan(table, files), self.session))
         if self._shared != found:
             raise ArchiveError(
                 f"{self.files.path} and the table have different messages among sequences "
