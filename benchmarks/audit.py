@@ -94,7 +94,7 @@ def make(spark: SparkSession, warehouse: tables.Warehouse, messages: int) -> Non
     done = tables.open_table(warehouse, specs.TRANSFORMED)
     out = read(spark, done, specs.TRANSFORMED, "IN").where("mapped_subject IS NOT NULL")
     out = out.withColumn("subject", F.col("mapped_subject")).withColumn("stream", F.lit("OUT"))
-    out = out.select(*specs.MESSAGES.spark_schema.names)
+    out = out.select(*specs.MESSAGES.rows.names)
     table.refresh()
     staging.publish(
         table, spark_files(out, table, specs.MESSAGES), "OUT", replace=True, properties={}

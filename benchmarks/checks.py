@@ -136,7 +136,7 @@ def one_round(folder: Path, messages: int) -> dict[str, Cost]:
     with metered() as costs["transform"]:
         staged = stage(SPARK, settings, MAPPINGS, VERSION)
     with metered() as costs["transformed_messages"]:
-        names = specs.MESSAGES.spark_schema.names
+        names = specs.MESSAGES.rows.names
         measure = MeasureTransformed.of(names, MAPPINGS, messages=messages, version=VERSION)
         written = staged.files.data_files
         report = validate(

@@ -33,11 +33,11 @@ def read(
     """The rows of a stream on some days; text columns hold the bytes that were archived."""
     paths = [place(file.file_path, table) for file in data_files(table, stream, days)]
     if not paths:
-        return spark.createDataFrame([], spec.spark_schema)
+        return spark.createDataFrame([], from_arrow_schema(spec.rows))
     # A file of an older release lacks columns of the schema: Spark reads them as null.
     rows = spark.read.schema(from_arrow_schema(arrow_schema(spec.schema))).parquet(*paths)
     bytes_first = {n: F.coalesce(F.col(n + RAW).cast("string"), F.col(n)) for n in spec.raw}
-    return rows.withColumns(bytes_first).select(*spec.spark_schema.names)
+    return rows.withColumns(bytes_first).select(*spec.rows.names)
 
 
 def spark_files(rows: DataFrame, table: Table, spec: TableSpec) -> Staged:

@@ -1,10 +1,10 @@
-"""What the tables are: their names, columns and partitions, for Iceberg and for Spark."""
+"""What the tables are: their names, columns and partitions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
@@ -24,9 +24,6 @@ from pyiceberg.types import (
 from jobs.warehouse.raw import RAW
 from jobs.warehouse.rows import COLUMNS
 from nats_transform.kernel.program import outcome_schema
-
-if TYPE_CHECKING:
-    from pyspark.sql import types as T
 
 
 @dataclass(frozen=True)
@@ -48,13 +45,6 @@ class TableSpec:
     raw: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ("stream", "day")
     about: Mapping[str, str] = field(default_factory=dict, compare=False)
-
-    @property
-    def spark_schema(self) -> T.StructType:
-        """The columns of rows as jobs use them, for Spark."""
-        from pyspark.sql.pandas.types import from_arrow_schema
-
-        return from_arrow_schema(self.rows)
 
 
 def _stored(rows: pa.Schema, raw: Sequence[str]) -> Iterator[pa.Field]:

@@ -94,12 +94,12 @@ def transformed(
 
 def archive_digest(rows: Sequence[Row]) -> Digest:
     """The digest of the columns that `messages` has."""
-    return digest_of(rows, MESSAGES.spark_schema)
+    return digest_of(rows, MESSAGES.rows)
 
 
 def table_digest(rows: Sequence[Row]) -> str:
     """The digest of all columns of `transformed_messages`."""
-    return str(digest_of(rows, TRANSFORMED.spark_schema))
+    return str(digest_of(rows, TRANSFORMED.rows))
 
 
 def batches(rows: Sequence[Row], size: int = 700) -> Iterator[pa.RecordBatch]:
@@ -111,14 +111,14 @@ def batches(rows: Sequence[Row], size: int = 700) -> Iterator[pa.RecordBatch]:
             found[name] = found[name].view(pa.string())
         for name in found.keys() & WORDS:
             found[name] = found[name].dictionary_encode()
-        yield pa.RecordBatch.from_pydict({n: found[n] for n in spec.spark_schema.names})
+        yield pa.RecordBatch.from_pydict({n: found[n] for n in spec.rows.names})
 
 
 def measure(
     mappings: AccountMappings = MAPPINGS, messages: int = 1, version: str | None = VERSION
 ) -> MeasureTransformed:
     """Measures transformed messages; of so few every row is in every sample."""
-    archived = MESSAGES.spark_schema.names
+    archived = MESSAGES.rows.names
     return MeasureTransformed.of(archived, mappings, messages=messages, version=version)
 
 

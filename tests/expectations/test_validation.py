@@ -242,7 +242,7 @@ from tests.support.archive import frame
 
 spark = SparkSession.builder.master(sys.argv[1]).config("spark.ui.enabled", "false").getOrCreate()
 rows = compiled.apply(MAPPINGS, frame(spark, messages()), seed=SEED)
-rows = rows.withColumn("mapping_version", F.lit(VERSION)).select(*TRANSFORMED.spark_schema.names)
+rows = rows.withColumn("mapping_version", F.lit(VERSION)).select(*TRANSFORMED.rows.names)
 print(digest(rows))
 """
 

@@ -54,7 +54,7 @@ def runner(engine: Spark, warehouse: Warehouse, nats: NatsSettings) -> Run:
 def check(warehouse: Warehouse, result: IngestResult) -> None:
     """The result says what is in the table."""
     rows = rows_of(warehouse, result.stream)
-    assert result.digest == str(digest_of([vars(r) for r in rows], MESSAGES.spark_schema))
+    assert result.digest == str(digest_of([vars(r) for r in rows], MESSAGES.rows))
     assert result.messages == len(rows) == len({r.seq for r in rows})
     assert result.bytes == sum(len(r.data) for r in rows)
     assert (result.first_seq, result.last_seq) == (rows[0].seq, rows[-1].seq)

@@ -57,7 +57,7 @@ Message = dict[str, Any]
 
 def message(seq: int, subject: str = "x", **more: Any) -> Message:
     """A transformed message; its subject is unmatched unless `mapped_subject` is given."""
-    row: Message = dict.fromkeys(TRANSFORMED.spark_schema.names)
+    row: Message = dict.fromkeys(TRANSFORMED.rows.names)
     fate = "mapped" if more.get("mapped_subject") else "unmatched"
     return row | {
         "stream": "OLD", "seq": seq, "ts": datetime(2026, 1, 2, 12, tzinfo=UTC),
@@ -69,7 +69,7 @@ def message(seq: int, subject: str = "x", **more: Any) -> Message:
 VERSION = "a" * 64
 Tables = Callable[..., Warehouse]
 ROWS = arrow_schema(TRANSFORMED.schema)
-NAMES = TRANSFORMED.spark_schema.names
+NAMES = TRANSFORMED.rows.names
 
 
 def columns(rows: Sequence[Message]) -> dict[str, pa.Array]:

@@ -98,7 +98,7 @@ def test_rows_counts_digest_and_properties(
     assert {r["seq"]: (r["mapped_subject"], r["fate"], r["reason"], r["draw"]) for r in there} == {
         seq: (o.subject, o.fate.value, o.reason, o.draw) for seq, o in wanted.items()
     }
-    kept = [name for name in specs.MESSAGES.spark_schema.names if name not in ("ts", "headers")]
+    kept = [name for name in specs.MESSAGES.rows.names if name not in ("ts", "headers")]
     assert sorted(([r[n] for n in kept] for r in there), key=lambda r: r[1]) == [
         [r[n] for n in kept] for r in rows
     ]
@@ -162,7 +162,7 @@ def test_staged_rows(engine: Spark, warehouse: tables.Warehouse) -> None:
     assert found.rows == staged.result.messages == staged.messages == 300
     assert staged.result.snapshot_id is None
     assert str(found) == staged.result.digest != first.digest
-    assert staged.archive == digest_of(rows, specs.MESSAGES.spark_schema)
+    assert staged.archive == digest_of(rows, specs.MESSAGES.rows)
     told = str(staged.refused("too many lost"))
     assert "too many lost; nothing was published, the files are in" in told
     folder = Path(told.split(" in ")[-1].removeprefix("file://"))

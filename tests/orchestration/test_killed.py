@@ -137,7 +137,7 @@ def in_peace(project: Project, spark: SparkSession) -> str:
     mappings = load_mappings(project.defs_folder / "east" / "mapping.conf")
     version = mapping_version(mappings, seed=7)
     rows = apply(mappings, messages, seed=7).withColumn("mapping_version", F.lit(version))
-    return str(digest.digest(rows, specs.TRANSFORMED.spark_schema.names))
+    return str(digest.digest(rows, specs.TRANSFORMED.rows.names))
 
 
 @pytest.mark.parametrize("victim", ["jvm", "worker"])

@@ -6,8 +6,10 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
 import xxhash
 from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from nats_transform.digest import Digest
 
@@ -15,13 +17,17 @@ _SEED = 42
 
 
 def digest_of(
-    rows: Iterable[Mapping[str, Any]], schema: T.StructType, columns: Sequence[str] | None = None
+    rows: Iterable[Mapping[str, Any]],
+    schema: T.StructType | pa.Schema,
+    columns: Sequence[str] | None = None,
 ) -> Digest:
     """The digest of rows.
 
     Values are as Spark collects them, but strings may be bytes (subjects need not be UTF-8),
     and dates and timestamps may be days or microseconds since 1970.
     """
+    if isinstance(schema, pa.Schema):
+        schema = from_arrow_schema(schema)
     fields = [schema[name] for name in columns or schema.names]
     total = count = 0
     for row in rows:

@@ -24,7 +24,7 @@ def by_day(batches: Iterable[pa.RecordBatch]) -> Counter[tuple[int, str]]:
     """How often each subject was there on each day, where all columns are as jobs have them."""
     found = Counter[tuple[int, str]]()
     for rows in batches:
-        assert rows.schema.names == MESSAGES.spark_schema.names
+        assert rows.schema.names == MESSAGES.rows.names
         subjects = rows.column("subject").view(pa.binary()).to_pylist()
         days = [day.day for day in rows.column("day").to_pylist()]
         found.update((day, repr(subject)) for day, subject in zip(days, subjects, strict=True))

@@ -179,8 +179,8 @@ CHANGES = [
 def of_messages(*rows: dict[str, Any]) -> Digest:
     """The digest of rows of the table, which is that of the definition."""
     table = pa.Table.from_pylist(list(rows), arrow_schema(MESSAGES.schema))
-    digest = found(table, MESSAGES.spark_schema.names)
-    assert digest == digest_of(rows, MESSAGES.spark_schema)
+    digest = found(table, MESSAGES.rows.names)
+    assert digest == digest_of(rows, MESSAGES.rows)
     return digest
 
 
