@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -61,16 +60,7 @@ if TYPE_CHECKING:
 )
 @options.server(instead_of=("config", "monitor"))
 @options.json("Print one JSON document: step, differences, waits, seen, unseen.")
-def command(
-    plan: Path,
-    step: int,
-    undo: bool,
-    config: tuple[Path, ...],
-    monitor: tuple[str, ...],
-    probe: str | None,
-    server: NatsSettings | None,
-    as_json: bool,
-) -> None:
+def command(server: NatsSettings | None, as_json: bool, **given: Any) -> None:
     """Look at servers, and say whether a step and all before it are in force, and none after it.
 
     Nothing is changed, and without --probe nothing is published.
@@ -81,24 +71,14 @@ def command(
       nats-transform verify --plan plan/ --step 3 --config server.conf
       nats-transform verify --plan plan/ --step 4 --monitor http://localhost:8222
     """
-    if server is None and not config and not monitor:
+    if server is None and not given["config"] and not given["monitor"]:
         raise click.UsageError("nothing to look at: give --server, --config or --monitor")
-    if probe is not None and server is None:
+    if given["probe"] is not None and server is None:
         raise click.UsageError("a probe goes through a server: give --server too")
     with quiet_work():
         from jobs.verify.run import VerifySettings, verify
 
-        settings = VerifySettings(
-            plan=plan,
-            step=step,
-            undo=undo,
-            nats=server,
-            config=config,
-            monitor=monitor,
-            probe=probe,
-        )
-
-        result = verify(settings)
+        result = verify(VerifySettings(nats=server, **given))
     finish(result, as_json, _print, "missing")
 
 

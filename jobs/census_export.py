@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel, Field
 
-from jobs.days import StreamDays, utc
+from jobs.days import StreamDays
 from jobs.dry_run.portable import (
     COUNTS,
     TEXTS,
@@ -25,6 +25,7 @@ from jobs.dry_run.subjects import archived_days, counted_census
 from jobs.files.selection import columns_of
 from jobs.session import Spark
 from jobs.warehouse.raw import readable
+from jobs.warehouse.rows import utc
 
 # They make a subject illegal, and say nothing of anybody.
 _PLAIN = (b"", b"*", b">")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
@@ -55,8 +55,3 @@ def day_range(text: str | None) -> tuple[date | None, date | None]:
         return None, None
     first, _, last = text.partition("..")
     return date.fromisoformat(first), date.fromisoformat(last) if last else None
-
-
-def utc(moment: datetime) -> datetime:
-    """The moment in UTC, which it is in if it names no zone."""
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

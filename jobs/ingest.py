@@ -22,7 +22,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
 
-from jobs.days import utc
 from jobs.errors import AccountingError, ArchiveError, ConcurrentWrite, NoTable
 from jobs.files.commit import arrow_schema, staged
 from jobs.files.ingest import IngestTask, Part
@@ -41,7 +40,7 @@ from jobs.sources.json_lines import open_json_lines
 from jobs.sources.parquet import open_parquet
 from jobs.sources.source import Source, Span, StreamSource
 from jobs.warehouse.accounting import NOTHING, Archived, Total, total_of
-from jobs.warehouse.rows import WORDS
+from jobs.warehouse.rows import WORDS, utc
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.staging import new_files, publish
 from jobs.warehouse.tables import Warehouse, open_table, snapshot_id

@@ -10,10 +10,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from jobs.days import utc
 from jobs.errors import ArchiveError
 from jobs.jetstream.connection import ApiError, NatsSettings, RawClient, api
 from jobs.jetstream.pull import Delivered, arrive, consumer, pulling, request
+from jobs.warehouse.rows import utc
 
 STREAM_NOT_FOUND = 10059
 # What one range should hold, in bytes as the stream counts them: large enough for good Parquet

@@ -19,7 +19,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.table import Table
 
-from jobs.days import utc
 from jobs.errors import ArchiveError
 from jobs.jetstream.headers import header_columns
 from jobs.jetstream.stream import JetStreamSettings
@@ -27,7 +26,7 @@ from jobs.progress import advance, step
 from jobs.sources.backup import Backup
 from jobs.sources.source import ReadTask, Span
 from jobs.warehouse.coverage import Coverage
-from jobs.warehouse.rows import DAY_NS, constant, header_values, rows_of
+from jobs.warehouse.rows import DAY_NS, constant, header_values, rows_of, utc
 from jobs.warehouse.tables import times_of
 from nats_transform.backup.archive import Batch, Head, Point, read_head, read_messages
 from nats_transform.errors import InvalidBackup
