@@ -152,6 +152,8 @@ install() {
         ) && return
         say "uv could not do it (see $log); trying pip"
     fi
+    # pip asks rustc for its version, and rustup's rustc makes ~/.rustup to answer.
+    [ -d "${HOME:-}/.rustup" ] || export RUSTUP_HOME="$PWD/$venv/rustup"
     # --no-compile: Python compiles the modules that are used, which is a small part of them.
     quietly $venv/bin/python -I -m pip --no-input --disable-pip-version-check install \
         --progress-bar off --no-compile --no-deps "$@" || {
@@ -167,8 +169,6 @@ install_project() {
 }
 
 install_packages() {
-    # pip asks rustc for its version, and rustup's rustc makes ~/.rustup to answer.
-    [ -d "${HOME:-}/.rustup" ] || export RUSTUP_HOME="$PWD/$venv/rustup"
     if is_usable; then
         say "requirements.lock or pyproject.toml changed; updating .venv"
         rm -f $stamp
