@@ -31,6 +31,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import IdentityTransform
+from pyiceberg.utils.config import Config
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from jobs.errors import (
@@ -57,6 +58,7 @@ _RAISED = (
     *(RESTError, NoSuchNamespaceError),
 )
 _PYARROW = "pyiceberg.io.pyarrow.PyArrowFileIO"
+_GLUE_RETRIES = "glue.max-retries"
 _LIBRARIES = ("botocore", "thrift")  # of Glue and Hive, which need not be installed
 
 _TABLE_PROPERTIES = {
@@ -111,8 +113,19 @@ def open_catalog(warehouse: Warehouse, create: bool = False) -> Catalog:
             if not create and not (folder / CATALOG_FILE).exists():
                 raise NoTable(f"no tables in {warehouse}; run `nats-transform ingest` first")
             return folder_catalog(folder)
-        # Our own reads and writes go through PyArrow; PyIceberg would choose another for Azure.
-        return load_catalog(warehouse.catalog, **{PY_IO_IMPL: _PYARROW})
+        return load_catalog(warehouse.catalog, **_settings(warehouse.catalog))
+
+
+def _settings(catalog: str) -> dict[str, Any]:
+    """What PyIceberg is told of a catalog beside what is configured."""
+    # Our own reads and writes go through PyArrow; PyIceberg would choose another for Azure.
+    settings: dict[str, Any] = {PY_IO_IMPL: _PYARROW}
+    configured = Config().get_catalog_config(catalog) or {}
+    if str(configured.get("type")).lower() == "glue":
+        # PyIceberg (0.12) tries a Glue that is gone for a minute or two, and the text that it
+        # reads from its file is no number to AWS's library.
+        settings[_GLUE_RETRIES] = int(str(configured.get(_GLUE_RETRIES, 4)))
+    return settings
 
 
 def open_table(warehouse: Warehouse, spec: TableSpec, create: bool = False) -> Table:

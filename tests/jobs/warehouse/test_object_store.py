@@ -309,7 +309,7 @@ def test_mapping_versions(store: Store) -> None:
 
 
 def test_a_store_that_is_gone(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")  # Glue's client tries for half a minute
+    configure(monkeypatch, {"glue.max-retries": "0"})
     table = tables.open_table(store.warehouse, specs.MESSAGES, create=True)
     files = staged(table, range(1, 11))
     store.server.stop()
