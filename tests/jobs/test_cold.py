@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
 
 from jobs.__main__ import JOBS
+from jobs.files import run
 
 # What takes long to import, and what small work on an archive does without.
 SLOW = ("pandas", "dagster", "great_expectations", "matplotlib", "pyspark", "py4j")
@@ -33,20 +41,25 @@ for name, settings in json.load(sys.stdin):
 """
 
 
-def test_small_work_needs_no_spark(tmp_path: Path) -> None:
+@pytest.fixture
+def work(tmp_path: Path) -> dict[str, dict[str, Any]]:
+    """The settings of some jobs, to be run in this order."""
     (tmp_path / "a.jsonl").write_text(
         "".join(f'{{"subject": "a", "ts": "2026-03-01T00:00:{n:02}Z"}}\n' for n in range(60))
     )
     (tmp_path / "a.conf").write_text(MAPPING)
     of = {"stream": "S", "warehouse": {"dir": str(tmp_path / "warehouse")}}
     mapping = {"mapping": str(tmp_path / "a.conf")}
-    work = {
+    return {
         "ingest": of | {"jsonl": str(tmp_path / "a.jsonl")},
         "transform": of | mapping,
         "audit": of | mapping,
         "census": of,
         "dry-run": of | {"candidate": str(tmp_path / "a.conf")},
     }
+
+
+def test_small_work_needs_no_spark(work: dict[str, dict[str, Any]]) -> None:
     done = subprocess.run(
         [sys.executable, "-c", WORK.format(slow=SLOW)],
         input=json.dumps([*work.items()]),
@@ -54,6 +67,43 @@ def test_small_work_needs_no_spark(tmp_path: Path) -> None:
         text=True,
     )
     assert done.stdout.splitlines() == [f"{name} []" for name in work], done.stderr
+
+
+@pytest.mark.spark
+def test_a_worker_of_spark_imports_no_pandas(
+    work: dict[str, dict[str, Any]],
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every task says at its end what its process has imported."""
+    # Another environment is another worker: none that has run the tasks of other tests.
+    monkeypatch.setitem(spark.sparkContext.environment, "NATS_TRANSFORM_TEST", "new")
+    told = tmp_path / "told"
+    in_spark = run._in_spark
+
+    def noted(
+        job_work: Callable[[Any], Any], tasks: Sequence[Any], session: SparkSession
+    ) -> list[Any]:
+        def both(task: Any) -> Any:
+            result = job_work(task)
+            found = {"pandas", "matplotlib", "dagster"} & {*sys.modules}
+            with told.open("a") as file:
+                file.write(f"{os.getpid()} {sorted(found)}\n")
+            return result
+
+        return in_spark(both, tasks, session)
+
+    monkeypatch.setattr(run, "_in_spark", noted)
+    for name in ("ingest", "transform", "audit", "census"):
+        job = JOBS[name]
+        module = import_module(f"jobs.{job.module}")
+        getattr(module, job.function)(spark, getattr(module, job.settings)(**work[name]))
+        lines = [line.partition(" ") for line in told.read_text().splitlines()]
+        assert lines, name
+        assert {pid for pid, _, _ in lines}.isdisjoint({str(os.getpid())})
+        assert {found for _, _, found in lines} == {"[]"}, name
+        told.unlink()
 
 
 def test_jobs_import_little_and_pandas_still_works() -> None:
