@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.resources import files
@@ -31,6 +32,11 @@ needs no Spark fails before Spark starts.
 """
 
 JAVAS = range(17, 24)  # Java 24 took away `Subject.getSubject`, which Hadoop calls
+CONNECT_PATIENCE = 30
+"""For how many seconds a Spark Connect server that does not answer is tried; PySpark: ten minutes.
+
+A server that was started again does not know the session any more, so more patience brings nothing.
+"""
 
 
 class SparkSettings(BaseModel):
@@ -116,6 +122,8 @@ def spark_session(settings: SparkSettings | None = None) -> SparkSession:
     launches = not settings.remote and not under_submit and SparkContext._gateway is None
     try:
         with step("starting Spark"), _private_scratch() if launches else contextlib.nullcontext():
+            if settings.remote and not settings.remote.startswith("local"):
+                _reach(settings.remote)
             session = builder.getOrCreate()
     except ImportError as error:
         raise SparkUnavailable(
@@ -123,15 +131,49 @@ def spark_session(settings: SparkSettings | None = None) -> SparkSession:
             "install pyspark with its `connect` extra"
         ) from error
     except (*SPARK_ERRORS, OSError) as error:
-        where = settings.remote or settings.master or "local[*]"
+        where = (settings.remote or settings.master or "local[*]").partition(";")[0]  # no token
         raise SparkUnavailable(f"Spark does not start at {where}: {text_of(error)}") from error
-    if not settings.remote:
+    if settings.remote:
+        _limit_patience(session)
+    else:
         # Once the JVM is gone it would print a stack trace, beside the one line of our error.
         server = session.sparkContext._accumulatorServer
         server.handle_error = lambda *_: None  # type: ignore[method-assign]
     if not settings.remote and not under_submit:
         session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def _reach(remote: str) -> None:
+    """Raises an error if no server listens there; PySpark's own first call would wait too long."""
+    import grpc
+    from pyspark.errors import PySparkException
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+
+    try:
+        address = DefaultChannelBuilder(remote)
+    except (PySparkException, ValueError):  # its text may have the token
+        raise SparkUnavailable(
+            f"{remote.partition(';')[0]} is no Spark Connect server: write sc://HOST:PORT, and "
+            "parameters as in sc://HOST:PORT/;use_ssl=true;token=TOKEN, with %3D for = in a value"
+        ) from None
+    with address.toChannel() as channel:
+        try:
+            grpc.channel_ready_future(channel).result(timeout=CONNECT_PATIENCE)
+        except grpc.FutureTimeoutError:
+            raise SparkUnavailable(
+                f"the Spark Connect server {address.endpoint} did not answer for "
+                f"{CONNECT_PATIENCE} seconds: check the address, and that it runs"
+            ) from None
+
+
+def _limit_patience(session: Any) -> None:
+    """Ends calls to a Spark Connect server that is gone, whose end is told as an error of ours."""
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    # Waits of 0.05, 0.2, 0.8 and 3.2 seconds, then five of 5 seconds.
+    session.client.set_retry_policies([DefaultPolicy(max_retries=9, max_backoff=5000)])
+    warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")
 
 
 def _local(builder: SparkSession.Builder, settings: SparkSettings) -> SparkSession.Builder:

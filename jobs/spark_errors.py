@@ -28,6 +28,11 @@ def job_error(error: Exception) -> JobError:
         text = str(error)
     except (Py4JError, ConnectionError):  # py4j asks the JVM for the text
         return _gone()
+    if _is_of_a_lost_server(error, text):
+        return JobError(
+            "the Spark Connect server is gone: it was killed or started again, or the network to "
+            "it broke; see its log, then run the command again"
+        )
     # Errors of py4j itself do not say what happened in the JVM.
     is_mute = isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)
     if isinstance(error, ConnectionError) or (is_mute and "\n" not in text.strip()):
@@ -38,6 +43,14 @@ def job_error(error: Exception) -> JobError:
             return _kinds().get(found[1], JobError)(found[2].strip())
     causes = _RAISED.findall(text) or re.findall("(?m)^Caused by: (.*)", text) or [text_of(error)]
     return JobError(f"Spark: {causes[-1].strip()}")
+
+
+def _is_of_a_lost_server(error: Exception, text: str) -> bool:
+    """Whether Spark Connect says that nobody answers, or somebody who does not know the session."""
+    code = error.getGrpcStatusCode() if hasattr(error, "getGrpcStatusCode") else None
+    return getattr(code, "name", "") == "UNAVAILABLE" or bool(
+        re.search(r"INVALID_HANDLE\.(SESSION|OPERATION)_|RESPONSE_ALREADY_RECEIVED", text)
+    )
 
 
 def _gone() -> JobError:

@@ -61,6 +61,11 @@ FAULTS = (
         (f"{CLUSTER}::test_a_driver_that_is_killed_on_a_cluster",),
     ),
     Fault(
+        "kill -9 of a Spark Connect server once its tasks have written files",
+        "one line, nothing is published; the next run does it all",
+        (f"{CLUSTER}::test_a_connect_server_that_is_killed",),
+    ),
+    Fault(
         "kill -9 of a Dagster run at known moments",
         "the old or the new state; the run is seen as failed, a retry finishes it",
         (

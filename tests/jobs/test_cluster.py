@@ -357,3 +357,45 @@ def test_executors_of_a_connect_server_that_are_killed(
     assert done.returncode == 0, done.stderr[-3000:] + server.log.read_text()[-3000:]
     assert len(signs) == 2
     work.assert_made(json.loads(done.stdout))
+
+
+def test_a_connect_server_that_is_killed(
+    cluster: Cluster, archive: Path, bare_python: Path, work: Work
+) -> None:
+    """Exit code 2, one line and nothing published; with another server the next run does it all."""
+    settings = {
+        "spark.executor.memory": "512m",
+        "spark.driver.memory": "512m",
+        "spark.executorEnv.PYTHONPATH": str(archive),
+    }
+
+    def run(url: str) -> subprocess.CompletedProcess[str]:
+        job = [bare_python, "-m", "nats_transform.jobs", "transform", "transform.json"]
+        return subprocess.run(
+            [*job, "--remote", url],
+            cwd=work.folder,
+            env=os.environ | {"PYTHONPATH": str(archive)},
+            capture_output=True,
+            text=True,
+        )
+
+    with connect_server(cluster, work.folder, settings) as (url, server):
+
+        def kill() -> bool:
+            server.process.kill()
+            return True
+
+        with killing(work.table, kill, times=1) as signs:
+            done = run(url)
+    assert len(signs) == 1
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch("error: the Spark Connect server is gone: .*\n", done.stderr), done.stderr
+    table = open_table(Warehouse(dir=work.folder / "far"), TRANSFORMED)
+    assert table.current_snapshot() is None
+    while cluster.executors():  # pytest's timeout ends it
+        time.sleep(0.1)
+    (again := work.folder / "again").mkdir()
+    with connect_server(cluster, again, settings) as (url, server):
+        done = run(url)
+    assert done.returncode == 0, done.stderr[-3000:] + server.log.read_text()[-3000:]
+    work.assert_made(json.loads(done.stdout))

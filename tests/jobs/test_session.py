@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from jobs.errors import SparkUnavailable
 from jobs.session import SparkSettings, spark_session
+from tests.support.spark_cluster import free_port
 
 
 @pytest.mark.spark
@@ -64,6 +65,36 @@ def test_no_java_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def test_master_and_remote_exclude_each_other() -> None:
     with pytest.raises(SparkUnavailable, match="choose one"):
         spark_session(SparkSettings(master="local", remote="sc://somewhere"))
+
+
+@pytest.mark.parametrize(
+    "remote",
+    [
+        "host:15002",
+        "sc://",
+        "sc:///;token=hush",
+        "sc://host:port/;token=hush",
+        "sc://host/path;token=hush",
+        "sc://host/;token=hush=",
+    ],
+)
+def test_an_address_that_is_none_of_spark_connect(remote: str) -> None:
+    """The cure is told, and the token is not."""
+    with pytest.raises(SparkUnavailable, match="write sc://HOST:PORT") as told:
+        spark_session(SparkSettings(remote=remote))
+    assert "hush" not in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_a_connect_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jobs.session.CONNECT_PATIENCE", 0.1)
+    port = free_port()
+    with pytest.raises(SparkUnavailable) as told:
+        spark_session(SparkSettings(remote=f"sc://127.0.0.1:{port}/;token=hush"))
+    assert str(told.value) == (
+        f"the Spark Connect server 127.0.0.1:{port} did not answer for 0.1 seconds: "
+        "check the address, and that it runs"
+    )
 
 
 # Asks a JVM that is no longer there, again and again: py4j says something else each time.
