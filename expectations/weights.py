@@ -113,20 +113,8 @@ def _splits(rules: Iterable[MappingAudit]) -> Iterable[dict[str, Any]]:
         if split.from_ is not None
     ]
     for rule, split, day in (*whole, *daily):
-        for share in split.destinations:
-            yield {
-                "day": day,
-                "source": rule.source,
-                "cluster": rule.cluster,
-                "destination": share.destination or share.end,
-                "weight": share.weight,
-                "expected": share.expected,
-                "count": share.count,
-                "share": share.share,
-                "low": share.low,
-                "high": share.high,
-                "verdict": str(share.verdict),
-            }
+        for share in rule.shares(split):
+            yield {"day": day} | share
 
 
 def _tallies(measures: TransformedMeasures) -> Iterable[Tally]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -181,6 +181,22 @@ class MappingAudit(Split):
     buckets: tuple[Split, ...] = ()
     regimes: tuple[Split, ...] = ()
     timeline: Timeline
+
+    def shares(self, split: Split) -> Iterator[dict[str, Any]]:
+        """Every share of one of its splits as plain values; it is such a split itself."""
+        for share in split.destinations:
+            yield {
+                "source": self.source,
+                "cluster": self.cluster,
+                "destination": share.destination or share.end,
+                "weight": share.weight,
+                "expected": share.expected,
+                "count": share.count,
+                "share": share.share,
+                "low": share.low,
+                "high": share.high,
+                "verdict": str(share.verdict),
+            }
 
 
 class ClustersAudit(_Result):

@@ -233,6 +233,15 @@ def _weight(node: Node) -> int:
                 "the weight must be a whole number of percent, such as 40 or 40%"
             )
         weight = int(digits)
+    return checked_weight(weight, node)
+
+
+def checked_weight(weight: object, node: Node) -> int:
+    """A weight in percent, if it is one.
+
+    Raises:
+        InvalidConfig: it is no whole number from 0 to 100.
+    """
     if not isinstance(weight, int) or isinstance(weight, bool):
         raise node.place.error(f"the weight must be a whole number of percent, found {node.kind}")
     if not 0 <= weight <= 100:

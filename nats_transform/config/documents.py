@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping as MappingABC
 from typing import TYPE_CHECKING
 
-from nats_transform.config.accounts import entries_of, located_mapping
+from nats_transform.config.accounts import checked_weight, entries_of, located_mapping
 from nats_transform.config.tree import Entry, Node, Section, field, lower, plain, quoted
 from nats_transform.errors import InvalidConfig, InvalidStream
 from nats_transform.mapping import AccountMappings, Destination, Mapping
@@ -104,13 +104,7 @@ def _weight(entry: Entry | None) -> int:
     weight = entry.node.value if entry else None
     if entry is None or weight is None:
         return 100
-    if not isinstance(weight, int) or isinstance(weight, bool):
-        raise entry.node.place.error(
-            f"the weight must be a whole number of percent, found {entry.node.kind}"
-        )
-    if not 0 <= weight <= 100:
-        raise entry.node.place.error(f"the weight is {weight}; it must be 0 to 100 percent")
-    return weight or 100
+    return checked_weight(weight, entry.node) or 100
 
 
 def stream_section(tree: Node) -> Node | None:

@@ -3,7 +3,8 @@
 from nats_transform.migration.case import CensusRow
 from nats_transform.migration.findings import ALL, CODES, FROM_CHECK, Example, MigrationFinding
 from nats_transform.migration.permissions import Allowance, User, users_of
-from nats_transform.migration.run import DryRun, Question, dry_run
+from nats_transform.migration.question import Question
+from nats_transform.migration.run import DryRun, dry_run
 
 __all__ = [
     "ALL",

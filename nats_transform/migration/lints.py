@@ -11,11 +11,11 @@ from nats_transform.migration.analysis import Told
 from nats_transform.migration.changes import shown
 from nats_transform.migration.count import Count
 from nats_transform.migration.findings import FROM_CHECK
+from nats_transform.migration.question import Question
 from nats_transform.migration.rules import RuleHits
 from nats_transform.subject import collide
 
 if TYPE_CHECKING:
-    from nats_transform.migration.run import Question
     from nats_transform.stream import StreamConfig
 
 

@@ -28,6 +28,7 @@ from nats_transform.migration.lints import checked
 from nats_transform.migration.names import Names, Wanted
 from nats_transform.migration.partitions import Balance, Partitions, entry, upper
 from nats_transform.migration.permissions import Access, User
+from nats_transform.migration.question import Question
 from nats_transform.migration.rows import Store
 from nats_transform.migration.rules import RuleHits
 from nats_transform.migration.sharing import Sharing
@@ -75,29 +76,6 @@ class DryRun:
     levels: tuple[Level, ...]
     reverse: tuple[SubjectMapping, ...]
     is_reversible: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """The mappings that a dry run compares, and everything that depends on their results.
-
-    Attributes:
-        candidate: the mappings to try.
-        current: the mappings that are in force; without any, every subject stays as it is.
-        streams: the streams of the account that the archive is from.
-        consumers: the consumers of these streams.
-        users: the users that have permissions.
-        clusters: the names of all clusters; if empty, those that the census names.
-        shared: what the account exports, and what other accounts import from it.
-    """
-
-    candidate: AccountMappings
-    current: AccountMappings
-    streams: tuple[StreamConfig, ...] = ()
-    consumers: tuple[Consumer, ...] = ()
-    users: tuple[User, ...] = ()
-    clusters: tuple[str, ...] = ()
-    shared: tuple[SharedStream, ...] = ()
 
 
 def dry_run(

@@ -13,11 +13,10 @@ from nats_transform.migration import DryRun, MigrationFinding, Question
 from nats_transform.plan.around import Around, Refused, changes, narrow, obstacles, wide
 from nats_transform.plan.codes import REFUSED
 from nats_transform.plan.model import Accepted, Blocked, Change, Need, Plan, Step
-from nats_transform.plan.moves import Move, image, moves
+from nats_transform.plan.moves import Move, made, moves
 from nats_transform.plan.stages import STAGES, Stage, stages
 from nats_transform.sharing import Shares
 from nats_transform.subject import is_subset
-from nats_transform.transform import Transform
 
 
 class NoPlan(NatsTransformError):
@@ -144,22 +143,20 @@ def _is(accepted: Accepted, finding: MigrationFinding | Blocked) -> bool:
 
 def _programs(changing: Sequence[Move]) -> str:
     """What programs must do that subscribe without a consumer, as no configuration shows them."""
-    names = dict.fromkeys((_name(move.old, move), _name(move.new, move)) for move in changing)
+    names = dict.fromkeys(
+        (made(move.old, move.part), made(move.new, move.part)) for move in changing
+    )
     told = ", ".join(f"`{old}` and `{new}`" for old, new in names)
     if not told:
         return ""
     return f"programs that subscribe without a consumer must subscribe to both names: {told}"
 
 
-def _name(way: Transform | None, move: Move) -> str:
-    return move.part if way is None else image(way, move.part)
-
-
 def _audited(changing: Sequence[Move], both: Around) -> str | None:
     """The first stream that stores messages under both their old and their new names."""
     for stream in both.streams:
         for move in changing:
-            names = (_name(move.old, move), _name(move.new, move))
+            names = (made(move.old, move.part), made(move.new, move.part))
             if all(any(is_subset(name, of=one) for one in stream.subjects) for name in names):
                 return stream.name
     return None

@@ -81,13 +81,14 @@ class Move:
         those of the whole move, because the old name does not say what the published subject was.
         """
         if self.old is not None:
-            old = intersection(_made(self.old, self.part), place)
-            return None if old is None else (old, _made(self.new, self.part))
+            old = intersection(made(self.old, self.part), place)
+            return None if old is None else (old, made(self.new, self.part))
         part = intersection(self.part, place)
-        return None if part is None else (part, _made(self.new, part))
+        return None if part is None else (part, made(self.new, part))
 
 
-def _made(transform: Transform | None, part: str) -> str:
+def made(transform: Transform | None, part: str) -> str:
+    """`image`, where None leaves subjects as they are."""
     return part if transform is None else image(transform, part)
 
 

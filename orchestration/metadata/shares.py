@@ -42,21 +42,7 @@ def shares_of_checks(report: Report, day: date | None = None) -> Mapping[str, Pl
 
 def shares_of_audit(result: AuditResult) -> Mapping[str, Plain]:
     """Each share compared with its weight, and the balance of partitions, as an audit has them."""
-    shares: list[Share] = [
-        {
-            "source": rule.source,
-            "cluster": rule.cluster,
-            "destination": d.destination or d.end,
-            "weight": d.weight,
-            "expected": d.expected,
-            "share": d.share,
-            "low": d.low,
-            "high": d.high,
-            "verdict": str(d.verdict),
-        }
-        for rule in result.rules
-        for d in rule.destinations
-    ]
+    shares = [share for rule in result.rules for share in rule.shares(rule)]
     balance = [(balance.destination, balance.counts) for balance in result.partitions]
     return {**_split(shares), **_balance(balance)}
 

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations, product
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -39,13 +39,11 @@ from nats_transform.migration.columns.column import (
 from nats_transform.migration.columns.made import MOST, Made, Side, result
 from nats_transform.migration.columns.part import Part
 from nats_transform.migration.names import Names, Wanted
+from nats_transform.migration.question import Question
 from nats_transform.migration.reverse import reversed_mappings
 from nats_transform.migration.rows import members
 from nats_transform.network import Network
 from nats_transform.transform import Transform
-
-if TYPE_CHECKING:
-    from nats_transform.migration.run import Question
 
 _FEW = 4
 """The subjects of a class with up to this many are looked at one by one, which is quicker."""

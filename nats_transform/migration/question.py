@@ -1,0 +1,34 @@
+"""What a dry run is asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nats_transform.consumer import Consumer
+from nats_transform.mapping import AccountMappings
+from nats_transform.migration.permissions import User
+from nats_transform.sharing import SharedStream
+from nats_transform.stream import StreamConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The mappings that a dry run compares, and everything that depends on their results.
+
+    Attributes:
+        candidate: the mappings to try.
+        current: the mappings that are in force; without any, every subject stays as it is.
+        streams: the streams of the account that the archive is from.
+        consumers: the consumers of these streams.
+        users: the users that have permissions.
+        clusters: the names of all clusters; if empty, those that the census names.
+        shared: what the account exports, and what other accounts import from it.
+    """
+
+    candidate: AccountMappings
+    current: AccountMappings
+    streams: tuple[StreamConfig, ...] = ()
+    consumers: tuple[Consumer, ...] = ()
+    users: tuple[User, ...] = ()
+    clusters: tuple[str, ...] = ()
+    shared: tuple[SharedStream, ...] = ()
