@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from expectations.measured import (
-    Judgement,
-    MeasuredExpectation,
-    count,
-    judge_flag,
-)
+from expectations.measured import Judgement, MeasuredExpectation, count, judge_flag
 from expectations.measures.messages import MessagesMeasures
 from expectations.measures.transformed import TransformedMeasures
 

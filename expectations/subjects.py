@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from expectations.measured import (
-    Judgement,
-    MeasuredExpectation,
-    judge_flag,
-)
+from expectations.measured import Judgement, MeasuredExpectation, judge_flag
 from expectations.measures.messages import MessagesMeasures
 from expectations.measures.rows import MAX_SUBJECT, Flag
 from expectations.measures.transformed import TransformedMeasures

@@ -21,10 +21,7 @@ from expectations.conservation import (
     ExpectRowsToBeDated,
     ExpectTransformedRowsToBeDated,
 )
-from expectations.determinism import (
-    ExpectScalarReplayToAgree,
-    ExpectTheSameDigest,
-)
+from expectations.determinism import ExpectScalarReplayToAgree, ExpectTheSameDigest
 from expectations.mappings import as_plain
 from expectations.measured import BLOCKS, WARNS, MeasuredExpectation
 from expectations.measures.messages import Range
@@ -34,10 +31,7 @@ from expectations.partitions import (
     ExpectPartitionNumbersInRange,
     ExpectPartitionsToBeBalanced,
 )
-from expectations.subjects import (
-    ExpectArchivedSubjectsToBeLegal,
-    ExpectMappedSubjectsToBeLegal,
-)
+from expectations.subjects import ExpectArchivedSubjectsToBeLegal, ExpectMappedSubjectsToBeLegal
 from expectations.weights import ExpectWeightsToHold
 from nats_transform import AccountMappings
 from nats_transform.audit import is_audited

@@ -24,9 +24,7 @@ from great_expectations import ExpectationSuite
 from great_expectations.core import RunIdentifier
 from great_expectations.core.expectation_validation_result import ExpectationValidationResult
 from great_expectations.core.validation_definition import ValidationDefinition
-from great_expectations.data_context.data_context.ephemeral_data_context import (
-    EphemeralDataContext,
-)
+from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
 from great_expectations.data_context.types.base import DataContextConfig, ProgressBarsConfig
 from great_expectations.data_context.types.resource_identifiers import (
     ExpectationSuiteIdentifier,

@@ -10,16 +10,7 @@ from expectations.mappings import as_mappings
 from expectations.measured import Judgement, MeasuredExpectation, count
 from expectations.measures.transformed import TransformedMeasures
 from nats_transform import Fate
-from nats_transform.audit import (
-    Criteria,
-    End,
-    MappingAudit,
-    Period,
-    Split,
-    Tally,
-    Verdict,
-    assess,
-)
+from nats_transform.audit import Criteria, End, MappingAudit, Period, Split, Tally, Verdict, assess
 
 SHOWN = 100
 """How many shares Data Docs shows, and the details have of each day."""

@@ -13,14 +13,7 @@ import pyarrow.compute as pc
 from pydantic import BaseModel, Field
 
 from jobs.days import StreamDays
-from jobs.dry_run.portable import (
-    COUNTS,
-    TEXTS,
-    About,
-    PortableCensus,
-    summed,
-    write_census,
-)
+from jobs.dry_run.portable import COUNTS, TEXTS, About, PortableCensus, summed, write_census
 from jobs.dry_run.subjects import archived_days, counted_census
 from jobs.files.selection import columns_of
 from jobs.session import Spark

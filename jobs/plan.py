@@ -13,12 +13,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
-from jobs.dry_run.portable import (
-    PortableCensus,
-    check_redaction,
-    messages_by_source,
-    read_census,
-)
+from jobs.dry_run.portable import PortableCensus, check_redaction, messages_by_source, read_census
 from jobs.dry_run.settings import DryRunSettings, read_question, with_files
 from jobs.errors import JobError, text_of
 from jobs.session import Spark

@@ -15,12 +15,7 @@ from itertools import chain, combinations, repeat
 from typing import TYPE_CHECKING, TypeAlias
 
 from nats_transform import regrets
-from nats_transform.check_transform import (
-    can_land_in,
-    is_identity,
-    source_faults,
-    transform_faults,
-)
+from nats_transform.check_transform import can_land_in, is_identity, source_faults, transform_faults
 from nats_transform.errors import printable
 from nats_transform.findings import CODES, Finding, Severity
 from nats_transform.functions import Literal, Partition

@@ -14,12 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from nats_transform.draw import draw_of, mapping_key, message_entropy
 from nats_transform.errors import InvalidMapping, printable
-from nats_transform.subject import (
-    SEPARATOR,
-    Filter,
-    is_valid_filter,
-    literal_fault,
-)
+from nats_transform.subject import SEPARATOR, Filter, is_valid_filter, literal_fault
 from nats_transform.transform import Transform, number_wildcards, validate_mapping
 
 if TYPE_CHECKING:

@@ -26,13 +26,7 @@ from nats_transform.functions import (
     looks_like_function,
     parse_token,
 )
-from nats_transform.subject import (
-    ANY_TAIL,
-    ANY_TOKEN,
-    NOT_LITERAL,
-    SEPARATOR,
-    Filter,
-)
+from nats_transform.subject import ANY_TAIL, ANY_TOKEN, NOT_LITERAL, SEPARATOR, Filter
 
 _BLANKS = "\t\n\f\r "
 

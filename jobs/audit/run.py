@@ -18,11 +18,7 @@ from datetime import UTC, datetime, time
 from typing import Any
 
 from jobs.audit.attribution import Attribution, attribute, observed_keys
-from jobs.audit.counts import (
-    expected_counts,
-    messages_of,
-    nothing_there,
-)
+from jobs.audit.counts import expected_counts, messages_of, nothing_there
 from jobs.audit.in_force import check_times, periods_of
 from jobs.audit.labels import cluster_notes
 from jobs.audit.settings import AuditError, AuditResult, AuditSettings, MappingInForce

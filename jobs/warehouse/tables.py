@@ -34,17 +34,8 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.utils.config import Config
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
-from jobs.errors import (
-    ConcurrentWrite,
-    JobError,
-    NoTable,
-    WarehouseError,
-    text_of,
-)
-from jobs.warehouse.folder import (
-    CATALOG_FILE,
-    folder_catalog,
-)
+from jobs.errors import ConcurrentWrite, JobError, NoTable, WarehouseError, text_of
+from jobs.warehouse.folder import CATALOG_FILE, folder_catalog
 from jobs.warehouse.paths import NAMESPACE
 from jobs.warehouse.specs import TableSpec
 from jobs.warehouse.where import Warehouse as Warehouse
