@@ -26,15 +26,16 @@ NEVER = "never"
 
 
 class Job(NamedTuple):
-    """Where a job is. Its module is imported when the job runs, and not before.
+    """The place of a job in the code. Its module is imported only when the job runs.
 
     Attributes:
-        module: of this package, with the settings class and the function.
-        settings: the class of the settings.
-        function: takes what gives a Spark session, if it needs one, and the settings.
-        needs_spark: whether the function takes what gives a Spark session.
+        module: the module of this package that has the settings class and the function.
+        settings: the name of the settings class.
+        function: the name of the function. It takes the settings, and before them a function that
+            gives a Spark session, if `needs_spark` is true.
+        needs_spark: whether the function takes a function that gives a Spark session.
         page: the module of this package that writes the result as an HTML page.
-        fail_on: what `--fail-on` may be, the default first.
+        fail_on: the values of `--fail-on`, the default first.
     """
 
     module: str
@@ -143,7 +144,7 @@ def _run(job: Job, settings: bytes, spark: SparkSettings) -> Any:
 
 
 def _document(result: Any) -> Any:
-    """A result as plain JSON values: as it says itself, or its fields."""
+    """A result as plain JSON values: those of its own method, or else its fields."""
     return result.as_json() if hasattr(result, "as_json") else to_jsonable_python(result)
 
 

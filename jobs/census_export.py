@@ -20,7 +20,7 @@ from jobs.session import Spark
 from jobs.warehouse.raw import readable
 from jobs.warehouse.rows import utc
 
-# They make a subject illegal, and say nothing of anybody.
+# These tokens make a subject illegal. They contain nothing that must be hidden.
 _PLAIN = (b"", b"*", b">")
 
 
@@ -28,8 +28,8 @@ class CensusExportSettings(StreamDays):
     """What to export.
 
     Attributes:
-        out: the file; one that is there is replaced.
-        redact: positions of tokens, from 1, of which the file has hashes.
+        out: the file; an existing file is replaced.
+        redact: the positions, from 1 on, of the tokens that become hashes.
     """
 
     out: Path
@@ -41,10 +41,10 @@ class CensusExportResult(BaseModel):
 
     Attributes:
         stream: the stream.
-        subjects: distinct subjects.
-        rows: distinct subjects and clusters.
-        messages, bytes: how many, and of their payloads.
-        redacted: the positions of tokens that are hashes.
+        subjects: the number of distinct subjects.
+        rows: the number of distinct pairs of subject and cluster.
+        messages, bytes: the number of messages, and the size of their payloads.
+        redacted: the positions of the tokens that became hashes.
         out: the file.
     """
 
@@ -108,8 +108,8 @@ def redacted(census: PortableCensus, positions: tuple[int, ...], key: bytes) -> 
 
     Args:
         census: the census.
-        positions: of the tokens, from 1.
-        key: without it nobody can try out what a hash may stand for.
+        positions: the positions of the tokens, from 1 on.
+        key: a secret key. Without it nobody can guess tokens and compare their hashes.
     """
     known: dict[bytes, bytes] = {}
 
@@ -117,7 +117,7 @@ def redacted(census: PortableCensus, positions: tuple[int, ...], key: bytes) -> 
         if token in _PLAIN:
             return token
         if token not in known:
-            # Half of SHA-256: two of a billion tokens are alike once in 10**20 times.
+            # Half of SHA-256: two of a billion tokens have the same hash with a chance of 1e-20.
             known[token] = hmac.new(key, token, hashlib.sha256).hexdigest()[:32].encode()
         return known[token]
 

@@ -1,4 +1,4 @@
-"""Some days of a stream: what every job after the ingest is told to work on."""
+"""Some days of a stream, which every job after the ingest gets as settings."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class StreamDays(BaseModel):
     Attributes:
         stream: the name of the stream.
         warehouse: the warehouse with the tables.
-        first_day: the first day; with `last_day` None too, every day there is.
-        last_day: the last day; None is `first_day` alone.
+        first_day: the first day; None is every day of the archive.
+        last_day: the last day; None is the same as `first_day`.
         run_id: an id that is kept with the snapshot; if it is None, a random one is made.
     """
 

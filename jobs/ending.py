@@ -1,4 +1,4 @@
-"""How a program of ours ends: its exit codes, its one line of an error, and what signals do.
+"""How a program of this project ends: its exit codes, the one line of an error, and signals.
 
 It imports nothing that takes long, because the command line imports it first.
 """
@@ -32,7 +32,7 @@ EXTRAS = {
 
 
 def reason_of(error: Exception) -> str:
-    """Why a program failed, as a person can act on it; it may have several lines."""
+    """Why a program failed, in words that a person can act on. It may have several lines."""
     if isinstance(error, NatsTransformError):
         return str(error)
     # Not imported for this: what raises these errors has imported it.

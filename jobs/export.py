@@ -64,19 +64,19 @@ class ExportSettings(BaseModel):
         stream: the name of the stream in the table.
         to_backup: a folder that does not exist yet, or the URI of one in an object store.
         warehouse: the warehouse with the tables.
-        messages: `transformed` ones, or the `archived` ones as they came: the way back.
-        simulated: instead of them, what this stream would hold in the last simulation
-            (`dry-run --simulate`); it needs `config`.
-        original: what the stream was: a backup of it, whose consumers are taken too, or its
+        messages: `transformed` messages, or `archived` ones with their old subjects to undo a move.
+        simulated: the name of a simulated stream; the export then has the messages that it holds in
+            the last simulation (`dry-run --simulate`). It needs `config`.
+        original: a backup of the original stream, whose consumers are taken too, or its
             configuration as JSON. Subjects and filters are adapted to the mappings.
         config: the configuration of the exported stream, which is not adapted.
-        mapping: the mappings that the messages were transformed with; not needed where they were
+        mapping: the mappings that the messages were transformed with. It is not needed if they were
             recorded, as Dagster does.
-        account, seed: the account and the seed that they were transformed with.
-        gaps: whether messages that are left out leave gaps; `close` numbers all anew, and leaves
-            out consumers, whose state is about sequences.
-        invalid: what becomes of messages without a legal new subject: the export is refused, they
-            `keep` the subject that they have, or they are left out as a `gap`.
+        account, seed: the account and the seed that the messages were transformed with.
+        gaps: `keep` leaves gaps for messages that are left out. `close` gives all messages new
+            sequences, and leaves out consumers, because their state depends on sequences.
+        invalid: what happens if a message has no legal new subject: `refuse` refuses the export,
+            `keep` leaves the message its old subject, `gap` leaves the message out.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -107,7 +107,7 @@ class ExportSettings(BaseModel):
 
 
 class Finding(BaseModel):
-    """What is not in the backup as it was, or what to know of it.
+    """Something that the backup does not have as it was, or that the user should know.
 
     Attributes:
         code: a word for programs.
@@ -126,14 +126,14 @@ class ExportResult(BaseModel):
         backup: where the backup is.
         name: the name that the stream has when it is restored.
         subjects: the subjects of its configuration.
-        messages, bytes, first_seq, last_seq: as the server will count them.
-        gaps: sequences between the first and the last without a message.
-        left_out: messages that are not in the backup, by fate.
-        digest: the digest of what is in the backup: sequence, time, subject, header block, payload.
-        mapping_version: the version of the mapping; None if subjects are as they were archived.
+        messages, bytes, first_seq, last_seq: the numbers that the server will show.
+        gaps: how many sequences between the first and the last have no message.
+        left_out: how many messages of each fate are not in the backup.
+        digest: the digest over sequence, time, subject, header block and payload of the messages.
+        mapping_version: the version of the mapping; null if subjects are as they were archived.
         consumers: the consumers in the backup.
         file_bytes: the size of the archive file.
-        findings: what is not in the backup as it was.
+        findings: what the backup does not have as it was.
     """
 
     stream: str
@@ -153,7 +153,7 @@ class ExportResult(BaseModel):
     findings: list[Finding]
 
     def fails(self, level: str) -> bool:
-        """Whether there is a finding, which is the one level there is: `finding`."""
+        """Whether there is a finding; `finding` is the only level."""
         return bool(self.findings)
 
 
@@ -276,7 +276,7 @@ class _Export:
         self.findings.append(Finding(code=code, message=message))
 
     def _original(self) -> tuple[dict[str, Any], Mapping[str, Mapping[str, Any]]]:
-        """What the stream was, and its consumers."""
+        """The configuration of the original stream, and its consumers."""
         path = self.settings.original
         if path is None:
             return {}, {}
@@ -340,7 +340,7 @@ class _Export:
     def _look(
         self, config: Mapping[str, Any], consumers: Mapping[str, _Consumer], pending: Any
     ) -> Any:
-        """Checks all subjects; gives the pending sequences that no exported message has."""
+        """Checks all subjects; returns the pending sequences that no exported message has."""
         captured, uncaptured = Covering(config.get("subjects") or []), 0
         has_subjects = bool(config.get("subjects"))
         there = np.zeros(len(pending), bool)

@@ -50,10 +50,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PROCESS_BYTES = 2**30
-"""So many bytes of a stream or of a dump are read in this process unless somebody asks for Spark.
+"""This process reads up to this many bytes of a stream or a dump, unless a user asks for Spark.
 
-Python reads most of them, and one process has one Python at work: at four cores and more, Spark's
-processes are faster in the end, and above this they earn back what their start takes.
+Python code does most of the reading, and in one process only one thread runs Python at a time. With
+four or more cores Spark's processes are faster, and above this size they also make up for the time
+that Spark takes to start.
 """
 _ATTEMPTS = 5  # at a stream that another ingest is busy with
 
@@ -76,7 +77,7 @@ Bound = Annotated[int | datetime, BeforeValidator(_number_or_time)]
 
 
 class IngestSettings(BaseModel):
-    """What to ingest from where; exactly one of server, backup, parquet and jsonl.
+    """The settings of an ingest; exactly one of server, backup, parquet and jsonl is given.
 
     Attributes:
         stream: the name of the stream in the table and on the server.
@@ -84,12 +85,12 @@ class IngestSettings(BaseModel):
         server: how to reach the server that has it.
         backup: a folder that `nats stream backup` wrote.
         parquet, jsonl: a file, folder or pattern.
-        columns: which column of the dump holds what.
+        columns: the names of the dump's columns.
         since: the first sequence, or the first moment.
-        until: the last sequence (inclusive), or the first moment that is too late.
+        until: the last sequence (included), or the end of the time (excluded).
         subject: a subject filter; a stream is archived with one filter or none.
         cluster: the value of column `cluster`.
-        cluster_header: the header with the value of column `cluster`, where a message has it.
+        cluster_header: the header with the value of column `cluster`, if a message has that header.
         publish_messages: a commit ends at the first midnight after this number of messages.
         readers: how many ranges of a stream to read side by side.
         warehouse: the warehouse with the tables.
@@ -137,19 +138,19 @@ class IngestResult(BaseModel):
 
     Attributes:
         stream: the name of the stream in the table.
-        messages: how many messages the table has of it.
+        messages: how many messages of the stream the table has.
         first_seq, last_seq: the first and the last of their sequences.
-        gaps: sequences between the first and the last that the table does not have.
+        gaps: how many sequences between the first and the last the table does not have.
         bytes: the size of all payloads.
-        digest: the digest of all its rows.
-        snapshot_id: the snapshot of the table; None if nothing was ever published.
+        digest: the digest of all rows of the stream.
+        snapshot_id: the snapshot of the table; null if nothing was ever published.
         added: how many messages this run added.
         days: the days that this run added messages to.
-        open_day: the last day, if it is not over yet (UTC): what is still to come on it is for
-            later runs to add. None if all days are whole.
-        files_read: the files of a dump that have been read; none of a stream.
-        files_not_read: what lay beside them and was not read: markers that Spark writes.
-        engine: what did the work: `process`, this one, or `spark`.
+        open_day: the last day, if it is not over yet (UTC), so that later runs can add messages to
+            it; null if all days are over.
+        files_read: the files of a dump that were read; empty for a stream.
+        files_not_read: the files beside them that were not read, which are markers of Spark.
+        engine: what did the work: `process` (this process) or `spark`.
     """
 
     stream: str
@@ -190,7 +191,7 @@ def _ingest(spark: Spark, settings: IngestSettings, source: Source) -> IngestRes
     session = None
     files = source.files if isinstance(source, DumpSource) else None
     for attempt in range(_ATTEMPTS):
-        # Errors of the source come before anything is made in the warehouse.
+        # The source is looked at first, so that its errors come before the warehouse is changed.
         spans = source.plan(_archived(settings).coverage)
         table = open_table(settings.warehouse, MESSAGES, create=True)
         archived = Archived.of(table, settings.stream)

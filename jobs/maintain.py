@@ -1,10 +1,10 @@
-"""The job `maintain`: snapshots that are old enough, and files that nothing needs, are removed.
+"""The job `maintain` removes snapshots that are old enough, and files that nothing needs.
 
-It may run beside every other job. What it leaves alone:
+It may run at the same time as every other job. It keeps
 
-- a table as it was at any moment within the retention, for readers that opened it then;
-- files younger than a day that no snapshot has, whatever the retention: a job that runs now writes
-  its files first and publishes them last.
+- every state that a table had within the retention, for readers that opened the table then;
+- files younger than a day that no snapshot has, whatever the retention is, because a running job
+  writes its files first and publishes them last.
 
 It needs no Spark.
 """
@@ -47,7 +47,7 @@ class MaintenanceSettings(BaseModel):
     Attributes:
         warehouse: the warehouse with the tables.
         retention: how long a state of a table can still be read after it was replaced.
-        now: for tests, and to find out what a later run would do.
+        now: the time that counts as now, for tests and to find out what a later run would do.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -103,7 +103,7 @@ def remove_stream(warehouse: Warehouse, stream: str) -> dict[str, int]:
     found = {}
     with warehouse_errors(warehouse):
         names = sorted(name for _, name in catalog.list_tables(NAMESPACE))
-    # The messages last: what is made of them can be made again.
+    # The messages are removed last, because all other tables can be made from them again.
     for name in sorted(names, key=lambda name: name == MESSAGES.name):
         table = catalog.load_table((NAMESPACE, name))
         if not partitions_of(table):
@@ -133,7 +133,7 @@ def _maintain(
     with step(f"removing old snapshots of {name}"):
         expired = _expire(catalog, name, limit)
     young = (settings.now or datetime.now(UTC)) - _YOUNG
-    # Listed before the table is read: what is published in between was young, or is in the table.
+    # Files are listed before the table is read, so a file that is published in between is known.
     table = catalog.load_table((NAMESPACE, name))
     entries = list(files_of(table))
     live = _referenced(table.refresh())

@@ -1,4 +1,4 @@
-"""The plan job: from the mappings in force to a candidate, as a folder of steps."""
+"""The plan job: it writes the steps from the mappings in force to a candidate into a folder."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ class PlanError(JobError):
 
 
 class PlanSettings(DryRunSettings):
-    """What to plan, and where to.
+    """The change to plan, and the folder for the plan.
 
     Attributes:
         out: a new folder for the plan.
         accept: a file with the findings that may stay, each with its reason.
-        stages: percent of the messages that go the new way, step by step.
+        stages: the percent of the messages that go the new way in each stage.
         tolerance: how many percentage points the audits of the stages allow.
-        confidence: of these audits.
-        per_cluster: one cluster after the other goes through all stages.
+        confidence: the confidence of these audits.
+        per_cluster: whether one cluster after the other goes through all stages.
     """
 
     out: Path
@@ -69,12 +69,12 @@ class PlanSettings(DryRunSettings):
 
 @dataclass(frozen=True, slots=True)
 class PlanResult:
-    """A plan and its folder, or what stands in its way.
+    """A plan and its folder, or the reasons why there is none.
 
     Attributes:
-        plan: None if there is no safe one.
-        blocked: the findings that stand in its way.
-        folder: where the plan was written.
+        plan: the plan; null if there is no safe one.
+        blocked: the findings that prevent a plan.
+        folder: the folder of the plan.
     """
 
     plan: Plan | None
@@ -95,7 +95,7 @@ class PlanResult:
 
 
 def plan(spark: Spark, settings: PlanSettings) -> PlanResult:
-    """Plan the change, and write the folder; where there is no safe plan, nothing is written.
+    """Plan the change, and write the folder. If there is no safe plan, nothing is written.
 
     Raises:
         InvalidConfig: a file that cannot be read or is refused, with its line and column.
@@ -174,9 +174,10 @@ def _with_config(plan: Plan, settings: PlanSettings) -> tuple[Plan, dict[str, st
 
 
 def read_shares(settings: PlanSettings) -> tuple[tuple[str, ...], dict[str, Shares]]:
-    """The names of the account, and what accounts export and import today, by account.
+    """The names of the account, and the exports and imports that each account has today.
 
-    The configuration of the servers says it, else the mappings in force, else the candidate.
+    They are read from the configuration of the servers if it is given, else from the file of the
+    mappings in force, else from that of the candidate.
     """
     names: tuple[str, ...] = (settings.account,)
     found: dict[str, Shares] = {}
@@ -213,7 +214,7 @@ def read_accepted(path: Path) -> tuple[Accepted, ...]:
 
 
 def refuse_full(folder: Path) -> None:
-    """Refuses a folder in which something is.
+    """Refuses a folder that is not empty.
 
     Raises:
         PlanError: it is not empty, or no folder.
@@ -245,7 +246,7 @@ def write_folder(folder: Path, texts: dict[str, str]) -> None:
 
 
 def configs(settings: PlanSettings) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What the server showed of each stream and consumer; all of it was read before."""
+    """The configuration that the server showed of each stream and consumer."""
     for place in (settings.streams, settings.consumers):
         for file in _files(place):
             document = json.loads(file.read_bytes())
@@ -264,7 +265,7 @@ def _files(place: Path | None) -> Sequence[Path]:
 
 
 def _digests(settings: PlanSettings) -> Iterator[tuple[str, str]]:
-    """The SHA-256 of each input file, by what it is for, so that paths do not matter."""
+    """The SHA-256 of each input file, by its purpose, so that paths make no difference."""
     for role in ("current", "candidate", "streams", "consumers", "permissions", "census", "accept"):
         place: Path | None = getattr(settings, role)
         for file in _files(place):

@@ -1,8 +1,8 @@
-"""What a job does at the moment, and how far it is, for whoever watches.
+"""The progress of a job: what it does at the moment, and how far it is.
 
-As with logging, a job says it whether or not somebody listens, and no function passes a listener
-down: `step` says what it does, `advance` counts. Who watches has the steps at work and looks at
-them when it likes, so a count costs an addition.
+As with logging, a job reports whether or not somebody listens, and no function takes a listener as
+an argument: `step` says what the job does, and `advance` counts. A watcher gets the current steps
+and looks at them whenever it likes, so a count costs only an addition.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from dataclasses import dataclass
 
 
 class Step:
-    """Something that takes a while.
+    """A part of a job that takes a while.
 
     Attributes:
-        what: it is, such as "transforming ORDERS"; publishers may have chosen a part of the text.
-        total: how many units there are; None if nobody knows, or if units say nothing.
-        unit: what is counted.
-        done: so many units.
-        started: when, by the monotonic clock, in seconds.
+        what: the text to show, such as "transforming ORDERS". Publishers may have chosen parts of
+            it.
+        total: how many units there are; None if that is not known or not useful.
+        unit: the unit that is counted.
+        done: how many units are done.
+        started: the start of the step, in seconds of the monotonic clock.
     """
 
     def __init__(self, what: str, total: int | None, unit: str) -> None:
@@ -33,7 +34,7 @@ class Step:
         self._lock = threading.Lock()
 
     def advance(self, count: int) -> None:
-        """Count what is done; any thread may."""
+        """Adds to the units that are done; any thread may call it."""
         with self._lock:
             self.done += count
 
@@ -49,10 +50,10 @@ _WATCH: ContextVar[_Watch | None] = ContextVar("watch", default=None)
 
 @contextmanager
 def step(what: str, total: int | None = None, unit: str = "messages") -> Iterator[None]:
-    """While it lasts, a step is at work; a step that begins meanwhile is a part of it.
+    """Begins a step, which ends with the context. A step that begins within it is a part of it.
 
     Args:
-        what, total, unit: as `Step` has them.
+        what, total, unit: the attributes of the `Step`.
     """
     watch = _WATCH.get()
     if watch is None:
@@ -69,23 +70,23 @@ def step(what: str, total: int | None = None, unit: str = "messages") -> Iterato
 
 
 def advance(count: int = 1) -> None:
-    """Count what is done in the innermost step; a thread needs the context of the job for it."""
+    """Adds to the innermost step. A thread must run in the context of the job."""
     if (step := current()) is not None:
         step.advance(count)
 
 
 def current() -> Step | None:
-    """The innermost step at work, if somebody watches."""
+    """The innermost step, if somebody watches."""
     watch = _WATCH.get()
     return watch.steps[-1] if watch is not None and watch.steps else None
 
 
 @contextmanager
 def watched(began: Callable[[str], object] | None = None) -> Iterator[list[Step]]:
-    """While it lasts, the steps at work of this context, the outermost first.
+    """Watches this context: gives the current steps, the outermost first.
 
     Args:
-        began: called with what a step is when it begins, such as the function of a log.
+        began: a function that is called with the text of each step that begins, such as a log.
     """
     watch = _Watch([], began)
     token = _WATCH.set(watch)

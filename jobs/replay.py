@@ -1,18 +1,18 @@
-"""The job `replay`: transformed messages back into a JetStream stream, each of them once.
+"""The job `replay` sends transformed messages into a JetStream stream, each of them once.
 
-Before the first message is sent, all of them are looked at: whether the protocol can carry them
+Before the first message is sent, all messages are checked: whether the protocol can carry them
 (`jobs.jetstream.wire`), whether the target captures their subjects and keeps them as they are, and
-what the target already has (`jobs.jetstream.target`). What speaks against the replay is a
-`Refusal`; some can be allowed. A dry run ends there.
+which of them the target already has (`jobs.jetstream.target`). Each reason against the replay is a
+`Refusal`; the user can allow some of them. A dry run ends here.
 
-Messages are sent in the order of their sequences, each stored once however often and wherever the
-replay is started and killed (`jobs.jetstream.chain`). A message keeps its payload and its headers,
-but for those that would act again (`jobs.jetstream.control`). Added are
+Messages are sent in the order of their sequences. Each is stored once, however often and wherever
+the replay is started and killed (`jobs.jetstream.chain`). A message keeps its payload and headers,
+except headers that would act again (`jobs.jetstream.control`). The replay adds these headers:
 
 - `Nats-Transform-Source`: mapping version, archived sequence and stream; progress is read from it;
 - `Nats-Transform-Time`: when the message was stored first (nanoseconds, ISO 8601);
 - `Nats-Msg-Id`, `Nats-Expected-Stream` and `Nats-Expected-Last-Msg-Id` or
-  `Nats-Expected-Last-Sequence`: what makes the server store it once.
+  `Nats-Expected-Last-Sequence`, which make the server store the message once.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ class ReplaySettings(StreamDays):
     Attributes:
         to: the stream on the server that gets the messages; it must capture their subjects.
         server: how to reach the server.
-        fates: which messages: mapped ones, unmatched ones, or both.
-        allow: what would stop the replay, or would not act, and is wanted; see `CONSENTS`.
-        rate: messages a second at most; as fast as the server stores them by default.
-        dry_run: look at everything, and send nothing.
+        fates: the fates of the messages to send: mapped, unmatched, or both.
+        allow: refusals that are allowed, and headers that may act again; see `CONSENTS`.
+        rate: the most messages a second; by default as many as the server stores.
+        dry_run: whether to check everything and send nothing.
         window: how many messages may wait for the server's answer.
     """
 
@@ -88,8 +88,8 @@ class Refusal(BaseModel):
 
     Attributes:
         reason: a word for programs.
-        message: a sentence for people, with the first few of what it is about.
-        allow: what would allow it, or None if nothing does.
+        message: a sentence for people, with the first examples.
+        allow: the value of `--allow` that allows it; null if nothing does.
     """
 
     reason: str
@@ -98,20 +98,20 @@ class Refusal(BaseModel):
 
 
 class ReplayResult(BaseModel):
-    """What a replay did; nothing if there are refusals.
+    """The result of a replay. If there are refusals, it sent nothing.
 
     Attributes:
         stream: the stream whose messages are sent.
         to: the stream that gets them.
         dry_run: whether nothing was sent on purpose.
-        sent: messages stored by this run; with `dry_run`, those that would be.
-        already: messages that the target had, or that another replay sent meanwhile.
-        not_sent: messages that are not sent, by fate or by what keeps them from it.
-        refusals: why nothing was sent, or would be.
-        target_messages: what the target holds afterwards, of everybody.
-        removed: messages that it should hold besides those: it removed them meanwhile.
+        sent: how many messages this run stored; with `dry_run`, how many it would store.
+        already: how many messages the target already had, or another replay sent meanwhile.
+        not_sent: how many messages are not sent, by their fate or by the reason.
+        refusals: the reasons why nothing was sent, or would be sent.
+        target_messages: how many messages the target holds afterwards, of all publishers.
+        removed: how many messages the target removed meanwhile that it should hold.
         breaks: how often other clients or lost connections made the replay look again.
-        allow: what was allowed.
+        allow: the values of `allow` in the settings.
     """
 
     stream: str
@@ -132,7 +132,7 @@ class ReplayResult(BaseModel):
 
 
 def replay(settings: ReplaySettings) -> ReplayResult:
-    """What was sent, once all that is to be sent is in the target; or why nothing was.
+    """Sends the messages, and returns when all of them are in the target, or when it is refused.
 
     Raises:
         JobError: the target refuses a message or stays away; run again to resume.
@@ -155,7 +155,7 @@ def replay(settings: ReplaySettings) -> ReplayResult:
 
 
 class _Run:
-    """One replay, from the look at everything to the last answer."""
+    """One replay, from the checks to the last answer."""
 
     def __init__(self, settings: ReplaySettings, archive: Selection) -> None:
         self.settings, self.archive = settings, archive
@@ -213,7 +213,7 @@ class _Run:
             self.result.refusals.append(Refusal(reason=reason, message=message + cure, allow=allow))
 
     def _refuse(self, target: Target) -> None:
-        """What the target's own settings say against it."""
+        """Notes the reasons against the replay in the settings of the target."""
         for why in target.impossible():
             self._refusal("target", why)
         if forgets := list(target.forgets()):
@@ -228,7 +228,7 @@ class _Run:
             self._refusal("ttl", f"stream {target.name} takes no TTL of messages (allow_msg_ttl)")
 
     def _look_at_messages(self, target: Target, making: Making, there: Coverage) -> int:
-        """How many messages are there; notes what speaks against those that are to be sent."""
+        """Counts the messages that the target has; notes the reasons against sending the others."""
         kept_out: dict[str, _Examples] = {}
         renamed = _Examples()
         found = 0
@@ -265,7 +265,7 @@ class _Run:
         return found
 
     async def _there(self, target: Target) -> Coverage:
-        """The archived sequences that need not be sent, by what the target has."""
+        """The archived sequences that need not be sent, because the target has them."""
         if not target.state.messages or not target.is_readable:
             return Coverage()
         versions: dict[bytes, list[int]] = {}
@@ -288,7 +288,7 @@ class _Run:
         return held
 
     def _count(self, there: int) -> None:
-        """Without sending: how many would be, and how many are there."""
+        """Counts the messages that would be sent, and those that the target has."""
         kept_out = sum(self.result.not_sent.get(r, 0) for r in _KEPT_OUT)
         self.result.already = there
         if not self.result.refusals or self.settings.dry_run:
@@ -321,7 +321,7 @@ class _Run:
             result.already = already + chain.progress.already
 
     async def _messages(self, making: Making) -> AsyncGenerator[Outgoing]:
-        """The messages by sequence; files are read on a thread beside what is sent."""
+        """The messages by sequence. Another thread reads the files while messages are sent."""
         batches = self.archive.in_order()
         reading = asyncio.create_task(asyncio.to_thread(next, batches, None))
         try:
@@ -337,7 +337,7 @@ class _Run:
     # --- After ----------------------------------------------------------------------------------
 
     async def _look_back(self, client: RawClient, target: Target) -> None:
-        """What the target holds now, and what it should."""
+        """How many messages the target holds now, and how many it should hold."""
         state = await stream_state(client, self.settings.server, target.name)
         self.result.target_messages = state.messages
         stored = state.last - target.state.last

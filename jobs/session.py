@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Spark: TypeAlias = "SparkSession | Callable[[], SparkSession]"
-"""What a job is given: a session, or a function that gives one.
+"""A session, or a function that gives one; every job takes this.
 
-A job asks for the session with `started` once it has looked at all else that can be wrong: what
-needs no Spark fails before Spark starts.
+A job calls `started` after all checks that need no Spark, so that their errors come before Spark
+starts.
 """
 
 JAVAS = range(17, 24)  # Java 24 took away `Subject.getSubject`, which Hadoop calls
@@ -43,10 +43,10 @@ class SparkSettings(BaseModel):
     """Where Spark runs.
 
     Attributes:
-        master: a Spark master URL; None is `local[*]`, or what spark-submit was told.
+        master: a Spark master URL; None is the master of spark-submit, or else `local[*]`.
         remote: a Spark Connect URL (`sc://host:15002`) instead of a master.
-        driver_memory: heap of the local JVM.
-        config: further Spark settings; they win over ours.
+        driver_memory: the heap of the local JVM.
+        config: further Spark settings, which replace ours.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -59,7 +59,7 @@ class SparkSettings(BaseModel):
 
 @dataclass(frozen=True)
 class SessionOnDemand:
-    """Gives a session when it is called, and says whether anybody asked for Spark.
+    """A function that gives a session, and that knows whether the user asked for Spark.
 
     Attributes:
         settings: the settings of the session.
@@ -207,10 +207,10 @@ def _local(builder: SparkSession.Builder, settings: SparkSettings) -> SparkSessi
 
 @contextlib.contextmanager
 def _private_scratch() -> Iterator[None]:
-    """A JVM that is launched meanwhile keeps its temporary files where only this user may read.
+    """Makes a JVM that is started within this context hide its temporary files from other users.
 
-    Spark makes its scratch folders readable for all, and shuffled messages are in them. Here each
-    is in a new folder with the mode 0700, which the JVM removes when it ends.
+    Spark makes its scratch folders readable for all, and they can hold messages. So each of them is
+    made in a new folder with the mode 0700, which the JVM removes when it ends.
     """
     from pyspark import SparkContext
 

@@ -1,4 +1,4 @@
-"""What Spark raises, as errors of ours. Apart from `errors`, which needs no Spark."""
+"""Turns errors of Spark into ours. It is not in `errors`, because that module needs no Spark."""
 
 from __future__ import annotations
 

@@ -47,12 +47,12 @@ MESSAGE_COLUMNS = ("stream", "seq", "day", "subject", "cluster")
 
 
 class TransformSettings(StreamDays):
-    """What to transform.
+    """The mappings and the messages to transform.
 
     Attributes:
         mapping: the file with the mappings.
-        account: whose mappings in the file, where it has several.
-        seed: decides every draw, with the stream and the sequence of a message.
+        account: the account whose mappings are used, if the file has several accounts.
+        seed: the number that, with the stream and the sequence of a message, decides its draw.
     """
 
     mapping: Path
@@ -62,18 +62,18 @@ class TransformSettings(StreamDays):
 
 @dataclass(frozen=True)
 class TransformResult:
-    """What a run did.
+    """The result of a run.
 
     Attributes:
         stream: the name of the stream.
         days: the days that have messages, ascending.
         messages: the number of messages.
-        fates: how many of them for each fate.
+        fates: the number of messages of each fate.
         mapping_version: the version of the mappings and the seed.
         seed: the seed of the settings.
         digest: the digest of the rows in any order; see `nats_transform.digest`.
-        archive_digest: of the messages they were made from, as the ingest counted them; None for
-            a table that was not made by our ingest.
+        archive_digest: the digest that the ingest computed for the messages; null if the table was
+            not made by our ingest.
         input_snapshot: the snapshot of `messages` that was read.
         run_id: the id of the run, which is also kept with the snapshot.
         engine: what did the work: `process` (this process) or `spark`.
@@ -94,11 +94,11 @@ class TransformResult:
     snapshot_id: int | None = None
 
     def fails(self, level: str) -> bool:
-        """Whether the days have no messages, which is the one level there is: `empty`."""
+        """Whether the days have no messages; `empty` is the only level."""
         return not self.days
 
     def properties(self) -> dict[str, str]:
-        """What the snapshot keeps."""
+        """The properties of the snapshot."""
         return {
             "job": "transform",
             "stream": self.stream,
@@ -125,10 +125,10 @@ class StagedTransform:
         table: `transformed_messages`, as it was before the run.
         files: the staged files.
         result: counts and digest of the rows.
-        messages: how many messages the table says these days have.
-        read: the digest of the messages as the tasks read them.
-        archive: their digest as the ingest counted them; in a table that was not made by our
-            ingest, what was read.
+        messages: how many messages these days have, as the table says.
+        read: the digest of the messages that the tasks read.
+        archive: the digest that the ingest computed for them; the same as `read` if the table was
+            not made by our ingest.
         before: the digest that the last run over the same messages, mappings and seed published.
     """
 
@@ -142,7 +142,7 @@ class StagedTransform:
     before: str | None
 
     def refused(self, why: object) -> Refused:
-        """The error of a run whose files must not be published; they are kept to look at."""
+        """The error of a run whose files must not be published. The files are kept for people."""
         return Refused(
             f"a check refused the transformed messages of {self.result.stream}: "
             f"{why}; nothing was published, the files are in {self.files.folder}"

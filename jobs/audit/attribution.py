@@ -1,8 +1,8 @@
-"""Which destinations made the messages of an archive, read back from their subjects.
+"""Finds out from the subjects of an archive which destinations made its messages.
 
-A message says nothing about the mapping it went through, but its subject fits the shapes of few
-destinations: mostly one. Messages are counted by the shapes that their subject fits, cluster and
-hour; what fits several destinations stays ambiguous.
+A message does not name the mapping that made it, but its subject fits the shapes of few
+destinations, usually of one. Messages are counted by cluster, hour and the shapes that their
+subjects fit. Messages that fit several destinations stay ambiguous.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Candidate:
     """An end of a mapping and the shape of its subjects.
 
     Attributes:
-        period: index of the mapping version.
-        mapping: whose end it is.
-        end: the end.
+        period: the index of the mapping version.
+        mapping: the mapping.
+        end: the end of the mapping.
         shape: the shape of the subjects that the end makes.
     """
 
@@ -63,13 +63,15 @@ class Attribution:
 
     Attributes:
         tallies: the counts of messages that mappings made.
-        attributed: messages of one destination alone.
-        ambiguous: messages of several, or of a destination and another publisher.
-        other: messages that no mapping with weights made.
-        mixed: the ends, as text, that ambiguous messages fit, with how many.
-        hidden: ends whose messages the archive cannot contain.
-        published: messages of the source archive by rule and hour; None without one.
-        unlabelled: messages of mappings with clusters that do not say theirs, by source.
+        attributed: how many messages fit one destination only.
+        ambiguous: how many messages fit several destinations, or a destination and another
+            publisher.
+        other: how many messages were made by no mapping with weights.
+        mixed: the number of ambiguous messages for each set of ends, as text.
+        hidden: the ends whose messages the archive cannot contain.
+        published: the messages of the source archive by rule and hour; None without a source.
+        unlabelled: the number of messages without a cluster name for each source of a mapping with
+            cluster scopes.
         alike: pairs of ends of one mapping and cluster that make the same subjects.
     """
 
@@ -107,10 +109,10 @@ def attribute(
     """Where the messages of an archive came from.
 
     Args:
-        messages: that were stored after the mapping.
+        messages: the messages that were stored after the mapping.
         periods: the mapping versions in force.
-        source: messages as they were published, of the same time.
-        captured: filters of what the archive holds; empty if that is not known.
+        source: the messages of the same time as they were published.
+        captured: filters of the subjects that the archive holds; empty if they are not known.
         publishers: filters of subjects that something else publishes to, too.
     """
     known = candidates(periods)
@@ -199,8 +201,8 @@ def _named(end: End) -> str:
 def _ends(known: Sequence[Candidate], group: Group) -> list[Candidate]:
     """The ends that can have made the messages of a group.
 
-    In a cluster a mapping makes what is listed for it. Where nothing that is listed fits, what is
-    listed for another cluster does: the message shows that the configuration is not in force.
+    In a cluster these are the ends that are listed for it. If none of them fits, the ends that are
+    listed for other clusters count: the message then shows that the configuration is not in force.
     """
     fitting = [c for c in known if c.period == group.period and c.shape.pattern in group.fits]
     listed = [

@@ -1,7 +1,7 @@
-"""How many messages came to each end of each mapping, by cluster and hour.
+"""Counts the messages that came to each end of each mapping, by cluster and hour.
 
-An expected audit counts what the mappings make of an archive: the transformed messages where every
-day has them under this very mapping version, else the messages, transformed on the fly.
+A rehearsal counts the results of the mappings for an archive. If every day has transformed messages
+of this mapping version, it counts those; otherwise it transforms the messages while it counts them.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Count:
     """Messages of one cluster and hour with one outcome.
 
     Attributes:
-        source, destination, fate: of the outcome; None as in `Outcome`.
-        cluster: the cluster that they were published in.
-        hour: its start, or that of the period if it began later.
-        messages: how many.
-        period: index of the mapping version in force.
+        source, destination, fate: those of the outcome; None as in `Outcome`.
+        cluster: the cluster that the messages were published in.
+        hour: the start of the hour, or of the period if that began later.
+        messages: the number of messages.
+        period: the index of the mapping version in force.
     """
 
     source: str | None
@@ -48,11 +48,11 @@ class Count:
 
 @dataclass(frozen=True)
 class Counted:
-    """The counts of an archive, and where they are from.
+    """The counts of an archive, and the table that they come from.
 
     Attributes:
         rows: the transformed messages.
-        basis: what was counted.
+        basis: the table whose messages were counted.
         snapshot: the snapshot of the table that was read.
         counts: the counts of its messages.
     """

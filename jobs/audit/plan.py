@@ -21,15 +21,16 @@ Percent = Annotated[float, Field(gt=0, lt=100)]
 
 
 class PlanSettings(StreamDays):
-    """What to plan for.
+    """The canaries to plan.
 
     Attributes:
         mapping: the file with the mappings; their weights do not matter.
-        account: the account whose mappings are used, where the file has several accounts.
-        shares: of the canaries, in percent.
+        account: the account whose mappings are used, if the file has several accounts.
+        shares: the shares of the canaries, in percent.
         tolerance: how many percentage points the audit will allow.
-        confidence: of the audit.
-        power: how likely the audit is to reach the right verdict with so many messages.
+        confidence: the confidence of the audit.
+        power: the probability that the audit reaches the right verdict with the planned number of
+            messages.
     """
 
     mapping: Path
@@ -44,9 +45,9 @@ class CanaryPlan(BaseModel):
     """How long canaries must run: the JSON of `nats-transform plan-canary --json`.
 
     Attributes:
-        stream, tolerance, confidence, power: as asked for.
+        stream, tolerance, confidence, power: the same as in the settings.
         from_hour, to_hour: the first and the last hour of the archive.
-        rules: one for each mapping and cluster that has messages.
+        rules: the plans, one for each mapping and cluster that has messages.
     """
 
     model_config = ConfigDict(frozen=True)

@@ -52,18 +52,19 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Reading:
-    """What of the files counts; it can be sent to a task.
+    """The choice of the rows that count. It can be sent to a task.
 
     Attributes:
-        storage: where the files are.
+        storage: the file systems of the table.
         schema: the columns as the table stores them.
-        stream: whose messages.
-        since, until: only messages of this time count; None is open.
+        stream: the stream of the messages.
+        since, until: only messages of this time count; None is no limit.
         cluster: only messages of this cluster count.
-        fills: whether messages that name no cluster are of that cluster, too.
+        fills: whether messages that name no cluster count for that cluster too.
         version: only transformed messages of this mapping version count.
-        times: from when to when each mapping version was in force.
-        programs: the mappings of each version, with which messages are transformed on the way.
+        times: the time in which each mapping version was in force.
+        programs: the compiled mappings of each version, if messages are transformed while they are
+            read.
     """
 
     storage: Storage
@@ -133,11 +134,11 @@ class Rows:
     """Rows to count.
 
     Attributes:
-        reading: what of the files.
-        tasks: which files.
-        count: how many rows they have.
-        folder: where counts may keep files for a while, see `jobs.files.grouped`.
-        session: runs the tasks; None is this process.
+        reading: the choice of the rows.
+        tasks: the tasks that read the files.
+        count: how many rows the files have.
+        folder: a folder for temporary files of counts; see `jobs.files.grouped`.
+        session: the session that runs the tasks; None is this process.
     """
 
     reading: Reading
@@ -159,11 +160,11 @@ class Rows:
         return cls(reading, tuple(tasks), count, new_folder(table), session)
 
     def only(self, **which: object) -> Rows:
-        """The same with other attributes of `reading`."""
+        """The same rows with other attributes of `reading`."""
         return replace(self, reading=replace(self.reading, **which))  # type: ignore[arg-type]
 
     def split(self, periods: Sequence[Period]) -> Rows:
-        """The same, each with the index of the mapping version that was in force."""
+        """The same rows, each batch with the index of the mapping version that was in force."""
         return self.only(times=tuple((period.since, period.until) for period in periods))
 
     def replayed(self, periods: Sequence[Period], seed: int) -> Rows:
@@ -172,11 +173,11 @@ class Rows:
         return self.split(periods).only(programs=programs)
 
     def each(self, count: Callable[[Parts], R], columns: Sequence[str]) -> list[R]:
-        """What a function makes of the rows of each task.
+        """The results of a function for the rows of each task.
 
         Args:
-            count: can be pickled.
-            columns: that it needs.
+            count: the function. It can be pickled.
+            columns: the columns that it needs.
         """
         with step(f"counting {self.reading.stream}", self.count):
             return run(_Work(self.reading, tuple(columns), count), self.tasks, self.session)

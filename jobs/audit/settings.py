@@ -55,30 +55,31 @@ class Published(BaseModel):
 
 
 class AuditSettings(StreamDays):
-    """What to audit.
+    """The settings of an audit.
 
     Attributes:
         mapping: the file with the weights.
-        account: the account whose mappings are used, where the file has several accounts.
-        seed: decides every draw, where the audit applies the mapping.
+        account: the account whose mappings are used, if the file has several accounts.
+        seed: the number that decides every draw, if the audit applies the mapping.
         cluster: count only messages of this cluster, and messages that name no cluster.
         by: the length of the times that get a verdict of their own.
         tolerance: how many percentage points a share may differ from its weight.
         confidence: the probability that all intervals are right together.
-        key: number of a wildcard of the source: report how many of its values saw more than one
-            destination.
-        in_force: mapping files that took over from `mapping`, one after the other; each is
-            compared with its own time. `git`: the versions in the git history of `mapping`.
+        key: the number of a wildcard of the source. The audit reports how many of its values came
+            to more than one destination.
+        in_force: mapping files that took over from `mapping`, one after the other. Each is compared
+            with the messages of its own time. `git` takes the versions in the git history of
+            `mapping`.
         since: count only messages from this time on.
         until: count only messages before this time, which must be over.
-        sequential: the audit is one of many looks at messages that still grow in number;
-            `confidence` holds for all looks together.
-        observed: the messages were stored after the mapping.
-        source_stream: observed only: the same messages as they were published; what was lost or
-            is not captured is inferred from them.
-        published: observed only: the same from counters.
-        captured: observed only: filters of the subjects that the archive holds.
-        publishers: observed only: filters of subjects that something else publishes to as well.
+        sequential: whether the audit is one of many looks at messages that still grow in number;
+            `confidence` then holds for all looks together.
+        observed: whether the messages were stored after the mapping. Only then the next four count.
+        source_stream: a stream with the same messages as they were published. What was lost or is
+            not captured follows from it.
+        published: the numbers of published messages from counters, instead of a stream.
+        captured: filters of the subjects that the archive holds.
+        publishers: filters of subjects that something else publishes to as well.
     """
 
     mapping: Path
@@ -136,13 +137,13 @@ class AuditSettings(StreamDays):
 
     @property
     def ends(self) -> datetime | None:
-        """From when on no message counts: the end of the window or of the last mapping."""
+        """The end of the time that counts: of the window, or of the last mapping."""
         last = self.in_force[-1].until if self.in_force and self.in_force != "git" else None
         return min((end for end in (self.until, last) if end is not None), default=None)
 
     @property
     def criteria(self) -> Criteria:
-        """What splits are compared with."""
+        """The criteria that splits are compared with."""
         return Criteria(self.tolerance, self.confidence, self.by, self.sequential)
 
     @property
@@ -185,7 +186,7 @@ class PartitionBalance(BaseModel):
     Attributes:
         source: the source of the mapping.
         destination: the destination that contains the `partition()`.
-        partitions: how many there are.
+        partitions: the number of partitions.
         counts: the number of messages of each partition, from partition 0 on.
         busiest: the messages of the busiest partition, divided by the mean.
     """
@@ -198,13 +199,13 @@ class PartitionBalance(BaseModel):
 
 
 class KeyStickiness(BaseModel):
-    """How many keys saw more than one destination: weights are drawn per message, not per key.
+    """How many keys came to more than one destination, as each message has a draw of its own.
 
     Attributes:
         source: the source of the mapping.
         wildcard: the number of the wildcard of the source that is the key.
-        keys: how many values it had.
-        split: how many of them saw more than one destination.
+        keys: how many different values the wildcard had.
+        split: how many of them came to more than one destination.
     """
 
     source: str
@@ -214,11 +215,11 @@ class KeyStickiness(BaseModel):
 
 
 class MappingInForce(BaseModel):
-    """A mapping version, and from when to when it was in force.
+    """A mapping version, and the time in which it was in force.
 
     Attributes:
         mapping_version: the version.
-        since, until: from when to when it was in force; null if that is open.
+        since, until: the time, the end excluded; null without a limit.
         verdict: the worst verdict on its mappings.
         messages: how many messages of its mappings were counted.
     """
@@ -231,29 +232,30 @@ class MappingInForce(BaseModel):
 
 
 class AuditResult(BaseModel):
-    """What an audit found: the JSON of `nats-transform audit --json`.
+    """The result of an audit: the JSON of `nats-transform audit --json`.
 
     Attributes:
         verdict: `outside` if a rule is, else `undecided` if one is, else `within`;
             `nothing to audit` without weights or messages.
-        kind: `expected` by replay, or `observed` after the mapping.
-        basis: the table that was counted.
-        engine: what counted: `process` (this process) or `spark`.
+        kind: `expected` for a rehearsal by replay, `observed` for what the servers did.
+        basis: the table whose messages were counted.
+        engine: what counted them: `process` (this process) or `spark`.
         stream: the name of the stream.
         from, to: the time from the first hour with messages to the end of the last one.
-        by, tolerance, confidence: as in the settings.
+        by, tolerance, confidence: the same as in the settings.
         sequential: whether the confidence holds for any number of looks.
         comparisons: how many intervals share the error that the confidence allows.
         mapping_version: the version of the mapping file and the seed; the last one in force.
         in_force: all versions, each with its time.
         messages: the number of messages that were counted.
-        fates: how many of them for each fate; if observed, how many could be attributed to one
-            destination, are ambiguous, and are none of a mapping with weights.
-        rules: one for each mapping with weights, each cluster and mapping version.
-        clusters: each mapping over all its clusters.
-        partitions: the balance of every `partition()`; only where `kind` is `expected`.
-        keys: how many keys came to more than one destination, if that was asked for.
-        notes: what else the reader must know, in sentences.
+        fates: the number of messages of each fate. In an observed audit: how many came to one
+            certain destination, how many are ambiguous, and how many belong to no mapping with
+            weights.
+        rules: the verdicts, one for each mapping with weights, cluster and mapping version.
+        clusters: the verdict on each mapping over all its clusters.
+        partitions: the balance of every `partition()`, if `kind` is `expected`.
+        keys: how many keys came to more than one destination, if the settings ask for it.
+        notes: sentences with everything else that the reader must know.
         input_snapshot: the snapshot that was read.
         run_id: the id of the run, which is also kept with the snapshot.
         snapshot_id: the new snapshot of `weight_audit`; null if there was nothing to write.

@@ -35,14 +35,14 @@ COUNTS = ("messages", "bytes")
 
 
 class About(BaseModel):
-    """What a file says of its census.
+    """The description of a census in its file.
 
     Attributes:
-        format: goes up when files that were written before can no longer be read.
+        format: the version of the format. It goes up when older files can no longer be read.
         stream: the stream whose subjects were counted.
         days: the days of the archive.
         first, last: the times of the first and the last message (UTC).
-        redacted: positions of tokens, from 1, that are hashes.
+        redacted: the positions, from 1 on, of the tokens that are hashes.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -60,8 +60,8 @@ class PortableCensus:
     """A census in memory.
 
     Attributes:
-        about: where it is from.
-        rows: distinct `subject` and `cluster` as bytes, with `messages` and `bytes`, in order.
+        about: the description of the census.
+        rows: a row for each `subject` and `cluster` (bytes), with `messages` and `bytes`, in order.
     """
 
     about: About
@@ -130,8 +130,8 @@ def read_census(path: Path, stream: str = "") -> PortableCensus:
     """The census in a file.
 
     Args:
-        path: what `write_census` wrote.
-        stream: the stream that it must be of; "": any.
+        path: a file that `write_census` wrote.
+        stream: the stream that the census must be of; "" allows any.
 
     Raises:
         InvalidConfig: it is no such file, or it is of another stream.
@@ -182,7 +182,7 @@ def check_redaction(census: PortableCensus, question: Question, path: Path) -> N
 
 
 def _seen(question: Question, redacted: Collection[int]) -> Iterator[tuple[str, int]]:
-    """What looks at a redacted token, and at which."""
+    """The filters and functions that look at a redacted token, each with its position."""
     # What subjects can look like, with the positions of the redacted tokens in them.
     shapes: list[tuple[str, dict[int, int]]] = []
     for mappings in (question.current, question.candidate):

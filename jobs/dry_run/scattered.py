@@ -1,6 +1,6 @@
-"""Rows on disk, cut into parts by the hash of a column: those of one value are in one part.
+"""Rows on disk, divided into parts by the hash of a column, so that equal values are in one part.
 
-So what must be seen of a subject is in memory together, however many subjects there are.
+So all rows of a subject can be in memory together, however many subjects there are.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from jobs.errors import JobError
 from nats_transform.migration.columns.column import Column
 
 _ROWS = 2**18
-"""So many rows make a part: fewer than this many are in memory at once, about 150 MB of them."""
+"""About how many rows a part has. Fewer than this are in memory at once, which takes 150 MB."""
 
 _MOST_FILES = 256
-"""More are not open at once; parts have more rows then."""
+"""How many files are open at once. If more parts are needed, each has more rows instead."""
 
 
 @contextlib.contextmanager

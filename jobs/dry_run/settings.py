@@ -37,20 +37,23 @@ class DryRunSettings(StreamDays):
     """The mappings to try, and the archived subjects as they were before any mapping.
 
     Attributes:
-        stream: the name of the stream; with `census`, "" is the one that the census is of.
+        stream: the name of the stream; with `census`, "" is the stream of the census.
         census: a file of `nats-transform census export`, instead of a warehouse.
         candidate: the file with the mappings to try.
-        current: the file with the mappings that are in force; None: there are none.
-        account: whose mappings, where a file has several accounts.
-        streams: folder with the `nats stream info --json` of the account's streams, or one file.
-        consumers: the same of `nats consumer info --json`.
+        current: the file with the mappings in force; without it there are none.
+        account: the account whose mappings are used, if a file has several accounts.
+        streams: a folder with the output of `nats stream info --json` for each stream of the
+            account, or one such file.
+        consumers: a folder with the output of `nats consumer info --json` for each consumer, or
+            one such file.
         nats: a server that shows the streams and durable consumers, instead of files.
-        permissions: server configuration whose users' permissions are compared with the change.
-        permissions_account: the account of these users; None: the same as `account`.
-        clusters: the names of all clusters; none: those that the archive names.
-        exact: replay every message with its own draw, instead of shares over the census.
-        simulate: write what the streams would hold into `simulated_streams`.
-        seed: decides the draws of both.
+        permissions: a server configuration. The permissions of its users are compared with the
+            change.
+        permissions_account: the account of these users; by default the same as `account`.
+        clusters: the names of all clusters; by default those that the archive names.
+        exact: whether to replay every message with its own draw, instead of counting shares.
+        simulate: whether to write what the streams would hold into `simulated_streams`.
+        seed: the number that decides the draws of `exact` and `simulate`.
     """
 
     stream: str = ""
@@ -91,14 +94,14 @@ class DryRunSettings(StreamDays):
 
 @dataclass(frozen=True, slots=True)
 class SimulatedStream:
-    """How many messages a simulated stream holds, discarded and refused.
+    """How many messages a simulated stream holds, has discarded and has refused.
 
     Attributes:
-        stream: its name.
+        stream: the name of the stream.
         messages: how many messages it holds at the end.
-        discarded: how many messages newer ones of the same subject replaced.
-        refused: that it did not take because the subject had its number. At the first of them a
-            stream source stands still; what would come after it counts here too.
+        discarded: how many messages were replaced by newer ones of the same subject.
+        refused: how many messages it refused because their subject was at its limit. A stream
+            source stops at the first of them; the messages that wait behind it count here too.
     """
 
     stream: str
@@ -114,14 +117,14 @@ class DryRunResult:
     Attributes:
         found: the findings.
         stream: the name of the stream.
-        days: the days that have messages of it.
-        candidate, current: names of the mapping files; None: no current mappings.
-        candidate_version, current_version: SHA-256 of what they say.
-        streams, consumers, users: how many of each were checked against the change.
-        seed: the seed of the draws, if messages were replayed; None: weights count as shares.
+        days: the days on which the stream has messages.
+        candidate, current: the names of the mapping files; null without current mappings.
+        candidate_version, current_version: the SHA-256 of the meaning of these files.
+        streams, consumers, users: how many of each were compared with the change.
+        seed: the seed of the draws if messages were replayed; null if weights counted as shares.
         census_snapshot, input_snapshot: the snapshots of `subject_census` and `messages`.
         run_id: the id of the run.
-        simulated: what became of the messages in each stream, if that was asked for.
+        simulated: the counts of each simulated stream, if the settings ask for a simulation.
         simulated_snapshot: the new snapshot of `simulated_streams`.
         simulated_seed: the seed of the draws of the simulation.
     """

@@ -1,8 +1,8 @@
-"""The subjects of a dry run: a census, or messages with the draw of each, looked at here.
+"""Reads the subjects of a dry run, from the census or from messages with their draws.
 
-One process does it, however many subjects there are: the rows go into files by hash of the subject,
-so many that the rows of each fit into memory with room to spare. Each is then added up and looked
-at with `nats_transform.migration.columns`.
+One process does this, however many subjects there are. The rows are divided into files by the hash
+of the subject, so that the rows of each file fit into memory easily. Each file is then added up and
+given to `nats_transform.migration.columns`.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def of_replay(
 
 
 def _looked_at(rows: Iterable[pa.RecordBatch], most: int, question: Question) -> DryRun:
-    """What is found in at most so many rows of a census."""
+    """The result of a dry run over rows of a census; `most` is the highest number of rows."""
     with temporary_folder() as folder, tempfile.TemporaryFile() as overflow:
         with step("reading the subjects", most, "rows"):
             parts = parts_of(rows, most, folder)
@@ -110,7 +110,7 @@ def replayed(
                 rows[name] = outcomes["mapping_destination"]
             rows["messages"] = pa.array(np.ones(len(batch["seq"]), np.int64))
             rows["bytes"] = pc.binary_length(batch["data"]).fill_null(0)
-            # So that a subject with very many messages comes a few times only.
+            # This way a subject with very many messages comes only a few times.
             yield added_up(pa.table(rows)).rows
 
 
@@ -118,9 +118,9 @@ def parts_of(rows: Iterable[pa.RecordBatch], most: int, folder: Path) -> Iterabl
     """The rows of a census in parts, each with all rows of its subjects, added up.
 
     Args:
-        rows: in any order; there are at most as many as `most` says.
-        most: of this the number of parts comes.
-        folder: an empty one for files.
+        rows: the rows, in any order.
+        most: the highest number of rows, which decides the number of parts.
+        folder: an empty folder for files.
     """
     count = parts_for(most)
     if count == 1:

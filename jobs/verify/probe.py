@@ -1,8 +1,9 @@
-"""Which step of a plan the mappings of a server are at, seen from what becomes of messages.
+"""Finds out which step of a plan is in force on a server, from how it maps some messages.
 
-The messages are published under a subject that somebody has set aside for it. A header asks for a
-stream of a name that no stream has, so that no stream stores them (`Nats-Expected-Stream`: checked
-before anything is stored, in `processJetStreamMsg` and `checkMsgHeadersPreClusteredProposal`).
+The messages are published under a subject that the user has reserved for this. A header names an
+expected stream that does not exist, so that no stream stores them (the server checks
+`Nats-Expected-Stream` before it stores a message, in `processJetStreamMsg` and
+`checkMsgHeadersPreClusteredProposal`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from nats_transform.subject import is_valid_publish_subject
 HEADER = "Nats-Transform-Probe"
 NO_STREAM = "nats-transform-probe"
 MOST = 20_000
-"""Messages; shares that need more of them to be told apart are not probed."""
+"""The most messages of a probe. Shares that need more to be told apart are not probed."""
 _SIGMAS = 5  # a right share is told wrong once in two millions
 _LOST = ""  # the outcome of messages that come out nowhere
 _AT_ONCE = 200
@@ -87,7 +88,7 @@ def _destination(one: Mapping[str, Any]) -> Destination:
 
 
 def _messages(subject: str, shares: Sequence[_Shares], step: int) -> int:
-    """How many messages tell the steps apart.
+    """How many messages are needed to tell the steps apart.
 
     Raises:
         PlanError: no number does.
@@ -110,7 +111,7 @@ def _messages(subject: str, shares: Sequence[_Shares], step: int) -> int:
 
 
 def _needed(one: float, other: float) -> int:
-    """So many messages that two shares are this many standard deviations apart, on both sides."""
+    """How many messages it takes until two shares differ by `_SIGMAS` deviations of each."""
     if one == other:
         return MOST + 1
     spread = math.sqrt(one * (1 - one)) + math.sqrt(other * (1 - other))

@@ -44,17 +44,18 @@ _SYSTEM_SECONDS = 2.0  # until somebody would have answered a user of the system
 
 
 class VerifySettings(BaseModel):
-    """Which step to look for, and where.
+    """The step to look for, and the places to look at.
 
     Attributes:
         plan: the folder of the plan.
-        step: the last step that should be in force; 0: none is.
-        undo: look whether this step can be undone, and not whether the next one can be taken.
-        nats: the servers to look at, each of them; None: streams and consumers are not looked at.
-        config: the configurations of servers, with the permissions.
-        monitor: the URLs of the monitoring ports of servers, for the mappings.
-        probe: a subject under which messages are published, to see the mappings from what becomes
-            of them; None: nothing is published.
+        step: the last step that should be in force; 0 if none should be.
+        undo: whether to check that this step can be undone, instead of that the next can be taken.
+        nats: the servers, each of which is looked at; without them streams and consumers are not
+            looked at.
+        config: the configuration files of servers, with the permissions.
+        monitor: the URLs of the monitoring ports of servers, which show the mappings.
+        probe: a subject under which messages are published to find out how they are mapped; without
+            it nothing is published.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -69,13 +70,15 @@ class VerifySettings(BaseModel):
 
 
 class VerifyResult(BaseModel):
-    """What was found.
+    """The result of a look at the servers.
 
     Attributes:
         step: the step.
-        differences: one line for each thing that is not as it is after the step.
-        waits: one line for each consumer that has still to read what is taken from it next.
-        seen, unseen: what was looked at, and what could not be, such as `stream ORDERS`.
+        differences: one line for each thing that is not in the state that it has after the step.
+        waits: one line for each consumer that still has to read messages before they are taken
+            from it.
+        seen, unseen: the things that could be seen and those that could not, such as
+            `stream ORDERS`.
     """
 
     step: int
@@ -90,7 +93,7 @@ class VerifyResult(BaseModel):
 
 
 def verify(settings: VerifySettings) -> VerifyResult:
-    """Look whether a step and all before it are in force, and none after it. Changes nothing.
+    """Check that a step and all before it are in force, and none after it. This changes nothing.
 
     Raises:
         PlanError: the folder is no plan, was edited, or has no such step; or what the step changes
@@ -265,7 +268,7 @@ async def _config(
 
 
 async def _unread(settings: NatsSettings, plan: Plan, step: int, undo: bool) -> list[str]:
-    """The consumers and sources that have still to read what they lose next."""
+    """The consumers and sources that still have to read messages which they lose next."""
     found = []
     when = f"step {step} is undone" if undo else f"step {step + 1} is taken"
     async with connection(settings) as client:
