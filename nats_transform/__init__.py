@@ -1,13 +1,14 @@
 """Subject transforms and mappings exactly as nats-server does them.
 
-`nats_transform.spark` does it to DataFrames; it is imported by name, so that this package
-needs no Spark. Every name is imported when it is first used: `nats-transform map` should answer at
-once, and be ended by Ctrl-C without a stack trace from its first moments on.
+`nats_transform.spark` applies them to DataFrames. It must be imported by its own name, so that this
+package needs no Spark. Every name of this package is imported when it is first used. So
+`nats-transform map` answers at once, and Ctrl-C ends it without a stack trace from the first
+moment.
 """
 
 from importlib import import_module
 
-# What type checkers know by this name; to import `typing` takes longer than all of this module.
+# Type checkers know this name. The import of `typing` would take longer than this whole module.
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """`nats-transform` and `python -m nats_transform`: the command line.
 
-The same name in a checkout and in a wheel, which holds `cli` as `nats_transform.cli`.
+This name is the same in a checkout and in a wheel, which has `cli` as `nats_transform.cli`.
 """
 
 import os
@@ -16,7 +16,7 @@ def interrupted(number: int, frame: object) -> None:
 
 
 def main() -> None:
-    """Runs the command line, which takes a moment to import: Ctrl-C is quiet then, too."""
+    """Runs the command line. Its import takes a moment, in which Ctrl-C prints one line too."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, interrupted)
     from cli.main import main as command_line

@@ -20,7 +20,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
 class Refused(Exception):
-    """A token is refused; `Transform` makes of this the error that the user sees."""
+    """A token is refused. `Transform` turns this into the error that the user sees."""
 
     def __init__(self, error: type[InvalidTransform], detail: str = "") -> None:
         self.error = error
@@ -34,7 +34,7 @@ def position_of(index: int, wildcards: Sequence[int] | None) -> int:
         raise Refused(IndexOutOfRange, "the source has no wildcard")
     if index > len(wildcards):
         raise Refused(IndexOutOfRange, f"{index} of {len(wildcards)}")
-    # The server looks an index of 0 or below up in a Go map, which answers 0: the first token.
+    # The server looks up an index of 0 or below in a Go map, which gives 0, the first token.
     return wildcards[index - 1] if index > 0 else 0
 
 
@@ -45,7 +45,7 @@ def expect(arguments: list[str], count: int) -> None:
 
 
 def integer(text: str) -> int:
-    """A whole number, blanks around it allowed."""
+    """A whole number. Blanks around it are allowed."""
     number = integer_or_none(text.strip(" "))
     if number is None:
         raise Refused(InvalidArgument, "not a whole number")
@@ -65,7 +65,7 @@ def integer_or_none(text: str) -> int | None:
 
 
 def int32(text: str) -> int:
-    """A count as Go keeps it in 32 bits."""
+    """A count, converted to 32 bits as in Go."""
     number = integer(text)
     if number > _INT32_MAX:
         raise Refused(InvalidArgument, "a count must fit in 32 bits")

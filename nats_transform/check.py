@@ -1,8 +1,8 @@
 """Finds what nats-server accepts in a configuration but people probably do not want.
 
-What the server refuses never gets here: `load` and the types raise it. Lints only see the
-configuration, so no finding is no promise. The codes are in `nats_transform.findings`, and in
-docs/check.md for readers.
+`load` and the types raise errors for what the server refuses, so that never gets here. The checks
+see only the configuration, so there can be faults that they do not find. The codes are in
+`nats_transform.findings`, and docs/check.md explains them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["CODES", "Finding", "Origin", "Severity", "check"]
 Config: TypeAlias = AccountMappings | StreamConfig
 
 MAPPING = "mapping"
-"""The place of an account mapping; a stream's transforms name the stream."""
+"""The place of a finding about an account mapping. One about a stream names the stream."""
 
 # A reply as clients write its subject, a JetStream request and an acknowledgment.
 _SYSTEM_SUBJECTS = ("_INBOX.id.1", "$JS.API.INFO", "$JS.ACK.s.c.1.1.1.1.1")
@@ -46,12 +46,12 @@ class Origin:
     """Where a configuration came from.
 
     Attributes:
-        path: its file.
-        account: the account of the mappings, where the file names it.
+        path: the file.
+        account: the account of the mappings, if the file names it.
         places: the place of each mapping in the file, by its source.
-        expires: when the JWT of the account ends, in seconds since 1970.
+        expires: when the JWT of the account expires, in seconds since 1970.
         shared: the streams that the account exports, and that others import from it.
-        imports: the subjects under which it imports streams itself.
+        imports: the subjects under which the account imports streams.
         zeros: sources and destinations with a weight of 0 that means 100.
         has_publishers: whether somebody can publish in the account.
     """
@@ -88,15 +88,15 @@ def check(
 
     Args:
         config: mappings of accounts and streams; several are also compared with each other.
-        clusters: the names of all clusters, if known; those in mappings are compared with them.
-        subjects: literal subjects seen in traffic, if any; they show how many keys a partition has.
+        clusters: the names of all clusters, if known. The names in mappings are compared with them.
+        subjects: literal subjects of real messages, to count the keys of `partition()`.
         origins: the origin of each configuration, in the same order.
-        now: seconds since 1970, to tell JWTs that have expired; None: none has.
+        now: seconds since 1970, to find JWTs that have expired; without it none is reported.
     """
     configs = [config] if isinstance(config, AccountMappings | StreamConfig) else list(config)
     streams = [one for one in configs if isinstance(one, StreamConfig)]
     with_mappings = [one for one in configs if isinstance(one, AccountMappings) and one.mappings]
-    # A stream belongs to one account; of several nobody says which.
+    # A stream belongs to one account. If there are several, it is not known to which.
     around = streams if len(with_mappings) == 1 else []
     network = Network(streams)
     overlapping = list(_streams_overlap(streams))
@@ -192,7 +192,7 @@ def _weights(mapping: Mapping) -> Iterator[tuple[str, str]]:
                 f"{rest} % of the messages in {scope} keep their subject",
             )
     for destination in mapping.destinations:
-        # The source at weight 0 is how a remainder is made to be lost.
+        # A source that is listed with weight 0 is the way to lose the remainder on purpose.
         if not destination.weight and destination.subject != mapping.source:
             yield "zero-weight", f"no message goes to {printable(destination.subject)}"
     for cluster in mapping.scopes:

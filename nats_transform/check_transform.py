@@ -32,14 +32,14 @@ _ONE_FUNCTION = re.compile(r"\{\{\s*\w+\s*\(.*\)\s*\}\}", re.DOTALL)
 
 
 def transform_faults(transform: Transform) -> Iterator[tuple[str, str]]:
-    """The code and the message of each doubtful thing in a transform."""
+    """The code and the message of each probable mistake in a transform."""
     yield from _tokens_that_mislead(transform)
     yield from _functions_that_mislead(transform)
     yield from _dropped_wildcards(transform)
 
 
 def source_faults(source: str) -> Iterator[tuple[str, str]]:
-    """The code and the message of each doubtful thing in a source filter."""
+    """The code and the message of each probable mistake in a source filter."""
     for token in source.split(SEPARATOR):
         if token.startswith(ANY_TOKEN) and token != ANY_TOKEN:
             yield "any-token", f"the token {printable(token)} matches any single token"
@@ -115,8 +115,8 @@ def is_identity(transform: Transform) -> bool:
 def can_land_in(transform: Transform, filter: str) -> bool:
     """Whether a result of the transform can be covered by a filter.
 
-    Of a destination that cuts its first token nothing is known: no. After a later cut the number
-    of tokens is not known: yes, if all before it fits.
+    If the destination cuts its first token, nothing is known of the result, and the answer is no.
+    After a later cut the number of tokens is not known; the answer is yes if the tokens before fit.
     """
     wanted = filter.split(SEPARATOR)
     for place, token in enumerate(transform.tokens):

@@ -1,4 +1,4 @@
-"""Consumers of a stream, and which messages they get."""
+"""Consumers of a stream, and the messages that they get."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Consumer:
 
     Attributes:
         stream: the name of the stream.
-        name: its own name.
+        name: the name of the consumer.
         filters: filters of stored subjects; without any, the consumer gets every message.
     """
 
@@ -28,10 +28,10 @@ class Consumer:
 
 
 def parse_consumer(data: object) -> Consumer:
-    """The consumer in what `nats consumer info --json` prints.
+    """The consumer in the output of `nats consumer info --json`.
 
     Raises:
-        InvalidStream: it is no consumer; one line with the field.
+        InvalidStream: this is not a consumer; the error is one line with the field.
     """
     config = data.get("config") if isinstance(data, dict) else None
     if not isinstance(data, dict) or not isinstance(config, dict):

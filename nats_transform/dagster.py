@@ -1,6 +1,6 @@
 """The component types, for `type:` in a YAML under `defs/` of a Dagster project, and two sensors.
 
-The same name in a checkout and in a wheel, which holds `orchestration` as
+This name is the same in a checkout and in a wheel, which has `orchestration` as
 `nats_transform.orchestration`.
 """
 

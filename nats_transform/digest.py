@@ -1,12 +1,12 @@
-"""A digest of rows that depends on neither their order nor how they are cut into files.
+"""A digest of rows that depends neither on their order nor on their division into files.
 
-Each row is hashed to 64 bits and the hashes are added modulo 2**64: equal bags of rows have equal
-digests, a repeated row counts twice (an xor would cancel it), and the digests of two days add up to
-the digest of both. It guards against accidents, not against an attacker.
+Each row is hashed to 64 bits, and the hashes are added modulo 2**64. So equal bags of rows have
+equal digests, a repeated row counts twice (an xor would cancel it), and the digests of two days add
+up to the digest of both. The digest protects against accidents, not against an attacker.
 
-The hash of a row is XXH64, chained from 42 value by value as Spark's `xxhash64` does it. It skips
-what is null, so a bit mask of the columns that are null goes first, and the length of each list
-goes before its elements (-1 for none): without them two different rows could hash the same.
+The hash of a row is XXH64, chained from 42 value by value as in Spark's `xxhash64`. That function
+skips nulls, so two different rows could have the same hash. Therefore a bit mask of the null
+columns goes first, and the length of each list goes before its elements (-1 if there is no list).
 
 `nats_transform.kernel.digest` computes it for Arrow columns, `nats_transform.spark.digest` for
 DataFrames.
@@ -21,7 +21,7 @@ _MASK = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """The digest of a bag of rows: how many, and the sum of their hashes modulo 2**64."""
+    """The digest of a bag of rows: their number, and the sum of their hashes modulo 2**64."""
 
     rows: int = 0
     total: int = 0
@@ -34,5 +34,5 @@ class Digest:
 
     @classmethod
     def parse(cls, rows: int, text: str) -> Digest:
-        """The digest that was written as `str()` of it, of so many rows."""
+        """The digest of a number of rows, from the text that `str()` makes of a digest."""
         return cls(rows, int(text, 16))

@@ -1,11 +1,11 @@
-"""The draw of a message: a pure function of (seed, stream, sequence, mapping), not chance.
+"""The draw of a message: a pure function of (seed, stream, sequence, mapping).
 
 nats-server draws at random for every message, so two runs of it never agree. Here the same message
 under the same mapping and seed always draws the same number, on any engine. The hash is XXH64,
-chained column by column as Spark's `xxhash64` does it, so that SQL can compute it, too.
+chained column by column as in Spark's `xxhash64`, so that SQL can compute it too.
 
-Outputs depend on this hash and a mapping version stands for outputs: whoever changes anything here
-raises `FORMAT` in `nats_transform.config.version`, or one version would name two outputs.
+All outputs depend on this hash, and a mapping version stands for one output. So a change here must
+raise `FORMAT` in `nats_transform.config.version`.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def random_of(entropy: int, slot: int, count: int) -> int:
 
     Args:
         entropy: the bits of the message.
-        slot: 0-based position of the function in the destination, so that two differ.
-        count: how many numbers there are; as in nats-server, 0 gives 0 and the sign is ignored.
+        slot: 0-based position of the function in the destination, so that two functions differ.
+        count: how many numbers there are. As in nats-server, 0 gives 0 and the sign is ignored.
     """
     return _signed(_chain(entropy, slot)) % abs(count) if count else 0
 

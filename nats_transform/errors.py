@@ -135,7 +135,7 @@ class InvalidConfig(NatsTransformError, ValueError):
 
 
 class UnknownAccount(InvalidConfig):
-    """A configuration that is fine and has no mappings for the account that is asked for.
+    """A configuration that is valid but has no mappings for the account that was asked for.
 
     There is no account of that name, or it has no mappings where other accounts have some.
     """
@@ -146,13 +146,13 @@ class InvalidBackup(NatsTransformError, ValueError):
 
 
 class KernelUnavailable(NatsTransformError):
-    """A compiled library of ours is missing, cannot be loaded, or was built from other sources."""
+    """A compiled library of this project is missing, does not load, or is of other sources."""
 
 
 def printable(subject: str) -> str:
     """A subject quoted for a one-line message: control bytes and bad UTF-8 are escaped.
 
-    Of a very long one only the start is shown.
+    Only the start of a very long subject is shown.
     """
     shown = subject if len(subject) <= _LONGEST else f"{subject[:_LONGEST]}…"
     return repr(shown.encode("utf-8", "backslashreplace").decode("utf-8"))

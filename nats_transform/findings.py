@@ -1,4 +1,4 @@
-"""Findings of `check`: a stable code each, with what it is about and the cure."""
+"""The findings of `check`. Each kind has a code that never changes, a meaning and a cure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ class Severity(StrEnum):
     """How bad a finding is."""
 
     ERROR = "error"
-    """It does not work: refused, crashes the server, or loops."""
+    """The configuration does not work: it is refused, crashes the server, or makes a loop."""
     WARNING = "warning"
-    """It works, and probably not as meant."""
+    """The configuration works, but probably not as intended."""
     INFO = "info"
-    """It may be meant; know that it is so."""
+    """The configuration works, and this may be intended."""
 
     @property
     def rank(self) -> int:
@@ -24,13 +24,13 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """What one code means.
+    """The meaning of a code.
 
     Attributes:
         severity: the severity of every finding with this code.
         about: what the configuration does, for the table in docs/check.md.
-        cure: what to do, one line.
-        link: an issue of somebody whom it cost time; "" if there is none.
+        cure: what to do, in one line.
+        link: an issue in which somebody reported it; "" if there is none.
     """
 
     severity: Severity
@@ -291,12 +291,12 @@ class Finding:
 
     Attributes:
         code: a key of `CODES`.
-        message: what was found, in one line.
-        source, destination: of the transform or mapping it is about, or "".
-        place: which mapping it is about, or which part of which stream.
-        path: the file, where it came from one.
-        line, column: where in the file, counted from 1, where known.
-        severity, cure: those of the code.
+        message: the finding in one line.
+        source, destination: those of the transform or mapping that it is about, or "".
+        place: the mapping that it is about, or the part of a stream.
+        path: the file, if there is one.
+        line, column: the place in the file, counted from 1, if it is known.
+        severity, cure: the severity and the cure of the code.
     """
 
     code: str

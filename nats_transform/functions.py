@@ -1,9 +1,10 @@
 """The tokens of a destination: literals and mapping functions.
 
-Each is one small immutable type with its arguments named and its traits (`DestinationToken`).
-`parse_token` reads one as nats-server does (`indexPlaceHolders` in `server/subject_transform.go`);
-`evaluate` gives its text for the tokens of a subject; `nats_transform.kernel` makes tables of the
-same values. A new function is a class here, listed in `_FUNCTIONS`.
+Each kind of token is a small immutable class with named arguments and traits (`DestinationToken`).
+`parse_token` reads a token as nats-server does (`indexPlaceHolders` in
+`server/subject_transform.go`). `evaluate` gives its text for the tokens of a subject.
+`nats_transform.kernel` makes tables from the same values. To add a function, add a class here and
+list it in `_FUNCTIONS`.
 
 A `position` is the 0-based place of a token in the subject. Offsets and sizes count bytes of the
 token's UTF-8 form, as the server does (ADR-30 says characters), so a character can be cut in two.
@@ -27,7 +28,7 @@ _T = TypeVar("_T")
 
 
 class DestinationToken(ABC):
-    """A token of a destination: its traits, with the values that most classes have."""
+    """A token of a destination. The traits have the values that most classes need."""
 
     __slots__ = ()
 
@@ -38,18 +39,18 @@ class DestinationToken(ABC):
     def reads(self) -> tuple[int, ...]:
         """The 0-based positions of the subject's tokens that the result depends on.
 
-        None at all: the result depends on no token, or on the whole subject.
+        Empty if the result depends on no token, or on the whole subject.
         """
         return ()
 
     @property
     def keeps_token(self) -> bool:
-        """Whether all of the token that it reads can be found again in the result."""
+        """Whether the result has the whole text of the token that it reads."""
         return False
 
     @abstractmethod
     def evaluate(self, tokens: Sequence[str], entropy: int | None) -> str:
-        """The text that stands in the result.
+        """The text in the result.
 
         Args:
             tokens: the tokens of the subject.
@@ -61,7 +62,7 @@ class MappingFunction(DestinationToken):
     """A function as people write it in a destination.
 
     Attributes:
-        spelling: regular expression of the names that nats-server takes for it.
+        spelling: a regular expression of the names that nats-server accepts for it.
     """
 
     __slots__ = ()
@@ -71,7 +72,7 @@ class MappingFunction(DestinationToken):
     @classmethod
     @abstractmethod
     def read(cls, arguments: list[str], slot: int, wildcards: Sequence[int] | None) -> Token:
-        """The function with its arguments, as `parse_token` got them.
+        """The function with the arguments that `parse_token` found.
 
         Raises:
             Refused: with the error class of the rule that is broken.
@@ -128,7 +129,7 @@ class OfTokenAndSize(OfToken):
 
 @dataclass(frozen=True, slots=True)
 class Literal(DestinationToken):
-    """A token that stands in the result as it is written."""
+    """A token that is copied into the result."""
 
     text: str
 
@@ -174,9 +175,9 @@ class Partition(MappingFunction):
     """`{{partition(count, ...)}}`: FNV-1a of a key, modulo `count`.
 
     Attributes:
-        count: number of partitions, 0 to 2**32 - 1; 0 gives partition 0.
-        positions: the tokens joined without a separator into the key; none at all stands for the
-            whole subject, dots included.
+        count: the number of partitions, 0 to 2**32 - 1; 0 gives partition 0.
+        positions: the tokens that are joined without a separator to make the key; if empty, the key
+            is the whole subject with its dots.
     """
 
     spelling = "[pP]artition"
@@ -238,7 +239,7 @@ class Split(OfToken):
         token = tokens[self.position]
         if not self.delimiter:
             return SEPARATOR.join(token)
-        # A delimiter that is not UTF-8 can stand inside a character: look at bytes.
+        # A delimiter that is not UTF-8 can be inside a character, so this looks at bytes.
         return _by_byte(token, self._split, _latin(self.delimiter))
 
     @staticmethod
@@ -325,8 +326,8 @@ class Random(MappingFunction):
     """`{{random(count)}}`: a number from 0 to count - 1 for each message.
 
     Attributes:
-        count: how many numbers; 0 gives 0.
-        slot: 0-based position in the destination, so that two functions draw apart.
+        count: how many numbers there are; 0 gives 0.
+        slot: 0-based position in the destination, so that two functions draw different numbers.
     """
 
     spelling = "[rR]andom"
@@ -372,7 +373,7 @@ _FUNCTIONS: tuple[type[MappingFunction], ...] = (
     Split,
     Random,
 )
-"""In the order in which the server tries them."""
+"""All functions, in the order in which the server tries them."""
 
 # Blanks are those of Go's \s.
 _PATTERNS = [
@@ -391,20 +392,20 @@ def looks_like_function(token: str) -> bool:
 
 
 def parse_token(token: str, slot: int, wildcards: Sequence[int] | None) -> Token:
-    """One destination token as the server reads it; `>` is the caller's.
+    """One destination token as the server reads it. The caller handles `>`.
 
     Args:
         token: the text between two dots.
         slot: 0-based position of the token in the destination.
-        wildcards: 0-based positions of the `*` tokens of the source, or None if the source has
-            no wildcard at all: then only `partition`, its indexes ignored, and `random` may stand.
+        wildcards: 0-based positions of the `*` tokens of the source, or None if the source has no
+            wildcard. Then only `random` and `partition`, whose indexes are ignored, are allowed.
 
     Raises:
         Refused: with the error class of the rule that is broken.
     """
     if token.startswith("$") and len(token) > 1:
         index = integer_or_none(token[1:])
-        # Other things rely on tokens that start with `$`: they are literal text.
+        # Other parts of NATS rely on tokens that start with `$`, so these are literal text.
         return Literal(token) if index is None else Wildcard(position_of(index, wildcards))
     if not looks_like_function(token):
         return Literal(token)
@@ -417,8 +418,8 @@ def parse_token(token: str, slot: int, wildcards: Sequence[int] | None) -> Token
 def is_placeholder(token: str) -> bool:
     """Whether the reverse of an import reads a token as the place of a wildcard.
 
-    Looser than `parse_token`: the server's `transformUntokenize` looks at the start of a `$n` and
-    anywhere for a `wildcard()`.
+    This accepts more than `parse_token`: the server's `transformUntokenize` looks only at the start
+    of a `$n`, and finds a `wildcard()` anywhere in the token.
     """
     if len(token) > 1 and token[0] == "$" and token[1] in "123456789":
         return True

@@ -50,12 +50,13 @@ class AccountImport:
     Args:
         kind: stream or service.
         subject: the exporter's subject.
-        to: the importer's subject; empty: the same. A prefix `p` of a stream import is the `to`
-            `p.subject`.
+        to: the importer's subject; if empty, it is the same. A stream import with the prefix `p`
+            has the `to` `p.subject`.
 
     Raises:
-        InvalidTransform: strict rules: only `wildcard`, and every `*` of `subject` used. The `to`
-            of a stream import of a literal subject is not checked at all, as in the server.
+        InvalidTransform: the strict rules are broken: only `wildcard` is allowed, and every `*` of
+            `subject` must be used. If the subject of a stream import is literal, its `to` is not
+            checked at all, as in the server.
     """
 
     kind: ImportKind
@@ -77,15 +78,15 @@ class AccountImport:
 
     @property
     def keeps_subject(self) -> bool:
-        """Whether subjects pass unchanged: a wildcard subject without another `to`."""
+        """Whether subjects pass unchanged, because `subject` has a wildcard and no other `to`."""
         return self.subject == self.to and has_wildcard(self.subject)
 
     def apply(self, subject: str) -> str | None:
         """The subject on the other side, or None if the import does not cover it.
 
         Args:
-            subject: a stream: what is published in the exporting account. A service: what is
-                published in the importing account.
+            subject: the published subject: for a stream in the exporting account, for a service in
+                the importing account.
         """
         if literal_fault(subject) or not subscribes(self._listens, subject):
             return None
@@ -105,7 +106,7 @@ class AccountImport:
             The filter of the shadow subscription, or None if it does not touch the import.
 
         Raises:
-            InvalidTransform: `to` cannot be turned around; nats-server crashes here.
+            InvalidTransform: `to` cannot be reversed; nats-server crashes here.
         """
         if self.kind is not ImportKind.STREAM:
             return None
@@ -153,8 +154,8 @@ class AccountImport:
 def reverse_by_position(transform: Transform) -> Transform | None:
     """The transform that nats-server uses in reverse (`subjectTransform.reverse`).
 
-    It gives the wildcards their places in order instead of solving for them, which undoes only
-    transforms that keep the order: `a.*.b.* -> x.$2.$1` comes back with the two exchanged.
+    It assigns the wildcards by their order and not by their numbers. So it undoes only transforms
+    that keep the order: `a.*.b.* -> x.$2.$1` comes back with the two tokens exchanged.
 
     Returns:
         The transform, or None where the server ends up without one.

@@ -1,7 +1,7 @@
-"""Subjects of one kind, of which some filters cover all or none.
+"""Kinds of subjects: each of some filters covers all subjects of a kind, or none of them.
 
-Of millions of subjects most differ in tokens that no filter names, so what is known of one holds
-for all of its kind.
+Most of millions of subjects differ only in tokens that no filter names. So what is known of one
+subject holds for all subjects of its kind.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from nats_transform.subject import ANY_TAIL, ANY_TOKEN, NOT_LITERAL, SEPARATOR
 Kind: TypeAlias = tuple[object, ...]
 
 MOST_KINDS = 20_000
-"""More are not worth the memory: with so many, few subjects share one."""
+"""The most kinds that are worth their memory. If there are more, few subjects share a kind."""
 
 
 class Kinds:
@@ -33,9 +33,9 @@ class Kinds:
         self.wanted = sorted(wanted.items())
 
     def of(self, tokens: Sequence[str]) -> Kind | None:
-        """The kind of a subject: how many tokens, and those that a filter names.
+        """The kind of a subject: its number of tokens, and the tokens that a filter names.
 
-        A subject that is not a legal literal one has none.
+        A subject that is not a legal literal one has no kind.
         """
         if not NOT_LITERAL.isdisjoint(tokens):
             return None

@@ -30,32 +30,32 @@ EMPTY_RESULT = "empty token in the mapped subject; nats-server delivers it to no
 
 
 class Fate(StrEnum):
-    """What became of a message."""
+    """What a mapping, stream source or mirror does with a message."""
 
     MAPPED = "mapped"
     """A mapping or transform applied, even if its result is the same subject."""
     UNMATCHED = "unmatched"
-    """No source covers the subject: it passes through unchanged."""
+    """No source covers the subject, so it passes through unchanged."""
     LOST = "lost"
-    """The weights leave a remainder and the source itself is listed: nats-server drops it."""
+    """The weights leave a remainder and the source itself is listed, so nats-server drops it."""
     FILTERED = "filtered"
-    """A mirror or stream source has transforms and none matches: it is not taken."""
+    """A mirror or stream source has transforms or filters and none matches, so it is not taken."""
     INVALID = "invalid"
-    """Not a legal literal subject, before or after: quarantined with the reason."""
+    """The subject, or the new subject, is not a legal literal one; the outcome has the reason."""
 
 
 class Outcome(NamedTuple):
-    """What a message's subject becomes, and what made it so.
+    """The new subject of a message, and the mapping that decided it.
 
     Attributes:
         subject: the resulting subject; None unless the fate is mapped or unmatched.
         fate: what became of the message.
         mapping_source: the source of the mapping that matched, or None.
-        mapping_destination: the destination chosen; the source itself where the remainder keeps
-            the published subject; None where there is none.
-        draw: the draw that chose, 0 to 99; None where nothing was drawn (no mapping, or one
+        mapping_destination: the chosen destination; the source itself if the remainder keeps the
+            published subject; None if there is none.
+        draw: the draw that chose it, 0 to 99; None if nothing was drawn (no mapping, or one
             destination at 100 %).
-        reason: why the fate is invalid; None for all others.
+        reason: why the fate is invalid; None for all other fates.
     """
 
     subject: str | None
@@ -71,9 +71,9 @@ class Destination:
     """One destination of a mapping.
 
     Attributes:
-        subject: the destination as `Transform` takes it.
-        weight: whole percent of the messages, 0 to 100.
-        cluster: the cluster it is for; None for all clusters that have no entry of their own.
+        subject: the destination, written as for `Transform`.
+        weight: the share of the messages in whole percent, 0 to 100.
+        cluster: the cluster that it is for; None for all clusters without an entry of their own.
     """
 
     subject: str
@@ -86,10 +86,11 @@ class Share:
     """One possible end of a mapping in one cluster.
 
     Attributes:
-        destination: see `Outcome.mapping_destination`; None for the part that is lost.
-        transform: makes the new subject; None for the lost part and for an empty destination.
-        weight: its part of the draws, in percent.
-        below: the share is taken by draws below this number that no earlier share took.
+        destination: the `Outcome.mapping_destination`; None for the part that is lost.
+        transform: the transform to the new subject; None for the lost part and for an empty
+            destination.
+        weight: the part of the draws that choose this share, in percent.
+        below: draws below this number choose this share, if they chose no earlier one.
     """
 
     destination: str | None
@@ -104,7 +105,7 @@ class Mapping:
 
     Attributes:
         source: the subject, perhaps with wildcards, that the mapping matches.
-        destinations: what a message may become, with weights that add up to 100 or less.
+        destinations: the destinations of messages, with weights that add up to 100 or less.
 
     Examples:
         >>> Mapping("shop.*", [Destination("shop.v1.$1", 98), Destination("shop.v2.$1", 2)])
@@ -158,7 +159,7 @@ class Mapping:
         ]
         rest = 100 - sum(d.weight for d in listed)
         if rest and not self.lists_source:
-            # The server adds the source itself for what is left, before it sorts.
+            # The server adds the source itself for the remainder, before it sorts.
             entries.append(
                 (self.source, Transform(self.source, number_wildcards(self.source)), rest)
             )
@@ -182,7 +183,7 @@ class Mapping:
         return (None, *self._scoped)
 
     def ends(self) -> Iterator[tuple[str | None, Share]]:
-        """Everything that a message can become: each share of each scope, with its scope."""
+        """Each share of each scope, with its scope: all possible ends of a message."""
         for scope in self.scopes:
             for share in self.shares(scope):
                 yield scope, share
@@ -194,7 +195,7 @@ class Mapping:
 
     @property
     def lists_source(self) -> bool:
-        """Whether the source itself is a destination: then what the weights leave over is lost."""
+        """Whether the source itself is a destination, in which case the remainder is lost."""
         return any(d.subject == self.source for d in self.destinations)
 
     def shares(self, cluster: str | None = None) -> tuple[Share, ...]:
@@ -205,7 +206,7 @@ class Mapping:
         return self._scoped.get(cluster, self._general) if cluster else self._general
 
     def is_drawn(self, cluster: str | None = None) -> bool:
-        """Whether a draw is made: not for a single destination at 100 %."""
+        """Whether a draw is made, which a single destination at 100 % does not need."""
         shares = self.shares(cluster)
         return not (len(shares) == 1 and shares[0].weight == 100 and shares[0].destination)
 
@@ -237,9 +238,9 @@ class Mapping:
 class AccountMappings:
     """The mappings of one account, in order: the first whose source covers a subject applies.
 
-    nats-server keeps a config file's mappings in random order, so overlapping ones are a toss
-    there; here the order is that of the config. Of two mappings with the same source the later
-    one stands, in the place of the first.
+    nats-server keeps the mappings of a file in random order, so chance decides between mappings
+    that overlap. Here the order is that of the file. If two mappings have the same source, the
+    later one counts, in the place of the first.
     """
 
     mappings: Sequence[Mapping]
@@ -260,7 +261,7 @@ class AccountMappings:
     def apply(
         self, subject: str, cluster: str | None = None, draw: int = 0, entropy: int = 0
     ) -> Outcome:
-        """What becomes of a message under a draw.
+        """The outcome of a message under a draw.
 
         Args:
             subject: the published subject.
@@ -279,7 +280,7 @@ class AccountMappings:
         seq: int | None,
         seed: int = 0,
     ) -> Outcome:
-        """What becomes of a message of an archive: `apply` with the message's own draw.
+        """The outcome of a message of an archive: `apply` with the draw of the message.
 
         Args:
             subject: the published subject; without one the message is invalid.
@@ -304,7 +305,7 @@ class AccountMappings:
         seq: pa.Array | int | None = None,
         seed: int = 0,
     ) -> pa.RecordBatch:
-        """What becomes of a batch of messages: row by row what `replay` gives, from the kernel.
+        """The outcomes of a batch of messages. The kernel gives each row the result of `replay`.
 
         >>> batch = mappings.apply_arrow(table["subject"], stream="ORDERS", seq=table["seq"])
 
@@ -313,7 +314,7 @@ class AccountMappings:
                 dictionary; a null is a message without a subject.
             cluster: name of the cluster each was published in, or one for all.
             stream: the stream each message is in, or one for all.
-            seq: its sequence there. Without sequences every message gets the same draw.
+            seq: the sequence of each message. Without sequences all messages get the same draw.
             seed: the seed of the run.
 
         Returns:
@@ -328,7 +329,7 @@ class AccountMappings:
         return self.program(seed).apply(subjects, cluster=cluster, stream=stream, seq=seq)
 
     def program(self, seed: int = 0) -> Program:
-        """These mappings as the kernel reads them; they are made once, for all seeds."""
+        """These mappings, compiled for the kernel. This is done once for all seeds."""
         from nats_transform.kernel import compile_mappings  # it needs pyarrow, which we do not
 
         made = self._program.with_seed(seed) if self._program else compile_mappings(self, seed)
@@ -338,8 +339,8 @@ class AccountMappings:
     def outcomes(self, subject: str, cluster: str | None = None) -> list[tuple[Outcome, int]]:
         """Every possible outcome with its exact probability in percent; they add up to 100.
 
-        The draw of each outcome is None. A `random()` stands in the subject as it is written:
-        each of its numbers is equally likely.
+        The draw of each outcome is None. A `random()` stays in the subject as it is written,
+        because each of its numbers is equally likely.
         """
         if fault := literal_fault(subject):
             return [(Outcome(None, Fate.INVALID, reason=fault), 100)]

@@ -1,9 +1,9 @@
-"""The way of a message through the streams of an account; every command uses this.
+"""The way of a message through the streams of an account. All commands use this module.
 
 A stream that captures a message applies its ingress transform, stores it, and republishes it from
 the stored subject; streams that mirror or source that stream take it from there through their own
-transforms. Account mappings do not touch what streams republish, source or mirror. `trace` shows
-the walk, dry runs count it, and `check` asks what is possible for whole filters. Sources: ADR-36
+transforms. Account mappings do not apply to what streams republish, source or mirror. `trace` shows
+this way, dry runs count it, and `check` asks what is possible for whole filters. Sources: ADR-36
 "Features introduced"; nats-server `processJetStreamMsg`, `processInboundSourceMsg` and
 `processMirrorMsgs` in `server/stream.go`.
 """
@@ -43,15 +43,16 @@ class Arrival:
     """A message that comes to a stream.
 
     Attributes:
-        stream: the stream that it comes to.
-        taken: what the stream's mirror or source made of it; a captured one is taken as it is.
-        subject: the stored subject; None: the mirror or source does not take it.
-        via: how it came.
-        origin: the number of the arrival that it came from; None: it was published.
-        position: of the entry in `sources` that took it; None unless via source.
+        stream: the stream that the message comes to.
+        taken: the outcome of the stream's mirror or source; a captured message stays as it is.
+        subject: the stored subject; None if the mirror or source does not take the message.
+        via: how the message came.
+        origin: the number of the arrival that it came from; None if it was published.
+        position: the number of the entry in `sources` that took it; None unless via source.
         is_mapped: whether the ingress transform applied.
-        republished: what the stream publishes again; None: nothing.
-        repeats: it was in this stream before, and goes round without end; not followed further.
+        republished: the message that the stream publishes again; None if there is none.
+        repeats: whether the message was in this stream before. It then goes round without end, and
+            is not followed further.
     """
 
     stream: str
@@ -67,14 +68,14 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What happens to one subject.
+    """The streams that a subject comes to, and what they do with it.
 
     Attributes:
-        captured: the streams that take it as it is published.
-        stored: each stream and subject under which it is stored, by any way; None is the subject
-            itself.
+        captured: the streams that capture the published subject.
+        stored: each stream that stores it, by any way, with the stored subject; None stands for the
+            subject itself.
         ingress: the streams whose ingress transform applies.
-        taken: pairs of a stream and the stream it takes it from.
+        taken: pairs of a stream and the stream that it takes the message from.
         republished: the streams that republish it.
         loops: the streams that get it again and again.
     """
@@ -139,7 +140,7 @@ class Network:
     def arrivals(
         self, subject: str, entropy: Entropy = lambda place: None, *, also_filtered: bool = False
     ) -> list[Arrival]:
-        """Everywhere that a published subject comes to, what comes first before what follows.
+        """All arrivals of a published subject; each comes after the one that it came from.
 
         Args:
             subject: the subject that the account mappings gave to it.
@@ -178,7 +179,7 @@ class Network:
         return []
 
     def facts(self, subject: str | None) -> Facts:
-        """What happens to a subject; for a subject that nobody gets, nothing."""
+        """The facts of a subject. They are empty if nobody gets the message."""
         if subject is None or not self.streams:
             return NOTHING
         kind = self._kinds.of(subject.split(SEPARATOR))
@@ -259,7 +260,7 @@ class Network:
 
 
 _Takers: TypeAlias = "dict[str, list[tuple[StreamConfig, StreamSource, int | None]]]"
-"""By the name of a stream those that mirror or source it, with the number of the entry."""
+"""For the name of each stream, the streams that mirror or source it, with the entry's number."""
 
 
 class _Walk:
@@ -306,7 +307,7 @@ class _Walk:
                     Arrival(name, taken, None, via, origin, position, False, None, False)
                 )
             return
-        # Streams draw on their own: only what was published draws as `StreamConfig.replay` does.
+        # Each stream makes its own draw. Only published messages draw as in `StreamConfig.replay`.
         outcome = stream.ingress(
             subject, entropy(INGRESS if origin is None else f"{name} {INGRESS}")
         )

@@ -1,6 +1,6 @@
-"""What nats-server accepts, and people have reported because it cost them messages or days.
+"""Finds configurations that nats-server accepts but that have cost people messages or days.
 
-Each code has the link of an issue in `nats_transform.findings`, and was seen on nats-server 2.15.1.
+Each code has a link to a report in `nats_transform.findings`, and was seen on nats-server 2.15.1.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ def of_account(
     zeros: Collection[tuple[str, str]] = (),
     has_publishers: bool = True,
 ) -> Iterator[Finding]:
-    """What is regretted about the mappings of an account.
+    """The findings about the mappings of an account.
 
     Args:
         account: the mappings.
-        place: of the findings.
+        place: the place of the findings.
         imports: the subjects under which streams of other accounts come in.
         zeros: sources and destinations that a file gives the weight 0 where it means 100.
         has_publishers: whether somebody can publish in the account.
@@ -52,7 +52,7 @@ def of_account(
 
 
 def of_stream(stream: StreamConfig) -> Iterator[Finding]:
-    """What is regretted about a stream."""
+    """The findings about a stream."""
     names = dict.fromkeys(source.name for source in stream.sources)
     if len(names) > 1 and stream.duplicate_window:
         yield Finding(

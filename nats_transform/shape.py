@@ -1,8 +1,8 @@
 """The subjects that a destination can make, as a regular expression.
 
-With it an audit finds, from the subject of a message alone, which destinations can have made it.
-The expressions are for Python's `re`, anchored by the caller, and look at subjects as Latin-1 text,
-one character a byte (`view`), because mapping functions count bytes.
+With it an audit finds out from the subject of a message which destinations can have made it. The
+expressions are for Python's `re`; the caller anchors them. They look at subjects as Latin-1 text
+with one character for each byte (`view`), because mapping functions count bytes.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _CHARACTER = r"(?:[^.\x80-\xff]|[\xc2-\xf4][\x80-\xbf]{1,3}|[\x80-\xff])"
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What all subjects of a destination have in common.
+    """The form that all subjects of a destination have.
 
     Attributes:
-        pattern: a pattern that the whole `view` of a subject matches; perhaps a little too wide.
-        filter: a filter that covers all of them.
-        is_filter: whether the filter covers nothing else, so that it says as much as the pattern.
-        places: 0-based place of each wildcard of the source, by its number from 1 on, for those
-            that stand in the result whole and at a fixed place.
+        pattern: a pattern that the whole `view` of each subject matches. It may match a few others.
+        filter: a filter that covers all the subjects.
+        is_filter: whether the filter says as much as the pattern.
+        places: the 0-based place in the result of each wildcard of the source, by its number from 1
+            on. Only wildcards that are whole and at a fixed place are listed.
     """
 
     pattern: str
@@ -60,12 +60,12 @@ class Shape:
 
 
 def view(subject: str) -> str:
-    """A subject as Latin-1 text: one character a byte."""
+    """A subject as Latin-1 text with one character for each byte."""
     return encode(subject).decode("latin-1")
 
 
 def shape_of(transform: Transform) -> Shape:
-    """The shape of what a transform makes."""
+    """The shape of the results of a transform."""
     shaper = _Shaper(transform.filter)
     parts = [shaper.part(token) for token in transform.tokens]
     says_all = [
@@ -85,7 +85,7 @@ def shape_of_filter(filter: str) -> Shape:
 
 
 class _Shaper:
-    """Makes the pattern of one destination: a wildcard used again must be the same text again."""
+    """Makes the pattern of one destination. A wildcard that is used twice must have one text."""
 
     def __init__(self, source: Filter) -> None:
         self._source = source
@@ -139,7 +139,7 @@ def _places(transform: Transform) -> Iterator[tuple[int, int]]:
 
 
 def _text(text: str) -> str:
-    """Literal text; only what is special is escaped, so that both dialects agree."""
+    """The pattern of literal text. Only special characters are escaped, as Python and RE2 agree."""
     return re.sub(r"([^A-Za-z0-9_\x80-\xff])", r"\\\1", view(text))
 
 

@@ -1,4 +1,4 @@
-"""What accounts export, and what other accounts import from them."""
+"""The exports of accounts, and the imports of other accounts from them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class SharedStream:
 
     Attributes:
         subject: the filter, as the exporting account sees it.
-        importer: the account that imports it; None: the export itself.
+        importer: the account that imports it; None for the export itself.
     """
 
     subject: str
@@ -40,8 +40,8 @@ class Entry:
         kind: `stream` or `service`.
         subject: the filter, as the exporting account sees it.
         account: the exporting account; "" in an export.
-        to: the filter as the importing account sees it, as written; "": the same.
-        rest: the other fields as a server's configuration has them, such as `accounts`.
+        to: the filter as the importing account sees it, as it is written; "" if it is the same.
+        rest: the other fields in the form of a server's configuration, such as `accounts`.
     """
 
     kind: str
@@ -52,7 +52,7 @@ class Entry:
 
     @property
     def local(self) -> str:
-        """The filter under which the importing account has it."""
+        """The filter, as the importing account sees it."""
         tokens = (self.to or self.subject).split(SEPARATOR)
         return SEPARATOR.join(ANY_TOKEN if is_placeholder(one) else one for one in tokens)
 
@@ -63,9 +63,10 @@ class Entry:
 
     @property
     def is_movable(self) -> bool:
-        """Whether one for other subjects can be made of it: not where somebody must sign for it.
+        """Whether an entry for other subjects can be made from it.
 
-        Nor where a token of the subject must be the importing account.
+        It cannot if somebody must sign for it, or if a token of the subject must name the importing
+        account.
         """
         return not (self.rest.get(TOKEN) or self.rest.get("account_token_position"))
 
@@ -84,11 +85,11 @@ NO_SHARES = Shares()
 def shared_streams(
     names: Collection[str], accounts: Iterable[tuple[str, Shares]]
 ) -> tuple[SharedStream, ...]:
-    """What leaves an account, by its own exports and by the imports of others.
+    """The streams that leave an account: its own exports, and the imports of others.
 
     Args:
-        names: of the account: its name, its public key.
-        accounts: all that are known, by name, itself too.
+        names: the names of the account: its name and its public key.
+        accounts: all known accounts by name, with this one.
     """
     known = list(accounts)
     exports = [

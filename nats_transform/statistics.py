@@ -20,7 +20,7 @@ Floats: TypeAlias = NDArray[np.float64]
 Counts: TypeAlias = NDArray[np.int64]
 
 POWER = 0.95
-"""How likely an audit of `messages_to_decide` messages is to reach the right verdict."""
+"""The probability that an audit of `messages_to_decide` messages reaches the right verdict."""
 
 EXACT_OUTCOMES = 20_000
 """The exact multinomial test lists every possible outcome, up to this many."""
@@ -57,8 +57,8 @@ class Fit:
     """How well counts fit configured shares.
 
     Attributes:
-        method: which test was made.
-        p_value: the chance of counts at least as far off, if the shares hold.
+        method: the name of the test.
+        p_value: the probability of counts at least as far off if the shares are right.
     """
 
     method: str
@@ -68,9 +68,10 @@ class Fit:
 def fits(samples: Sequence[Sequence[int]], shares: Sequence[float]) -> list[Fit]:
     """The goodness of fit of each sample of multinomial counts to shares that add up to 1.
 
-    Exact (all outcomes no likelier than the one seen) while they can be listed; Monte Carlo where
-    they cannot but some cell expects fewer than 5; else the G test, `scipy.stats.power_divergence`
-    with the log-likelihood ratio (Sokal and Rohlf, "Biometry"; Cressie and Read 1984).
+    If all outcomes can be listed, the test is exact: it adds up those that are not likelier than
+    the counts. If not, and some cell expects fewer than 5, it is a Monte Carlo test. Otherwise it
+    is the G test, `scipy.stats.power_divergence` with the log-likelihood ratio (Sokal and Rohlf,
+    "Biometry"; Cressie and Read 1984).
     """
     if not samples:
         return []
@@ -140,12 +141,13 @@ def homogeneity(table: Sequence[Sequence[int]]) -> Fit:
 def messages_to_decide(
     share: float, tolerance: float, confidence: float, power: float = POWER
 ) -> int | None:
-    """How many messages decide whether a share is within its tolerance; None: no number does.
+    """How many messages decide whether a share is within its tolerance; None if no number does.
 
-    From this many on, an interval of this confidence lies inside `share ± tolerance` with at least
-    this power if the share holds, and outside it if the true share is off by twice the tolerance.
-    Found from the exact binomial power of the Clopper-Pearson interval. Power rises with size in a
-    saw (Chernick and Liu, The American Statistician 56, 2002), so the last dip below counts.
+    With this number or more, an interval of this confidence lies inside `share ± tolerance` with at
+    least this power if the share is right, and outside it if the true share is off by twice the
+    tolerance. The number comes from the exact binomial power of the Clopper-Pearson interval. That
+    power rises with the size in the shape of a saw (Chernick and Liu, The American Statistician 56,
+    2002), so the number lies after the last size whose power is too low.
     """
     tail = (1 - confidence) / 2
     edges = (share - tolerance, share + tolerance)
@@ -163,7 +165,7 @@ def messages_to_decide(
 def messages_to_settle(
     truth: float, share: float, tolerance: float, confidence: float, power: float = POWER
 ) -> int | None:
-    """As `messages_to_decide`, for a true share that is known: the one seen so far."""
+    """The same as `messages_to_decide`, if the true share is the one that was seen so far."""
     tail = (1 - confidence) / 2
 
     def either(sizes: Counts) -> Floats:
@@ -175,7 +177,7 @@ def messages_to_settle(
 def _chances(
     sizes: Counts, truth: float, bottom: float, top: float, tail: float
 ) -> tuple[Floats, Floats]:
-    """How likely the interval lies inside bottom..top, and outside it, at each size."""
+    """The probabilities at each size that the interval lies inside bottom..top, and outside it."""
     n = sizes.astype(np.float64)
     never, always = np.full(n.shape, -1.0), n
     # Clopper-Pearson turned round: the interval starts above an edge from the first count on that
@@ -191,7 +193,7 @@ def _chances(
 
 
 def _least_size(power_at: Callable[[Counts], Floats], power: float) -> int | None:
-    """The size from which on the power is reached, dips included; None if there is none."""
+    """The lowest size from which on every size has the power; None if there is none."""
     sizes = 2 ** np.arange(_UNDECIDABLE.bit_length())
     enough = np.flatnonzero(power_at(sizes) >= power)
     if not enough.size:
@@ -214,10 +216,11 @@ def _least_size(power_at: Callable[[Counts], Floats], power: float) -> int | Non
 def change_points(counts: ArrayLike, confidence: float) -> list[int]:
     """Where the split of a series changed: the first row of each new regime.
 
-    Optimal partitioning (Jackson et al. 2005; PELT, Killick et al. 2012) of multinomial counts: the
-    segments that lose the least log-likelihood, where each change must lower the deviance by more
-    than the chi-square quantile of `confidence`, Bonferroni-corrected for where it may lie. A
-    regime needs enough messages for that quantile to hold: 5 in its smallest cell as expected.
+    This is optimal partitioning (Jackson et al. 2005; PELT, Killick et al. 2012) of multinomial
+    counts. It finds the segments that lose the least log-likelihood. Each change must lower the
+    deviance by more than the chi-square quantile of `confidence`, with a Bonferroni correction for
+    its possible places. A regime needs enough messages for that quantile to hold: its smallest cell
+    must expect 5.
 
     Args:
         counts: one row for each time bucket, one column for each destination.

@@ -1,8 +1,8 @@
 """Stream configurations, and what a stream does to a subject.
 
-A message passes the account mappings when it is published, then in each stream that takes it: the
-transform of the stream source or mirror, the ingress transform, and after it is stored the
-republish transform, each once. Sources: ADR-36, ADR-30; nats-server `server/stream.go`
+A message passes the account mappings when it is published. In each stream that takes it, it then
+passes the transform of the stream source or mirror, the ingress transform, and, after it is stored,
+the republish transform, each once. Sources: ADR-36, ADR-30; nats-server `server/stream.go`
 (`processJetStreamMsg`, `processInboundSourceMsg`, `processMirrorMsgs`).
 """
 
@@ -47,7 +47,7 @@ class RePublish(SubjectTransform):
     """Messages published again under another subject once they are stored.
 
     Attributes:
-        headers_only: the body is left out; its size is in the header `Nats-Msg-Size`.
+        headers_only: whether the body is left out; its size is in the header `Nats-Msg-Size`.
     """
 
     headers_only: bool = False
@@ -58,9 +58,9 @@ class Republished:
     """A message that a stream publishes again.
 
     Attributes:
-        subject: the subject it gets.
+        subject: the subject that it gets.
         stream: the stream that stored it.
-        stored: the subject it is stored under.
+        stored: the subject that it is stored under.
         headers_only: whether the body is left out.
     """
 
@@ -165,7 +165,7 @@ class StreamConfig(Wire):
 
     @property
     def ingress_transform(self) -> Transform | None:
-        """What every stored message passes, or None."""
+        """The transform that every stored message passes, or None."""
         return self.subject_transform.transform if self.subject_transform else None
 
     @property
@@ -184,7 +184,7 @@ class StreamConfig(Wire):
 
     @cached_property
     def republish_transform(self) -> Transform | None:
-        """What makes the subject of a republished message, or None."""
+        """The transform to the subject of a republished message, or None."""
         source, destination = self.republish_pair
         return Transform(source, destination) if destination else None
 
@@ -193,14 +193,14 @@ class StreamConfig(Wire):
         return any(subscribes(filter, subject) for filter in self.captured)
 
     def ingress(self, subject: str | None, entropy: int | None = 0) -> Outcome:
-        """What a message that reaches this stream is stored under.
+        """The subject under which a message that reaches this stream is stored.
 
         The ingress transform does not filter: the fate is `unmatched` where it does not apply. An
         illegal result, with an empty token, is stored as it is.
 
         Args:
-            subject: as published or mapped, or as the source or mirror renamed it; a message
-                without one is invalid.
+            subject: the subject as it was published or mapped, or as the source or mirror renamed
+                it; a message without one is invalid.
             entropy: 64 bits that decide each `random()`; None leaves it as it is written.
         """
         if (fault := literal_fault(subject)) or subject is None:
@@ -214,7 +214,7 @@ class StreamConfig(Wire):
     def replay(
         self, subject: str | None, *, stream: str | None, seq: int | None, seed: int = 0
     ) -> Outcome:
-        """What a message of an archive is stored under: `ingress` with the message's own draw.
+        """The subject that a message of an archive is stored under: `ingress` with its own draw.
 
         Args:
             subject: the subject of the message; without one it is invalid.
@@ -237,7 +237,7 @@ class StreamConfig(Wire):
         return Republished(subject, self.name, stored, self.republish.headers_only)
 
     def republish_outcome(self, stored: str | None, entropy: int | None = 0) -> Outcome:
-        """What `republished` does, as an outcome.
+        """The result of `republished` as an outcome.
 
         Fates: `filtered` if nothing is to be republished under the stored subject, `invalid` if
         the server suppresses the new one, else `mapped`.

@@ -1,9 +1,9 @@
-"""What nats-server refuses in a stream configuration, in its order and words.
+"""The rules by which nats-server refuses a stream configuration, in its order and words.
 
 Source: nats-server `checkStreamCfgLocked` and `addStreamWithAssignmentAndMode` in
-`server/stream.go`, error codes in `server/errors.json`. Left out is what depends on a server and
-not on the configuration: limits of the account, other streams, clustering. A sealed stream is not
-refused either: its configuration is what `nats stream info` prints.
+`server/stream.go`, error codes in `server/errors.json`. Rules that depend on a server and not on
+the configuration are left out: limits of the account, other streams, clustering. A sealed stream is
+not refused either, because `nats stream info` prints such configurations.
 """
 
 from __future__ import annotations
