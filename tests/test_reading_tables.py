@@ -15,6 +15,7 @@ import pyiceberg.io
 import pytest
 import yaml
 from pyiceberg.catalog import AVAILABLE_CATALOGS, CatalogType
+from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from tests.support.command import nats_transform as invoke
 
@@ -82,3 +83,34 @@ def test_settings_are_known_to_pyiceberg(name: str, settings: dict[str, str]) ->
             assert CatalogType(value) in AVAILABLE_CATALOGS
         elif key != "warehouse":
             assert key in known or f'"{key}"' in sources, key
+
+
+class Asked(dict[str, str]):
+    """Settings that keep the names that were asked for."""
+
+    def __init__(self, settings: dict[str, str]) -> None:
+        super().__init__(settings)
+        self.names: set[str] = set()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.names.add(name)
+        return super().get(name, default)
+
+
+STORES = ("s3.", "gcs.", "adls.")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param(settings, id=settings["warehouse"])
+        for _, settings in CATALOGS
+        if any(name.startswith(STORES) for name in settings)
+    ],
+)
+def test_settings_of_stores_make_a_file_system(settings: dict[str, str]) -> None:
+    """None of them is only for the other libraries that PyIceberg can read files with."""
+    asked = Asked(settings)
+    scheme, bucket, _ = PyArrowFileIO.parse_location(settings["warehouse"])
+    assert PyArrowFileIO(asked).fs_by_scheme(scheme, bucket)
+    assert {name for name in settings if name.startswith(STORES)} <= asked.names

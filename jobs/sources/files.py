@@ -197,7 +197,15 @@ def _inside(filesystem: Any, folder: str) -> list[Any]:
         return list(
             filesystem.get_file_info([os.path.join(folder, name) for name in os.listdir(folder)])
         )
-    return list(filesystem.get_file_info(pafs.FileSelector(folder)))
+    if filesystem.type_name != "gcs":
+        return list(filesystem.get_file_info(pafs.FileSelector(folder)))
+    # PyArrow's list of what is directly in a folder lacks the folders there.
+    found: dict[str, Any] = {}
+    for one in filesystem.get_file_info(pafs.FileSelector(folder, recursive=True)):
+        name, below, _ = one.path.removeprefix(folder).lstrip("/").partition("/")
+        path = f"{folder.rstrip('/')}/{name}"
+        found[path] = pafs.FileInfo(path, pafs.FileType.Directory) if below else one
+    return list(found.values())
 
 
 def _columns(path: str, base: str | None) -> tuple[tuple[str, str | None], ...]:

@@ -45,7 +45,10 @@ class NewBackup:
         self.size = 0
         try:
             self._filesystem, self._path = self._find(place.rstrip("/") or "/", storage)
-            listed = pafs.FileSelector(self._path, allow_not_found=True)
+            # In a store also what is in folders of it: PyArrow does not list those of Google's.
+            listed = pafs.FileSelector(
+                self._path, allow_not_found=True, recursive=not self._is_local
+            )
             is_file = self._filesystem.get_file_info(self._path).is_file
             if is_file or self._filesystem.get_file_info(listed):
                 raise JobError(f"{place} is there already: give a folder that does not exist yet")
