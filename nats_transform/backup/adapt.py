@@ -12,15 +12,15 @@ from nats_transform.stream import parse_stream
 from nats_transform.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR, collide, has_wildcard, is_subset
 from nats_transform.transform import Transform
 
-# Where a stream takes or gives subjects that a mapping could change, beside its own subjects.
+# The fields, beside the subjects, with which a stream reads or writes subjects that may change.
 _TRANSFORMS = ("subject_transform", "republish")
 
 
 def adapted_config(config: Mapping[str, Any], mappings: AccountMappings) -> dict[str, Any]:
-    """The configuration that captures what the messages of a stream become.
+    """The configuration of a stream that captures the new subjects of its messages.
 
     Raises:
-        InvalidBackup: that cannot be told, or nats-server would refuse it.
+        InvalidBackup: the new subjects are not known, or nats-server would refuse it.
     """
     found = dict(config)
     for name in _TRANSFORMS:
@@ -44,7 +44,7 @@ def adapted_config(config: Mapping[str, Any], mappings: AccountMappings) -> dict
 
 
 def adapted_filters(filters: Iterable[str], mappings: AccountMappings) -> list[str]:
-    """Filters of all that the messages of some filters can become; none is part of another."""
+    """Filters of all new subjects of the messages of some filters; none covers another."""
     found = [image for filter in filters for image in _images(filter, mappings)]
     return [
         one
@@ -69,7 +69,7 @@ def _images(filter: str, mappings: AccountMappings) -> list[str]:
 
 
 def _image(filter: str, transform: Transform) -> str:
-    """A filter of what the transform makes of the messages of a filter; maybe it covers more."""
+    """A filter of the results of a transform for the messages of a filter. It may cover more."""
     given = filter.split(SEPARATOR)
     if not is_subset(filter, transform.source):
         return transform.filter_of_results

@@ -1,9 +1,9 @@
 """The archive in a stream backup: state, consumers and messages of a stream, one behind the other.
 
-It is the magic `NATSARC1` and then entries, all packed as S2: the state of the stream as JSON, one
-entry for each consumer, the messages by ascending sequence, and an entry of zeros that says that
-nothing was cut off. Sources: nats-server 2.15 `server/archive/archive.go` and
-`server/stream_backup.go` (what is read here is what it writes, and what it would restore).
+It starts with the bytes `NATSARC1`. Then come entries: the state of the stream as JSON, one entry
+for each consumer, the messages by ascending sequence, and an entry of zeros, which shows that
+nothing was cut off. All of it is packed as S2. Sources: nats-server 2.15
+`server/archive/archive.go` and `server/stream_backup.go`, which write and restore it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from nats_transform.untrusted import visible
 
 MAGIC = b"NATSARC1"
 LARGEST_MESSAGE = 64 * 2**20
-"""Bytes of headers and payload: nats-server lets `max_payload` be no larger."""
+"""The most bytes of headers and payload; nats-server allows no larger `max_payload`."""
 _LARGEST_JSON = 256 * 2**20  # a consumer may have millions of messages pending
 _BUFFER = 8 * 2**20  # unpacked bytes that are held at a time
 _BATCH = 65_536  # messages
@@ -39,11 +39,11 @@ class Point:
     """A place in an archive where reading can start.
 
     Attributes:
-        offset: of a chunk in the file.
-        skipped: bytes that this chunk and those behind it unpack to before the place.
-        position: of the place among all unpacked bytes.
-        after: every later sequence is above this one.
-        state: what a decoder knows there.
+        offset: the offset of a chunk in the file.
+        skipped: how many unpacked bytes lie between the start of this chunk and the place.
+        position: the position of the place among all unpacked bytes.
+        after: a sequence that is below every later one.
+        state: the state of a decoder at the start of the chunk.
     """
 
     offset: int
@@ -55,12 +55,12 @@ class Point:
 
 @dataclass(frozen=True)
 class Head:
-    """What an archive holds in front of its messages.
+    """The part of an archive in front of its messages.
 
     Attributes:
-        state: of the stream, as the server writes it.
-        consumers: by name, each with its `config` and `state`.
-        messages: where the messages start.
+        state: the state of the stream, as the server writes it.
+        consumers: the `config` and `state` of each consumer, by its name.
+        messages: the place where the messages start.
     """
 
     state: Mapping[str, Any]
@@ -73,8 +73,8 @@ class Batch:
     """Messages that follow each other.
 
     Attributes:
-        start: the place of the first.
-        sequences, times: of each; times in ns since 1970.
+        start: the place of the first message.
+        sequences, times: the sequence and the time of each message; times are in ns since 1970.
     """
 
     start: Point
@@ -87,7 +87,7 @@ class Batch:
         return len(self.sequences)
 
     def cut(self, first: int, end: int) -> Batch:
-        """Some of these messages: those from one place up to, and without, another."""
+        """The messages from number `first` on, up to but not including number `end`."""
         part = slice(first, end)
         entries = self._entries[part]
         return Batch(self.start, self.sequences[part], self.times[part], self._buffer, entries)
@@ -134,7 +134,7 @@ def first_bytes(file: Readable) -> bytes:
 
 
 def read_head(file: Readable) -> Head:
-    """What the archive in a file holds in front of its messages.
+    """The part of the archive in a file that comes before its messages.
 
     Raises:
         InvalidBackup: it is not an archive, or it is damaged.

@@ -1,4 +1,4 @@
-"""The consumers in a backup: each is its configuration and its state, as the server writes them."""
+"""The consumers in a backup. Each has a configuration and a state, as the server writes them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Consumer = Mapping[str, Any]
 
 
 def filters_of(consumer: Consumer) -> list[str]:
-    """The filters of a consumer; none: it gets every message."""
+    """The filters of a consumer. Without filters it gets every message."""
     config = consumer["config"]
     one = config.get("filter_subject")
     return [one] if one else list(config.get("filter_subjects") or [])
@@ -30,10 +30,10 @@ def with_filters(consumer: Consumer, filters: Sequence[str]) -> Consumer:
 
 
 def without(consumer: Consumer, sequences: Collection[int]) -> Consumer:
-    """The consumer, no longer waiting for acknowledgements of messages that are not there.
+    """The consumer, which no longer waits for acknowledgements of some messages.
 
-    Where it waited for no others, all that was delivered is acknowledged. nats-server does the same
-    with messages that are deleted.
+    If it waited for no others, everything that was delivered counts as acknowledged. nats-server
+    does the same for messages that are deleted.
     """
     state = dict(consumer["state"])
     for part in ("pending", "redelivered"):

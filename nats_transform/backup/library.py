@@ -1,4 +1,4 @@
-"""The compiled part: what unpacks S2, finds entries of archives and writes them."""
+"""The compiled library that unpacks S2, and that finds and writes the entries of archives."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def library() -> ctypes.CDLL:
 
 
 def checked(result: int) -> int:
-    """What a function of the library returned.
+    """The result of a function of the library.
 
     Raises:
-        InvalidBackup: the number is one of a fault.
+        InvalidBackup: the result is the number of a fault.
     """
     if result < 0:
         raise InvalidBackup(_FAULTS[result])

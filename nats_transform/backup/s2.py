@@ -1,8 +1,8 @@
 """S2 streams, read and written.
 
-nats-server writes them with klauspost/compress, and no kept Python library reads what that makes:
-blocks of up to 4 MB, and copies that repeat the last offset. What we write are blocks that Snappy
-makes, which every reader of S2 knows. Sources: see s2.c.
+nats-server writes them with klauspost/compress: blocks of up to 4 MB, and copies that repeat the
+last offset. No maintained Python library reads these. The blocks that we write are made by Snappy,
+and every reader of S2 knows them. For the sources see s2.c.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class Decoder:
     """Unpacks a stream from one of its chunks on.
 
     Args:
-        file: that has it; nobody else may move in it.
-        offset: of the chunk.
-        state: what is known of the stream there: 0 at its start, else that of another decoder.
+        file: the file with the stream. Nobody else may change its position.
+        offset: the offset of the chunk in the file.
+        state: 0 at the start of the stream; elsewhere the state of another decoder there.
 
     Attributes:
-        offset: of the first chunk that is not unpacked yet.
+        offset: the offset of the first chunk that is not unpacked yet.
     """
 
     def __init__(self, file: Readable, offset: int = 0, state: int = 0) -> None:
@@ -63,13 +63,13 @@ class Decoder:
 
     @property
     def state(self) -> int:
-        """What is known of the stream."""
+        """The state with which another decoder can go on at `offset`."""
         return self._state.value
 
     def into(self, out: Bytes) -> int:
-        """Unpacks as many chunks as there is room for; gives the bytes that were made.
+        """Unpacks as many chunks as there is room for; returns the number of unpacked bytes.
 
-        They are 0 only at the end of the stream. There must be room for `LARGEST_BLOCK`.
+        It is 0 only at the end of the stream. There must be room for `LARGEST_BLOCK`.
 
         Raises:
             InvalidBackup: the stream is damaged or cut off.
@@ -100,7 +100,7 @@ class Decoder:
 
 
 class Encoder:
-    """Packs all that follows the identifier of a stream. `close` completes the file."""
+    """Packs everything after the identifier of a stream. `close` completes the file."""
 
     def __init__(self, file: Writable) -> None:
         self._file = file
@@ -128,7 +128,7 @@ class Encoder:
 
 
 def chunk(data: bytes, packed: bytes | None = None) -> bytes:
-    """A chunk with some data, as it is unless it is given as a block too."""
+    """A chunk with some data, or with the packed block of the data if that is given."""
     plain = np.frombuffer(data, np.uint8)
     checksum = library().nats_checksum(address(plain), size(len(plain)))
     body = data if packed is None else packed
@@ -143,5 +143,5 @@ def chunk(data: bytes, packed: bytes | None = None) -> bytes:
 
 
 def padding(count: int) -> bytes:
-    """A chunk of so many bytes, at least 4, that readers skip."""
+    """A chunk that readers skip, of a given number of bytes, at least 4."""
     return b"\xfe" + (count - 4).to_bytes(3, "little") + bytes(count - 4)

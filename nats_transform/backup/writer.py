@@ -1,7 +1,8 @@
 """Writes the archive of a stream backup, in one pass and with bounded memory.
 
-The state of the stream comes first in an archive, and it is known last. So room is left for it
-behind the start of the S2 stream, which is filled in the end; readers skip the rest of that room.
+The state of the stream comes first in an archive, but it is only known at the end. So the writer
+leaves room for it after the start of the S2 stream and fills it at the end. Readers skip the rest
+of that room.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ class ArchiveWriter:
     """Writes an archive into a file.
 
     Args:
-        file: an empty one; it stays open.
-        consumers: by name, each with its `config` and `state`, as `read_head` gives them.
-        is_memory: whether the stream keeps its messages in memory: that decides how many bytes the
-            server counts for each.
+        file: an empty file, which stays open.
+        consumers: the `config` and `state` of each consumer by its name, as in `Head`.
+        is_memory: whether the stream keeps its messages in memory, which decides how many bytes the
+            server counts for each of them.
     """
 
     def __init__(
@@ -68,9 +69,9 @@ class ArchiveWriter:
         """Appends messages.
 
         Args:
-            sequences: ascending, above all before them.
-            times: in ns since 1970.
-            subjects, headers, data: as binary; a null is no headers, or no data.
+            sequences: the sequences, ascending and above all earlier ones.
+            times: the times, in ns since 1970.
+            subjects, headers, data: binary arrays; a null stands for no headers or no data.
 
         Raises:
             InvalidBackup: the sequences do not ascend, or the server would not restore a message.
@@ -105,17 +106,17 @@ class ArchiveWriter:
         self._bytes += total + self._overhead(sizes[1])
 
     def _overhead(self, header_sizes: np.ndarray[Any, Any]) -> int:
-        """What the server counts beside the texts; `fileStoreMsgSizeRaw`, `memStoreMsgSizeRaw`."""
+        """The bytes that `fileStoreMsgSizeRaw` or `memStoreMsgSizeRaw` count beside the texts."""
         if self._is_memory:
             return 16 * len(header_sizes)
         return 30 * len(header_sizes) + 4 * int(np.count_nonzero(header_sizes))
 
     def close(self, last: int = 0) -> dict[str, Any]:
-        """Completes the archive; gives the state of the stream, as `backup.json` has it too.
+        """Completes the archive; returns the state of the stream, which also goes to `backup.json`.
 
         Args:
-            last: the last sequence that the stream gave away, if messages after those written were
-                deleted.
+            last: the last sequence that the stream has used, if messages after the written ones
+                were deleted.
         """
         last = max(last, self._last)
         first, first_time = self._first or (last + 1, None)

@@ -1,6 +1,6 @@
-"""Reading the configurations people already have, and the versions of what they say.
+"""Reads the configurations that people already have, and computes versions of their meaning.
 
-Nothing but these readers opens a file in this package.
+In `nats_transform` only these readers open files.
 """
 
 from nats_transform.config.folders import load_consumers, load_streams

@@ -1,8 +1,8 @@
 """The account mappings in the tree of a nats-server configuration.
 
 Sources: nats-server `processConfigFileLine`, `parseAccounts`, `parseAccountMappings` and
-`parseAccountMapDest` in `server/opts.go`. The server refuses a whole file for one wrong mapping,
-so the mappings of all accounts are read, whichever is asked for.
+`parseAccountMapDest` in `server/opts.go`. The server refuses a whole file for one wrong mapping, so
+the mappings of all accounts are read, even if only one account is needed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nats_transform.sharing import Shares
 from nats_transform.subject import is_valid_filter
 
 GLOBAL_ACCOUNT = "$G"
-"""The account of clients that belong to no other; mappings at the top of a file are its own."""
+"""The account of clients without another account. Mappings at the top of a file belong to it."""
 
 TOP_FIELDS = frozenset(
     """account_resolver accounts accounts_resolver allow_non_tls authorization client_advertise
@@ -37,13 +37,13 @@ TOP_FIELDS = frozenset(
     server_tags store_dir storedir syslog system system_account tls trace trace_headers
     trace_verbose trusted trusted_keys websocket write_deadline write_timeout ws""".split()  # noqa: SIM905 - reads better so
 )
-"""What nats-server 2.15.1 knows at the top of a file; anything else is refused."""
+"""The fields that nats-server 2.15.1 knows at the top of a file. It refuses all others."""
 
 ACCOUNT_FIELDS = frozenset(
     """default_permissions exports imports jetstream limits mappings maps msg_trace nkey
     trace_dest users""".split()  # noqa: SIM905 - as above
 )
-"""What it knows in an account."""
+"""The fields that nats-server 2.15.1 knows in an account."""
 
 _WEIGHT = re.compile(r"[+-]?[0-9]{1,18}")
 
@@ -70,12 +70,12 @@ def account_mappings(tree: Node) -> dict[str, AccountMappings]:
 
 
 def account_shares(tree: Node) -> dict[str, Shares]:
-    """What every account exports and imports, in a configuration that is valid."""
+    """The exports and imports of every account, in a configuration that is valid."""
     return {name: shares_of_config(fields) for name, fields in _fields(tree).items()}
 
 
 def has_global_users(tree: Node) -> bool:
-    """Whether somebody can publish in `$G`: nobody can where users are named in accounts alone."""
+    """Whether somebody can publish in `$G`. Nobody can if only accounts name users."""
     top = entries_of(tree)
     if any(field(top, name) for name in ("authorization", "leafnodes", "operator", "mqtt")):
         return True
@@ -91,7 +91,7 @@ def has_global_users(tree: Node) -> bool:
 
 
 def mapping_places(tree: Node) -> dict[str, dict[str, Place]]:
-    """Where each mapping of every account stands, by source, in a configuration that is valid."""
+    """The place of each mapping of every account, by source, in a configuration that is valid."""
     return {
         name: places_of(entries_of(entry.node))
         for name, fields in _fields(tree).items()
@@ -112,7 +112,7 @@ def _fields(tree: Node) -> dict[str, Section]:
 
 
 def places_of(mappings: Section) -> dict[str, Place]:
-    """Where each mapping stands, by source."""
+    """The place of each mapping, by its source."""
     return {source: entry.place for source, entry in mappings.items()}
 
 

@@ -26,16 +26,17 @@ def grammar(name: str, transformer: Transformer[Token, Any] | None = None) -> La
 def parse(
     lark: Lark, text: str, path: str, words: Mapping[str, str], complaint: Complaint | None = None
 ) -> Any:
-    """What a grammar makes of a text.
+    """The result of a grammar for a text.
 
-    Its terminals that open a level are named LBRACE and LSQB, those that close one _R...
+    The terminals of the grammar that open a level must be named LBRACE and LSQB; the names of those
+    that close a level must start with _R.
 
     Args:
         lark: the grammar.
         text: what to parse.
         path: the file, for errors.
-        words: what the terminals are called in an error; those that are not here go unsaid.
-        complaint: knows a better error for some mistakes.
+        words: the names of terminals in errors. Other terminals are not mentioned.
+        complaint: a function that gives a better error for some mistakes.
 
     Raises:
         InvalidConfig: the text is not of the language, or nested too deep.
@@ -64,7 +65,7 @@ def parse(
 def _complaint(
     error: UnexpectedInput, text: str, expected: list[str], complaint: Complaint | None
 ) -> tuple[int, str]:
-    """The place and the fault; it quotes one character at most: the rest may be a secret."""
+    """The place and the fault. It quotes one character at most; the rest may be a secret."""
     position = error.pos_in_stream
     at_end = isinstance(error, UnexpectedToken) and error.token.type == "$END"
     if position is None or at_end:

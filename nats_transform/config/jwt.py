@@ -29,14 +29,14 @@ _OPERATOR, _ACCOUNT = 14 << 3, 0  # first bytes of public keys: O... and A... in
 
 @dataclass(frozen=True, slots=True)
 class AccountClaims:
-    """What an account JWT says.
+    """The claims of an account JWT.
 
     Attributes:
-        subject: public key of the account.
-        name: its name.
-        mappings: its mappings, in the order of the JSON (nats-server's order is random).
-        expires: when the account ends, in seconds since 1970; None: never.
-        shares: what it exports and imports.
+        subject: the public key of the account.
+        name: the name of the account.
+        mappings: the mappings, in the order of the JSON (nats-server's order is random).
+        expires: when the JWT expires, in seconds since 1970; None if it never does.
+        shares: the exports and imports of the account.
         zeros: sources and destinations with a weight of 0, which means 100.
     """
 
@@ -59,7 +59,7 @@ def find_token(text: str) -> str | None:
 def decode_account(token: str, path: str) -> AccountClaims:
     """The claims in an account JWT whose signature is that of the issuer it names.
 
-    Whether one should trust that issuer is not asked, as `Decode` does not ask it.
+    Like `Decode`, this does not check whether the issuer can be trusted.
 
     Args:
         token: the token without decoration.

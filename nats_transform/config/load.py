@@ -1,4 +1,4 @@
-"""Loads the configuration in a file; the content decides what it is, not the name."""
+"""Loads the configuration in a file. The content of the file decides its kind, not the name."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ def load(
 
     Args:
         path: the file.
-        account: which account of a server configuration; of a JWT its name or public key. Other
-            files name no account.
+        account: the account to take from a server configuration; for a JWT the name or public key
+            of its account. Other files name no account.
 
     Raises:
         InvalidConfig: the file cannot be read or is refused, with its line and column.
-        UnknownAccount: the account is not in it, or has no mappings where others have some:
-            a mistyped or forgotten account would otherwise look like a change of nothing.
+        UnknownAccount: the account is not in the file, or it has no mappings and other accounts
+            have some. Without this error a wrong name would look like mappings that change nothing.
     """
     return _chosen(path, account).config
 
@@ -75,7 +75,7 @@ def load_mappings(path: str | os.PathLike[str], account: str = GLOBAL_ACCOUNT) -
     """Load a file that must have mappings, not a stream configuration.
 
     Raises:
-        InvalidConfig: as `load`, or the file is a stream configuration.
+        InvalidConfig: for the reasons of `load`, or the file is a stream configuration.
     """
     return load_with_places(path, account)[0]
 
@@ -104,14 +104,14 @@ def _chosen(path: str | os.PathLike[str], account: str) -> Located:
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """A configuration and where it stands.
+    """A configuration and its place.
 
     Attributes:
         config: the mappings of one account, or a stream.
-        accounts: names of the account; none where the file names none.
+        accounts: the names of the account; empty if the file names none.
         places: the place of each mapping in the file, by its source; empty for a JWT.
-        expires: when a JWT ends, in seconds since 1970; None: never, or it is no JWT.
-        shares: what the account exports and imports.
+        expires: when a JWT expires, in seconds since 1970; None if it never does.
+        shares: the exports and imports of the account.
         zeros: sources and destinations with a weight of 0 that means 100.
         has_publishers: whether somebody can publish in the account.
     """
@@ -211,7 +211,7 @@ def _preloaded(top: Section) -> Iterator[Located]:
 
 
 def shared_by(account: str, everything: Iterable[Located]) -> tuple[SharedStream, ...]:
-    """The streams that leave an account: its exports, and what the other accounts import.
+    """The streams that leave an account: its exports, and the imports of other accounts.
 
     Args:
         account: one of the names of the account.
@@ -247,9 +247,10 @@ def _of_claims(claims: AccountClaims, *more_names: str) -> Located:
 def _tree(source: Source, text: str, path: str) -> Node:
     """The tree of a text in the first syntax that fits: JSON, a server configuration, YAML.
 
-    A file named for JSON or YAML is read as such first; if it is broken only a text with fields
-    that nats-server knows is a server configuration, as nearly any text is one without. What is
-    one goes by the server's rules for strings, also in JSON.
+    A file whose name ends in `.json` or `.yaml` is first read as that. If it is broken, it counts
+    as a server configuration only if it has fields that nats-server knows, because the syntax of
+    the server accepts nearly any text. The strings of a server configuration follow the server's
+    rules, also if it is JSON.
     """
     suffix = os.path.splitext(path)[1]
     named_error: InvalidConfig | None = None

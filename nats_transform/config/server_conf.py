@@ -34,10 +34,10 @@ from nats_transform.config.tree import (
 from nats_transform.errors import InvalidConfig
 
 MAX_INCLUDE_DEPTH = 16
-"""Files that may include one another in a row, and environment variables likewise."""
+"""How deep files may include one another, and environment variables may refer to others."""
 
 MAX_FILES = 1000
-"""Files that one configuration may include in all."""
+"""How many files one configuration may include in all."""
 
 _BCRYPT = "2a$"  # an unquoted bcrypt hash starts with $2a$ and is no variable
 _ENV_KEY = "pk"  # the server reads an environment variable as the file `pk=VALUE`
@@ -182,8 +182,8 @@ def _complaint(text: str, position: int, expected: list[str]) -> tuple[int, str]
 def parse_server_config(path: str | os.PathLike[str]) -> Node:
     """The tree of a nats-server configuration file; its variables and includes are resolved.
 
-    Of a key that stands twice in a map the last one wins, as in the server. What the sections
-    mean is not looked at.
+    If a key is twice in a map, the last one counts, as in the server. The meaning of the sections
+    is not checked.
 
     Raises:
         InvalidConfig: the file, or one that it includes, cannot be read or parsed.

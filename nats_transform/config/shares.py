@@ -1,7 +1,7 @@
-"""What accounts export and import, in server configurations and in JWTs.
+"""The exports and imports of accounts, in server configurations and in JWTs.
 
 Sources: nats-server `parseAccountExports` and `parseAccountImports` in `server/opts.go`, `Export`
-and `Import` of nats-io/jwt. Only what decides who gets messages is read; nothing else is judged.
+and `Import` of nats-io/jwt. Only the fields that decide who gets messages are read and checked.
 """
 
 from __future__ import annotations

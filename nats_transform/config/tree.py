@@ -1,4 +1,4 @@
-"""A configuration file as a tree whose every key and value knows its place."""
+"""A configuration file as a tree. Every key and value has its place in the file."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TypeAlias
 from nats_transform.errors import InvalidConfig, printable
 
 MAX_DEPTH = 100
-"""Nesting that is read; deeper is refused. Real files stay below 10."""
+"""The deepest nesting that is accepted. Real files stay below 10."""
 
 MAX_VALUES = 2_000_000
-"""Values a file may come to once its variables and aliases stand for what they name."""
+"""The most values of a file, after its variables and aliases are replaced."""
 
 _LONGEST_QUOTE = 60
 _SECRET_KEY = re.compile(r"pass|token|secret|seed|jwt|cred|key", re.IGNORECASE)
@@ -23,7 +23,7 @@ _SECRET_TEXT = re.compile(r"(?<![A-Z2-7])[SP][A-Z2-7]{40}|eyJ[\w-]{8}|\$2[abxy]\
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where something stands: file, 1-based line and column (None where nothing has a line)."""
+    """A place in a file: its path, and the 1-based line and column, or None without lines."""
 
     path: str
     line: int | None = None
@@ -53,8 +53,8 @@ class Node:
     Attributes:
         value: the value.
         place: the place where the value starts.
-        depth: how many maps and arrays are nested in it, itself included.
-        size: how many values it comes to, itself included.
+        depth: how many levels of maps and arrays it has, with itself.
+        size: how many values it has, with itself.
     """
 
     value: Value
@@ -92,8 +92,8 @@ class Entry:
         key: the key as written.
         place: the place where the key starts.
         node: the value.
-        is_variable: whether a `$KEY` after it referred to it; nats-server lets such an entry
-            stand where it knows no field of that name.
+        is_variable: whether a later `$KEY` refers to it. nats-server accepts such an entry even if
+            it knows no field of that name.
     """
 
     key: str
@@ -180,5 +180,5 @@ def quoted(text: str) -> str:
 
 
 def is_secret(key: str) -> bool:
-    """Whether what stands under a key must not be shown."""
+    """Whether the value of a key must not be shown."""
     return _SECRET_KEY.search(key) is not None

@@ -1,14 +1,14 @@
 """Canonical forms and mapping versions.
 
-The canonical form of a configuration is one line of JSON that says all that can change an output
-and nothing else; the mapping version is its SHA-256. Comments, formatting and the order of keys are
-not in it. Of orders that mean something only the meaning is kept:
+The canonical form of a configuration is one line of JSON with everything that can change an output,
+and nothing else. The mapping version is its SHA-256. Comments, formatting and the order of keys
+have no influence. Where an order has a meaning, only the meaning is kept:
 
-- mappings that no subject can tell apart stand in order of their sources; where a subject may match
-  two, the earlier one stays the earlier;
-- the destinations of a cluster stand in the order in which the draw tries them;
-- of a stream only what decides subjects counts: its name, subjects, mirror, sources, transform and
-  republish.
+- mappings that share no subject are sorted by their sources; if a subject can match two
+  mappings, they keep their order;
+- the destinations of a cluster are in the order in which the draw tries them;
+- of a stream only the fields that decide subjects count: name, subjects, mirror, sources, transform
+  and republish.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FORMAT = 1
-"""Goes up when the canonical form of the same configuration changes, and when the draws do.
+"""This number goes up when the canonical form of the same configuration changes or the draws do.
 
-A mapping version stands for outputs. Whoever changes the hash in `nats_transform.draw` must raise
-it, or one version would name two different outputs; a test compares the draws with the format.
+A mapping version stands for one output. So a change of the hash in `nats_transform.draw` must raise
+this number; a test compares the draws with the format.
 """
 
 _STREAM_FIELDS = {"name", "subjects", "mirror", "sources", "subject_transform", "republish"}
@@ -57,7 +57,7 @@ def from_canonical(text: str) -> tuple[AccountMappings | StreamConfig, int]:
     """The configuration and the seed of a canonical form.
 
     Raises:
-        InvalidConfig: the text is no canonical form of this version of the library.
+        InvalidConfig: the text is not a canonical form of this version of the library.
     """
     try:
         form = json.loads(text)

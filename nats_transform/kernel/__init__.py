@@ -1,13 +1,14 @@
-"""The compiled kernel: what `AccountMappings.replay` and its like do, for whole Arrow columns.
+"""The compiled kernel: it does the work of `AccountMappings.replay` and others for Arrow columns.
 
-A mapping is data: it becomes flat tables (`Program`), and the same C functions look subjects up in
-them, so another mapping costs no compilation. The scalar library stays the definition of the truth;
-the kernel gives the same, any bytes, draws and all.
+A mapping becomes flat tables (`Program`), and the same C functions look up subjects in the tables
+of any mapping, so a new mapping needs no compilation. The scalar library defines the results. The
+kernel gives the same results for any bytes, with the same draws.
 
-- `accounts` and `streams` say what the rules are, in the terms of `rules`;
-- `filters`, `pieces` and `texts` lay them out as tables, `program` puts these together;
-- `columns` reads Arrow arrays, `library` loads the C, `transform.c` and `digest.c` do the work;
-- `digest` is the digest of rows.
+- `accounts` and `streams` make the rules, which `rules` defines;
+- `filters`, `pieces` and `texts` lay the rules out as tables, and `program` joins these;
+- `columns` reads Arrow arrays, `library` loads the C library, `transform.c` and `digest.c` do the
+  work;
+- `digest` computes the digest of rows.
 
 It needs pyarrow; `import nats_transform` does not.
 """

@@ -23,10 +23,10 @@ from nats_transform.transform import Transform
 
 
 def compile_mappings(mappings: AccountMappings, seed: int = 0) -> Program:
-    """The program that does to a column of subjects what `AccountMappings.replay` does to one.
+    """The program that does for a column of subjects what `AccountMappings.replay` does for one.
 
     Args:
-        mappings: of one account; `State.rule` is the place of a mapping in `mappings.mappings`.
+        mappings: the mappings of one account; `State.rule` is a place in `mappings.mappings`.
         seed: the seed of the run, which decides the draws.
 
     Raises:
@@ -45,15 +45,15 @@ def compile_destinations(
 ) -> list[Program]:
     """A program for the first destination of every mapping, one for the second, and so on.
 
-    Together they make all that can become of a subject, in any cluster and under any draw. Where a
-    mapping has no more destinations, the state has none, and nothing is made. There is one program
-    at least.
+    Together they make every possible result for a subject, in any cluster and under any draw. If a
+    mapping has no more destinations, the state has no destination, and nothing is made. There is at
+    least one program.
 
     Args:
-        mappings: of one account.
-        made: what to make with the transform of a destination; None is nothing.
-        is_subject: whether it is the new subject: then the first program leaves what no mapping
-            covers as it is, and a result with an empty token is none.
+        mappings: the mappings of one account.
+        made: a function that gives the tokens to make for a transform; None to make nothing.
+        is_subject: whether these tokens are the new subject. The first program then leaves subjects
+            that no mapping covers as they are, and a result with an empty token counts as none.
     """
     possible = [_possible(mapping) for mapping in mappings.mappings]
 
@@ -127,7 +127,7 @@ def _end(mapping: Mapping, number: int, share: Share) -> End:
 
 
 def _uncut(ends: Ends) -> Ends:
-    """The ends where `partition` has no tokens to hash, and where there are none to copy."""
+    """The ends for a subject that is not split, so that there are no tokens to hash or to copy."""
 
     def tokens(given: Sequence[Token] | None) -> Sequence[Token] | None:
         return given and [

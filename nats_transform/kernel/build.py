@@ -1,7 +1,7 @@
-"""How our C is compiled: by the C compiler in the wheel `ziglang`, for any platform.
+"""Compiles the C libraries of this project, with the C compiler in the wheel `ziglang`.
 
-`setup.py` does it when the project is installed, so a machine needs no compiler of its own. Only
-the standard library is imported here, because at that time nothing else is there.
+`setup.py` does this when the project is installed, for any platform, so a machine needs no compiler
+of its own. Only the standard library is imported, because nothing else is installed at that time.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ def compile_library(output: Path, folder: Path, scratch: Path, tag: str | None =
 
     Args:
         output: the file to make.
-        folder: that has the sources.
-        scratch: a folder for what the compiler keeps, so that it writes nowhere else.
-        tag: the platform, as in the name of a wheel; this one by default.
+        folder: the folder with the sources.
+        scratch: a folder for the files of the compiler, so that it writes nowhere else.
+        tag: the platform, as in the name of a wheel; by default that of this machine.
 
     Raises:
         NotCompiled: the compiler is missing or failed.

@@ -1,7 +1,6 @@
-"""Arrow arrays as the kernel sees them: the addresses of their buffers.
+"""The addresses of the buffers of Arrow arrays, which are all that the kernel gets.
 
-Only addresses are handed over, so an array must live as long as its `Column` is in use: `Columns`
-holds both.
+So an array must live as long as its `Column` is in use; `Columns` holds both.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _NOTHING = ctypes.create_string_buffer(16)
 
 
 class Columns:
-    """Some arrays for the kernel, and what must live as long as it works on them."""
+    """Arrays for the kernel, with everything that must live as long as the kernel uses them."""
 
     def __init__(self, arrays: Sequence[pa.Array]) -> None:
         self._kept: list[object] = []
@@ -89,7 +88,7 @@ class Columns:
         return column
 
     def _address(self, buffer: pa.Buffer | None, alignment: int = 8) -> int:
-        """Where a buffer is, or a copy of it at an address that numbers can be read from."""
+        """The address of a buffer, or of a copy at an address that numbers can be read from."""
         if buffer is None or buffer.size == 0:
             return ctypes.addressof(_NOTHING)
         if buffer.address % alignment:

@@ -1,4 +1,4 @@
-"""Which subjects of a column some filters cover."""
+"""Finds the subjects of a column that some filters cover."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Destinations as pieces: literal text, and what follows it.
 
-The tokens of a destination become as few pieces as possible: literal tokens and dots are one text,
-tokens of the subject that stand side by side in both are copied at once, and functions whose
-arguments leave a token as it is are gone.
+The tokens of a destination become as few pieces as possible. Literal tokens and dots are one text.
+Tokens of the subject that are neighbors in both are copied together. Functions whose arguments
+leave a token as it is become a plain copy.
 """
 
 from __future__ import annotations
@@ -64,13 +64,14 @@ class Piece:
 
     Attributes:
         text: the literal text.
-        function: what follows.
-        token: 0-based position of the token it is made from; of `TOKENS` and `TAIL` the first one.
-        end: of `TOKENS`, the position after the last one.
-        hashed: positions of the tokens that a `PARTITION` hashes.
-        delimiter: of `SPLIT`.
-        slot: of `RANDOM`.
-        number: a count, offset or size.
+        function: what follows the text.
+        token: the 0-based position of the token that it reads; the first one for `TOKENS` and
+            `TAIL`.
+        end: for `TOKENS`, the position after the last token.
+        hashed: for `PARTITION`, the positions of the tokens that are hashed.
+        delimiter: the delimiter of `SPLIT`.
+        slot: the slot of `RANDOM`.
+        number: the count, offset or size.
     """
 
     text: str
@@ -84,14 +85,14 @@ class Piece:
 
     @property
     def kept(self) -> int:
-        """How many tokens of the subject it looks at."""
+        """How many tokens of the subject the piece looks at."""
         if self.function in _NUMBERS:
             return max(self.hashed, default=-1) + 1
         return max(self.token + 1, self.end)
 
     @property
     def copies(self) -> int:
-        """How many times the size of the subject it can add to the result, at most."""
+        """How many times the size of the subject the piece can add to the result, at most."""
         return 0 if self.function in _NUMBERS else 2 if self.function in _DOUBLES else 1
 
 
@@ -167,8 +168,8 @@ class PieceTables:
     """The pieces of all destinations, as flat arrays of 32-bit numbers.
 
     Attributes:
-        pieces: 9 numbers each.
-        hashed: positions of tokens that are hashed.
+        pieces: 9 numbers for each piece.
+        hashed: the positions of the tokens that are hashed.
         kept: how many tokens of a subject are looked at.
     """
 
@@ -181,8 +182,8 @@ class PieceTables:
         """Adds a destination.
 
         Returns:
-            Its first piece, the one after its last, and how large a result can be: so many bytes,
-            and so many times the size of the subject.
+            The number of its first piece, the number after its last piece, and the largest size of
+            a result: a number of bytes, plus a number of times the size of the subject.
         """
         first, fixed, copies = len(self.pieces) // 9, 0, 0
         for piece in pieces_of(tokens):

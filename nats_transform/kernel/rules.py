@@ -1,7 +1,7 @@
-"""What the tables are made from: rules, each with the ends that it can bring a message to.
+"""The rules from which tables are made. Each rule has ends, one of which a message comes to.
 
-Account mappings and the transforms of streams differ in their rules only; `accounts` and `streams`
-make these.
+Account mappings and the transforms of streams differ only in their rules, which `accounts` and
+`streams` make.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ WHOLE_SUBJECT: Sequence[Token] = (Tail(0),)
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What is told about a message, besides its new subject and its draw.
+    """The part of an outcome that is the same for many messages: all but the subject and the draw.
 
     Attributes:
-        fate, reason: as in `Outcome`.
+        fate, reason: those of the `Outcome`.
         source, destination: `mapping_source` and `mapping_destination` of the `Outcome`.
         rule: 0-based number of the mapping or filter that applied, or None.
     """
@@ -45,7 +45,7 @@ NOT_LITERAL = (
 
 
 class Check(IntEnum):
-    """What a new subject must pass; keep in step with transform.c."""
+    """The check that a new subject must pass; keep in step with transform.c."""
 
     ANY_RESULT = 0
     NO_EMPTY_TOKEN = 1
@@ -54,14 +54,14 @@ class Check(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Where a message can come to.
+    """A possible result of a rule.
 
     Attributes:
-        state: what is told about it.
+        state: the state of the message.
         tokens: the destination that makes the new subject; None for no subject.
-        below: taken by draws below this that no earlier end took.
-        check: what the new subject must pass.
-        failed: what is told instead if it does not pass.
+        below: draws below this number choose this end, if they chose no earlier one.
+        check: the check that the new subject must pass.
+        failed: the state of the message if the new subject does not pass.
     """
 
     state: State
@@ -81,13 +81,13 @@ class Ends:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What happens to the subjects that look like a pattern.
+    """The ends for subjects that match a pattern.
 
     Attributes:
-        pattern: of the subjects; None for a rule that applies only where a taker names it.
-        place: what tells its draws from those of other rules, for `mapping_key`.
-        ends: wherever `scoped` says nothing else.
-        scoped: by cluster.
+        pattern: the pattern; None for a rule that applies only if a taker names it.
+        place: the text for `mapping_key` that makes its draws differ from those of other rules.
+        ends: the ends in all clusters that `scoped` does not have.
+        scoped: the ends in each cluster that has ends of its own.
     """
 
     pattern: Pattern | None

@@ -1,4 +1,4 @@
-"""The rules of what a stream does to a subject: take it, store it, republish it."""
+"""The rules by which a stream takes, stores and republishes subjects."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _FILTERED = End(State(Fate.FILTERED))
 
 
 def compile_ingress(config: StreamConfig, seed: int = 0) -> Program:
-    """The program that does to a column of subjects what `StreamConfig.replay` does to one.
+    """The program that does for a column of subjects what `StreamConfig.replay` does for one.
 
     Args:
-        config: of the stream that the messages reach.
+        config: the configuration of the stream that the messages reach.
         seed: the seed of the run.
 
     Raises:
@@ -33,7 +33,7 @@ def compile_republish(config: StreamConfig, seed: int = 0) -> Program:
     """The program that does what `StreamConfig.replay_republish` does.
 
     Args:
-        config: of the stream that stores the messages.
+        config: the configuration of the stream that stores the messages.
         seed: the seed of the run.
 
     Raises:
@@ -63,7 +63,7 @@ def compile_take(source: StreamSource, seed: int = 0) -> Program:
     for number, one in enumerate(source.filters):
         state = State(Fate.MAPPED, None, one.source, one.destination, number)
         tokens = one.transform.tokens if one.transform else WHOLE_SUBJECT
-        # Where filters cross, one may take a message and another, with a destination, rename it.
+        # If filters cross, one may take a message and another one, with a destination, rename it.
         pattern = Pattern.of_source(one.filter) if one.transform else None
         rules.append(Rule(pattern, source.place, Ends([End(state, tokens)])))
         takers.append((Pattern.of_subscription(one.filter), number))

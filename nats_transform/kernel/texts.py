@@ -1,4 +1,4 @@
-"""All literal text of the tables, one after another."""
+"""The literal texts of the tables, one after another."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from nats_transform.subject import encode
 
 
 class Texts:
-    """Texts, each once, and where each of them starts."""
+    """Texts, each stored once, with the place where each of them starts."""
 
     def __init__(self) -> None:
         self._data = bytearray()
@@ -28,7 +28,7 @@ class Texts:
             ) from None
 
     def add(self, text: str) -> tuple[int, int]:
-        """Where a text starts, and how many bytes it has."""
+        """Adds a text; returns the place where it starts, and its number of bytes."""
         data = self.encoded(text)
         place = self._places.setdefault(data, len(self._data))
         if place == len(self._data):
@@ -36,5 +36,5 @@ class Texts:
         return place, len(data)
 
     def data(self) -> bytes:
-        """All of them."""
+        """The bytes of all texts."""
         return bytes(self._data)

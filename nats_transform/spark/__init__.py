@@ -1,14 +1,14 @@
-"""What becomes of messages, as columns of a Spark DataFrame: DataFrame in, DataFrame out.
+"""Applies mappings and the transforms of streams to a Spark DataFrame and adds columns to it.
 
-Spark's workers hand whole columns to the compiled kernel (`nats_transform.kernel`) in an Arrow UDF.
-They need nats-transform and pyarrow; nothing is read from the session, so the result works under
-Spark Connect and in Structured Streaming. The new subjects of one batch must stay below 2 GB: if a
+Spark's workers give whole columns to the compiled kernel (`nats_transform.kernel`) in an Arrow UDF.
+They need nats-transform and pyarrow. Nothing is read from the session, so the result works under
+Spark Connect and in Structured Streaming. The new subjects of one batch must stay below 2 GB. If a
 worker says that they do not, lower `spark.sql.execution.arrow.maxRecordsPerBatch`.
 
-An account's mappings are applied by `apply`. A mirror or stream source takes a message and may
-rename it (`take`), the ingress transform decides what it is stored under (`ingress`), and a stored
-message may be republished (`republish`). Each adds the columns of `OUTPUT`: to take a step after
-another, rename or drop those of the first and name its result as the subject.
+`apply` applies the mappings of an account. A mirror or stream source takes a message and may rename
+it (`take`), the ingress transform decides the stored subject (`ingress`), and a stored message may
+be republished (`republish`). Each function adds the columns of `OUTPUT`. To apply two functions one
+after the other, rename or drop the columns of the first, and name its result as the subject.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ OUTPUT = T.StructType(
 """The columns that each function adds."""
 
 _OUTCOME = "__nats_outcome"
-"""A column that is there on the way only."""
+"""A column that is only used in between."""
 _MAPPED = "mapped_subject string, state int, draw int"
 _TOLD = ("fate", "reason", "mapping_source", "mapping_destination")
-"""What depends on the state alone."""
+"""The columns that depend only on the state."""
 
 _KINDS: Mapping[str, tuple[type[T.DataType], ...]] = {
     "subject": (T.StringType, T.BinaryType),
@@ -69,19 +69,20 @@ def apply(
     seq: str = "seq",
     seed: int = 0,
 ) -> DataFrame:
-    """The frame and what becomes of each message: as `replay` of the mappings, bit for bit.
+    """The DataFrame with the outcome of each message, which equals that of `replay` bit for bit.
 
     Added columns: `mapped_subject` (null unless the fate is mapped or unmatched), `fate`, `reason`
-    (null unless the fate is invalid), `mapping_source`, `mapping_destination` and `draw` (null
-    where nothing was drawn).
+    (null unless the fate is invalid), `mapping_source`, `mapping_destination` and `draw` (null if
+    nothing was drawn).
 
     Args:
-        mappings: of one account; or a stream configuration, whose `ingress` is applied then.
-        df: one message a row. Filter it here: Spark moves no filter on the result ahead of this.
-        subject: column of the published subject, string or binary.
-        cluster: column of the cluster's name, null for none; None if there is no such column.
-        stream: column of the stream's name.
-        seq: column of the sequence in the stream.
+        mappings: the mappings of one account; or a stream configuration to apply its `ingress`.
+        df: messages, one in each row. Filter it before the call, because Spark does not move a
+            filter on the result ahead of this function.
+        subject: the column of the published subject, string or binary.
+        cluster: the column of the cluster's name, null for no name; None without such a column.
+        stream: the column of the stream's name.
+        seq: the column of the sequence in the stream.
         seed: the seed of the run.
 
     Raises:
@@ -102,14 +103,14 @@ def ingress(
     seq: str = "seq",
     seed: int = 0,
 ) -> DataFrame:
-    """The frame and what each message is stored under: as `StreamConfig.replay`, bit for bit.
+    """The DataFrame with the stored subject of each message, as `StreamConfig.replay` gives it.
 
     Args:
         config: the configuration of the stream that the messages reach.
-        df, subject, stream, seq, seed: as of `apply`; `stream` names the stream of the message.
+        df, subject, stream, seq, seed: the same as for `apply`.
 
     Raises:
-        As of `apply`.
+        NatsTransformError, KernelUnavailable: for the same reasons as `apply`.
     """
     return _applied(compile_ingress(config, seed), df, subject, stream, seq)
 
@@ -123,15 +124,15 @@ def take(
     seq: str = "seq",
     seed: int = 0,
 ) -> DataFrame:
-    """The frame and what a mirror or stream source makes of it: as `StreamSource.replay`.
+    """The DataFrame with the outcomes of a mirror or stream source, as of `StreamSource.replay`.
 
     Args:
         source: one of a stream's `sources`, or its `mirror`.
-        df: messages of the other stream, one a row; whether they are is not looked at.
-        subject, stream, seq, seed: as of `apply`.
+        df: messages of the other stream, one in each row. It is not checked that they are its own.
+        subject, stream, seq, seed: the same as for `apply`.
 
     Raises:
-        As of `apply`.
+        NatsTransformError, KernelUnavailable: for the same reasons as `apply`.
     """
     return _applied(compile_take(source, seed), df, subject, stream, seq)
 
@@ -145,14 +146,14 @@ def republish(
     seq: str = "seq",
     seed: int = 0,
 ) -> DataFrame:
-    """The frame and what is republished: as `StreamConfig.replay_republish`, bit for bit.
+    """The DataFrame with the republished subjects, as `StreamConfig.replay_republish` gives them.
 
     Args:
         config: the configuration of the stream that stores the messages.
-        df, subject, stream, seq, seed: as of `apply`; `subject` is what it stores them under.
+        df, subject, stream, seq, seed: the same as for `apply`; `subject` is the stored subject.
 
     Raises:
-        As of `apply`.
+        NatsTransformError, KernelUnavailable: for the same reasons as `apply`.
     """
     return _applied(compile_republish(config, seed), df, subject, stream, seq)
 
@@ -190,7 +191,7 @@ def _applied(
 
 
 def _table(states: Sequence[State]) -> Column:
-    """What is told of each state, as an array that is made once: rows carry its number only."""
+    """The columns of each state, as an array that is made once; rows have only its number."""
 
     def told(text: str | None) -> str | None:
         return None if text is None else b64encode(encode(text)).decode()
@@ -206,10 +207,10 @@ def _table(states: Sequence[State]) -> Column:
 
 
 def _check_columns(df: DataFrame, roles: Mapping[str, str]) -> None:
-    """Refuses a frame that messages cannot be read from.
+    """Refuses a DataFrame from which messages cannot be read.
 
     Args:
-        df: one message a row.
+        df: messages, one in each row.
         roles: the column of each role.
 
     Raises:
@@ -234,5 +235,5 @@ def _check_columns(df: DataFrame, roles: Mapping[str, str]) -> None:
 
 
 def _column(name: str) -> Column:
-    """The column with this very name, whatever is in it."""
+    """The column with exactly this name, whatever characters the name has."""
     return F.col("`" + name.replace("`", "``") + "`")

@@ -17,7 +17,7 @@ def digest(rows: DataFrame, columns: Sequence[str] | None = None) -> Digest:
 
     Args:
         rows: the rows.
-        columns: which columns count, in this order; all by default.
+        columns: the columns that count, in this order; by default all.
     """
 
     def digests(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -32,5 +32,5 @@ def digest(rows: DataFrame, columns: Sequence[str] | None = None) -> Digest:
 
 
 def _column(name: str) -> Column:
-    """The column with this very name, whatever is in it."""
+    """The column with exactly this name, whatever characters the name has."""
     return F.col("`" + name.replace("`", "``") + "`")
