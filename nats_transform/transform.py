@@ -189,11 +189,9 @@ class Transform:
         places = list(self.filter.wildcards)
         used = [token.position for token in self.tokens if isinstance(token, Wildcard)]
         if sorted(used) != places:
-            raise UnusedWildcards(
-                self.source, self.destination, detail="not reversible, use each exactly once"
-            )
+            raise self._refused(UnusedWildcards, detail="not reversible, use each exactly once")
         if not all(isinstance(token, Literal | Tail | Wildcard) for token in self.tokens):
-            raise FunctionNotAllowed(self.source, self.destination, detail="not reversible")
+            raise self._refused(FunctionNotAllowed, detail="not reversible")
         source = SEPARATOR.join(
             ANY_TOKEN if isinstance(token, Wildcard) else text
             for token, text in zip(self.tokens, self.destination.split(SEPARATOR), strict=True)
@@ -207,36 +205,33 @@ class Transform:
         if functions != len(places) or any(
             t.startswith("*") and t != "*" for t in self.filter.tokens
         ):
-            raise InvalidTransform(
-                self.source,
-                self.destination,
-                detail="not reversible, the source has a token that "
-                "reads as a function or a wildcard",
+            raise self._refused(
+                InvalidTransform,
+                detail="not reversible, the source has a token that reads as a function or a "
+                "wildcard",
             )
         return backward
+
+    def _refused(
+        self, kind: type[InvalidTransform], token: str = "", detail: str = ""
+    ) -> InvalidTransform:
+        return kind(self.source, self.destination, token, detail)
 
     def _check_shape(self) -> None:
         destination = self.destination.split(SEPARATOR)
         for name, tokens in (("source", self.filter.tokens), ("destination", destination)):
             if "" in tokens:
-                raise InvalidSubject(
-                    self.source, self.destination, detail=f"the {name} has an empty token"
-                )
+                raise self._refused(InvalidSubject, detail=f"the {name} has an empty token")
             if ANY_TAIL in tokens[:-1]:
-                raise InvalidSubject(
-                    self.source, self.destination, ANY_TAIL, f"not the last token of the {name}"
-                )
+                raise self._refused(InvalidSubject, ANY_TAIL, f"not the last token of the {name}")
         if ANY_TOKEN in destination:
-            raise InvalidSubject(
-                self.source,
-                self.destination,
+            raise self._refused(
+                InvalidSubject,
                 ANY_TOKEN,
                 "a destination names wildcards as {{wildcard(n)}} or $n",
             )
         if (self.filter.tokens[-1] == ANY_TAIL) != (destination[-1] == ANY_TAIL):
-            raise InvalidSubject(
-                self.source, self.destination, ANY_TAIL, "needed in both or in neither"
-            )
+            raise self._refused(InvalidSubject, ANY_TAIL, "needed in both or in neither")
 
     def _parse(self) -> tuple[Token, ...]:
         wildcards = None if self.filter.is_literal else self.filter.wildcards
@@ -248,17 +243,17 @@ class Transform:
             try:
                 parsed.append(parse_token(token, slot, wildcards))
             except Refused as refused:
-                raise refused.error(self.source, self.destination, token, refused.detail) from None
+                raise self._refused(refused.error, token, refused.detail) from None
         return tuple(parsed)
 
     def _check_strict(self) -> None:
         for token, text in zip(self.tokens, self.destination.split(SEPARATOR), strict=True):
             if not isinstance(token, Literal | Tail | Wildcard):
-                raise FunctionNotAllowed(self.source, self.destination, text)
+                raise self._refused(FunctionNotAllowed, text)
         used = sum(isinstance(token, Wildcard) for token in self.tokens)
         # By count, as the server does: foo.*.* -> bar.$1.$1 passes.
         if used < self.filter.tokens.count(ANY_TOKEN):
-            raise UnusedWildcards(self.source, self.destination)
+            raise self._refused(UnusedWildcards)
 
 
 def validate_mapping(source: str, destination: str) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.warehouse.rows import PAIR
+from jobs.warehouse.rows import header_lists
 
 Pair = tuple[bytes, bytes]
 
@@ -51,9 +51,9 @@ def header_columns(blocks: list[bytes | None]) -> tuple[pa.Array, pa.Array]:
     """
     count = len(blocks)
     if not any(blocks):
-        offsets = pa.array(np.zeros(count + 1, np.int32))
-        nothing = pa.array([], PAIR)
-        return pa.ListArray.from_arrays(offsets, nothing), pa.nulls(count, pa.binary())
+        nothing = pa.array([], pa.string())
+        offsets = np.zeros(count + 1, np.int32)
+        return header_lists(offsets, nothing, nothing), pa.nulls(count, pa.binary())
     try:
         columns = _cut(blocks)
     except _Unusual:
@@ -84,9 +84,7 @@ def _cut(blocks: list[bytes | None]) -> tuple[pa.Array, pa.Array]:
         raise _Unusual
     counts = np.zeros(len(blocks) + 1, np.int32)
     counts[1:][present] = np.diff(lines.offsets.to_numpy())
-    pairs = pa.StructArray.from_arrays([names, values], fields=list(PAIR))
-    offsets = pa.array(np.cumsum(counts, dtype=np.int32))
-    headers = pa.ListArray.from_arrays(offsets, pairs)
+    headers = header_lists(np.cumsum(counts, dtype=np.int32), names, values)
     return headers, pa.nulls(len(blocks), pa.binary())
 
 
@@ -99,9 +97,7 @@ def _one_by_one(blocks: list[bytes | None]) -> tuple[pa.Array, pa.Array]:
     names = _as_string(pa.array([name for pairs in parsed for name, _ in pairs], pa.binary()))
     values = _as_string(pa.array([value for pairs in parsed for _, value in pairs], pa.binary()))
     offsets = np.cumsum([0, *(len(pairs) for pairs in parsed)], dtype=np.int32)
-    pairs_array = pa.StructArray.from_arrays([names, values], fields=list(PAIR))
-    headers = pa.ListArray.from_arrays(pa.array(offsets), pairs_array)
-    return headers, pa.array(raw, pa.binary())
+    return header_lists(offsets, names, values), pa.array(raw, pa.binary())
 
 
 def _as_string(array: Any) -> Any:

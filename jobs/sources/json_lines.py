@@ -24,7 +24,7 @@ from jobs.files.storage import Storage
 from jobs.sources.dumps import BLOCK_BYTES, NO_TIME, Block, Choice, DumpColumns, numbered
 from jobs.sources.files import DumpFile, DumpFiles, located, unreadable
 from jobs.sources.times import epoch_ns, exact_ns
-from jobs.warehouse.rows import HEADERS, PAIR, rows_of
+from jobs.warehouse.rows import header_lists, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -98,16 +98,14 @@ class JsonLines:
         seq, ts_ns, subject, cluster, headers, data = zip(*messages, strict=True)
         pairs = [pair for one in headers for pair in one]
         names, values = (_text([pair[n] for pair in pairs]) for n in (0, 1))
-        offsets = pa.array([0, *accumulate(map(len, headers))], pa.int32())
+        offsets = [0, *accumulate(map(len, headers))]
         return rows_of(
             self.stream,
             pa.array(seq, pa.int64()),
             pa.array(ts_ns, pa.int64()),
             _text(subject),
             _text(cluster),
-            pa.ListArray.from_arrays(
-                offsets, pa.StructArray.from_arrays([names, values], fields=list(PAIR)), HEADERS
-            ),
+            header_lists(offsets, names, values),
             pa.nulls(len(messages), pa.binary()),
             pa.array(data, pa.binary()),
         )

@@ -21,7 +21,7 @@ from jobs.files.storage import Storage
 from jobs.sources.dumps import BLOCK_BYTES, NO_TIME, Block, Choice, DumpColumns, numbered
 from jobs.sources.files import DumpFile, DumpFiles, located, unreadable
 from jobs.sources.times import EPOCH_UNITS, epoch_ns
-from jobs.warehouse.rows import DAY_NS, HEADERS, PAIR, rows_of
+from jobs.warehouse.rows import DAY_NS, header_lists, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -163,10 +163,11 @@ class Parquet:
 
         times = "ts_ns" if "ts_ns" in taken else "ts"
         data = taken.get("data")
+        nothing = pa.array([], pa.string())
         headers = (
             taken["headers"].headers()
             if "headers" in taken
-            else _lists(np.zeros(count + 1), [], [])
+            else header_lists(np.zeros(count + 1, np.int32), nothing, nothing)
         )
         raw = taken.get("headers_raw")
         return rows_of(
@@ -281,19 +282,19 @@ class _Column:
             offsets, entries = _entries(self.values)
             names, values = _as_text(entries.field(0)), entries.field(1)
             if _is_text(kind.item_type):
-                return _lists(offsets, names, _as_text(values))
+                return header_lists(offsets, names, _as_text(values))
             if pa.types.is_list(kind.item_type) and _is_text(kind.item_type.value_type):
                 # Where there is no list, a header without a value: it is refused later.
                 lists = [[None] if one is None else one for one in values.to_pylist()]
                 sizes = np.cumsum([0, *map(len, lists)])
                 flat = pa.array([value for one in lists for value in one], pa.string())
                 repeated = names.take(pa.array(np.repeat(np.arange(len(lists)), np.diff(sizes))))
-                return _lists(sizes[offsets], repeated, flat)
+                return header_lists(sizes[offsets], repeated, flat)
         if pa.types.is_list(kind) or pa.types.is_large_list(kind):
             pair = kind.value_type
             if pa.types.is_struct(pair) and [field.name for field in pair] == ["name", "value"]:
                 offsets, entries = _entries(self.values)
-                return _lists(offsets, *map(_as_text, entries.flatten()))
+                return header_lists(offsets, *map(_as_text, entries.flatten()))
         raise self._wrong("a map or a list of (name, value)")
 
     def _headers_of_fields(self) -> pa.Array:
@@ -302,7 +303,7 @@ class _Column:
         rows, places = np.nonzero(present)
         flat = pa.concat_arrays(fields).take(pa.array(places * len(self.values) + rows))
         names = pa.array([field.name for field in self.values.type]).take(pa.array(places))
-        return _lists(np.cumsum([0, *present.sum(axis=1)]), names, flat)
+        return header_lists(np.cumsum([0, *present.sum(axis=1)]), names, flat)
 
 
 def _of_base64(text: bytes) -> bytes | None:
@@ -348,10 +349,3 @@ def _entries(lists: Any) -> tuple[np.ndarray, Any]:
     offsets = lists.offsets.to_numpy()
     values = lists.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
     return offsets - offsets[0], values
-
-
-def _lists(offsets: np.ndarray, names: Any, values: Any) -> pa.Array:
-    pairs = pa.StructArray.from_arrays(
-        [pa.array(names, pa.string()), pa.array(values, pa.string())], fields=list(PAIR)
-    )
-    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pairs, HEADERS)

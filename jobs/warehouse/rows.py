@@ -7,6 +7,7 @@ longer than many a task.
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -78,6 +79,17 @@ def constant(value: str | None, count: int) -> pa.Array:
     if value is None:
         return pa.nulls(count, _WORD)
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([value]))
+
+
+def header_lists(offsets: Any, names: pa.Array, values: pa.Array) -> pa.ListArray:
+    """The headers of rows, of which these are the names and values, one after the other.
+
+    Args:
+        offsets: where the headers of each row begin, and last where those of the last row end.
+        names, values: text of any bytes.
+    """
+    pairs = pa.StructArray.from_arrays([names, values], fields=list(PAIR))
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pairs, HEADERS)
 
 
 def header_values(headers: pa.ListArray, name: str, otherwise: pa.Array) -> pa.Array:

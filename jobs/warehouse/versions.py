@@ -25,6 +25,7 @@ from jobs.warehouse.tables import Warehouse
 from nats_transform import AccountMappings
 from nats_transform.config import canonical, from_canonical, mapping_version
 from nats_transform.findings import Finding
+from nats_transform.plan.files import mappings_block
 from nats_transform.subject import encode
 
 _RULE = pa.struct(
@@ -151,27 +152,16 @@ def rules_of(mappings: AccountMappings) -> tuple[Rule, ...]:
 
 def render(mappings: AccountMappings) -> str:
     """The mappings as nats-server reads them in its configuration, and nothing else."""
-    lines = ["mappings {"]
-    for mapping in mappings.mappings:
-        lines.append(f"  {_key(mapping.source)}: [")
-        for d in mapping.destinations:
-            cluster = f", cluster: {_string(d.cluster)}" if d.cluster else ""
-            lines.append(
-                f"    {{ destination: {_string(d.subject)}, weight: {d.weight}%{cluster} }}"
-            )
-        lines.append("  ]")
-    return "\n".join([*lines, "}"]) + "\n"
-
-
-def _key(text: str) -> str:
-    # nats-server knows no escapes in a key: the quotes are those that it does not hold.
-    quote = "'" if '"' in text else '"'
-    return f"{quote}{_legible(text)}{quote}"
-
-
-def _string(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{_legible(escaped)}"'
+    return mappings_block(
+        {
+            _legible(mapping.source): [
+                {"destination": _legible(d.subject), "weight": d.weight}
+                | ({"cluster": _legible(d.cluster)} if d.cluster else {})
+                for d in mapping.destinations
+            ]
+            for mapping in mappings.mappings
+        }
+    )
 
 
 def record(

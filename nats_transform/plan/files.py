@@ -138,13 +138,19 @@ def mappings_block(mappings: Mapping[str, Any]) -> str:
     """The block `mappings` of an account in the configuration of a server."""
     lines = ["mappings {"]
     for source, destinations in mappings.items():
-        lines.append(f"  {_quoted(source)}: [")
+        lines.append(f"  {_key(source)}: [")
         for one in destinations:
             cluster = f", cluster: {_quoted(one['cluster'])}" if "cluster" in one else ""
             where = f"destination: {_quoted(one['destination'])}"
             lines.append(f"    {{ {where}, weight: {one['weight']}%{cluster} }}")
         lines.append("  ]")
     return "\n".join([*lines, "}"]) + "\n"
+
+
+def _key(text: str) -> str:
+    # nats-server knows no escapes in a key: the quotes are those that it does not hold.
+    quote = "'" if '"' in text else '"'
+    return f"{quote}{text}{quote}"
 
 
 def _hocon(value: Any) -> str:
