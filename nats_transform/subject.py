@@ -39,17 +39,12 @@ def is_valid_filter(subject: str) -> bool:
     return "" not in tokens and ANY_TAIL not in tokens[:-1] and not _BLANK.search(subject)
 
 
-def is_valid_literal(subject: str) -> bool:
-    """Whether a message can stand under this subject (`IsValidLiteralSubject`).
+def literal_fault(subject: str | None) -> str | None:
+    """Why no message can stand under a subject, or None if one can (`IsValidLiteralSubject`).
 
     No empty token and no token that is a wildcard. Blanks are the protocol's business, not this
     rule's: nats-server does not look for them here.
     """
-    return literal_fault(subject) is None
-
-
-def literal_fault(subject: str | None) -> str | None:
-    """Why a subject is not a legal literal subject, or None if it is one."""
     if subject is None:
         return NO_SUBJECT
     tokens = subject.split(SEPARATOR)

@@ -3,7 +3,7 @@
 An archived header must not act a second time by accident: a rollup would erase the target, an
 expected sequence of the old stream would stop the replay. So a replayed message carries such a
 header under another name, `Nats-Transform-Original-<name>`, where it is data and nothing else.
-`ACTS` names those that act again if the operator asks for it.
+`Fate` names those that act again if the operator asks for it.
 
 Source: the header constants of nats-server 2.15.1 (`server/stream.go`, `server/consumer.go`,
 `server/msgtrace.go`, `server/accounts.go`, `server/jetstream_api.go`); ADR-8 for `KV-Operation`.
@@ -89,9 +89,6 @@ TABLE: dict[str, tuple[str, Fate]] = {
 }
 _FATES = {name.lower().encode(): fate for name, (_, fate) in TABLE.items()}
 
-ACTS = {"rollup": Fate.ROLLUP, "ttl": Fate.TTL}
-"""What the operator may allow to act, and the fate of the headers that then do."""
-
 # `never`, or at least one second: other values the server refuses.
 _TTL = re.compile(rb"never|0*[1-9][0-9]{0,8}|(?:[0-9]{1,6}h)?(?:[0-9]{1,6}m)?0*[1-9][0-9]{0,5}s")
 
@@ -101,7 +98,7 @@ def outgoing(lines: Sequence[bytes], acts: frozenset[str]) -> list[bytes]:
 
     Args:
         lines: `Name: value` of each archived header.
-        acts: the names among `ACTS` that may act again.
+        acts: of `rollup` and `ttl` those that may act again.
 
     Raises:
         Unsendable: a line is no header.

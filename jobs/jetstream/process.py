@@ -47,16 +47,6 @@ class NatsServer:
     process: subprocess.Popen[bytes]
     password: str | None = None
 
-    def restart(self, how: signal.Signals = signal.SIGTERM, down_seconds: float = 0.0) -> None:
-        """Stops the server with a signal and starts it again on the same port and store."""
-        _end(self.process, how)
-        time.sleep(down_seconds)
-        port = self.url.rsplit(":", 1)[1]
-        self.process = _launch(
-            self.config, self.log, ["--port", port, "--store_dir", str(self.store)]
-        )
-        _wait_for_port(self.config.parent, self.process, self.log)
-
     def stop(self) -> None:
         """Stops the server; the store stays."""
         _end(self.process, signal.SIGTERM)
@@ -113,7 +103,7 @@ def nats_server(
         log = home / "server.log"
         # As an argument: a `jetstream` block in the given lines would bring back the server's
         # default, a folder that all servers of the machine share.
-        process = _launch(config_file, log, ["--port", "-1", "--store_dir", str(store)], binary)
+        process = _launch(binary, config_file, log, ["--port", "-1", "--store_dir", str(store)])
         server = NatsServer("", store, config_file, log, process, password)
         try:
             server.url = _wait_for_port(home, process, log)
@@ -123,11 +113,11 @@ def nats_server(
 
 
 def _launch(
-    config: Path, log: Path, arguments: Sequence[str], binary: str | None = None
+    binary: str, config: Path, log: Path, arguments: Sequence[str]
 ) -> subprocess.Popen[bytes]:
     with log.open("ab") as output:
         return subprocess.Popen(  # noqa: S603 - our own binary and file
-            [binary or nats_server_binary(), "--config", str(config), *arguments],
+            [binary, "--config", str(config), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

@@ -24,8 +24,8 @@ from jobs.warehouse.raw import readable
 from jobs.warehouse.tables import Warehouse
 from nats_transform import AccountMappings
 from nats_transform.config import canonical, from_canonical, mapping_version
+from nats_transform.config.block import mappings_block
 from nats_transform.findings import Finding
-from nats_transform.plan.files import mappings_block
 from nats_transform.subject import encode
 
 _RULE = pa.struct(

@@ -4,7 +4,7 @@ from nats_transform.migration.case import CensusRow
 from nats_transform.migration.findings import ALL, CODES, FROM_CHECK, Example, MigrationFinding
 from nats_transform.migration.permissions import Allowance, User, users_of
 from nats_transform.migration.question import Question
-from nats_transform.migration.run import DryRun, dry_run
+from nats_transform.migration.run import DryRun
 
 __all__ = [
     "ALL",
@@ -17,6 +17,5 @@ __all__ = [
     "MigrationFinding",
     "Question",
     "User",
-    "dry_run",
     "users_of",
 ]

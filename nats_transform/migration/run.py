@@ -8,16 +8,14 @@ largest groups. Weights count as exact shares.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from nats_transform.consumer import Consumer
-from nats_transform.mapping import AccountMappings
 from nats_transform.mapping import Mapping as SubjectMapping
 from nats_transform.migration.analysis import Analysis, Told
-from nats_transform.migration.case import Case, Cases, CensusRow, Matcher
+from nats_transform.migration.case import Case, Matcher
 from nats_transform.migration.changes import Change, Changes, Flow
 from nats_transform.migration.collisions import Collisions, WayBack, targets
 from nats_transform.migration.count import PARTS, total, whole
@@ -27,13 +25,11 @@ from nats_transform.migration.hygiene import Hygiene, Level
 from nats_transform.migration.lints import checked
 from nats_transform.migration.names import Names, Wanted
 from nats_transform.migration.partitions import Balance, Partitions, entry, upper
-from nats_transform.migration.permissions import Access, User
+from nats_transform.migration.permissions import Access
 from nats_transform.migration.question import Question
 from nats_transform.migration.rows import Store
 from nats_transform.migration.rules import RuleHits
 from nats_transform.migration.sharing import Sharing
-from nats_transform.sharing import SharedStream
-from nats_transform.stream import StreamConfig
 
 _A = TypeVar("_A", bound=Analysis)
 
@@ -76,50 +72,6 @@ class DryRun:
     levels: tuple[Level, ...]
     reverse: tuple[SubjectMapping, ...]
     is_reversible: bool
-
-
-def dry_run(
-    census: Iterable[CensusRow],
-    candidate: AccountMappings,
-    current: AccountMappings | None = None,
-    *,
-    streams: Sequence[StreamConfig] = (),
-    consumers: Sequence[Consumer] = (),
-    users: Sequence[User] = (),
-    clusters: Sequence[str] = (),
-    shared: Sequence[SharedStream] = (),
-) -> DryRun:
-    """What a candidate would do to the subjects of a census.
-
-    >>> from nats_transform import Destination, Mapping
-    >>> found = dry_run(
-    ...     [CensusRow("a.1", None, 5), CensusRow("a.2", None, 1)],
-    ...     AccountMappings([Mapping("a.*", [Destination("b")])]),
-    ... )
-    >>> [(finding.code, finding.messages) for finding in found.findings]
-    [('collision', 6), ('irreversible', 6)]
-
-    Args:
-        census: distinct subjects as they were published; it is read twice, and all rows of a
-            subject follow one another.
-        candidate, current, streams, consumers, users, clusters, shared: as in `Question`.
-    """
-    question = Question(
-        candidate,
-        current or AccountMappings(()),
-        tuple(streams),
-        tuple(consumers),
-        tuple(users),
-        tuple(clusters),
-        tuple(shared),
-    )
-    run, cases = Run(question, Store()), Cases(question.current, question.candidate)
-    with no_search_for_cycles():
-        run.read(cases.of(census))
-        names, wanted = Names(), run.wanted
-        if wanted:
-            run.name(wanted, cases.of(census), names)
-    return run.found(names)
 
 
 @contextmanager

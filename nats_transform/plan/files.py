@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from nats_transform.config.block import mappings_block, quoted_string
 from nats_transform.config.edit import Edit
 from nats_transform.config.edit import edited as edited_config
 from nats_transform.plan.model import Change, Plan, Step
@@ -118,8 +119,8 @@ def _content(change: Change, undo: bool, configs: Configs) -> str:
         config |= fields
         known = {name: value for name, value in config.items() if value is not None}
         return json.dumps(known, indent=2, sort_keys=True) + "\n"
-    of = {"permissions": f"# Of the user {_quoted(change.name)}.\n", "mappings": ""}
-    return of.get(change.kind, f"# Of the account {_quoted(change.name)}.\n") + _block(
+    of = {"permissions": f"# Of the user {quoted_string(change.name)}.\n", "mappings": ""}
+    return of.get(change.kind, f"# Of the account {quoted_string(change.name)}.\n") + _block(
         change.kind, fields
     )
 
@@ -134,25 +135,6 @@ def _block(kind: str, fields: Mapping[str, Any]) -> str:
     return f"{kind}: [\n{entries}]\n"
 
 
-def mappings_block(mappings: Mapping[str, Any]) -> str:
-    """The block `mappings` of an account in the configuration of a server."""
-    lines = ["mappings {"]
-    for source, destinations in mappings.items():
-        lines.append(f"  {_key(source)}: [")
-        for one in destinations:
-            cluster = f", cluster: {_quoted(one['cluster'])}" if "cluster" in one else ""
-            where = f"destination: {_quoted(one['destination'])}"
-            lines.append(f"    {{ {where}, weight: {one['weight']}%{cluster} }}")
-        lines.append("  ]")
-    return "\n".join([*lines, "}"]) + "\n"
-
-
-def _key(text: str) -> str:
-    # nats-server knows no escapes in a key: the quotes are those that it does not hold.
-    quote = "'" if '"' in text else '"'
-    return f"{quote}{text}{quote}"
-
-
 def _hocon(value: Any) -> str:
     """A value in the syntax of a server's configuration. Strings are written as in JSON."""
     if isinstance(value, Mapping):
@@ -160,11 +142,6 @@ def _hocon(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_hocon, value)) + "]"
     return json.dumps(value, ensure_ascii=False)
-
-
-def _quoted(text: str) -> str:
-    """A string of a server's configuration, which has no escapes for other characters."""
-    return json.dumps(text, ensure_ascii=False)
 
 
 def commands(step: Step, plan: Plan, undo: bool = False) -> Iterator[str]:

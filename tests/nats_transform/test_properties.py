@@ -23,8 +23,8 @@ from nats_transform.imports import AccountImport, ImportKind
 from nats_transform.subject import (
     ANY_TOKEN,
     encode,
-    is_valid_literal,
     is_valid_publish_subject,
+    literal_fault,
 )
 from nats_transform.trace import trace
 
@@ -243,5 +243,5 @@ def test_any_subject_can_be_traced(subject: str) -> None:
     mappings = AccountMappings([Mapping(">", [Destination("x.>", 40)])])
     paths = trace(subject, mappings).paths
     assert sum(path.percent for path in paths) == 100
-    can_be_sent = is_valid_literal(subject) and is_valid_publish_subject(subject)
+    can_be_sent = literal_fault(subject) is None and is_valid_publish_subject(subject)
     assert all(path.subject is not None for path in paths) == can_be_sent

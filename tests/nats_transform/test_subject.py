@@ -14,8 +14,8 @@ from nats_transform.subject import (
     has_wildcard,
     is_subset,
     is_valid_filter,
-    is_valid_literal,
     is_valid_publish_subject,
+    literal_fault,
     matches,
     subscribes,
 )
@@ -58,7 +58,7 @@ LITERALS = st.lists(st.sampled_from(["a", "b", "*a", "é", ">a"]), min_size=1, m
 )
 def test_validity(subject: str, as_filter: bool, as_literal: bool) -> None:
     assert is_valid_filter(subject) is as_filter
-    assert is_valid_literal(subject) is as_literal
+    assert (literal_fault(subject) is None) is as_literal
     assert is_valid_publish_subject(subject) is (as_filter and as_literal)
 
 

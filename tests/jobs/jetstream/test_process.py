@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import stat
 from pathlib import Path
 
@@ -34,15 +33,6 @@ def test_it_is_stopped_whatever_happens() -> None:
     assert not running.__exit__(RuntimeError, RuntimeError("on purpose"), None)
     assert not is_running(pid)
     assert not server.store.exists()
-
-
-def test_a_restart_keeps_port_and_store() -> None:
-    with nats_server() as server:
-        url, pid = server.url, server.process.pid
-        server.restart(signal.SIGKILL)
-        assert server.url == url
-        assert server.process.pid != pid
-        assert not is_running(pid)
 
 
 def test_a_bad_configuration_is_one_line_and_leaves_no_process() -> None:

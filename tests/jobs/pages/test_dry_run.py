@@ -22,12 +22,12 @@ from nats_transform.migration import (
     CensusRow,
     DryRun,
     User,
-    dry_run,
 )
 from nats_transform.migration.changes import Flow
 from nats_transform.stream import parse_stream
 from tests.support.browser import CHROMIUM, PROBE, browse
 from tests.support.hostile import HOSTILE, look_at
+from tests.support.scalar import dry_run
 
 LONG = ".".join(["averyverylongtokenwithoutablank"] * 5)
 CURRENT = AccountMappings([Mapping("orders.*.*", [Destination("o.{{partition(4,2)}}.$1.$2")])])

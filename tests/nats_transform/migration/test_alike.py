@@ -21,13 +21,14 @@ from nats_transform import (
     StreamConfig,
 )
 from nats_transform.consumer import Consumer
-from nats_transform.migration import Allowance, CensusRow, Question, User, dry_run
+from nats_transform.migration import Allowance, CensusRow, Question, User
 from nats_transform.migration import rows as rows_module
 from nats_transform.migration.columns import Part, added_up, alike, dry_run_of_columns
 from nats_transform.sharing import SharedStream
 from nats_transform.stream import parse_stream
 from nats_transform.subject import encode
 from tests.nats_transform.kernel import generate
+from tests.support.scalar import dry_run
 
 FEW = ["a", "b", "c", "a-b", "--a"]
 ALIKE = [*(f"k{number}" for number in range(30)), *FEW, "x y", "{{random(3)}}"]

@@ -20,9 +20,10 @@ from cli.check import command as check_command
 from jobs.dry_run.settings import DryRunSettings, read_question
 from jobs.jetstream.process import nats_server
 from jobs.warehouse.tables import Warehouse
-from nats_transform.migration import CensusRow, dry_run
+from nats_transform.migration import CensusRow
 from tests.conformance.client import Client
 from tests.nats_transform.migration.mistakes import ACCOUNT, MISTAKES, Mistake, Side
+from tests.support.scalar import dry_run
 
 IDS = [mistake.id for mistake in MISTAKES]
 SIDES = {

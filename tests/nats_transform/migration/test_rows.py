@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nats_transform import AccountMappings, Destination, Mapping, parse_stream
-from nats_transform.migration import CensusRow, Question, dry_run
+from nats_transform.migration import CensusRow, Question
 from nats_transform.migration import rows as module
 from nats_transform.migration.columns import Part, added_up, dry_run_of_columns
 from nats_transform.migration.rows import Groups, Largest, Store, Table
+from tests.support.scalar import dry_run
 
 HASHES = st.integers(0, 2**64 - 1)
 

@@ -26,13 +26,13 @@ from nats_transform.migration import (
     CensusRow,
     DryRun,
     collisions,
-    dry_run,
     users_of,
 )
 from nats_transform.migration.count import messages
 from nats_transform.migration.reverse import ways_back
 from nats_transform.sharing import SharedStream
 from nats_transform.stream import StreamConfig, parse_stream
+from tests.support.scalar import dry_run
 
 Weighted = list[tuple[str, int]]
 

@@ -14,9 +14,10 @@ from typing import Any
 
 from jobs.dry_run.settings import read_question
 from jobs.plan import PlanSettings, read_shares
-from nats_transform.migration import CensusRow, DryRun, Question, dry_run
+from nats_transform.migration import CensusRow, DryRun, Question
 from nats_transform.plan.build import build
 from nats_transform.plan.model import Plan
+from tests.support.scalar import dry_run
 
 Config = Mapping[str, Any]
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pytest
 
 from jobs.jetstream.process import NatsServer, nats_server
+from nats_transform.config.block import mappings_block
 from nats_transform.mapping import AccountMappings, Destination, Mapping
 from nats_transform.plan.build import _mappings
-from nats_transform.plan.files import mappings_block
 from nats_transform.plan.stages import Stage, stages
 from tests.conformance.client import Client
 
