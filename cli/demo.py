@@ -2,10 +2,36 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
 
 from cli import options, project
-from cli.output import print_json, print_lines, quiet_work
+from cli.output import (
+    Verdict,
+    is_terminal,
+    print_json,
+    print_line,
+    print_table,
+    quiet_work,
+)
+from jobs.progress import step, watched
+
+if TYPE_CHECKING:
+    from jobs.audit.settings import AuditResult
+    from orchestration.demo.run import DemoRun
+
+_FATES = {
+    "mapped": "got a new subject",
+    "unmatched": "no mapping matched them, and they keep their subject",
+    "lost": "the draw gave them no destination",
+    "filtered": "a filter did not let them through",
+    "invalid": "the subject is not legal; they are kept, with the reason",
+}
 
 
 @project.command(
@@ -56,16 +82,16 @@ def command(as_json: bool, **given: object) -> None:
       nats-transform demo --messages 20000 --dir try
       nats-transform demo --server nats://127.0.0.1:4222
     """
-    with quiet_work():
-        # First, because who lacks Dagster is to install it, with all else that the demo needs.
-        from orchestration.demo.run import DemoSettings, run_demo  # isort: split
+    with quiet_work(), _steps_told():
+        with step("loading Dagster"):
+            # First, because who lacks Dagster is to install it, with all else that the demo needs.
+            from orchestration.demo.run import DemoSettings, run_demo  # isort: split
 
-        from jobs.audit.headline import headline
-        from orchestration.demo.summary import summary
+            from jobs.audit.headline import headline
 
         made = run_demo(options.settings(DemoSettings, given))
     if not as_json:
-        print_lines(summary(made))
+        _print(made)
         return
     print_json(
         {
@@ -77,3 +103,98 @@ def command(as_json: bool, **given: object) -> None:
             "seconds": round(made.seconds, 1),
         }
     )
+
+
+@contextmanager
+def _steps_told() -> Iterator[None]:
+    """While it lasts, stderr has a line for each step, where no terminal shows how far it is."""
+    if is_terminal(err=True):
+        yield
+        return
+    started = time.monotonic()
+
+    def began(what: str) -> None:
+        if len(steps) == 1:  # not the parts of a step
+            print_line(f"{time.monotonic() - started:4.0f} s  {what}", err=True)
+
+    with watched(began) as steps:
+        yield
+
+
+def _print(made: DemoRun) -> None:
+    """The verdicts first, then the numbers, then what to open."""
+    from jobs.audit.headline import headline
+
+    audit = made.rehearsal
+    failed = [name for name, passed in made.checks.items() if not passed]
+    print_line()
+    print_line(
+        f"{audit.messages:,} messages of {made.days[0]} to {made.days[1]} are archived, mapped, "
+        f"checked and audited in {made.seconds:.0f} s."
+    )
+    print_line(
+        f"{len(made.checks) - len(failed)} of {len(made.checks)} checks pass. The other one must "
+        "fail: it finds the cluster with old weights."
+    )
+    print_line()
+    print_line("What became of the messages")
+    print_table(
+        [
+            (fate, f"{count:,}", f"{count / audit.messages:.2%}", _FATES.get(fate, ""))
+            for fate, count in audit.fates.items()
+            if count
+        ],
+        right=[1, 2],
+    )
+    print_line()
+    print_line("What the weights would do with these messages")
+    print_line(headline(audit), indent=2)
+    _print_splits(audit)
+    for balance in audit.partitions:
+        print_line()
+        print_line(f"Partitions of {balance.destination}")
+        counts = ", ".join(f"{count / sum(balance.counts):.1%}" for count in balance.counts)
+        print_line(f"{counts}; the busiest has {balance.busiest:.2f} times the mean", indent=2)
+    print_line()
+    print_line(f"What three clusters did with {made.observed.messages:,} other messages")
+    print_line(headline(made.observed), indent=2)
+    print_line()
+    print_line("Checks of the tables")
+    print_table(
+        [(name, Verdict("outside") if name in failed else "passes") for name in made.checks]
+    )
+    print_line()
+    print_line(f"Digest {made.digest}")
+    print_line(
+        {
+            None: "Run the demo again: the same seed gives the same digest.",
+            True: "It is the same as before with this seed.",
+            False: "It is NOT the same as before with this seed.",
+        }[made.same_as_before],
+        indent=2,
+    )
+    print_line()
+    print_line("What to open now")
+    checks = made.page.parent / "data_docs" / "index.html"
+    pages = [("the audit of the clusters", str(made.page)), ("the checks", str(checks))]
+    # The Makefile knows one folder.
+    in_place = made.page.is_relative_to(Path("demo").absolute()) and Path("Makefile").exists()
+    print_table([*pages, ("Dagster", "make ui")] if in_place else pages)
+
+
+def _print_splits(audit: AuditResult) -> None:
+    rows = [
+        (
+            rule.source,
+            rule.cluster or "",
+            found.destination or found.end,
+            f"{found.weight:g} %",
+            "" if found.share is None else f"{found.share:.2f} %",
+            f"{found.low:.2f} to {found.high:.2f}",
+            Verdict(found.verdict),
+        )
+        for rule in audit.rules
+        for found in rule.destinations
+    ]
+    head = ("mapping", "cluster", "destination", "weight", "share", "interval", "verdict")
+    print_table(rows, head=head, right=[3, 4, 5])

@@ -52,7 +52,7 @@ def print_line(*parts: str, err: bool = False, indent: int = 0) -> None:
         err: whether it goes to stderr.
         indent: of the line; if it is not 0, a terminal also wraps it between words.
     """
-    if not _is_terminal(err):
+    if not is_terminal(err):
         click.echo(in_a_log(f"{' ' * indent}{visible(''.join(parts))}").encode(), err=err)
         return
     from rich.padding import Padding
@@ -82,7 +82,7 @@ def print_commands(text: str) -> None:
 
 def print_subject(subject: str) -> None:
     """Print a subject: its bytes into a pipe or file, its visible form on a terminal."""
-    click.echo(visible(subject).encode() if _is_terminal() else encode(subject))
+    click.echo(visible(subject).encode() if is_terminal() else encode(subject))
 
 
 def plural(count: float, noun: str) -> str:
@@ -150,13 +150,14 @@ def console(*, err: bool = False) -> Console:
     from rich.console import Console
 
     stream, width = sys.stderr if err else sys.stdout, _ANY_WIDTH
-    if _is_terminal(err):
+    if is_terminal(err):
         # By itself rich asks stdin, stdout and stderr, which may be something else by now.
         width = os.get_terminal_size(stream.fileno()).columns or _NO_SIZE
     return Console(file=stream, width=width, markup=False, emoji=False, highlight=False)
 
 
-def _is_terminal(err: bool = False) -> bool:
+def is_terminal(err: bool = False) -> bool:
+    """Whether people read what is printed, on stdout or on stderr."""
     stream = sys.stderr if err else sys.stdout
     return stream is not None and stream.isatty()
 
@@ -178,7 +179,7 @@ def _print(what: RenderableType, *, err: bool = False, wrap: bool) -> None:
     # Cells are filled up to the width of their column, also in the last one.
     lines = [line.rstrip(" ") for line in drawn.get().removesuffix("\n").split("\n")]
     text = "\n".join(lines)
-    click.echo((text if _is_terminal(err) else in_a_log(text)).encode(), err=err)
+    click.echo((text if is_terminal(err) else in_a_log(text)).encode(), err=err)
 
 
 @contextlib.contextmanager
@@ -201,7 +202,7 @@ def quiet_work() -> Iterator[None]:
             sys.stderr.flush()
             undo.enter_context(_streams_apart())
         undo.enter_context(contextlib.redirect_stdout(sys.stderr))
-        if _is_terminal(err=True):
+        if is_terminal(err=True):
             from cli.progress import drawn  # rich takes a while to import
 
             undo.enter_context(drawn())

@@ -80,7 +80,7 @@ def dry_run_job(archive: Archive) -> dg.JobDefinition:
         with failing_with_one_line():
             settings = _settings(archive, config, context.run_id)
             result = dry_run(archive.session, settings)
-            page = archive.reports_folder / f"dry-run-{context.run_id}.html"
+            page = archive.reports_folder / f"{archive.name}-dry-run-{context.run_id}.html"
             page.parent.mkdir(parents=True, exist_ok=True)
             write(result, page)
             page.with_suffix(".json").write_text(json.dumps(result.as_json(), indent=2))

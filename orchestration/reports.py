@@ -2,6 +2,8 @@
 
     python -m orchestration.reports FOLDER --port 3001
 
+Its first page lists them, the latest first, each by its verdict.
+
 A process and an address of its own, not a route of Dagster's webserver: pages show what publishers
 sent, and a page at the webserver's address could use its API, which starts runs. The server reads
 files of the folder and nothing else. Whoever reaches the port can read them: it listens on this
@@ -10,17 +12,23 @@ machine only, and has no login.
 
 from __future__ import annotations
 
+import html
+import re
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
+
+from jobs.pages.page import page
 
 PORT = 3001
 # Pages carry their styles and pictures: they load nothing, run nothing, and are in no frame.
@@ -31,7 +39,37 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
-HOME = "/data_docs/index.html"
+LISTED = 100
+"""Pages that the first page lists, the latest; the others are in the folder all the same."""
+_TITLE = re.compile(r"<title>(.*?)</title>", re.DOTALL)
+_TITLE_WITHIN = 8192  # bytes from the start of a page
+
+
+class Listed(NamedTuple):
+    """A page in the folder: where it is, what its title says, and when it was written."""
+
+    path: str
+    title: str
+    written: datetime
+
+
+def home(folder: Path) -> str:
+    """The first page, as HTML: audits and dry runs by their titles, and where the Data Docs are."""
+    listed = []
+    for file in folder.glob("*.html"):
+        if file.is_file() and not file.is_symlink():
+            with file.open("rb") as opened:
+                found = _TITLE.search(opened.read(_TITLE_WITHIN).decode("utf-8", "replace"))
+            title = html.unescape(found[1]) if found else file.name
+            written = datetime.fromtimestamp(file.stat().st_mtime, UTC)
+            listed.append(Listed(file.name, title, written))
+    listed.sort(key=lambda one: one.written, reverse=True)
+    return page(
+        "reports.html",
+        reports=listed[:LISTED],
+        left_out=len(listed[LISTED:]),
+        has_checks=(folder / "data_docs" / "index.html").is_file(),
+    )
 
 
 class _Pages(StaticFiles):
@@ -54,7 +92,7 @@ def site(folder: Path, hosts: tuple[str, ...] = ()) -> Starlette:
     pages = _Pages(directory=folder, html=True)
     return Starlette(
         routes=[
-            Route("/", lambda _: RedirectResponse(HOME, headers=HEADERS)),
+            Route("/", lambda _: HTMLResponse(home(folder), headers=HEADERS)),
             Mount("/", pages),
         ],
         middleware=[

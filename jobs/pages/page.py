@@ -95,7 +95,7 @@ class Scale:
 
     def label(self, value: float, signed: bool = False) -> str:
         """A tick's label, with a true minus sign."""
-        text = f"{value:{'+' if signed and value else ''}.{self.digits}f}"
+        text = f"{value:{'+' if signed and value else ''},.{self.digits}f}"
         return text.replace("-", "\N{MINUS SIGN}")
 
 

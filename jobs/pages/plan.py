@@ -8,6 +8,8 @@ from jobs.audit.plan import CanaryPlan
 from jobs.pages.page import Scale, nice_scale, page, write_page
 from nats_transform.audit.planning import DAYS, WEEK, CanaryTime, RulePlan
 
+_FEW_HOURS = 96  # longer times are shown in days
+
 
 def write(result: CanaryPlan, path: Path) -> None:
     """Writes the page.
@@ -28,16 +30,18 @@ def render(result: CanaryPlan) -> str:
     )
 
 
-def _panels(rule: RulePlan) -> list[tuple[CanaryTime, Scale, str]]:
-    """Each canary, the scale of its hours, and their SVG path over the hours of the week."""
+def _panels(rule: RulePlan) -> list[tuple[CanaryTime, Scale, str, str]]:
+    """Each canary: the scale of its times, their unit, their SVG path over the hours of a week."""
     made = []
     for canary in rule.canaries:
         if canary.hours is None:
             continue
-        scale = nice_scale(0.0, max(canary.hours) * 1.1, 3)
+        longest = max(canary.hours)
+        unit, hours_each = ("h", 1) if longest < _FEW_HOURS else ("d", 24)
+        scale = nice_scale(0.0, longest / hours_each * 1.1, 3)
         spots = [
-            f"{1000 * n / (WEEK - 1):.1f} {100 - scale.at(hours):.2f}"
+            f"{1000 * n / (WEEK - 1):.1f} {100 - scale.at(hours / hours_each):.2f}"
             for n, hours in enumerate(canary.hours)
         ]
-        made.append((canary, scale, "M" + "L".join(spots)))
+        made.append((canary, scale, unit, "M" + "L".join(spots)))
     return made

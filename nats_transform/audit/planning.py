@@ -142,7 +142,8 @@ def hours_until(rates: Floats, messages: int) -> Floats | None:
     ahead = np.concatenate([[0.0], np.tile(rates, 2).cumsum()])
     found = []
     for start in range(WEEK):
-        wanted = ahead[start] + rest
+        # Rounding must not lead past a week without traffic at its end.
+        wanted = min(ahead[start] + rest, ahead[start + WEEK])
         hour = int(np.searchsorted(ahead, wanted, side="left"))
         part = 0.0
         if hour > start:

@@ -174,7 +174,8 @@ def _audited(
     with failing_with_one_line():
         result = audit_periods(archive.session, settings, periods)
         archive.reports_folder.mkdir(parents=True, exist_ok=True)
-        page = archive.reports_folder / f"{name}.html"
+        # Archives of one warehouse share the folder.
+        page = archive.reports_folder / f"{archive.name}-{name}.html"
         write(result, page)
         page.with_suffix(".json").write_text(result.model_dump_json(indent=2))
     told = {

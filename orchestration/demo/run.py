@@ -49,7 +49,7 @@ concurrency:
     granularity: run
 """
 SHOP = ("messages", "subject_census", "transformed_messages", "weight_audit")
-SHOP_MAPPED = ("messages", "weight_audit")
+SHOP_MAPPED = ("messages", "subject_census", "weight_audit")
 STALE = "shop_mapped/weight_audit/weights"
 """The check that must fail: it finds the cluster that was stale."""
 STALE_HOUR = 13
@@ -126,7 +126,7 @@ def run_demo(settings: DemoSettings) -> DemoRun:
                 server = stack.enter_context(nats_server()).url
         make_stream(server, stream, first_seq=len(history) * a_day + 1)
         stack.callback(remove_stream, server, stream)
-        os.environ |= _environment(folder, settings.seed, history[0], server, stream)
+        os.environ |= _environment(folder, settings.seed, history, server, stream)
         archive, mapped = (_archive(name) for name in ("shop", "shop_mapped"))
         with step("writing a dump of two days of history"):
             write_dump(folder / "history.parquet", history, a_day, settings.seed)
@@ -141,8 +141,8 @@ def run_demo(settings: DemoSettings) -> DemoRun:
             made = _materialize(instance, archive, days, SHOP)
             made |= _materialize(instance, mapped, (history[1], history[1]), SHOP_MAPPED)
             checks = _as_expected(made)
-    page = mapped.reports_folder / f"observed-{history[1]}-{history[1]}.html"
-    rehearsal = archive.reports_folder / f"rehearsal-{days[0]}-{days[1]}.json"
+    page = mapped.reports_folder / f"{mapped.name}-observed-{history[1]}-{history[1]}.html"
+    rehearsal = archive.reports_folder / f"{archive.name}-rehearsal-{days[0]}-{days[1]}.json"
     with step("computing a digest without the times that the server set"):
         digest = _digest(archive)
     return DemoRun(
@@ -176,13 +176,16 @@ def _map(path: Path, day: date, archive: Archive, count: int, seed: int) -> None
     )
 
 
-def _environment(folder: Path, seed: int, start: date, server: str, stream: str) -> dict[str, str]:
+def _environment(
+    folder: Path, seed: int, history: Sequence[date], server: str, stream: str
+) -> dict[str, str]:
     """The variables that the YAML of the demo's archive reads, also kept for `make ui`."""
     variables = {
         "DAGSTER_HOME": str(folder / "dagster"),
         "NATS_TRANSFORM_DEMO": str(folder),
         "NATS_TRANSFORM_DEMO_SEED": str(seed),
-        "NATS_TRANSFORM_DEMO_START": start.isoformat(),
+        "NATS_TRANSFORM_DEMO_START": history[0].isoformat(),
+        "NATS_TRANSFORM_DEMO_MAPPED": history[1].isoformat(),
         "NATS_TRANSFORM_DEMO_SERVER": server,
         "NATS_TRANSFORM_DEMO_STREAM": stream,
     }

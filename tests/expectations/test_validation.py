@@ -31,7 +31,7 @@ from tests.expectations.tables import (
     transformed,
 )
 from tests.support.archive import Row
-from tests.support.browser import CHROMIUM
+from tests.support.browser import in_chromium, look
 from tests.support.hostile import HOSTILE, RAW, look_at
 
 ARCHIVED = messages()
@@ -123,7 +123,7 @@ def test_a_bad_table_is_explained(tmp_path: Path) -> None:
     assert "a.&lt;script&gt;" in page
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
+@in_chromium
 def test_names_from_outside_in_chromium(tmp_path: Path) -> None:
     mapped = next(n for n, row in enumerate(WRITTEN) if row["fate"] == "mapped")
     text = HOSTILE.replace("\udcff", "")
@@ -148,6 +148,8 @@ def test_names_from_outside_in_chromium(tmp_path: Path) -> None:
     )
     assert len(report.failures) > 5
     look_at(report.docs_path, tmp_path)
+    look(report.docs_path, tmp_path)
+    look(tmp_path / "checks" / "data_docs" / "index.html", tmp_path)
     assert not RAW.search((tmp_path / "checks" / "data_docs" / "index.html").read_text("utf-8"))
     assert not RAW.search(str(report))
 

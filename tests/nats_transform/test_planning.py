@@ -89,8 +89,10 @@ def test_several_weeks_are_averaged_and_silent_hours_count() -> None:
         (np.full(WEEK, 10.0), 10 * WEEK * 3, 3.0 * WEEK),
         (np.r_[0.0, 0.0, 5.0, np.zeros(WEEK - 3)], 5, 3.0),
         (np.r_[0.0, 0.0, 5.0, np.zeros(WEEK - 3)], 6, WEEK + 2.2),
+        # Three weeks, of whose hours the sum is a little less than it should be.
+        (np.r_[np.full(13, 100 / 13 / 3), np.zeros(WEEK - 13)], 100, 2 * WEEK + 13.0),
     ],
-    ids=["part of an hour", "whole weeks", "after silence", "a week later"],
+    ids=["part of an hour", "whole weeks", "after silence", "a week later", "rounded"],
 )
 def test_hours_until(rates: np.ndarray, messages: int, from_monday: float) -> None:
     found = hours_until(rates, messages)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import html
 import http.client
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from orchestration.reports import home
+from tests.support.browser import in_chromium, look
+from tests.support.hostile import HOSTILE, look_at
 from tests.support.spark_cluster import daemon, free_port
 
 ROOT = Path(__file__).parents[2]
@@ -22,6 +27,7 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     folder = above / "reports"
     (folder / "data_docs").mkdir(parents=True)
     (folder / "data_docs" / "index.html").write_text(PAGE)
+    (folder / "audit 2.html").write_text("<title>outside &lt;b&gt;</title>")
     (folder / "audit.json").write_text("{}")
     (above / "secret.html").write_text("secret")
     (folder / "link.html").symlink_to(above / "secret.html")
@@ -58,9 +64,30 @@ def test_pages_are_shown_and_can_do_nothing(port: int, path: str) -> None:
     assert headers["content-type"].startswith("text/html")
 
 
-def test_the_root_leads_to_the_data_docs(port: int) -> None:
-    status, headers, _ = asked(port, "/")
-    assert (status, headers["location"]) == (307, "/data_docs/index.html")
+def test_the_first_page_leads_to_all_others(port: int) -> None:
+    status, headers, body = asked(port, "/")
+    assert status == 200
+    assert "default-src 'none'" in headers["content-security-policy"]
+    assert re.findall(r'href="([^"]+)"', body.decode()) == [
+        "data:,",
+        "data_docs/",
+        "audit%202.html",
+    ]
+    assert b"outside &lt;b&gt;" in body
+    assert b"secret" not in body
+
+
+@in_chromium
+def test_the_first_page_in_chromium(tmp_path: Path) -> None:
+    folder = tmp_path / "reports"
+    folder.mkdir()
+    text = HOSTILE.replace("\udcff", r"\udcff")
+    for name in ("a", "b" * 200, "c" * 200 + "<b>"):
+        (folder / f"{name}.html").write_text(f"<title>{html.escape(text)} {name}</title>", "utf-8")
+    page = tmp_path / "page.html"
+    page.write_text(home(folder))
+    look(page, tmp_path)
+    look_at(page, tmp_path)
 
 
 @pytest.mark.parametrize(

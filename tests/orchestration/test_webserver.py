@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 
 import pytest
 
+from tests.support.browser import CHROMIUM
 from tests.support.dagster_processes import NO_QUEUE, webserver
 from tests.support.dagster_project import Project
 
 # A webserver, a code server and a run of its own: half a minute and more.
 pytestmark = [pytest.mark.dagster, pytest.mark.slow]
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 ASSETS = """{ assetNodes {
   assetKey { path } isPartitioned

@@ -44,7 +44,7 @@ def look_at(page: Path, folder: Path) -> None:
     assert not RAW.search(html)
     probed = folder / "probed.html"
     probed.write_text(html.replace("</body>", _PROBE.replace("SHOWN", SHOWN) + "</body>"))
-    (line,) = browse(probed, 1280, folder)  # nothing else: no script ran, nothing was loaded
+    (line,) = browse(probed, folder)  # nothing else: no script ran, nothing was loaded
     found, is_shown = line.removeprefix("PROBE ").rsplit("}", 1)
     assert json.loads(found.replace('\\"', '"') + "}") == {"elements": 0, "handlers": 0, "raw": 0}
     assert is_shown == "true"
