@@ -163,5 +163,5 @@ class ExpectPartitionsToBeBalanced(_PartitionExpectation):
             "at least": int(stats.binom.ppf(tail, len(keys), 1 / n)),
             "most keys": max(each),
             "at most": int(stats.binom.isf(tail, len(keys), 1 / n)),
-            "most messages, of the mean": max(rows.values()) * n / sum(rows.values()),
+            "busiest over mean": f"{max(rows.values()) * n / sum(rows.values()):.2f}",
         }

@@ -61,7 +61,7 @@ class ExpectWeightsToHold(MeasuredExpectation):
                 "destination": share.destination or share.end,
                 "weight %": share.weight,
                 "messages": share.count,
-                "share %": None if share.share is None else round(share.share, 2),
+                "share %": "-" if share.share is None else f"{share.share:.2f}",
                 "interval %": f"{share.low:.2f} to {share.high:.2f}",
                 "verdict": str(share.verdict),
             }

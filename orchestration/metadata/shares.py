@@ -44,7 +44,11 @@ def shares_of_audit(result: AuditResult) -> Mapping[str, Plain]:
     """Each share compared with its weight, and the balance of partitions, as an audit has them."""
     shares = [share for rule in result.rules for share in rule.shares(rule)]
     balance = [(balance.destination, balance.counts) for balance in result.partitions]
-    return {**_split(shares), **_balance(balance)}
+    parts = [part for rule in result.rules for part in rule.buckets]
+    outside = sum(part.verdict == "outside" for part in parts)
+    # The deviation of the whole time hides an hour that is far off.
+    told = {f"{result.by}s outside": outside} if parts else {}
+    return {**told, **_split(shares), **_balance(balance)}
 
 
 _SPLIT = ("source", "cluster", "destination", "weight", "share", "", "interval", "verdict")
