@@ -171,6 +171,7 @@ def _moment(text: str, option: str) -> datetime:
             f"{text!r} is not a moment such as 2026-10-01T12:00Z", param_hint=option
         ) from error
     if moment.tzinfo is None:
+        text = text if ":" in text else f"{text}T00:00"
         raise click.BadParameter(
             f"{text!r} does not say its time zone: write {text}Z for UTC, or {text}+02:00",
             param_hint=option,

@@ -29,7 +29,7 @@ def command() -> None:
     """
 
 
-@command.command("export", epilog=_CODES)
+@command.command("export", short_help="Write the subjects and their counts.", epilog=_CODES)
 @options.stream("The stream whose subjects are exported.")
 @options.file("--out", "The Parquet file to write.", required=True)
 @options.positions(

@@ -74,6 +74,7 @@ def command(
     """
     from nats_transform.check import Origin, check
     from nats_transform.config import shared_by
+    from nats_transform.config.load import is_empty
 
     configs: list[Config] = []
     origins: list[Origin] = []
@@ -110,6 +111,9 @@ def command(
             message = _message(finding)
             print_finding(f"{where}: ", finding.severity, finding.code, message, finding.cure)
         print_line(_summary(counts, len(files)))
+        for file, held in loaded:
+            if all(is_empty(one.config) for one in held):
+                print_line(f"{file} has no mappings")
     else:
         summary_line = _summary(counts, len(files))
         print_findings(
@@ -141,12 +145,16 @@ def _load(file: str, account: str | None) -> list[Located] | Finding:
 def _open(file: str) -> BinaryIO:
     """The open file. A file that cannot be opened is a usage error, not a finding."""
     try:
+        mode = os.stat(file).st_mode
+        if stat.S_ISDIR(mode):
+            raise click.ClickException(f"{file}: a folder; give the files in it")
         # Opening a pipe would wait for its writer.
-        if not stat.S_ISREG(os.stat(file).st_mode):
+        if not stat.S_ISREG(mode):
             raise click.ClickException(f"{file}: not a regular file")
         return open(file, "rb")
     except OSError as error:
-        raise click.ClickException(f"{file}: {error.strerror}") from error
+        cure = "; give the name of a file, standard input is not read" if file == "-" else ""
+        raise click.ClickException(f"{file}: {error.strerror}{cure}") from error
 
 
 def _lines(file: str) -> Iterator[str]:

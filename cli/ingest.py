@@ -118,6 +118,9 @@ def command(spark: Spark, as_json: bool, **given: object) -> None:
 
 def _print(result: IngestResult) -> None:
     print_line(f"{result.stream}: {result.added:,} messages added")
+    if not result.messages:
+        print_line("no message there has the subject, the sequence or the time that was asked for")
+        return
     print_counts({"messages": result.messages, "gaps": result.gaps, "bytes": result.bytes})
     print_line(f"sequences {result.first_seq} to {result.last_seq}")
     print_line(f"digest {result.digest}, snapshot {result.snapshot_id}")

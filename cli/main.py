@@ -19,6 +19,7 @@ import click
 from cli import options
 from cli.output import print_line, print_lines
 from jobs.ending import INTERRUPTED, PIPE_CLOSED, UNUSABLE, ended_by_signals, reason_of
+from nats_transform.errors import did_you_mean, printable
 
 # Command -> its module in this package, in the order of a newcomer's needs.
 COMMANDS = {
@@ -41,6 +42,12 @@ COMMANDS = {
 }
 
 
+# What other programs call it -> what it is here.
+_ELSEWHERE = {"help": "--help", "version": "--version", "server": "map", "mapping": "map"}
+# The file with the mappings has another option where there are two of them.
+_MAPPINGS = ("--mapping", "--config", "--candidate")
+
+
 class CommandLine(click.Group):
     """A group whose commands are imported on use and whose errors are one line each."""
 
@@ -52,6 +59,16 @@ class CommandLine(click.Group):
             return None
         command: click.Command = import_module(f"{__package__}.{COMMANDS[cmd_name]}").command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+            other = f"; did you mean {_ELSEWHERE[name]}?" if name in _ELSEWHERE else ""
+            other = other or did_you_mean(name, COMMANDS)
+            raise click.UsageError(f"No such command {printable(name)}{other}", ctx)
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -99,11 +116,31 @@ def _show(error: click.ClickException) -> None:
         if error.ctx is not None:
             where = error.ctx.command_path
         hint = f" (see {where} --help)"
-    print_line(" ".join(f"{where}: {error.format_message()}{hint}".split()), err=True)
+    text = _mappings_of(error) or error.format_message()
+    text = text.removesuffix(".") if hint else text
+    print_line(" ".join(f"{where}: {text}{hint}".split()), err=True)
 
 
-@click.group("nats-transform", cls=CommandLine, context_settings={"max_content_width": 100})
-@click.version_option(package_name="nats-transform", message="nats-transform %(version)s")
+def _mappings_of(error: click.ClickException) -> str | None:
+    """What to say where another command has the option for the file with the mappings."""
+    if not isinstance(error, click.NoSuchOption) or error.ctx is None:
+        return None
+    if error.option_name not in _MAPPINGS:
+        return None
+    known = {name for option in error.ctx.command.params for name in option.opts}
+    own = [name for name in _MAPPINGS if name in known]
+    cure = f"give {own[0]} FILE" if own else "give the file without an option"
+    return f"{error.message.removesuffix('.')}; {cure}"
+
+
+@click.group(
+    "nats-transform",
+    cls=CommandLine,
+    context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]},
+)
+@click.version_option(
+    None, "-V", "--version", package_name="nats-transform", message="nats-transform %(version)s"
+)
 @options.debug
 def main() -> None:
     """Replay message archives through the subject transforms of nats-server.
@@ -111,7 +148,7 @@ def main() -> None:
     \b
     Try a transform:         nats-transform map "orders.*" "orders.v2.$1" orders.42
     Check a configuration:   nats-transform check server.conf
-    Watch a whole example:   nats-transform demo
+    Try it on a stream:      nats-transform dry-run --stream ORDERS --candidate server.conf
 
     Exit codes: 0 all is well; 1 what was checked is not well; 2 wrong usage, or input that cannot
     be read; 130 after Ctrl-C.

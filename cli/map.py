@@ -34,7 +34,8 @@ class MapCommand(project.Command):
 @project.command(
     "map",
     cls=MapCommand,
-    context_settings={"ignore_unknown_options": True},
+    # -h may start a subject.
+    context_settings={"ignore_unknown_options": True, "help_option_names": ["--help"]},
     short_help="Try one transform on subjects, as `nats server mapping` does.",
     epilog="Exit codes: 0 every subject matches; 1 some subject does not match, or its result is "
     "not a legal subject; 2 nats-server refuses the transform.",
@@ -63,6 +64,8 @@ def command(
     transform = Transform(source, destination)
     if not subjects:
         subjects_of = _asked() if sys.stdin.isatty() else iter(())
+        if not sys.stdin.isatty():
+            print_line("the transform is legal; - as SUBJECT reads subjects from stdin", err=True)
     else:
         subjects_of = _given(subjects)
     fine = True

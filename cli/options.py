@@ -86,9 +86,25 @@ def several(name: str, to: str, metavar: str, help: str, **more: Any) -> _Wrap:
     return click.option(name, to, metavar=metavar, multiple=True, help=help, **more)
 
 
+class _Number(click.types.FloatParamType):
+    """A number, with a cure for one that is written with a percent sign."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return float(value)
+        except ValueError:
+            cure = "; leave the % out" if value.endswith("%") else ""
+            self.fail(f"{value!r} is not a number such as 2.5{cure}", param, ctx)
+
+
+NUMBER = _Number()
+
+
 def number(name: str, default: float, help: str) -> _Wrap:
     """An option that is a number, and has a default."""
-    return click.option(name, type=float, default=default, show_default=True, help=help)
+    return click.option(name, type=NUMBER, default=default, show_default=True, help=help)
 
 
 def positions(name: str, help: str, *, like: str, metavar: str) -> _Wrap:
@@ -410,7 +426,12 @@ def server(instead_of: tuple[str, ...] = (), *, implied: bool = True) -> _Wrap:
     )
     options = [
         click.option(
-            flag, name, metavar=metavar, envvar=variable, show_envvar=bool(variable), help=help
+            *([flag, "-s"] if flag == "--server" else [flag]),
+            name,
+            metavar=metavar,
+            envvar=variable,
+            show_envvar=bool(variable),
+            help=help,
         )
         for name, (flag, metavar, variable, help) in _CONNECTION.items()
     ]

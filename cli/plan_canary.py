@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     "shares",
     "PERCENT",
     "The share of the canary.",
-    type=float,
+    type=options.NUMBER,
     default=(1, 2, 5, 10),
     show_default=True,
 )

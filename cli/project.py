@@ -13,7 +13,6 @@ current folder belongs: a folder above it, such as /tmp, may be open to everybod
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -27,7 +26,7 @@ from click.core import ParameterSource
 
 from cli import options
 from cli.output import print_line, print_table
-from nats_transform.errors import NatsTransformError, printable
+from nats_transform.errors import NatsTransformError, did_you_mean, printable
 
 FILE = "nats-transform.toml"
 _PYPROJECT = "pyproject.toml"
@@ -123,8 +122,7 @@ class Project:
                 "and write context = its name"
             )
         if key not in known:
-            near = difflib.get_close_matches(key, [*known, *tables], 1, 0.5)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            hint = did_you_mean(key, [*known, *tables])
             raise InvalidProject(f"{self.place(*keys)}: no option{of} is {printable(key)}{hint}")
         return known[key]
 
@@ -227,7 +225,7 @@ class Command(click.Command):
             if not ctx.resilient_parsing:  # a shell that completes wants no error
                 raise click.UsageError(str(error), ctx) from error
         try:
-            rest = super().parse_args(ctx, args)
+            rest = self._parsed(ctx, args)
         except click.BadParameter as error:
             key = _key_in_file(ctx, error.param)
             if project is None or key is None:
@@ -236,11 +234,23 @@ class Command(click.Command):
             raise click.BadParameter(f"{error.message} ({where})", ctx, error.param) from error
         for names in _ALTERNATIVES:
             _keep_strongest(ctx, names)
-        if ctx.params.pop("show_config", False) and not ctx.resilient_parsing:
+        if ctx.params.pop("show_config", False) and "--show-config" in args:
             print_line(f"project file: {project.path if project else 'none'}")
             print_table(list(_shown(self, ctx, project)))
             ctx.exit()
         return rest
+
+    def _parsed(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, list(args))
+        except click.MissingParameter:
+            if "--show-config" not in args:
+                raise
+            ctx.resilient_parsing = True  # what is missing is shown as missing
+            return super().parse_args(ctx, list(args))
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx  # click leaves it out of some
+            raise
 
 
 def command(name: str, **attributes: Any) -> Callable[[Callable[..., Any]], Command]:

@@ -15,6 +15,14 @@ if TYPE_CHECKING:
 ALLOW = ("skips", "limits", "versions", "ingress", "rollup", "ttl")
 
 
+def _fates(_: object, parameter: object, value: str) -> list[str]:
+    fates = [fate.strip() for fate in value.split(",")]
+    for fate in fates:
+        if fate not in ("mapped", "unmatched"):
+            raise click.BadParameter(f"{fate!r} is neither mapped nor unmatched")
+    return fates
+
+
 @project.command(
     "replay",
     short_help="Send transformed messages into a stream.",
@@ -31,6 +39,7 @@ ALLOW = ("skips", "limits", "versions", "ingress", "rollup", "ttl")
 @click.option(
     "--fates",
     metavar="FATES",
+    callback=_fates,
     default="mapped,unmatched",
     show_default=True,
     help="Which messages to send; `mapped` leaves out those that no mapping matches.",
@@ -44,7 +53,7 @@ ALLOW = ("skips", "limits", "versions", "ingress", "rollup", "ttl")
     "another mapping version. ingress: the target stores messages under another subject. rollup, "
     "ttl: the archived headers Nats-Rollup or Nats-TTL act again. May be given several times.",
 )
-@click.option("--rate", type=float, metavar="N", help="Send at most N messages a second.")
+@click.option("--rate", type=options.NUMBER, metavar="N", help="Send at most N messages a second.")
 @click.option(
     "--dry-run", is_flag=True, help="Check everything that a replay checks, and send nothing."
 )
@@ -53,11 +62,7 @@ ALLOW = ("skips", "limits", "versions", "ingress", "rollup", "ttl")
     "Print one JSON document: stream, to, sent, already, not_sent, refusals, target_messages, "
     "removed, breaks."
 )
-def command(
-    fates: str,
-    as_json: bool,
-    **given: object,
-) -> None:
+def command(as_json: bool, **given: object) -> None:
     """Send the messages of table `transformed_messages` into a stream, each of them once.
 
     Mapped and unmatched messages are sent in stream order, with their payloads and headers. First
@@ -75,8 +80,7 @@ def command(
     with quiet_work():
         from jobs.replay import ReplaySettings, replay
 
-        wanted = {**given, "fates": [fate.strip() for fate in fates.split(",")]}
-        result = replay(options.settings(ReplaySettings, wanted))
+        result = replay(options.settings(ReplaySettings, given))
     finish(result, as_json, _print, "refused")
 
 

@@ -13,6 +13,8 @@ NatsTransformError
 
 from __future__ import annotations
 
+import os
+
 from pydantic import ValidationError
 
 from nats_transform.errors import NatsTransformError
@@ -59,4 +61,8 @@ def text_of(error: BaseException) -> str:
         text = first["msg"].removeprefix("Value error, ")
         return visible(f"{place}: {text}" if place else text)
     text = str(error).strip() or type(error).__name__
+    if isinstance(error, OSError) and error.errno and error.strerror:
+        # Negative numbers are those of getaddrinfo; others have texts that libraries add to.
+        text = os.strerror(error.errno) if error.errno > 0 else error.strerror
+        text += f": {error.filename}" if error.filename else ""
     return visible(text.splitlines()[0].strip())

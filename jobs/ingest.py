@@ -120,7 +120,9 @@ class IngestSettings(BaseModel):
     def _sources(self) -> IngestSettings:
         given = [self.server, self.backup, self.parquet, self.jsonl]
         if sum(source is not None for source in given) != 1:
-            raise ValueError("give one source: a server, a backup, a Parquet or a JSON lines dump")
+            raise ValueError(
+                "give one source: a server (or a context), a backup, a Parquet or a JSON lines dump"
+            )
         if self.cluster is not None and self.cluster_header is not None:
             raise ValueError("give a cluster or a cluster header, not both")
         if self.subject is not None and not (self.server or self.backup):

@@ -22,7 +22,9 @@ Children of InvalidTransform follow nats-server's family under `ErrInvalidMappin
 
 from __future__ import annotations
 
-from nats_transform.untrusted import one_line
+from collections.abc import Iterable
+
+from nats_transform.untrusted import one_line, visible
 
 _LONGEST = 120  # characters of a subject in a message; real ones are far shorter
 
@@ -156,3 +158,12 @@ def printable(subject: str) -> str:
     """
     shown = subject if len(subject) <= _LONGEST else f"{subject[:_LONGEST]}…"
     return repr(shown.encode("utf-8", "backslashreplace").decode("utf-8"))
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of an error about an unknown name: the known name that is nearest, or nothing."""
+    import difflib
+
+    names = {one.lower(): one for one in known}
+    near = difflib.get_close_matches(name.lower(), names, 1)
+    return f"; did you mean {visible(names[near[0]])}?" if near else ""

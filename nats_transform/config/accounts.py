@@ -12,7 +12,7 @@ from collections.abc import Mapping as MappingABC
 
 from nats_transform.config.shares import shares_of_config
 from nats_transform.config.tree import Entry, Node, Place, Section, field, lower, quoted
-from nats_transform.errors import InvalidMapping, InvalidTransform, UnknownAccount
+from nats_transform.errors import InvalidMapping, InvalidTransform, UnknownAccount, did_you_mean
 from nats_transform.mapping import AccountMappings, Destination, Mapping
 from nats_transform.sharing import Shares
 from nats_transform.subject import is_valid_filter
@@ -159,7 +159,9 @@ def _refuse_reserved(name: str, place: Place) -> None:
 def _refuse_unknown(fields: Section, known: frozenset[str], complaint: str) -> None:
     for key, entry in fields.items():
         if lower(key) not in known and not entry.is_variable:
-            raise entry.place.error(f"unknown field {quoted(key)}: {complaint}")
+            raise entry.place.error(
+                f"unknown field {quoted(key)}: {complaint}{did_you_mean(key, known)}"
+            )
 
 
 def _mappings(fields: Section) -> AccountMappings:

@@ -33,8 +33,14 @@ def parse_json(text: str, path: str) -> Node:
     if (broken := _SURROGATE.search(text)) is not None:
         line = text.count("\n", 0, broken.start()) + 1
         raise Place(path, line).error("this is not UTF-8, so it cannot be JSON; save it as UTF-8")
-    tree = parse(grammar("json_text.lark"), text, path, _WORDS)
+    tree = parse(grammar("json_text.lark"), text, path, _WORDS, _complaint)
     return _node(tree.children[0], path)
+
+
+def _complaint(text: str, position: int, expected: list[str]) -> tuple[int, str] | None:
+    if text[position : position + 1] in ("/", "#"):
+        return position, "JSON has no comments; remove this one"
+    return None
 
 
 def _node(child: Tree[Token] | Token, path: str) -> Node:

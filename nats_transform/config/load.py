@@ -96,8 +96,8 @@ def _chosen(path: str | os.PathLike[str], account: str) -> Located:
     name = os.fspath(path)
     everything = _everything(name)
     chosen = _of_account(everything, account, name)[0]
-    others = [one.accounts[0] for one in everything if one.accounts and not _is_empty(one.config)]
-    if others and _is_empty(chosen.config):
+    others = [one.accounts[0] for one in everything if one.accounts and not is_empty(one.config)]
+    if others and is_empty(chosen.config):
         raise no_mappings(account, others, name)
     return chosen
 
@@ -152,7 +152,8 @@ def _of_account(everything: list[Located], account: str | None, name: str) -> li
     return found
 
 
-def _is_empty(config: AccountMappings | StreamConfig) -> bool:
+def is_empty(config: AccountMappings | StreamConfig) -> bool:
+    """Whether it is of an account without mappings."""
     return isinstance(config, AccountMappings) and not config.mappings
 
 
@@ -268,6 +269,11 @@ def _tree(source: Source, text: str, path: str) -> Node:
     except InvalidConfig as error:
         if suffix not in _NAMED and (document := _yaml_document(text, path)):
             return document
+        if suffix in _YAML and named_error is None:
+            raise Place(path).error(
+                "nats-server does not read YAML: write this as a configuration, with braces, or "
+                "put the sources of the mappings at the top, as `nats auth account mappings` does"
+            ) from None
         raise named_error or error from None
     if named_error is not None and not _is_server_config(tree):
         raise named_error

@@ -168,7 +168,10 @@ def in_force(*texts: str) -> list[str]:
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["--in-force", "2025-11-30=x.conf"], "does not say its time zone: write 2025-11-30Z"),
+        (
+            ["--in-force", "2025-11-30=x.conf"],
+            "does not say its time zone: write 2025-11-30T00:00Z",
+        ),
         (["--in-force", "yesterday=x.conf"], "'yesterday' is not a moment such as"),
         (["--in-force", "x.conf"], "'x.conf' is not a moment and a file"),
         (

@@ -141,7 +141,12 @@ def test_bytes_that_are_no_configuration(folder: Path) -> None:
     ("file", "told"),
     [
         ("none.conf", "nats-transform: none.conf: No such file or directory\n"),
-        (".", "nats-transform: .: not a regular file\n"),
+        (".", "nats-transform: .: a folder; give the files in it\n"),
+        (
+            "-",
+            "nats-transform: -: No such file or directory; give the name of a file, standard input "
+            "is not read\n",
+        ),
         ("/dev/zero", "nats-transform: /dev/zero: not a regular file\n"),
     ],
 )
@@ -149,6 +154,16 @@ def test_a_file_that_cannot_be_read_is_exit_2(folder: Path, file: str, told: str
     assert run(file) == (2, "", told)
     (folder / "a.conf").write_text("mappings { foo: bar }")
     assert run("a.conf", "--subjects", file) == (2, "", told)
+
+
+def test_a_file_without_mappings_is_said_to_have_none(folder: Path) -> None:
+    (folder / "a.conf").write_text("port: 4222")
+    (folder / "b.conf").write_text("mappings { foo: bar }")
+    assert run("a.conf", "b.conf") == (
+        0,
+        "2 files checked, nothing found\na.conf has no mappings\n",
+        "",
+    )
 
 
 def test_accounts(folder: Path) -> None:

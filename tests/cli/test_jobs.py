@@ -142,6 +142,17 @@ def test_a_day_without_messages_is_told(folder: Path) -> None:
     assert not list(folder.glob("warehouse/**/transformed_messages/data/*"))
 
 
+def test_ingest_of_nothing_says_so(nats_server: NatsServer, folder: Path) -> None:
+    publish(nats_server, "SOME", ["a"])
+    given = ("--server", nats_server.url, "--subject", "b", "--warehouse", "here")
+    code, out, _ = run("ingest", "--stream", "SOME", *given)
+    assert code == 0
+    assert out.splitlines() == [
+        "SOME: 0 messages added",
+        "no message there has the subject, the sequence or the time that was asked for",
+    ]
+
+
 def test_ingest_from_a_server(nats_server: NatsServer, folder: Path) -> None:
     publish(nats_server, "LIVE", ["a", "b", "c"])
     args = ["ingest", "--stream", "LIVE", "--server", nats_server.url, "--warehouse", "here"]

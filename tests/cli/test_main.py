@@ -38,16 +38,55 @@ def test_every_command_explains_itself(name: str) -> None:
     assert "--json" in out or name == "completion"
 
 
-def test_version() -> None:
-    assert invoke("--version")[:2] == (0, "nats-transform 0.1.0\n")
+@pytest.mark.parametrize("asked", ["--version", "-V"])
+def test_version(asked: str) -> None:
+    assert invoke(asked)[:2] == (0, "nats-transform 0.1.0\n")
+
+
+@pytest.mark.parametrize("command", [(), ("check",), ("census", "export")])
+def test_h_is_help(command: tuple[str, ...]) -> None:
+    assert invoke(*command, "-h") == invoke(*command, "--help")
+
+
+def test_a_subject_may_start_with_h() -> None:
+    assert invoke("map", "*", "x.$1", "-h")[:2] == (0, "x.-h\n")
 
 
 @pytest.mark.parametrize(
     ("args", "told"),
     [
-        (["fly"], "nats-transform: No such command 'fly'."),
-        (["map"], "nats-transform map: Missing argument 'SOURCE'."),
-        (["map", "a", "b", "--jsn"], "nats-transform map: No such option '--jsn'."),
+        (["fly"], "nats-transform: No such command 'fly' (see nats-transform --help)"),
+        (["dryrun"], "nats-transform: No such command 'dryrun'; did you mean dry-run?"),
+        (["help"], "nats-transform: No such command 'help'; did you mean --help?"),
+        (["server", "mapping"], "nats-transform: No such command 'server'; did you mean map?"),
+        (["map"], "nats-transform map: Missing argument 'SOURCE' (see"),
+        (["map", "a", "b", "--jsn"], "nats-transform map: No such option '--jsn' (see"),
+        (
+            ["dry-run", "--mapping", "m"],
+            "nats-transform dry-run: No such option '--mapping'; give --candidate FILE",
+        ),
+        (
+            ["trace", "a", "--mapping", "m"],
+            "nats-transform trace: No such option '--mapping'; give --config FILE",
+        ),
+        (
+            ["check", "--config", "m"],
+            "nats-transform check: No such option '--config'; give the file without an option",
+        ),
+        (
+            ["check", "a", "--cluster"],
+            "nats-transform check: Option '--cluster' requires an argument",
+        ),
+        (
+            ["audit", "--tolerance", "2%"],
+            "nats-transform audit: Invalid value for '--tolerance': '2%' is not a number "
+            "such as 2.5; leave the % out",
+        ),
+        (
+            ["replay", "--stream", "S", "--to", "T", "--fates", "mapped,lots"],
+            "nats-transform replay: Invalid value for '--fates': 'lots' is neither mapped nor "
+            "unmatched",
+        ),
         (["map", "*", "x.$2", "a"], "nats-transform: wildcard index out of range: 2 of 1"),
         (["map", "a", ""], "nats-transform: invalid subject: the destination has an empty token"),
         (["map", "a\n\x1b[31m", "b.*"], "nats-transform: invalid subject"),

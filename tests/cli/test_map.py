@@ -139,7 +139,8 @@ def test_json_is_an_object_a_line() -> None:
 
 
 def test_without_a_subject_the_transform_is_checked() -> None:
-    assert run("bar.*.*", "baz.{{wildcard(2)}}.{{wildcard(1)}}") == (0, "", "")
+    told = "the transform is legal; - as SUBJECT reads subjects from stdin\n"
+    assert run("bar.*.*", "baz.{{wildcard(2)}}.{{wildcard(1)}}") == (0, "", told)
     assert run("bar.*.*", "baz.{{wildcard(3)}}")[0] == 2
 
 

@@ -193,3 +193,11 @@ def test_the_option_of_a_file_does_what_the_command_line_does(project: Path) -> 
     assert invoke("trace", "a.1") == invoke(
         "trace", "a.1", "--config", str(project / "server.conf"), "--json"
     )
+
+
+def test_shows_what_is_missing_too(project: Path) -> None:
+    (project / "nats-transform.toml").write_text("seed = 7\n")
+    values = shown("audit", "--show-config")
+    assert values["seed"][0] == "7"
+    assert values["stream"] == ("-", "default")
+    assert "--stream" in invoke("audit")[2]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 from pyspark.errors import PythonException
 
-from jobs.errors import ArchiveError, JobError
+from jobs.errors import ArchiveError, JobError, text_of
 from jobs.jetstream.connection import ApiError
 from jobs.spark_errors import job_error
 from nats_transform.errors import KernelUnavailable, NatsTransformError
@@ -53,3 +55,28 @@ CAUSED = "Job aborted.\nCaused by: org.apache.spark.api.python.PythonException: 
 def test_what_is_not_ours_is_its_cause_on_one_line(text: str, told: str) -> None:
     found = job_error(PythonException(f"{text}{from_a_worker(ValueError('planted'))}"))
     assert (type(found), str(found)) == (JobError, told)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        pytest.param(
+            FileNotFoundError(2, "No such file or directory", "a/b"),
+            "No such file or directory: a/b",
+            id="file",
+        ),
+        pytest.param(
+            ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 4222)"),
+            "Connection refused",
+            id="of asyncio",
+        ),
+        pytest.param(
+            socket.gaierror(-2, "Name or service not known"),
+            "Name or service not known",
+            id="name of a host",
+        ),
+        pytest.param(OSError("access denied"), "access denied", id="without a number"),
+    ],
+)
+def test_an_error_of_the_system_is_told_in_words(error: OSError, told: str) -> None:
+    assert text_of(error) == told

@@ -53,7 +53,7 @@ ROWS = [
 
 REFUSED = [
     # id, text, line, column, part of the message
-    ("unknown field", "mapping { foo: bar }", 1, 1, "unknown field 'mapping'"),
+    ("unknown field", "mapping { foo: bar }", 1, 1, "did you mean mappings?"),
     ("unknown field of an account", "accounts { A {\n maping: {}\n} }", 2, 2, "field 'maping'"),
     ("mappings are no section", "mappings: [a, b]", 1, 11, "expected a section in braces"),
     ("source", "mappings { foo..x: bar }", 1, 12, "source 'foo..x' is not a valid subject"),
