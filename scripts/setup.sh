@@ -152,8 +152,6 @@ install() {
         ) && return
         say "uv could not do it (see $log); trying pip"
     fi
-    # pip asks rustc for its version, and rustup's rustc makes ~/.rustup to answer.
-    [ -d "${HOME:-}/.rustup" ] || export RUSTUP_HOME="$PWD/$venv/rustup"
     # --no-compile: Python compiles the modules that are used, which is a small part of them.
     quietly $venv/bin/python -I -m pip --no-input --disable-pip-version-check install \
         --progress-bar off --no-compile --no-deps "$@" || {
@@ -259,6 +257,8 @@ if ! is_complete || ! has_kernel; then
         say "another set-up is at work here; waiting for it"
         "$python" -ISc 'import fcntl; fcntl.flock(9, fcntl.LOCK_EX)'
     }
+    # pip asks rustc for its version, and rustup's rustc makes ~/.rustup to answer.
+    [ -d "${HOME:-}/.rustup" ] || export RUSTUP_HOME="$PWD/$venv/rustup"
     is_complete || install_packages
     has_kernel || install_project
     exec 9<&-
