@@ -126,7 +126,7 @@ def _process(project: Project, *command: str) -> Iterator[tuple[subprocess.Popen
             yield process, log
         finally:
             process.terminate()
-            process.wait(60)
+            process.wait()  # pytest's timeout ends it
 
 
 @contextmanager
