@@ -11,7 +11,7 @@ import click
 from cli import options, project
 from cli.formats import Reported, places_of, print_findings
 from cli.output import end, plural, print_finding, print_json, print_line, quiet_work
-from nats_transform.errors import printable
+from nats_transform.errors import shown
 from nats_transform.findings import Severity
 
 if TYPE_CHECKING:
@@ -184,9 +184,7 @@ def _line(example: Example) -> str:
 
 
 def _shown(subject: str | None) -> str:
-    if subject is None:
-        return "(none)"
-    return subject if subject.isprintable() and subject else printable(subject)
+    return "(none)" if subject is None else shown(subject)
 
 
 def _messages(count: float) -> str:

@@ -156,8 +156,13 @@ def printable(subject: str) -> str:
 
     Only the start of a very long subject is shown.
     """
-    shown = subject if len(subject) <= _LONGEST else f"{subject[:_LONGEST]}…"
-    return repr(shown.encode("utf-8", "backslashreplace").decode("utf-8"))
+    start = subject if len(subject) <= _LONGEST else f"{subject[:_LONGEST]}…"
+    return repr(start.encode("utf-8", "backslashreplace").decode("utf-8"))
+
+
+def shown(text: str) -> str:
+    """The text, if all of it can be printed."""
+    return text if text.isprintable() and text else printable(text)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

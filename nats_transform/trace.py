@@ -12,7 +12,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from nats_transform.errors import printable
+from nats_transform.errors import shown
 from nats_transform.mapping import AccountMappings, Fate, Outcome
 from nats_transform.network import Network, Via
 from nats_transform.stream import StreamConfig
@@ -266,4 +266,4 @@ def _tree(branches: list[_Branch], indent: str = "") -> Iterator[str]:
 
 
 def _shown(text: str | None) -> str:
-    return "" if text is None else text if text.isprintable() and text else printable(text)
+    return "" if text is None else shown(text)

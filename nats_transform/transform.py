@@ -112,11 +112,6 @@ class Transform:
         return hash((self.source, self.destination, self.strict))
 
     @property
-    def is_identity(self) -> bool:
-        """Whether this is `>` to `>`, which the server passes through without looking."""
-        return self._is_identity
-
-    @property
     def filter_of_results(self) -> str:
         """A filter that covers every result, and maybe more: `*` for a token that is computed."""
         tokens: list[str] = []

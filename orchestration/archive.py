@@ -417,8 +417,8 @@ class Archive(dg.Model, dg.Resolvable):
         return {
             "stream": self.stream,
             "warehouse": self.tables,
-            "first_day": days[0],
-            "last_day": days[-1],
+            "first_day": days[0] if days else None,
+            "last_day": days[-1] if days else None,
             "run_id": run_id,
         }
 

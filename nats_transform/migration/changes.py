@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from nats_transform.errors import printable
+from nats_transform.errors import shown
 from nats_transform.mapping import Fate, Outcome
 from nats_transform.migration.analysis import Analysis, Told
 from nats_transform.migration.case import Case, rise
@@ -185,8 +185,3 @@ def _rule(outcome: Outcome) -> str | None:
 @lru_cache(maxsize=2**14)  # every subject asks for the same few
 def _ruled(source: str, destination: str | None) -> str:
     return f"{shown(source)} -> {'nobody' if destination is None else shown(destination)}"
-
-
-def shown(text: str) -> str:
-    """The text, if all of it can be printed."""
-    return text if text.isprintable() and text else printable(text)

@@ -10,11 +10,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from nats_transform.errors import shown
 from nats_transform.mapping import AccountMappings
 from nats_transform.mapping import Mapping as SubjectMapping
 from nats_transform.migration.analysis import Analysis, Told
 from nats_transform.migration.case import Case, Matcher, numbers_drawn, steady
-from nats_transform.migration.changes import shown
 from nats_transform.migration.count import EXAMPLES, Amount, Count, total
 from nats_transform.migration.names import Names, of_groups
 from nats_transform.migration.reverse import in_pieces, reversed_mappings

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from nats_transform.consumer import Consumer
+from nats_transform.errors import shown
 from nats_transform.mapping import Outcome
 from nats_transform.migration.analysis import Analysis, Told
 from nats_transform.migration.case import Case, rise
-from nats_transform.migration.changes import shown
 from nats_transform.migration.count import EXAMPLES, PARTS, Amount, Count, messages, total
 from nats_transform.migration.names import Names, of_groups
 from nats_transform.migration.rows import Groups, Largest, Store

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from nats_transform.check import MAPPING, check
+from nats_transform.errors import shown
 from nats_transform.findings import Severity
 from nats_transform.migration.analysis import Told
-from nats_transform.migration.changes import shown
 from nats_transform.migration.count import Count
 from nats_transform.migration.findings import FROM_CHECK
 from nats_transform.migration.question import Question

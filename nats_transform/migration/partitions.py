@@ -12,11 +12,11 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from nats_transform.errors import shown
 from nats_transform.functions import Partition, fnv1a
 from nats_transform.mapping import AccountMappings, Outcome
 from nats_transform.migration.analysis import Analysis, Told
 from nats_transform.migration.case import Case
-from nats_transform.migration.changes import shown
 from nats_transform.migration.count import PARTS, Amount, Count, hashed, whole
 from nats_transform.migration.names import Names
 from nats_transform.migration.rows import Groups, Largest, Store

@@ -15,10 +15,10 @@ from operator import attrgetter
 from nats_transform.config import Node, plain
 from nats_transform.config.accounts import entries_of
 from nats_transform.config.tree import Section, field
+from nats_transform.errors import shown
 from nats_transform.mapping import Outcome
 from nats_transform.migration.analysis import Analysis, Told
 from nats_transform.migration.case import Case, rise
-from nats_transform.migration.changes import shown
 from nats_transform.migration.count import Count
 from nats_transform.migration.names import Names
 from nats_transform.subject import is_valid_filter, subscribes

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from nats_transform.errors import shown
 from nats_transform.mapping import AccountMappings
 from nats_transform.migration.analysis import Analysis, Told
 from nats_transform.migration.case import Case
-from nats_transform.migration.changes import shown
 from nats_transform.migration.count import Count
 from nats_transform.migration.names import Names
 

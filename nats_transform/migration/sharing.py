@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
+from nats_transform.errors import shown
 from nats_transform.mapping import Outcome
 from nats_transform.migration.analysis import Analysis, Told
 from nats_transform.migration.case import Case
-from nats_transform.migration.changes import shown
 from nats_transform.migration.count import Amount, Count, messages, total
 from nats_transform.migration.names import Names
 from nats_transform.sharing import SharedStream

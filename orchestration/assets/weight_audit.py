@@ -97,17 +97,8 @@ def canary_watch_asset(archive: Archive, observed: Observed) -> dg.AssetsDefinit
         now = datetime.fromisoformat(config.until) if config.until else datetime.now(UTC)
         until = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
         with failing_with_one_line():
-            told: dict[str, Any] = {
-                "stream": archive.stream,
-                "warehouse": archive.tables,
-                "mapping": archive.mapping,
-                "account": archive.account,
-                "seed": archive.seed,
-                "tolerance": archive.tolerance,
-                "confidence": archive.confidence,
-                "run_id": context.run.run_id,
-                **_told(archive, None),
-            }
+            told = archive.mapped_settings([], context.run.run_id) | _told(archive, None)
+            told |= {"tolerance": archive.tolerance, "confidence": archive.confidence}
             periods = _periods(context.instance, archive, AuditSettings(**told))
             stage = [p for p in periods if p.since is None or p.since < until][-1]
             table = tables.open_table(archive.tables, specs.MESSAGES)
