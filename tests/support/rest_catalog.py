@@ -1,15 +1,19 @@
 """A stand-in for a REST catalog: what PyIceberg asks of one, answered from an SQLite catalog.
 
 The servers of this protocol (Polaris, Nessie, Lakekeeper) do not come as packages of an index that
-we use. As they do, this one wants OAuth2 credentials, puts a prefix into its paths, and gives out
-the credentials of the object store with each table.
+we use. As they do, this one wants OAuth2 credentials with a scope, ends tokens, puts a prefix into
+its paths, names its endpoints (PyIceberg calls no others), refuses a commit whose requirements do
+not hold, and gives keys of the object store to who asks for them, for the one table.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import secrets
 import threading
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,7 +35,9 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.serving import make_server
 
 CREDENTIAL = "archivist:secret"
+SCOPE = "PRINCIPAL_ROLE:ALL"
 WAREHOUSE = "archive"
+_KEY = re.compile("key|token")  # of a setting that is a secret
 _STATUS = {
     NoSuchNamespaceError: 404,
     NoSuchTableError: 404,
@@ -45,6 +51,9 @@ class Catalog:
     """The server's state.
 
     Attributes:
+        tokens: those of logins that have not ended.
+        statuses: what it has answered, counted.
+        overtaking: what another writer does before the next commit is looked at.
         failing: a status with which it answers every commit, from now on; before it or after it.
     """
 
@@ -52,7 +61,10 @@ class Catalog:
         uri = f"sqlite:///{folder}/rest.db"
         self.tables = SqlCatalog("rest", uri=uri, warehouse=warehouse, **storage)
         self.storage = storage
-        self.token = secrets.token_urlsafe()
+        self.tokens: set[str] = set()
+        self.statuses: Counter[int] = Counter()
+        self.endpoints: list[str] = []
+        self.overtaking: Callable[[], object] | None = None
         self.failing: int | None = None
         self.failing_after: int | None = None
 
@@ -63,32 +75,46 @@ class Catalog:
         app.register_error_handler(Exception, _problem)
         app.post("/v1/oauth/tokens")(self._login)
         app.get("/v1/config")(self._config)
-        app.get(f"/v1/{WAREHOUSE}/namespaces")(self._namespaces)
-        app.post(f"/v1/{WAREHOUSE}/namespaces")(self._create_namespace)
-        one = f"/v1/{WAREHOUSE}/namespaces/<namespace>/tables"
-        app.get(one)(self._list)
-        app.post(one)(self._create)
-        app.get(f"{one}/<name>")(self._load)
-        app.post(f"{one}/<name>")(self._commit)
+        app.after_request(self._count)
+        one = "namespaces/<namespace>/tables"
+        for method, path, answer in (
+            ("GET", "namespaces", self._namespaces),
+            ("POST", "namespaces", self._create_namespace),
+            ("GET", one, self._list),
+            ("POST", one, self._create),
+            ("GET", f"{one}/<table>", self._load),
+            ("POST", f"{one}/<table>", self._commit),
+        ):
+            app.add_url_rule(f"/v1/{WAREHOUSE}/{path}", view_func=answer, methods=[method])
+            named = path.replace("<", "{").replace(">", "}")
+            self.endpoints.append(f"{method} /v1/{{prefix}}/{named}")
         return app
+
+    def _count(self, response: Response) -> Response:
+        self.statuses[response.status_code] += 1
+        return response
 
     def _authorized(self) -> tuple[dict[str, Any], int] | None:
         if request.path == "/v1/oauth/tokens":
             return None
-        if request.headers.get("Authorization") == f"Bearer {self.token}":
+        if request.headers.get("Authorization", "").removeprefix("Bearer ") in self.tokens:
             return None
         return _error("NotAuthorizedException", "no token, or a wrong one", 401)
 
     def _login(self) -> Any:
-        given = f"{request.form['client_id']}:{request.form['client_secret']}"
-        if given != CREDENTIAL:
+        form = request.form
+        if (form["grant_type"], form["scope"]) != ("client_credentials", SCOPE):
+            return {"error": "invalid_scope", "error_description": "wrong scope"}, 400
+        if f"{form['client_id']}:{form['client_secret']}" != CREDENTIAL:
             return {"error": "invalid_client", "error_description": "wrong credential"}, 401
-        return {"access_token": self.token, "token_type": "bearer", "expires_in": 3600}
+        token = secrets.token_urlsafe()
+        self.tokens.add(token)
+        return {"access_token": token, "token_type": "bearer", "expires_in": 3600}
 
     def _config(self) -> Any:
         if request.args.get("warehouse") != WAREHOUSE:
             return _error("NotFoundException", "no such warehouse", 404)
-        return {"defaults": {}, "overrides": {"prefix": WAREHOUSE}}
+        return {"defaults": {}, "overrides": {"prefix": WAREHOUSE}, "endpoints": self.endpoints}
 
     def _namespaces(self) -> Any:
         return {"namespaces": self.tables.list_namespaces()}
@@ -117,23 +143,30 @@ class Catalog:
             )
         )
 
-    def _load(self, namespace: str, name: str) -> Response:
-        return self._answer(self.tables.load_table((namespace, name)))
+    def _load(self, namespace: str, table: str) -> Response:
+        return self._answer(self.tables.load_table((namespace, table)))
 
-    def _commit(self, namespace: str, name: str) -> Any:
+    def _commit(self, namespace: str, table: str) -> Any:
         if self.failing is not None:
             return _error("ServerError", "not now", self.failing)
+        overtaking, self.overtaking = self.overtaking, None
+        if overtaking is not None:
+            overtaking()
         wanted = CommitTableRequest.model_validate_json(request.get_data())
-        table = self.tables.load_table((namespace, name))
-        self.tables.commit_table(table, wanted.requirements, wanted.updates)
+        current = self.tables.load_table((namespace, table))
+        self.tables.commit_table(current, wanted.requirements, wanted.updates)
         if self.failing_after is not None:
             return _error("ServerError", "the connection is gone", self.failing_after)
-        return self._load(namespace, name)
+        return self._load(namespace, table)
 
     def _answer(self, table: Table) -> Response:
-        config = "".join(f'"{name}":"{value}",' for name, value in self.storage.items())
+        keys = {name: value for name, value in self.storage.items() if _KEY.search(name)}
+        config = {name: value for name, value in self.storage.items() if name not in keys}
+        asked = request.headers.get("X-Iceberg-Access-Delegation") == "vended-credentials"
+        vended = [{"prefix": f"{table.location()}/", "config": keys}] if asked else []
         return Response(
-            f'{{"metadata-location":"{table.metadata_location}","config":{{{config.rstrip(",")}}},'
+            f'{{"metadata-location":"{table.metadata_location}","config":{json.dumps(config)},'
+            f'"storage-credentials":{json.dumps(vended)},'
             f'"metadata":{table.metadata.model_dump_json()}}}',
             content_type="application/json",
         )

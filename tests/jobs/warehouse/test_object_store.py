@@ -36,7 +36,7 @@ from nats_transform.backup.archive import read_head, read_messages
 from tests.support.command import nats_transform as invoke
 from tests.support.exporting import Exporting
 from tests.support.object_stores import BUCKET, ObjectStore, azure, gcs, s3
-from tests.support.rest_catalog import CREDENTIAL, WAREHOUSE, Catalog, rest_catalog
+from tests.support.rest_catalog import CREDENTIAL, SCOPE, WAREHOUSE, Catalog, rest_catalog
 
 DAY = date(2026, 3, 1)
 STORES = ("s3 sql", "s3 rest", "s3 glue", "gcs sql")
@@ -69,7 +69,12 @@ def store(
             }
         else:
             uri, rest = stack.enter_context(rest_catalog(tmp_path, place, made.settings))
-            catalog |= {"uri": uri, "warehouse": WAREHOUSE, "credential": CREDENTIAL}
+            catalog |= {
+                "uri": uri,
+                "warehouse": WAREHOUSE,
+                "credential": CREDENTIAL,
+                "scope": SCOPE,
+            }
             catalog["oauth2-server-uri"] = f"{uri}/v1/oauth/tokens"
         configure(monkeypatch, catalog)
         monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # it read them on import
@@ -259,10 +264,49 @@ def test_a_commit_that_fails_keeps_its_files(
 
 
 @ONLY_REST
+def test_the_catalog_refuses_a_commit_that_another_overtook(store: Store) -> None:
+    """The job looked at the table, and found it as it was; only the catalog can know better."""
+    assert store.rest is not None
+    table = tables.open_table(store.warehouse, specs.MESSAGES, create=True)
+    late = staged(table, range(1, 11))
+    other = tables.open_table(store.warehouse, specs.MESSAGES)
+    first = staged(other, range(5, 21))
+    store.rest.overtaking = lambda: publish(other, first)
+    with pytest.raises(ConcurrentWrite):
+        publish(table, late)
+    assert store.rest.statuses[409] == 1
+    assert sequences(store) == list(range(5, 21))
+    assert not names(late) & store.names()
+
+
+@ONLY_REST
+def test_a_job_outlives_its_token(store: Store) -> None:
+    assert store.rest is not None
+    table = tables.open_table(store.warehouse, specs.MESSAGES, create=True)
+    files = staged(table, range(1, 11))
+    store.rest.tokens.clear()
+    publish(table, files)
+    assert sequences(store) == list(range(1, 11))
+    assert store.rest.statuses[401]
+
+
+@ONLY_REST
+def test_keys_come_from_the_catalog_alone(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a table whose catalog was not asked for keys, nothing can be read."""
+    table = tables.open_table(store.warehouse, specs.MESSAGES, create=True)
+    assert table.io.properties["s3.secret-access-key"] == "secret"
+    configure(monkeypatch, {"header.X-Iceberg-Access-Delegation": "remote-signing"})
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+    other = tables.open_table(store.warehouse, specs.MESSAGES)
+    assert "s3.secret-access-key" not in other.io.properties
+
+
+@ONLY_REST
 @pytest.mark.parametrize(
     ("setting", "value", "told"),
     [
         ("CREDENTIAL", "archivist:wrong", "wrong credential"),
+        ("SCOPE", "catalog", "wrong scope"),
         ("WAREHOUSE", "other", "no such warehouse"),
         ("URI", "http://127.0.0.1:9", "refused"),
     ],
