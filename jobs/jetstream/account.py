@@ -1,7 +1,7 @@
-"""What a server shows of an account: its streams and their consumers, as files that jobs read.
+"""Reads the streams and consumers of an account from a server, into files that jobs read.
 
-Nothing is changed on the server: `STREAM.LIST` and `CONSUMER.LIST` of the JetStream API, and
-`$SYS.REQ.USER.INFO`, which says whose account it is.
+It only asks for `STREAM.LIST` and `CONSUMER.LIST` of the JetStream API, and for
+`$SYS.REQ.USER.INFO`, which names the account. So it changes nothing on the server.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _WHO = "$SYS.REQ.USER.INFO"
 
 @contextlib.contextmanager
 def account_files(settings: NatsSettings, account: str) -> Iterator[tuple[Path, Path | None]]:
-    """The streams, and the durable consumers (None: there are none), in folders for a while.
+    """Temporary folders with the streams and the durable consumers (None if there are none).
 
-    A file has only what somebody configured, so the same account gives the same bytes.
+    The files have only what somebody configured, so the same account gives the same bytes.
 
     Args:
         settings: how to reach the server.

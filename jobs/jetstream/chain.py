@@ -1,15 +1,16 @@
-"""Publishes messages into a stream so that each is stored once, in order, without holes.
+"""Publishes messages into a stream so that each is stored once, in order, without gaps.
 
-The messages form a chain. The first says which sequence must be the stream's last
-(`Nats-Expected-Last-Sequence`), each other one says that the one before it must be the last message
-(`Nats-Expected-Last-Msg-Id`, with ids that nobody used before). So the stream holds what was read
-of it, then exactly our messages, in our order: the server refuses everything else, however many
-replays write at once and whatever was sent late. Hundreds of messages are on the way at a time.
+The messages form a chain. The first names the sequence that must be the last one of the stream
+(`Nats-Expected-Last-Sequence`). Each other message names the message before it, which must be the
+last one of the stream (`Nats-Expected-Last-Msg-Id`, with ids that nobody used before). So the
+stream holds the messages that were read from it, then exactly ours, in our order. The server
+refuses everything else, however many replays write at once and however late a message arrives.
+Hundreds of messages are on the way at a time.
 
-When another client writes in between, or the connection or the server was away, the chain breaks:
-all that is on the way is refused or lost. Then what the stream has since its last known sequence is
-read, what is not there is sent again, and a new chain begins. Nothing is guessed: where the stream
-has removed the messages that would tell what was stored, the replay stops.
+If another client writes in between, or the connection or the server was lost, the chain breaks: all
+messages on the way are refused or lost. The replay then reads what the stream has after the last
+known sequence, sends the missing messages again, and begins a new chain. It never guesses: if the
+stream has removed the messages that would show what was stored, the replay stops.
 
 Source: nats-server `processJetStreamMsg` and `checkMsgHeadersPreClusteredProposal`, which check
 both headers in the order in which messages are stored.
@@ -34,7 +35,7 @@ from jobs.jetstream.stream import STREAM_NOT_FOUND, StreamState, stream_state
 from jobs.jetstream.target import MSG_ID, Replayed, Target
 
 CHAIN_BYTES = 160
-"""What the headers of the chain add to a header block, at most."""
+"""The most bytes that the headers of the chain add to a header block."""
 _ANSWER_SECONDS = 30.0
 _LOOK_SECONDS = 1.0  # how often a lost connection is looked for while answers are awaited
 _FLUSH_EVERY = 64  # messages
@@ -66,11 +67,11 @@ class StreamLost(ArchiveError):
 
 @dataclass
 class Progress:
-    """What became of the messages.
+    """The counts of a chain.
 
     Attributes:
-        sent: stored by this chain.
-        already: found in the stream meanwhile, stored by another replay.
+        sent: how many messages this chain stored.
+        already: how many messages another replay stored meanwhile.
         breaks: how often the chain broke.
     """
 
@@ -135,11 +136,12 @@ class Chain:
 
         Raises:
             StreamLost: the stream lost what it had stored.
-            JobError: it refuses a message, cannot be reached, or cannot tell what it has stored.
+            JobError: the server refuses a message, cannot be reached, or no longer has the messages
+                that would show what was stored.
         """
         if self._is_broken or len(self._waiting) >= self._window:
             await self._room_for(self._window - 1)
-        # Only now: while there was no room, another replay may have stored it.
+        # This is looked up after the wait, because another replay may have stored it meanwhile.
         if self._elsewhere and self._is_elsewhere(message.seq):
             self.progress.already += 1
             return
@@ -209,7 +211,7 @@ class Chain:
     # --- Answers ------------------------------------------------------------------------------
 
     def take(self, buffer: bytes) -> int:
-        """Nothing in bulk: answers are few and small."""
+        """Takes nothing in bulk, because answers are few and small."""
         return 0
 
     def add(self, subject: bytes, reply: bytes, block: bytes | None, data: bytes) -> None:
@@ -265,7 +267,7 @@ class Chain:
         await self._client._flush_pending()
 
     async def _news(self) -> dict[int, Replayed | None]:
-        """What the stream has behind our last known message, up to its very end."""
+        """The messages that the stream has after our last known message, up to its end."""
         there: dict[int, Replayed | None] = {}
         self._read_to = self._last
         while True:
@@ -288,7 +290,7 @@ class Chain:
             await self._patience(reason)
 
     async def _last_answers(self) -> None:
-        """Waits for what the server still has to say; nothing comes over a new connection."""
+        """Waits for answers that are still on the way; none comes over a new connection."""
         until = time.monotonic() + _ANSWER_SECONDS
         while self._unanswered and not self._was_away() and time.monotonic() < until:
             self._answered.clear()
@@ -323,7 +325,7 @@ class Chain:
                 else:
                     others.add(found.seq)
         self._elsewhere |= others
-        # What has no answer may be stored: right behind the last of ours that is known.
+        # A message without an answer may be stored, directly after the last known one of ours.
         in_doubt = [m for n, m in self._waiting if n in self._unanswered and m.seq > ours]
         if in_doubt and mine_at < last and mine_at + 1 not in there:
             raise JobError(
@@ -354,7 +356,7 @@ class Chain:
                 f"stream {self._target.name} on {self._nats.where}: nothing was stored for "
                 f"{self._nats.patience:.0f} s ({reason}); run again to resume"
             )
-        # At once where another client was quicker; else less and less often.
+        # If another client was quicker, try again at once; otherwise wait longer each time.
         if self._is_deaf:
             self._tries += 1
             await asyncio.sleep(min(0.01 * 2**self._tries, 0.5))

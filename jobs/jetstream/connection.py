@@ -2,8 +2,8 @@
 
 nats-py turns header blocks into dicts, which loses repeats and spacing, and handles messages one
 by one. `RawClient` hands the messages of chosen subscriptions to a sink as bytes, in bulk;
-everything else (connecting, TLS, credentials, reconnecting, requests) is nats-py's own. What it
-writes to the socket goes through `wire`, where each command is found to be exactly one.
+everything else (connecting, TLS, credentials, reconnecting, requests) is nats-py's own. Everything
+that it writes to the socket goes through `wire`, which checks that each command is exactly one.
 """
 
 from __future__ import annotations
@@ -31,19 +31,20 @@ class NatsSettings(BaseModel):
     """How to reach a nats-server.
 
     Attributes:
-        servers: one URL or several, separated by commas.
-        creds: path of a credentials file (a user JWT and its seed).
+        servers: one URL, or several separated by commas.
+        creds: the path of a credentials file (a user JWT and its seed).
         credentials: the content of a credentials file, instead of `creds`.
-        nkey: path of a file with an NKey seed.
-        user, password, token: what the server's configuration asks for.
-        tls_ca, tls_cert, tls_key: paths of PEM files. With one of them, or a URL `tls://`, a
-            server that does not offer TLS is refused before it is sent anything.
-        tls_first: the server starts TLS before it says anything (`handshake_first`).
-        domain: JetStream domain.
-        js_api_prefix: what subjects of the JetStream API start with, instead of a domain.
-        inbox_prefix: what subjects of answers start with, where a user may not use `_INBOX`.
-        connect_timeout: seconds for one attempt to connect, and for one request.
-        patience: seconds without progress before giving up, such as while a server restarts.
+        nkey: the path of a file with an NKey seed.
+        user, password, token: a login that the server's configuration asks for.
+        tls_ca, tls_cert, tls_key: the paths of PEM files. With one of them, or a URL `tls://`, a
+            server that does not offer TLS is refused before anything is sent to it.
+        tls_first: whether the server starts TLS before it sends anything (`handshake_first`).
+        domain: the JetStream domain.
+        js_api_prefix: the start of the subjects of the JetStream API, instead of a domain.
+        inbox_prefix: the start of the subjects of answers, if a user may not use `_INBOX`.
+        connect_timeout: the seconds for one attempt to connect, and for one request.
+        patience: the seconds without progress after which a job gives up, such as while a server
+            restarts.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -84,7 +85,7 @@ class NatsSettings(BaseModel):
 
     @property
     def api_prefix(self) -> str:
-        """What subjects of the JetStream API start with."""
+        """The start of the subjects of the JetStream API."""
         if self.js_api_prefix:
             return self.js_api_prefix.rstrip(".")
         return f"$JS.{self.domain}.API" if self.domain else "$JS.API"
@@ -118,8 +119,8 @@ class NatsSettings(BaseModel):
         """Reads every file that is named.
 
         Raises:
-            ArchiveError: it is not there, or not what it should be. nats-py looks for the JWT in
-                a credentials file without end, and names no file.
+            ArchiveError: a file is missing or has the wrong content. nats-py itself would search
+                such a credentials file for a JWT without end, and would not name the file.
         """
         for path in (self.creds, self.nkey, self.tls_ca, self.tls_cert, self.tls_key):
             if path is not None and not path.is_file():
@@ -141,7 +142,7 @@ class NatsSettings(BaseModel):
                     raise ValueError("not found")
                 nkeys.from_seed(bytearray(found[1])).wipe()  # type: ignore[no-untyped-call]
             except (OSError, ValueError, nkeys.NkeysError) as error:
-                # Not the error's text: it may have parts of the secret.
+                # The error's text is left out, because it may have parts of the secret.
                 raise ArchiveError(f"{where} has no {what}: {type(error).__name__}") from None
 
 
@@ -172,14 +173,14 @@ class Sink(Protocol):
     sid: int
 
     def take(self, buffer: bytes) -> int:
-        """How far the buffer was read: as many whole messages of this subscription as it has."""
+        """Takes all whole messages of this subscription; returns how far the buffer was read."""
 
     def add(self, subject: bytes, reply: bytes, block: bytes | None, data: bytes) -> None:
         """Takes one message that came in pieces."""
 
 
 class NoTls(nats.errors.Error):
-    """TLS was asked for, and the server does not offer it."""
+    """The settings want TLS, but the server does not offer it."""
 
     def __str__(self) -> str:
         return (
@@ -214,7 +215,7 @@ class RawClient(Client):
         return await super().subscribe(subject, *args, **kwargs)
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
-        # The first line of a connection, before TLS starts and before our CONNECT.
+        # This is the first line of a connection, before TLS starts and before our CONNECT.
         if initial_connection and self._wants_tls:
             if not (info.get("tls_required") or info.get("tls_available")):
                 raise NoTls
@@ -232,7 +233,7 @@ class RawClient(Client):
 
 
 class _BulkParser(Parser):
-    """nats-py's parser, with a short cut for runs of whole messages that a sink takes."""
+    """nats-py's parser, with a faster way for whole messages that a sink takes."""
 
     nc: RawClient
 
@@ -259,7 +260,7 @@ async def connection(settings: NatsSettings) -> AsyncIterator[RawClient]:
     """A connection, closed at the end.
 
     Raises:
-        ArchiveError: no server there, or it refuses us.
+        ArchiveError: there is no server, or it refuses the connection.
     """
     seen: list[BaseException] = []
 
@@ -319,7 +320,7 @@ async def connection(settings: NatsSettings) -> AsyncIterator[RawClient]:
 
 
 async def _hang_up(client: RawClient) -> None:
-    """Lets go of a connection that did not come about; the other side is not waited for."""
+    """Closes a connection that failed to start, without waiting for the other side."""
     for name in ("_io_writer", "_bare_io_writer"):
         writer = getattr(client._transport, name, None)
         if writer is not None:
@@ -338,7 +339,7 @@ def refusal(settings: NatsSettings, error: BaseException) -> str:
 
 
 class ApiError(ArchiveError):
-    """What the JetStream API answered instead of a result.
+    """The JetStream API answered with an error.
 
     Attributes:
         code: the server's `err_code`, such as 10059 for "stream not found"; 0 for no answer.

@@ -1,8 +1,8 @@
 """Contexts of the `nats` command: connections that people have saved under a name.
 
 They are read as natscli reads them (jsm.go, package natscontext): `context/NAME.json` and the
-selected name in `context.txt`, both under `$XDG_CONFIG_HOME/nats` or `~/.config/nats`. What this
-program cannot do for a context is refused, never left out.
+selected name in `context.txt`, both under `$XDG_CONFIG_HOME/nats` or `~/.config/nats`. A context
+with a setting that this program does not support is refused; no setting is left out.
 """
 
 from __future__ import annotations
@@ -60,16 +60,16 @@ def known_contexts() -> list[str]:
 
 
 def with_context(name: str, given: Mapping[str, object]) -> NatsSettings:
-    """The settings of a context, with what was given besides in place of its own.
+    """The settings of a context, of which some are replaced by given ones.
 
     A user, credentials file, NKey or token that is given replaces all credentials of the context.
 
     Args:
-        name: of a saved context, or the path of a file whose name ends with `.json`.
-        given: fields of NatsSettings; None is not given.
+        name: the name of a saved context, or the path of a file whose name ends with `.json`.
+        given: fields of NatsSettings; None means that a field is not given.
 
     Raises:
-        ArchiveError: no such context, it cannot be read, or it asks for what is not supported.
+        ArchiveError: there is no such context, it cannot be read, or it has an unsupported setting.
     """
     found = _read(name)
     over = {field: value for field, value in given.items() if value is not None}

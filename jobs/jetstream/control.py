@@ -19,11 +19,11 @@ from jobs.jetstream import wire
 
 OWN = b"Nats-Transform-"
 ASIDE = OWN + b"Original-"
-"""What the name of a header is prefixed with that was set aside."""
+"""The prefix of the name of a header that was set aside."""
 
 
 class Fate(StrEnum):
-    """What becomes of an archived header."""
+    """What a replay does with an archived header."""
 
     KEPT = "kept"  # sent as it is
     ASIDE = "set aside"  # sent under another name
@@ -31,9 +31,9 @@ class Fate(StrEnum):
     TTL = "acts with --allow ttl"  # else set aside
 
 
-# Name -> what it does -> what becomes of it. A name that starts with `Nats-` and is not here is
-# set aside too: a later server may give it a meaning. Names are compared without regard to case,
-# because some clients read them so; all other headers are kept.
+# The name, the meaning and the fate of each header. A name that starts with `Nats-` and is not here
+# is set aside too, because a later server may give it a meaning. Names are compared without regard
+# to case, because some clients read them so. All other headers are kept.
 TABLE: dict[str, tuple[str, Fate]] = {
     # What KV buckets are made of: a marker is a deletion to every reader of the bucket.
     "KV-Operation": ("a deleted or purged key", Fate.KEPT),

@@ -1,9 +1,9 @@
 """Header blocks of messages, as they are stored, and the name-value pairs in them.
 
 A block is `NATS/1.0`, a line `Name: value` for each header, and an empty line (ADR-4). Clients
-differ in spacing, and a header that only one of them would write must still come back byte for
-byte. So a message has its pairs, read as nats-server reads them (blanks before the value are not
-part of it), and beside them the block itself where the pairs do not reproduce it (`exact`).
+write different spaces, and every header must come back byte for byte. So a message has its pairs,
+read as nats-server reads them (blanks before the value are not part of it). If the pairs do not
+reproduce the block, the message also has the block itself.
 
 Source: nats-server `server/client.go` `sliceHeader`, `genHeader`.
 """

@@ -1,9 +1,8 @@
-"""Messages made of archived rows, a batch at a time.
+"""Makes messages from archived rows, a batch at a time.
 
-Two looks at the same rows: `look` says which subjects there are and what cannot be sent, `messages`
-gives the messages themselves. What passes the first is what the second gives.
-
-The rows have the `COLUMNS` as jobs have them: texts may hold any bytes.
+`look` says which subjects there are and which messages cannot be sent. `messages` gives the
+messages of the same rows that can be sent. The rows have the `COLUMNS`; their texts may hold any
+bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ COLUMNS = ("seq", "ts_ns", "subject", "mapped_subject", "headers", "headers_raw"
 
 @dataclass(frozen=True)
 class Making:
-    """How messages are made out of rows.
+    """The settings with which messages are made from rows.
 
     Attributes:
         version, stream: the mapping version and the stream of the archive, for the header `SOURCE`.
@@ -146,11 +145,11 @@ def _made(
 
 @dataclass(frozen=True)
 class Looked:
-    """What some rows are.
+    """The result of a look at some rows.
 
     Attributes:
-        subjects: how many of the messages that can be sent have each subject.
-        faults: why each other message cannot be sent, with its sequence, in the order of the rows.
+        subjects: the number of messages that can be sent, for each subject.
+        faults: the sequence of each other message and why it cannot be sent, in the order of rows.
     """
 
     subjects: Counter[bytes]

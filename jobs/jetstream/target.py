@@ -1,7 +1,7 @@
-"""The stream that a replay writes into: what it takes, and what it already has.
+"""The stream that a replay writes into: the subjects that it takes, and the messages that it has.
 
-Every replayed message says which archived message it is (`SOURCE`). What was sent is read from
-there and nowhere else, so any number of replays from any number of hosts agree on it.
+Every replayed message names its archived message in a header (`SOURCE`). This header is the only
+record of what was sent, so any number of replays from any number of hosts agree on it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _AT_ONCE = 50  # requests on the way
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """Which archived message a message of the target is.
+    """The archived message that a message of the target was made from.
 
     Attributes:
         version: the mapping version that it was transformed with.
@@ -96,7 +96,7 @@ class Target:
         object.__setattr__(self, "_ingress", made)
 
     def impossible(self) -> Iterator[str]:
-        """Why nothing can be replayed into it at all."""
+        """Why nothing can be replayed into this stream at all."""
         config = self.state.config
         for field, why in (
             ("mirror", "is a mirror, which takes messages of its origin only"),
@@ -108,7 +108,7 @@ class Target:
                 yield f"stream {self.name} {why}"
 
     def forgets(self) -> Iterator[str]:
-        """Its settings by which it removes messages, so that it cannot tell what was sent."""
+        """The settings by which the stream removes messages, so it cannot tell what was sent."""
         config = self.state.config
         if (retention := config.get("retention", "limits")) != "limits":
             yield f"retention {retention}"
@@ -125,7 +125,7 @@ class Target:
 
     @property
     def is_readable(self) -> bool:
-        """Whether others than its own consumers may read it without a change to it."""
+        """Whether a new consumer can read the stream without changing it."""
         return bool(self.state.config.get("retention", "limits") == "limits")
 
     def fault(self, subject: str) -> str | None:

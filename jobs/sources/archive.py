@@ -1,7 +1,7 @@
 """The messages of a backup in the format of nats-server 2.15, read without a server.
 
-The whole archive is read once before anything is ingested: what is damaged, cut off or out of order
-is found then. That also gives the places from which tasks read parts of it side by side.
+The whole archive is read once before anything is ingested. This finds an archive that is damaged,
+cut off or out of order, and it finds the places from which tasks can read parts at the same time.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _LIMITS = ("max_age", "max_msgs", "max_bytes", "max_msgs_per_subject")
 
 @dataclass(frozen=True)
 class Run:
-    """Messages that follow each other, up to the first of a later day.
+    """Messages that follow each other, up to the first message of a later day.
 
     Attributes:
-        start: where reading starts to find them; others may come first.
+        start: the place where reading must start; other messages may come first.
         first, last: the first and last sequence.
-        messages: how many of them are wanted.
-        day: the latest of these and all messages before them, in days since 1970.
-        latest: the latest time among them.
+        messages: how many of the messages are wanted.
+        day: the latest day of these and all earlier messages, in days since 1970.
+        latest: the latest time of the messages.
     """
 
     start: Point
@@ -59,7 +59,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Part:
-    """What a task reads: these sequences, from a place on."""
+    """The part that a task reads: some sequences, from a place in the file on."""
 
     start: Point
     first: int
@@ -68,11 +68,11 @@ class Part:
 
 @dataclass(frozen=True)
 class ArchiveReader:
-    """Reads parts of an archive, in tasks; it holds all that a task needs.
+    """Reads parts of an archive, in tasks. It has everything that a task needs.
 
     Attributes:
-        path: of the file.
-        settings: what to read; its own range and times do not count.
+        path: the path of the file.
+        settings: what to read; its range and times are ignored.
     """
 
     path: Path
@@ -141,7 +141,7 @@ class ArchiveSource:
     """A backup as a source of an ingest.
 
     Attributes:
-        publish_messages: a span ends at the first midnight after so many messages.
+        publish_messages: a span ends at the first midnight after this number of messages.
     """
 
     backup: Backup
@@ -253,7 +253,7 @@ class ArchiveSource:
         return self._reader, parts
 
     def count(self, span: Span) -> int:
-        """As planned: a file does not change."""
+        """The planned number, because a file does not change."""
         return span.messages
 
     @property

@@ -72,7 +72,7 @@ class Backup:
         return str(self.config["name"])
 
     def is_archive(self) -> bool:
-        """Whether it is in the format of nats-server 2.15, not a tar file.
+        """Whether the backup is in the format of nats-server 2.15 and not a tar file.
 
         Raises:
             ArchiveError: its content cannot be read.

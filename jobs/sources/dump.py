@@ -1,4 +1,4 @@
-"""A dump as a source: what is new in it, whether it is fit for the table, and who reads it."""
+"""A dump as a source of an ingest: its new messages, their faults, and the tasks that read it."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def _shared(rows: pa.RecordBatch) -> Total:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What is in a block.
+    """The result of a look at a block.
 
     Attributes:
         rows: the number of new messages.
         first, last: the lowest and the highest of their sequences.
-        runs: the ranges of their sequences.
-        faults: what is wrong with new messages: with how many, and the sequence of one of them.
-        shared: what the other messages come to, whose sequences the table has already.
+        runs: the ascending runs of their sequences.
+        faults: the faults of new messages, each with the number of messages and one sequence.
+        shared: the sum over the other messages, whose sequences the table already has.
     """
 
     rows: int
@@ -280,5 +280,5 @@ class DumpSource:
         return NewRows(self.read, have), self.blocks
 
     def count(self, span: Span) -> int:
-        """As planned: files do not change."""
+        """The planned number, because files do not change."""
         return span.messages

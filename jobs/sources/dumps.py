@@ -1,9 +1,9 @@
-"""What all dumps have in common: their columns, how they are cut, and which messages are wanted.
+"""The parts that all dumps share: their columns, their blocks, and the choice of messages.
 
-A dump's columns are named as the table's unless `DumpColumns` says otherwise. `subject` must be
-there, and a time: `ts` or `time` (a timestamp, ISO 8601, or an epoch in s, ms, us or ns), or
-`ts_ns` (nanoseconds). `seq` (else messages are numbered in file order), `cluster`, `headers` and
-`data` may be.
+The columns of a dump have the names of the table's columns, unless `DumpColumns` gives others. A
+dump needs `subject` and a time: `ts` or `time` (a timestamp, ISO 8601, or an epoch in s, ms, us or
+ns), or `ts_ns` (nanoseconds). It may have `cluster`, `headers`, `data` and `seq`; without `seq`,
+messages are numbered in the order of the files.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from jobs.warehouse.rows import constant, header_values
 
 NO_TIME = "no column ts, ts_ns or time; name it with --time-column"
 BLOCK_BYTES = 64 * 2**20
-"""The bytes of a file that one task reads, where the file can be cut."""
+"""How many bytes of a file one task reads, if the file can be cut."""
 
 
 class DumpColumns(BaseModel):
-    """Which columns of a dump hold what; None is the table's own name, if the dump has it.
+    """The names of a dump's columns; None is the table's own name, if the dump has that column.
 
     Attributes:
         subject: the column with the subject.
@@ -85,7 +85,7 @@ class DumpColumns(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What one task reads of a file.
+    """The part of a file that one task reads.
 
     Attributes:
         file: the file.
@@ -133,7 +133,7 @@ class Choice:
 
     Attributes:
         since: the first sequence, or the first moment (with a zone).
-        until: the last sequence (inclusive), or the first moment that is too late.
+        until: the last sequence (included), or the end of the time (excluded).
         cluster, cluster_header: the same as in the settings of an ingest.
     """
 

@@ -1,6 +1,6 @@
-"""Which files a dump is made of, file by file, and which files beside them are left out.
+"""Finds the files of a dump, and the files beside them that are left out.
 
-No message may be left out unseen: every file is read, or named as a marker of Spark, or refused.
+No message may be left out silently: every file is read, named as a marker of Spark, or refused.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class DumpFiles:
 
     @property
     def size(self) -> int:
-        """Bytes of all that is read."""
+        """The bytes of all files that are read."""
         return sum(file.size for file in self.read)
 
     def __str__(self) -> str:
@@ -132,7 +132,7 @@ def located(storage: Storage, path: str) -> tuple[Any, str]:
 
 
 def _server(path: str) -> str:
-    """What an address begins with, up to the path; nothing of a path of this machine."""
+    """The start of an address, up to the path; "" for a path of this machine."""
     return "/".join([*path.split("/", 3)[:3], ""]) if "://" in path else ""
 
 
@@ -256,7 +256,7 @@ def _is_folder(filesystem: Any, path: str) -> bool:
 
 
 def _some(files: list[str] | tuple[str, ...]) -> str:
-    """How many, and the names of the first ones."""
+    """The number of files, with the names of the first ones."""
     count = f"{len(files)} file{'' if len(files) == 1 else 's'}"
     names = [file.rpartition("/")[2] for file in files[:5]]
     return f"{count} ({', '.join(names)}{', ...' if len(files) > 5 else ''})" if files else count

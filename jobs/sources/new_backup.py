@@ -1,8 +1,8 @@
-"""A folder for a new backup: nobody sees it before all of it is there and was checked.
+"""A folder for a new backup, which becomes visible only when it is complete and was checked.
 
-A local folder is made under another name beside its place and renamed. An object store knows no
-renaming: the files are made on this machine, and `backup.json`, without which there is no backup,
-goes up last.
+A local folder is made under another name beside its place, and then renamed. An object store cannot
+rename, so the files are made on this machine. `backup.json`, without which there is no backup, is
+uploaded last.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Where an ingest takes messages from: a live stream or a backup of one; `dump` has the rest.
+"""The sources of an ingest: a live stream here; `archive`, `backup` and `dump` have the others.
 
-A source says which spans of sequences it can add to what the table has, what reads the messages of
-each, and again afterwards how many there must be.
+A source says which spans of sequences it can add to the table, which tasks read the messages of a
+span, and afterwards how many messages there must be.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ class Span:
 
 
 class Source(Protocol):
-    """Where messages come from."""
+    """A source of messages."""
 
     kind: str
 
     def check(self, table: Table, have: Coverage) -> None:
-        """Makes sure that what both have is the same messages; raises ArchiveError if not."""
+        """Raises ArchiveError if the table has other messages under the same sequences."""
 
     def plan(self, have: Coverage) -> list[Span]:
         """The spans to add to what the table has, ascending, of whole days where possible."""
 
     def tasks(self, span: Span, have: Coverage) -> tuple[ReadTask, Sequence[Any]]:
-        """What reads the messages of a span that the table does not have, and its tasks."""
+        """The tasks for the messages of a span that the table lacks, and the function of a task."""
 
     def count(self, span: Span) -> int:
         """How many messages of a span there are now."""
@@ -74,7 +74,7 @@ class StreamSource:
     """A stream on a server.
 
     Attributes:
-        publish_messages: a span ends at the first midnight after so many messages.
+        publish_messages: a span ends at the first midnight after this number of messages.
     """
 
     nats: NatsSettings

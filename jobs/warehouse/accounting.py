@@ -1,4 +1,4 @@
-"""The books of the archive: what a set of messages comes to, and what the table has of a stream."""
+"""The accounts of the archive: sums over messages, and what the table has of a stream."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from nats_transform.digest import Digest
 
 @dataclass(frozen=True)
 class Total:
-    """What some messages come to.
+    """Sums over some messages.
 
     Attributes:
-        first, last: sequences; None of no messages.
+        first, last: the first and last sequence; None if there are no messages.
         bytes: the size of the payloads.
         digest: the digest, which includes the number of rows.
     """
@@ -48,12 +48,12 @@ NOTHING = Total(None, None, 0, Digest())
 
 
 class Archived(BaseModel):
-    """What the table has of a stream, kept as a property of the table.
+    """The messages of a stream that the table has, kept as a property of the table.
 
     Attributes:
-        covered: the sequences that are archived, with those that no longer existed then.
-        messages, first_seq, last_seq, bytes, digest: what all the rows come to, as in `Total`.
-        days: messages and digest of each day.
+        covered: the archived sequences, including those whose messages no longer existed.
+        messages, first_seq, last_seq, bytes, digest: the sums over all rows, as in `Total`.
+        days: the number of messages and the digest of each day.
         subject: the filter that the stream is archived with.
     """
 
@@ -99,7 +99,7 @@ class Archived(BaseModel):
     def add(
         self, first: int, last: int, accounts: Mapping[date, Total], subject: str | None
     ) -> Archived:
-        """This, and what the sequences first..last came to on each day."""
+        """The accounts with the sequences first..last added, whose sums are given for each day."""
         had = Total(
             self.first_seq, self.last_seq, self.bytes, Digest.parse(self.messages, self.digest)
         )
@@ -118,5 +118,5 @@ class Archived(BaseModel):
 
 
 def total_of(accounts: Iterable[Total]) -> Total:
-    """What all of them come to together."""
+    """The sum of some totals."""
     return sum(accounts, NOTHING)

@@ -1,7 +1,8 @@
-"""Which sequences of a stream have been archived: sorted, disjoint, inclusive ranges.
+"""The sequences of a stream that have been archived: sorted, disjoint, inclusive ranges.
 
-Ranges, not the rows themselves, because a sequence that the stream had already lost (deleted,
-purged, expired) is archived too: there is nothing left to fetch.
+They are kept as ranges because rows would not be enough: a sequence that the stream had already
+lost (deleted, purged, expired) has no row, but counts as archived, as there is nothing left to
+fetch.
 """
 
 from __future__ import annotations

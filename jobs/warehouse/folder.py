@@ -1,4 +1,4 @@
-"""A warehouse in a folder: its catalog, and the one way to its files.
+"""A warehouse in a folder: its catalog, and the only access to its files.
 
 Iceberg keeps absolute paths; `paths` finds the files in this folder, wherever it was before.
 """
@@ -29,7 +29,7 @@ _BUSY_SECONDS = 60  # how long to wait for another writer's lock on the catalog
 
 
 class FolderCatalog(SqlCatalog):
-    """The catalog of a folder, whose tables are in this folder wherever they were made."""
+    """The catalog of a folder. Its tables are in this folder, even if they were made elsewhere."""
 
     def __init__(self, folder: Path) -> None:
         database = URL.create(
@@ -88,8 +88,8 @@ def folder_catalog(folder: Path) -> FolderCatalog:
     """The catalog of a folder, which is made if it is not there.
 
     Raises:
-        WarehouseError: it has files of tables that its catalog does not know. With a new catalog,
-            maintenance would delete them.
+        WarehouseError: the folder has files of tables that its catalog does not know. With a new
+            catalog, `maintain` would delete them.
     """
     # Looked for first: a job puts a table into the catalog before it writes a file of it.
     with_data = sorted(data.parent.name for data in folder.glob(f"{NAMESPACE}/*/data"))

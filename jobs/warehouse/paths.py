@@ -1,12 +1,11 @@
-"""Where the files of a warehouse folder are, and that they are in it.
+"""Finds the files of a warehouse folder, and makes sure that they are in it.
 
 Iceberg keeps absolute paths. So that a folder can be moved and copied, a file is found by the part
 of its path that is inside the folder, `nats/<table>/data/...` or `nats/<table>/metadata/...`,
-whatever folder the path was written for. No path can name anything else: what does not have this
-form, and what a symbolic link leads out of the folder, is refused before it is read, written or
-deleted.
+whatever folder the path was written for. A path without this form, or one that a symbolic link
+leads out of the folder, is refused before anything is read, written or deleted.
 
-Apart from `folder`, because Spark's Python workers need this much of it only.
+This module is separate from `folder`, because Spark's Python workers need only this part.
 """
 
 from __future__ import annotations

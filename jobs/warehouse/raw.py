@@ -1,18 +1,17 @@
-"""Text that need not be UTF-8: rows as jobs have them, and as the tables store them.
+"""Text that need not be UTF-8: its form in the rows of jobs, and its form in tables.
 
-NATS lets subjects, headers and so cluster names be any bytes, but Parquet calls a column text only
-if it is valid UTF-8, and engines such as DuckDB refuse a whole file otherwise. So a job has rows
-whose text columns hold the bytes as they are, and a table stores, for each text column that can
-hold such bytes,
+NATS allows any bytes in subjects and headers, and so in cluster names. But a text column of Parquet
+must be valid UTF-8, and engines such as DuckDB refuse a whole file otherwise. So the rows of jobs
+hold any bytes in their text columns. For each such column a table stores
 
-- the column itself, always valid UTF-8: `readable` of the bytes;
-- `<column>_raw` (binary): the bytes; null where the text is the bytes.
+- the column itself, always valid UTF-8, with the `readable` form of the bytes;
+- `<column>_raw` (binary) with the bytes; it is null where the text has the same bytes.
 
-Headers have no such column: `headers_raw` has the block as it came wherever the pairs of `headers`
-do not reproduce it, which is so where some of their bytes are not UTF-8.
+For headers, `headers_raw` has the stored block wherever the pairs in `headers` do not reproduce it;
+so it also has every block with bytes that are not UTF-8.
 
-`stored` and `restored` of `jobs.files.text` are the only two ways between both; every write and
-every read of a table takes them. Digests are of rows as jobs have them.
+`stored` and `restored` of `jobs.files.text` are the only two functions that convert between the two
+forms; every write and every read of a table uses them. Digests are computed from the rows of jobs.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ _UNREADABLE = re.compile(rb"[\\\x80-\xff]")
 
 
 def readable(raw: bytes) -> str:
-    r"""The text of some bytes; of bytes that are not UTF-8, with those from 0x80 on as `\xFF`.
+    r"""The text of some bytes. If they are not UTF-8, each byte from 0x80 on becomes `\xFF`.
 
-    A backslash in the latter is doubled, so that two values that are not UTF-8 never look alike.
+    In that case a backslash is doubled, so that two such values never look alike.
     """
     try:
         return raw.decode("utf-8")

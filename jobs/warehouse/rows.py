@@ -1,7 +1,7 @@
-"""Messages in Arrow, as rows of the table `messages`: text columns hold any bytes, unchecked.
+"""Messages in Arrow, as rows of the table `messages`. Text columns hold any bytes, unchecked.
 
-Apart from `tables`, because tasks import it, and the libraries of the tables would take a worker
-longer than many a task.
+This module is separate from `tables`, because workers import it: the import of PyIceberg would take
+them longer than many tasks.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def utc(moment: datetime) -> datetime:
 
 
 def constant(value: str | None, count: int) -> pa.Array:
-    """A column of one word, or of none."""
+    """A column with the same word, or null, in every row."""
     if value is None:
         return pa.nulls(count, _WORD)
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([value]))

@@ -1,4 +1,4 @@
-"""What the tables are: their names, columns and partitions."""
+"""The definitions of the tables: their names, columns and partitions."""
 
 from __future__ import annotations
 

@@ -125,13 +125,13 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What one version has and another has not.
+    """The difference between two versions.
 
     Attributes:
-        added, removed: rules of only one of both.
-        changed: the rule before and after, of the same source and destination.
-        seed: before and after, if it is another.
-        reordered: the same rules stand in another order, and that can matter.
+        added, removed: the rules that only one of the two has.
+        changed: pairs of rules, before and after, with the same source and destination.
+        seed: the seeds before and after, if they differ.
+        reordered: whether the same rules are in another order, and the order can matter.
     """
 
     added: tuple[Rule, ...] = ()

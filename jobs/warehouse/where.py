@@ -1,4 +1,4 @@
-"""Where a warehouse is. Apart from `tables`, so that settings need neither Iceberg nor Spark."""
+"""The place of a warehouse. It is not in `tables`, so settings need neither Iceberg nor Spark."""
 
 from __future__ import annotations
 
