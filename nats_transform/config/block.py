@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,5 +27,14 @@ def _key(text: str) -> str:
 
 
 def quoted_string(text: str) -> str:
-    """A string of a server's configuration, which has no escapes for other characters."""
-    return json.dumps(text, ensure_ascii=False)
+    """A string of a server's configuration."""
+    return f'"{_ACTING.sub(lambda found: _escape(found[0]), text)}"'
+
+
+# All escapes that nats-server knows, beside those of bytes (`lexDubQuotedString`).
+_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_ACTING = re.compile(r'[\\"\x00-\x1f]')
+
+
+def _escape(character: str) -> str:
+    return _ESCAPES.get(character, f"\\x{ord(character):02x}")

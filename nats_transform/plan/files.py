@@ -136,12 +136,12 @@ def _block(kind: str, fields: Mapping[str, Any]) -> str:
 
 
 def _hocon(value: Any) -> str:
-    """A value in the syntax of a server's configuration. Strings are written as in JSON."""
+    """A value in the syntax of a server's configuration."""
     if isinstance(value, Mapping):
         return "{ " + ", ".join(f"{name}: {_hocon(one)}" for name, one in value.items()) + " }"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_hocon, value)) + "]"
-    return json.dumps(value, ensure_ascii=False)
+    return quoted_string(value) if isinstance(value, str) else json.dumps(value)
 
 
 def commands(step: Step, plan: Plan, undo: bool = False) -> Iterator[str]:
