@@ -11,13 +11,14 @@ import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date
 from pathlib import Path
+from typing import Annotated
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from jobs.progress import step
 from nats_transform.errors import InvalidConfig
@@ -32,6 +33,7 @@ from nats_transform.transform import Transform
 KEY = b"nats-transform.census"
 TEXTS = ("subject", "cluster")
 COUNTS = ("messages", "bytes")
+_MOST = 2.0**56  # messages, and bytes: what is computed with them fits into 64 bits
 
 
 class About(BaseModel):
@@ -47,12 +49,12 @@ class About(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format: int = 1
+    format: int = Field(default=1, ge=1, le=1)
     stream: str
     days: tuple[date, ...]
-    first: datetime
-    last: datetime
-    redacted: tuple[int, ...] = ()
+    first: AwareDatetime
+    last: AwareDatetime
+    redacted: tuple[Annotated[int, Field(ge=1)], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +151,10 @@ def read_census(path: Path, stream: str = "") -> PortableCensus:
         rows = {
             name: pc.coalesce(table[f"{name}_raw"], table[name].cast(pa.binary())) for name in TEXTS
         } | {name: table[name].cast(pa.int64()) for name in COUNTS}
-        if any(rows[name].null_count for name in COUNTS):
-            raise KeyError("a row without a count")
+        for name in COUNTS:
+            counts = rows[name].to_numpy()
+            if rows[name].null_count or (counts < 0).any() or counts.sum(dtype=float) > _MOST:
+                raise KeyError("a row without a count, or with one that no stream can have")
     except OSError as error:
         raise InvalidConfig(
             f"the census cannot be read: {error.strerror or error}", str(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -199,18 +200,27 @@ def _damaged(path: Path) -> None:
     path.write_bytes(data)
 
 
-def _unknown_format(path: Path) -> None:
-    pq.write_table(pq.read_table(path).replace_schema_metadata({KEY: b'{"format": 2}'}), path)
-
-
 def _without_counts(path: Path) -> None:
     pq.write_table(pq.read_table(path).drop_columns(["messages"]), path)
 
 
-def _null_counts(path: Path) -> None:
-    table = pq.read_table(path)
-    nulls = pa.nulls(len(table), pa.int64())
-    pq.write_table(table.set_column(table.column_names.index("messages"), "messages", nulls), path)
+def _counts(*counts: int | None) -> Callable[[Path], None]:
+    def spoil(path: Path) -> None:
+        table = pq.read_table(path).slice(0, len(counts))
+        place = table.column_names.index("messages")
+        spoilt = pa.array(counts, pa.int64())
+        pq.write_table(table.set_column(place, "messages", spoilt), path)
+
+    return spoil
+
+
+def _told(**about: object) -> Callable[[Path], None]:
+    def spoil(path: Path) -> None:
+        table = pq.read_table(path)
+        told = json.loads(table.schema.metadata[KEY]) | about
+        pq.write_table(table.replace_schema_metadata({KEY: json.dumps(told)}), path)
+
+    return spoil
 
 
 @pytest.mark.parametrize(
@@ -222,9 +232,13 @@ def _null_counts(path: Path) -> None:
             lambda path: pq.write_table(pa.table({"subject": ["a"]}), path), "not a census", id="t"
         ),
         pytest.param(_damaged, "cannot be read", id="damaged"),
-        pytest.param(_unknown_format, "another release", id="format"),
         pytest.param(_without_counts, "damaged", id="no counts"),
-        pytest.param(_null_counts, "damaged", id="null counts"),
+        pytest.param(_counts(None, 1), "damaged", id="null counts"),
+        pytest.param(_counts(-5, 5), "damaged", id="negative counts"),
+        pytest.param(_counts(2**62, 2**62), "damaged", id="a sum of more than 63 bits"),
+        pytest.param(_told(format=2), "another release", id="a later format"),
+        pytest.param(_told(redacted=[0]), "damaged", id="a token before the first"),
+        pytest.param(_told(first="2026-11-01T00:00:00"), "damaged", id="no time zone"),
     ],
 )
 def test_no_census_is_one_line(spoil: Any, text: str, tmp_path: Path) -> None:
