@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -34,9 +35,9 @@ from jobs.errors import JobError
 from jobs.files.selection import Selection
 from jobs.jetstream import wire
 from jobs.jetstream.chain import Chain, Outgoing, StreamLost
-from jobs.jetstream.connection import NatsSettings, RawClient, connection
+from jobs.jetstream.connection import ApiError, NatsSettings, RawClient, connection
 from jobs.jetstream.outgoing import COLUMNS, Making, look, messages
-from jobs.jetstream.stream import stream_state
+from jobs.jetstream.stream import StreamState, counts_by_subject, stream_state
 from jobs.jetstream.target import Target, source_stream
 from jobs.progress import advance, step
 from jobs.warehouse.coverage import Coverage
@@ -306,7 +307,9 @@ class _Run:
             client, settings.server, target, version=self.version, stream=self.stream,
             window=settings.window, rate=settings.rate,
         )  # fmt: skip
-        already = 0
+        already = written = 0
+        before = await counts_by_subject(client, settings.server, target.name)
+        sent: Counter[bytes] = Counter()
         try:
             async with chain, aclosing(self._messages(making)) as archived:
                 async for message in archived:
@@ -314,7 +317,14 @@ class _Run:
                         already += 1
                     elif fault(decode(message.subject)) is None:
                         await chain.send(message)
+                        sent[message.subject] += 1
+                        written += 1
+                        if written == _FIRST:
+                            await chain.settle()
+                            with contextlib.suppress(ApiError):  # away; it is looked at again
+                                await self._look_at_subjects(client, target, before, sent)
                     advance()
+            await self._look_at_subjects(client, target, before, sent)
         finally:
             result.sent += chain.progress.sent
             result.breaks += chain.progress.breaks
@@ -336,15 +346,48 @@ class _Run:
 
     # --- After ----------------------------------------------------------------------------------
 
+    async def _look_at_subjects(
+        self, client: RawClient, target: Target, before: Counter[str], sent: Counter[bytes]
+    ) -> None:
+        """Looks whether messages are stored under the subjects that they were sent under.
+
+        Mappings of the account change what is sent, and no answer of the server tells so.
+
+        Raises:
+            JobError: some are stored under other subjects.
+        """
+        if any(target.forgets()) or target.state.config.get("subject_transform"):
+            return  # the operator allowed what changes the counts
+        server = self.settings.server
+        now = await counts_by_subject(client, server, target.name)
+        state = await stream_state(client, server, target.name)
+        if self.settings.allow & {"rollup", "ttl"} or self._removed(target, state):
+            return
+        for subject, count in sent.items():
+            name = decode(subject)
+            if name.isprintable() and now[name] - before[name] < count:
+                raise JobError(
+                    f"stream {target.name} on {server.where} stored messages of this replay under "
+                    f"another subject, such as of {wire.shown(subject)}: its account has mappings "
+                    "that change what is sent; take them away while you replay, and first delete "
+                    f"what was stored (the messages from sequence {target.state.last + 1} on)"
+                )
+
     async def _look_back(self, client: RawClient, target: Target) -> None:
         """How many messages the target holds now, and how many it should hold."""
         state = await stream_state(client, self.settings.server, target.name)
         self.result.target_messages = state.messages
+        self.result.removed = self._removed(target, state)
+
+    @staticmethod
+    def _removed(target: Target, state: StreamState) -> int:
+        """How many messages the target removed since it was looked at first."""
         stored = state.last - target.state.last
-        self.result.removed = max(target.state.messages + stored - state.messages, 0)
+        return max(target.state.messages + stored - state.messages, 0)
 
 
 _AT_ONCE = 2000  # messages that are made before they are sent
+_FIRST = 500  # messages after which it is looked at how they are stored
 _SUBJECTS = 100_000  # whose fate is remembered
 _KEPT_OUT = ("subject", "headers", "size", "captured")
 

@@ -127,7 +127,7 @@ class Chain:
     async def __aexit__(self, kind: object, *_: object) -> None:
         try:
             if kind is None:
-                await self._room_for(0)
+                await self.settle()
         finally:
             self._client.sink = None
 
@@ -151,6 +151,14 @@ class Chain:
         await self._write(message)
         if self._numbers % _FLUSH_EVERY == 0:
             await self._client._flush_pending()
+
+    async def settle(self) -> None:
+        """Waits until all that was sent is stored.
+
+        Raises:
+            StreamLost, JobError: as `send`.
+        """
+        await self._room_for(0)
 
     def _is_elsewhere(self, seq: int) -> bool:
         # Of a stream that removes messages the last one speaks for those before it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,6 +15,7 @@ from jobs.errors import ArchiveError
 from jobs.jetstream.connection import ApiError, NatsSettings, RawClient, api
 from jobs.jetstream.pull import Delivered, arrive, consumer, pulling, request
 from jobs.warehouse.rows import utc
+from nats_transform.subject import ANY_TAIL
 
 STREAM_NOT_FOUND = 10059
 # What one range should hold, in bytes as the stream counts them: large enough for good Parquet
@@ -104,6 +106,23 @@ async def stream_state(client: RawClient, nats: NatsSettings, stream: str) -> St
         (info.get("cluster") or {}).get("name"),
         info["config"],
     )
+
+
+async def counts_by_subject(client: RawClient, nats: NatsSettings, stream: str) -> Counter[str]:
+    """How many messages the stream has now under each subject; bytes that are no UTF-8 as U+FFFD.
+
+    Raises:
+        ApiError: there is no such stream, or nobody answers.
+    """
+    found: Counter[str] = Counter()
+    at, total = 0, 1
+    while at < total:
+        asked = {"subjects_filter": ANY_TAIL, "offset": at}
+        info = await api(client, nats, f"STREAM.INFO.{stream}", asked)
+        found.update(info["state"].get("subjects") or {})
+        # Not by the length of what came: several subjects that are no UTF-8 are one in JSON.
+        at, total = at + max(info.get("limit", 0), 1), info.get("total", 0)
+    return found
 
 
 async def count_from(

@@ -34,6 +34,7 @@ from jobs.ingest import IngestSettings, ingest
 from jobs.jetstream.connection import NatsSettings, connection
 from jobs.jetstream.headers import parse_headers
 from jobs.jetstream.outgoing import iso_time
+from jobs.jetstream.process import nats_server
 from jobs.jetstream.reader import read_range
 from jobs.jetstream.stream import JetStreamSettings, stream_state
 from jobs.replay import ReplayResult, ReplaySettings, replay
@@ -42,7 +43,7 @@ from jobs.warehouse.specs import TRANSFORMED
 from jobs.warehouse.staging import Staged, new_folder, publish
 from jobs.warehouse.tables import Warehouse, open_table
 from tests.support.command import nats_transform
-from tests.support.streams import Stream
+from tests.support.streams import Stream, new_stream
 
 pytestmark = pytest.mark.server
 
@@ -622,3 +623,29 @@ def test_the_job_is_killed_and_run_again(
         held = payloads(nats, stream.name)
         assert held == list(range(1, len(held) + 1))
     assert payloads(nats, stream.name) == list(range(1, count + 1))
+
+
+@pytest.mark.parametrize("weight", [100, 40])
+def test_a_server_that_maps_what_is_sent_again(tables: Tables, weight: int) -> None:
+    """As the mapping of a canary does that is in force where the archive is replayed."""
+    rows = [message(n, f"in.{n % 3}") for n in range(1, 1001)]
+    mappings = f'mappings {{ "in.*": [ {{ destination: "in.v2.$1", weight: {weight}% }} ] }}'
+    with nats_server(mappings) as server:
+        target = new_stream(server, subjects=["in.>"])
+        archive = tables(rows)
+        with pytest.raises(
+            JobError, match=r"another subject, such as of in\.\d: its account has map"
+        ):
+            run(archive, target)
+        assert target.info().state.messages <= 500
+
+
+def test_subjects_that_the_target_has_already_or_that_are_no_utf8(
+    tables: Tables, stream: Any
+) -> None:
+    name = stream.name.encode()
+    stream.publish([(b"\xff", b"", b""), (b"1", b"", b""), (b"\xfe", b"", b"")])
+    rows = [message(n, name + b".%d" % (n % 3)) for n in range(1, 601)]
+    rows[3]["subject"] = name + b".\xff"
+    result = run(tables(rows), stream)
+    assert (result.sent, result.target_messages) == (600, 603)
