@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 )
 @options.file(
     "--original",
-    "What the stream was: the folder of a backup of it, whose consumers are exported too, or its "
+    "The original stream: the folder of its backup, whose consumers are exported too, or its "
     "configuration (nats stream info --json). Subjects and filters are adapted.",
     metavar="PATH",
 )
-@options.file("--config", "The configuration that the stream shall have, as JSON, taken as it is.")
+@options.file("--config", "The configuration of the exported stream as JSON, taken as it is.")
 @options.file(
     "--mapping",
     "The mappings that the messages were transformed with.  [default: as recorded by Dagster]",

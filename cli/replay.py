@@ -48,7 +48,7 @@ def _fates(_: object, parameter: object, value: str) -> list[str]:
     "--allow",
     multiple=True,
     type=click.Choice(ALLOW),
-    help="Send although one of these speaks against it. skips: some messages cannot be sent and "
+    help="Send in spite of one of these reasons. skips: some messages cannot be sent and "
     "are left out. limits: the target removes messages. versions: the target has messages of "
     "another mapping version. ingress: the target stores messages under another subject. rollup, "
     "ttl: the archived headers Nats-Rollup or Nats-TTL act again. May be given several times.",

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @project.command(
     "verify",
-    short_help="Look whether a step of a plan is in force.",
-    epilog="Exit codes: 0 the step is in force, and the next one can be taken; 1 not so, and each "
-    "line says what differs or what to wait for; "
+    short_help="Say whether a step of a plan is in force.",
+    epilog="Exit codes: 0 the step is in force, and the next one can be taken; 1 it is not, and "
+    "each line says what differs or what to wait for; "
     "2 wrong usage, a plan that was edited, or a step that cannot be seen.",
 )
 @options.file(
@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 @click.option(
     "--probe",
     metavar="SUBJECT",
-    help="Publish messages under this subject, through each --server, and see the mappings from "
-    "what becomes of them. Set the subject aside for it: no stream stores these messages, but "
+    help="Publish messages under this subject, through each --server, to find out which mappings "
+    "are in force. Reserve the subject for this: no stream stores these messages, but "
     "programs that subscribe to it get them.",
 )
 @options.server(instead_of=("config", "monitor"))

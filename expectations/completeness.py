@@ -1,4 +1,4 @@
-"""Whether sequences are missing that nobody can explain."""
+"""Whether sequences are missing without an explanation."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ExpectNoUnexplainedGap(MeasuredExpectation):
 
 
 def _between_days(measures: MessagesMeasures) -> list[tuple[str | None, date | None, Range]]:
-    """What is missing between the last sequence of a day and the first of the next."""
+    """The sequences that are missing between the last one of a day and the first of the next."""
     gaps: list[tuple[str | None, date | None, Range]] = []
     for (stream, day), found in measures.sequences.items():
         if day is None or not found.ranges:

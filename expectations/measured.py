@@ -1,7 +1,7 @@
-"""What our expectations share: they judge measures of a table, and show themselves in Data Docs.
+"""The base class of our expectations, which judge measures of a table and have a page in Data Docs.
 
-A batch of Great Expectations is the measures of a table, which tasks on its files have added up;
-the metric of every expectation gives them back. So Great Expectations reads no row.
+The batch that Great Expectations gets is the measures of a table, which tasks on its files have
+added up. The metric of every expectation returns them. So Great Expectations reads no row.
 """
 
 from __future__ import annotations
@@ -86,15 +86,15 @@ class MeasuresMetric(TableMetricProvider):
 class MeasuredExpectation(BatchExpectation, ABC):
     """An expectation about the measures of a table.
 
-    A child says what it expects (`statement`), why (`reason`) and judges (`judge`). Its fields are
-    its arguments; `shown` are those that its statement names.
+    A subclass says what it expects (`statement`) and why (`reason`), and it has the judgement
+    (`judge`). Its fields are its arguments. `shown` lists those that its statement names.
     """
 
     statement: ClassVar[str]
-    """With the names in `shown` behind a `$`."""
+    """A sentence in which the names of `shown` stand after a `$`."""
 
     reason: ClassVar[str]
-    """What goes wrong where it does not hold."""
+    """What goes wrong if the expectation does not hold."""
 
     metric_dependencies = (MEASURES,)
 

@@ -1,4 +1,4 @@
-"""Archives under Dagster: the component, its assets, checks and jobs, and what runs them."""
+"""Archives under Dagster: the component, its assets, checks, jobs, schedules and sensors."""
 
 import logging
 

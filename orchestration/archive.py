@@ -83,10 +83,10 @@ class ArchiveSource(dg.Model, dg.Resolvable):
     )
     domain: str | None = Field(None, description="The JetStream domain.")
     js_api_prefix: str | None = Field(
-        None, description="What subjects of the JetStream API start with, instead of a domain."
+        None, description="The start of the subjects of the JetStream API, instead of a domain."
     )
     inbox_prefix: str | None = Field(
-        None, description="What subjects of answers start with, if the user may not use _INBOX."
+        None, description="The start of the subjects of answers, if the user may not use _INBOX."
     )
     subject_column: str | None = Field(None, description="The column of a dump with the subject.")
     seq_column: str | None = Field(None, description="The column with the sequence.")
@@ -149,10 +149,10 @@ class Export(dg.Model, dg.Resolvable):
         None, description="The configuration of the exported stream as JSON, taken as it is."
     )
     gaps: Literal["keep", "close"] = Field(
-        "keep", description="close: messages are numbered anew; consumers are left out."
+        "keep", description="close: messages get new sequences, and consumers are left out."
     )
     invalid: Literal["refuse", "keep", "gap"] = Field(
-        "refuse", description="What becomes of messages without a legal new subject."
+        "refuse", description="What to do if a message has no legal new subject."
     )
 
     @model_validator(mode="after")
@@ -180,7 +180,7 @@ class Schedule(dg.Model, dg.Resolvable):
 
 
 class MappingSensor(dg.Model, dg.Resolvable):
-    """What happens when the mapping file means something else than before."""
+    """What happens when the meaning of the mapping file changes."""
 
     interval_seconds: int = Field(
         60, ge=1, description="How many seconds pass between two looks at the file."
@@ -204,7 +204,7 @@ class Watch(dg.Model, dg.Resolvable):
 
     cron: str = Field("5 * * * *", description="When to look, as in cron, in UTC.")
     hours: int = Field(
-        168, ge=1, description="After so many hours the count starts again, for as many hours."
+        168, ge=1, description="The hours of a count; after them a new count starts."
     )
     running: bool = Field(True, description="If false, it is off until somebody switches it on.")
 
@@ -224,13 +224,13 @@ class Observed(dg.Model, dg.Resolvable):
     )
     captured: list[str] = Field([], description="Subjects that the stream captures.")
     publishers: list[str] = Field(
-        [], description="Subjects that get messages also from elsewhere than through the mapping."
+        [], description="Subjects to which others publish too, without the mapping."
     )
     in_force: list[MappingFrom] = Field(
         [], description="Files that took over from `mapping`, oldest first, each from its moment."
     )
     in_force_from_git: bool = Field(
-        False, description="Instead: each commit of `mapping` was in force from its time on."
+        False, description="Instead of in_force: each commit of `mapping` took over at its time."
     )
     by: Literal["hour", "day"] = Field(
         "hour", description="Each hour, or each day, gets a verdict of its own."
@@ -254,7 +254,7 @@ class Observed(dg.Model, dg.Resolvable):
         return self
 
     def audit_settings(self, days: Sequence[date] | None) -> dict[str, Any]:
-        """What an audit is told of this; the days are those that a counter is asked for."""
+        """These settings for an audit. A counter is asked for the days."""
         published = []
         if self.counter is not None and days:
             published = list(function_named(self.counter, "counter")(days[0], days[-1]))
@@ -269,7 +269,7 @@ class Observed(dg.Model, dg.Resolvable):
 
 
 class Spark(dg.Model, dg.Resolvable):
-    """The Spark session of a run. Where it runs is not here: the environment says that."""
+    """The Spark session of a run. The environment says where it runs."""
 
     driver_memory: str = Field(default="2g", description="The heap of a local Spark, such as 8g.")
     # Dagster reads "2" in YAML as a number, though it is in quotes.
@@ -279,7 +279,7 @@ class Spark(dg.Model, dg.Resolvable):
 
     @property
     def settings(self) -> SparkSettings:
-        """The settings of a session, where the environment says that it runs."""
+        """The settings of a session, which runs where the environment says."""
         return SparkSettings(
             master=os.environ.get("NATS_TRANSFORM_SPARK_MASTER") or None,
             remote=os.environ.get("NATS_TRANSFORM_SPARK_REMOTE") or None,
@@ -336,7 +336,7 @@ class Archive(dg.Model, dg.Resolvable):
     )
     tags: dict[str, str] = Field({}, description="Tags of all the assets, such as domain: orders.")
     fresh_hours: float | None = Field(
-        None, gt=0, description="After so many hours without a run, Dagster shows assets as stale."
+        None, gt=0, description="After this many hours without a run, assets are shown as stale."
     )
     export: Export | None = Field(
         None, description="Write transformed messages as a stream backup, whenever it is asked for."

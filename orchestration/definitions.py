@@ -1,4 +1,4 @@
-"""What Dagster loads: every archive under `defs/`, and the sensors that tell others of runs."""
+"""The definitions that Dagster loads: all archives under `defs/`, and sensors that report runs."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The dry-run job of an archive: a candidate mapping tried on the subjects that were there."""
+"""The dry-run job of an archive: it tries a candidate mapping on the archived subjects."""
 
 # Dagster reads the annotations of op functions: no `from __future__ import annotations` here.
 import json

@@ -24,7 +24,7 @@ _COLUMNS = ("stream", "seq", "archive_seq", "via", "stored_subject", "stored_sub
 
 
 class Held:
-    """What `simulated_streams` has of a stream; read as a `Selection` is.
+    """The messages of a stream in `simulated_streams`; it is read in the same way as a `Selection`.
 
     Only messages that the stream captured itself: to those that come from another stream
     nats-server adds headers, and gives another time, which a simulation does not have.
@@ -41,10 +41,11 @@ class Held:
         """Reads the short columns.
 
         Args:
-            warehouse: that has the simulation.
+            warehouse: the warehouse that has the simulation.
             archive: the stream whose messages were published again.
-            stream: the simulated one.
-            columns: of the archive, which `in_order` gives; `seq` and `subject` are simulated.
+            stream: the simulated stream.
+            columns: the columns of the archive that `in_order` gives, with the simulated `seq` and
+                `subject`.
 
         Raises:
             JobError: the simulation has no such stream, or a message came from another stream.

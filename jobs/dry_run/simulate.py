@@ -1,14 +1,14 @@
-"""What streams would hold of an archive under a candidate mapping, into `simulated_streams`.
+"""Simulates what streams would hold under a candidate mapping, into `simulated_streams`.
 
-Each message is published again with its own draw: the account mappings, the streams that capture
-it, their ingress transforms, republish, mirrors and sources, and the limits of messages per
-subject. Streams are taken to be empty at first, and mirrors and sources to keep up: they get a
-message before a limit discards it upstream.
+Each message of an archive is published again with its own draw. It passes the account mappings, the
+streams that capture it, their ingress transforms, republish, mirrors and sources, and the limits of
+messages per subject. Streams are empty at first. Mirrors and sources are taken to keep up, so they
+get a message before a limit discards it upstream.
 
-The table holds one simulation for each archive; those before it are in its older snapshots.
+The table holds one simulation for each archive; earlier ones are in its older snapshots.
 
-One process does it, in the order of the archive and a batch at a time: first what each stream
-stores, then, for all messages of some subjects together, what the limits leave.
+One process does this, in the order of the archive and a batch at a time. It first computes what
+each stream stores and then, for all messages of some subjects together, what the limits leave.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The assets of an archive, a file each. Each body calls one job and returns what people look at.
+"""The assets of an archive, one in each file. Each calls one job and returns metadata for people.
 
 mapping_version ───────────────┬──────────────────┐
 messages ─┬─▶ subject_census   ▼                  ▼
@@ -26,7 +26,7 @@ from orchestration.metadata.columns import TABLES, columns_of
 def archive_assets(archive: Archive) -> list[dg.AssetsDefinition]:
     """The assets of an archive, upstream first.
 
-    What nats-server has mapped already is not transformed again; it may have a watch instead.
+    An archive that nats-server has mapped already is not transformed again; it may have a watch.
     """
     made = [mapping_version_asset(archive), messages_asset(archive), subject_census_asset(archive)]
     observed = archive.observed
@@ -40,7 +40,7 @@ def archive_assets(archive: Archive) -> list[dg.AssetsDefinition]:
 
 
 def _described(archive: Archive, asset: dg.AssetsDefinition) -> dg.AssetsDefinition:
-    """What Dagster's catalog asks of every asset: whose it is, its table, how old it may be."""
+    """The asset with its owners, its table and its freshness policy for Dagster's catalog."""
     name = asset.key.path[-1]
     more: dict[str, Any] = {"owners": archive.owners}
     if archive.fresh_hours is not None and asset.partitions_def is not None:

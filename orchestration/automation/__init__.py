@@ -1,4 +1,4 @@
-"""What runs without a person: the jobs and schedules of an archive, and its mapping sensor."""
+"""The automation of an archive: its jobs and schedules, and its mapping sensor."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from orchestration.automation.runs import run_requests, select
 from orchestration.mapping_in_force import materialized_version
 
 DERIVED = ("transformed_messages", "weight_audit")
-"""What a mapping version decides."""
+"""The assets whose content depends on the mapping version."""
 
 _PAGE = 500
 

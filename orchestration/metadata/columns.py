@@ -1,4 +1,4 @@
-"""What Dagster's catalog shows of the tables: their columns, and the columns these come from."""
+"""The columns of the tables for Dagster's catalog, and the columns from which they are made."""
 
 from __future__ import annotations
 
