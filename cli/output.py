@@ -112,7 +112,9 @@ def print_table(
     table = Table(box=None, show_header=bool(head), padding=(0, 0, 0, 2))
     for index in range(len(rows[0])):
         name = _text(head[index]) if head else ""
-        table.add_column(name, overflow="fold", header_style="bold")
+        # A verdict is a word, and stays one on a narrow terminal.
+        whole = any(isinstance(row[index], Verdict) for row in rows)
+        table.add_column(name, overflow="fold", no_wrap=whole, header_style="bold")
         if index in right:
             table.columns[index].justify = "right"
     for row in rows:

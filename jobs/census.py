@@ -14,7 +14,6 @@ import pyarrow as pa
 from pydantic import BaseModel
 
 from jobs.days import StreamDays
-from jobs.errors import ArchiveError
 from jobs.files.census import COLUMNS, GROUPING, ReadCounts, WriteCounts
 from jobs.files.commit import arrow_schema, staged
 from jobs.files.grouped import grouped
@@ -24,6 +23,7 @@ from jobs.files.storage import Storage
 from jobs.progress import step
 from jobs.session import Spark
 from jobs.warehouse import specs, staging, tables
+from jobs.warehouse.accounting import Archived
 
 CENSUS = specs.table_spec(
     "subject_census",
@@ -85,10 +85,7 @@ def census(spark: Spark, settings: CensusSettings) -> CensusResult:
     source = tables.open_table(settings.warehouse, specs.MESSAGES)
     target = tables.open_table(settings.warehouse, CENSUS, create=True)
     if not tables.data_files(source, settings.stream):
-        raise ArchiveError(
-            f"{'.'.join(source.name())} has no messages of stream {settings.stream!r}; "
-            "ingest the stream, or check its name"
-        )
+        raise Archived.none(source, settings.stream)
     files = tables.data_files(source, settings.stream, settings.days)
     tasks = plan(source, files)
     session = session_for(spark, sum(task.size for task in tasks))

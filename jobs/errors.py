@@ -14,6 +14,7 @@ NatsTransformError
 from __future__ import annotations
 
 import os
+import socket
 
 from pydantic import ValidationError
 
@@ -62,7 +63,9 @@ def text_of(error: BaseException) -> str:
         return visible(f"{place}: {text}" if place else text)
     text = str(error).strip() or type(error).__name__
     if isinstance(error, OSError) and error.errno and error.strerror:
-        # Negative numbers are those of getaddrinfo; others have texts that libraries add to.
-        text = os.strerror(error.errno) if error.errno > 0 else error.strerror
-        text += f": {error.filename}" if error.filename else ""
+        if isinstance(error, socket.gaierror):
+            text = error.strerror
+        elif type(error).__module__ == "builtins":  # errors of OpenSSL have numbers of their own
+            # Not its own text: asyncio and Arrow put more numbers into it.
+            text = os.strerror(error.errno) + (f": {error.filename}" if error.filename else "")
     return visible(text.splitlines()[0].strip())

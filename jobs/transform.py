@@ -189,10 +189,7 @@ def stage(
     check_table(source)
     there = tables.days_of(source, settings.stream)
     if not there:
-        raise ArchiveError(
-            f"{'.'.join(source.name())} has no messages of stream {settings.stream!r}; "
-            "ingest the stream, or check its name"
-        )
+        raise Archived.none(source, settings.stream)
     target = tables.open_table(settings.warehouse, specs.TRANSFORMED, create=True)
     files = tables.data_files(source, settings.stream, settings.days)
     tasks = plan(source, files)

@@ -21,6 +21,7 @@ from jobs.errors import NoTable
 from jobs.files.counting import combinations, hours, texts
 from jobs.session import Spark
 from jobs.warehouse import specs, tables
+from jobs.warehouse.accounting import Archived
 from nats_transform import Fate
 from nats_transform.audit import End, Period, Tally
 
@@ -201,7 +202,10 @@ def start_of(hour: int, period: Period) -> datetime:
 def nothing_there(settings: AuditSettings) -> AuditError:
     """The error that there is no message to count."""
     of_cluster = f" of cluster {settings.cluster}" if settings.cluster else ""
+    cure = "; ingest them, or check the stream, the cluster and the days"
+    with contextlib.suppress(NoTable):
+        messages = tables.open_table(settings.warehouse, specs.MESSAGES)
+        cure = Archived.nearest(messages, settings.stream) or cure
     return AuditError(
-        f"no messages of stream {settings.stream}{of_cluster} on {settings.range}; "
-        "ingest them, or check the stream, the cluster and the days"
+        f"no messages of stream {settings.stream}{of_cluster} on {settings.range}{cure}"
     )

@@ -32,6 +32,7 @@ from jobs.files.text import restored
 from jobs.progress import step
 from jobs.session import Spark
 from jobs.warehouse import specs, tables
+from jobs.warehouse.accounting import Archived
 from nats_transform.migration import DryRun, Question
 from nats_transform.migration.columns import Part, added_up, dry_run_of_columns
 
@@ -41,10 +42,7 @@ def archived_days(settings: StreamDays) -> tuple[Table, list[date]]:
     messages = tables.open_table(settings.warehouse, specs.MESSAGES)
     there = tables.days_of(messages, settings.stream)
     if not there:
-        raise ArchiveError(
-            f"{'.'.join(messages.name())} has no messages of stream {settings.stream!r}; "
-            "ingest the stream, or check its name"
-        )
+        raise Archived.none(messages, settings.stream)
     days = [day for day in there if settings.days is None or day in settings.days]
     if not days:
         raise ArchiveError(

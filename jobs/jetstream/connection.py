@@ -25,6 +25,9 @@ from pydantic import BaseModel, ConfigDict, SecretStr, field_validator
 
 from jobs.errors import ArchiveError, text_of
 from jobs.jetstream import wire
+from nats_transform.untrusted import visible
+
+_SCHEMES = ("nats", "tls", "ws", "wss")
 
 
 class NatsSettings(BaseModel):
@@ -71,6 +74,11 @@ class NatsSettings(BaseModel):
     def _some_server(cls, servers: str) -> str:
         if not any(s.strip() for s in servers.split(",")):
             raise ValueError("no URL of a server is given: name one with --server or --context")
+        for scheme, separator, _ in (url.strip().partition("://") for url in servers.split(",")):
+            if separator and scheme.lower() not in _SCHEMES:
+                raise ValueError(
+                    f"a URL of a nats-server starts with nats:// or tls://, not {visible(scheme)}://"
+                )
         return servers
 
     @property
@@ -82,6 +90,12 @@ class NatsSettings(BaseModel):
     def where(self) -> str:
         """The servers without user and password, for messages."""
         return ",".join(url.rsplit("@", 1)[-1].removeprefix("nats://") for url in self.urls)
+
+    @property
+    def has_credentials(self) -> bool:
+        """Whether there is anything that says who we are."""
+        own = (self.creds, self.credentials, self.nkey, self.user, self.token, self.tls_cert)
+        return any(one is not None for one in own) or any("@" in url for url in self.urls)
 
     @property
     def api_prefix(self) -> str:
@@ -332,10 +346,17 @@ def refusal(settings: NatsSettings, error: BaseException) -> str:
     """Why a server has no connection with us, for people."""
     reason = text_of(error).removeprefix("nats: ").strip("'\"")
     if isinstance(error, nats.errors.AuthorizationError) or re.search("uth(oriz|entic)", reason):
+        if not settings.has_credentials:
+            return (
+                f"NATS server {settings.where} refuses clients without credentials: {reason}; "
+                "give --context, --creds or --user"
+            )
         return f"NATS server {settings.where} refuses these credentials: {reason}"
     if isinstance(error, ssl.SSLError):
         return f"TLS with NATS server {settings.where} failed: {reason}"
-    return f"NATS server {settings.where} cannot be reached: {reason or type(error).__name__}"
+    reason = reason or type(error).__name__
+    cure = "check the URL, and that the server runs"
+    return f"NATS server {settings.where} cannot be reached: {reason}; {cure}"
 
 
 class ApiError(ArchiveError):
@@ -370,6 +391,14 @@ async def api(
             else f"JetStream is not enabled on {settings.where} for this account"
         ) from error
     except nats.errors.Error as error:
+        # The server does not answer what a user may not ask; it says so beside, in small letters.
+        denied = str(client.last_error or "").lower()
+        if "permissions violation" in denied:
+            asked = f"publish to {settings.api_prefix}.{subject}"
+            what = asked if "publish" in denied else "subscribe to its inbox"
+            raise ApiError(
+                f"the user may not {what}; allow it on the server, or give another user"
+            ) from error
         raise ApiError(f"NATS server {settings.where} does not answer: {text_of(error)}") from error
     result: dict[str, Any] = json.loads(answer.data)
     if "error" in result:

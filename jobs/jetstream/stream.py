@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections import Counter
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from jobs.errors import ArchiveError
 from jobs.jetstream.connection import ApiError, NatsSettings, RawClient, api
 from jobs.jetstream.pull import Delivered, arrive, consumer, pulling, request
 from jobs.warehouse.rows import utc
+from nats_transform.errors import did_you_mean
 from nats_transform.subject import ANY_TAIL
 
 STREAM_NOT_FOUND = 10059
@@ -91,10 +93,8 @@ async def stream_state(client: RawClient, nats: NatsSettings, stream: str) -> St
         info = await api(client, nats, f"STREAM.INFO.{stream}")
     except ApiError as error:
         if error.code == STREAM_NOT_FOUND:
-            raise ApiError(
-                f"no stream {stream} on {nats.where}; `nats stream ls` lists those that it has",
-                error.code,
-            ) from error
+            near = await _nearest(client, nats, stream)
+            raise ApiError(f"no stream {stream} on {nats.where}{near}", error.code) from error
         raise ApiError(f"stream {stream} on {nats.where}: {error}", error.code) from error
     state = info["state"]
     return StreamState(
@@ -123,6 +123,14 @@ async def counts_by_subject(client: RawClient, nats: NatsSettings, stream: str) 
         # Not by the length of what came: several subjects that are no UTF-8 are one in JSON.
         at, total = at + max(info.get("limit", 0), 1), info.get("total", 0)
     return found
+
+
+async def _nearest(client: RawClient, nats: NatsSettings, stream: str) -> str:
+    """The end of an error about a stream that a server has not: the one that was meant."""
+    names: list[str] = []
+    with contextlib.suppress(ApiError):  # not everyone may ask
+        names = (await api(client, nats, "STREAM.NAMES"))["streams"] or []
+    return did_you_mean(stream, names) or "; `nats stream ls` lists those that it has"
 
 
 async def count_from(

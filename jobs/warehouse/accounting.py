@@ -9,9 +9,11 @@ from datetime import date
 from pydantic import BaseModel, ConfigDict
 from pyiceberg.table import Table
 
+from jobs.errors import ArchiveError
 from jobs.warehouse.coverage import Coverage
 from jobs.warehouse.tables import PROPERTY
 from nats_transform.digest import Digest
+from nats_transform.errors import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,19 @@ class Archived(BaseModel):
         """What a table has of a stream."""
         text = table.properties.get(PROPERTY + cls.key(stream))
         return cls.model_validate_json(text) if text else cls()
+
+    @classmethod
+    def nearest(cls, table: Table, stream: str) -> str:
+        """The end of an error about a stream that a table has not: the one that was meant."""
+        prefix = PROPERTY + cls.key("")
+        names = {name.removeprefix(prefix) for name in table.properties if name.startswith(prefix)}
+        return "" if stream in names else did_you_mean(stream, names)
+
+    @classmethod
+    def none(cls, table: Table, stream: str) -> ArchiveError:
+        """The error that a table has no messages of a stream."""
+        cure = cls.nearest(table, stream) or "; ingest the stream, or check its name"
+        return ArchiveError(f"{'.'.join(table.name())} has no messages of stream {stream!r}{cure}")
 
     @staticmethod
     def key(stream: str) -> str:

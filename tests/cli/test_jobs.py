@@ -142,6 +142,24 @@ def test_a_day_without_messages_is_told(folder: Path) -> None:
     assert not list(folder.glob("warehouse/**/transformed_messages/data/*"))
 
 
+def test_a_mistyped_stream_is_answered_with_its_name(nats_server: NatsServer, folder: Path) -> None:
+    publish(nats_server, "PARCELS", ["a"])
+    live = ("ingest", "--server", nats_server.url, "--warehouse", "here", "--stream")
+    assert run(*live, "PARCELS")[0] == 0
+    archived = ("--stream", "PARCLES", "--warehouse", "here")
+    for given in (
+        (*live, "PARCLES"),
+        (*live, "parcels"),
+        ("transform", "--mapping", "mapping.conf", *archived),
+        ("audit", "--mapping", "mapping.conf", *archived),
+        ("dry-run", "--candidate", "mapping.conf", *archived),
+        ("census", "export", "--out", "census.parquet", *archived),
+    ):
+        code, out, err = run(*given)
+        assert (code, out) == (2, "")
+        assert err.endswith("; did you mean PARCELS?\n"), given
+
+
 def test_ingest_of_nothing_says_so(nats_server: NatsServer, folder: Path) -> None:
     publish(nats_server, "SOME", ["a"])
     given = ("--server", nats_server.url, "--subject", "b", "--warehouse", "here")
@@ -177,7 +195,12 @@ def test_the_warehouse_of_the_environment(folder: Path, monkeypatch: pytest.Monk
     [
         (["--parquet", "none"], "none"),
         (["--jsonl", "mapping.conf"], "mapping.conf"),
-        (["--server", "nats://127.0.0.1:1"], "127.0.0.1:1 cannot be reached"),
+        (
+            ["--server", "nats://127.0.0.1:1"],
+            "127.0.0.1:1 cannot be reached: Connection refused; check the URL, and that the server "
+            "runs",
+        ),
+        (["--server", "http://127.0.0.1:1"], "starts with nats:// or tls://, not http://"),
         (["--server", "SERVER"], "no stream NONE on 127.0.0.1"),
         (["--server", "SERVER", "--from-stream", "EMPTY"], "stream EMPTY on 127.0.0.1"),
         ([], "give one source"),
@@ -190,6 +213,7 @@ def test_the_warehouse_of_the_environment(folder: Path, monkeypatch: pytest.Monk
         "no-dump",
         "not-json",
         "no-server",
+        "no-url",
         "no-stream",
         "empty-stream",
         "no-source",

@@ -56,7 +56,7 @@ def test_a_login_lets_nobody_else_in() -> None:
                 return client.is_connected
 
         assert asyncio.run(connects(ours))
-        with pytest.raises(ArchiveError, match="refuses these credentials"):
+        with pytest.raises(ArchiveError, match="refuses clients without credentials"):
             asyncio.run(connects(anonymous))
         with pytest.raises(ArchiveError, match="refuses these credentials"):
             asyncio.run(connects(ours.model_copy(update={"password": SecretStr("guess")})))

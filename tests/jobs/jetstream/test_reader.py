@@ -377,7 +377,7 @@ def test_wrong_credentials(config: str, options: dict[str, str]) -> None:
                 pass
 
         with pytest.raises(
-            ArchiveError, match=r"127\.0\.0\.1:\d+ refuses these credentials"
+            ArchiveError, match=r"127\.0\.0\.1:\d+ refuses (these|clients without) credentials"
         ) as caught:
             asyncio.run(connect())
         assert "\n" not in str(caught.value)
@@ -403,8 +403,24 @@ def test_a_refusal_that_is_lost_on_the_way_is_asked_for_again() -> None:
         async with server, connection(NatsSettings(servers=url)):
             pass
 
-    with pytest.raises(ArchiveError, match="refuses these credentials"):
+    with pytest.raises(ArchiveError, match=r"without credentials: .*give --context, --creds or"):
         asyncio.run(connect())
+
+
+def test_a_user_who_may_not_ask_is_told_so() -> None:
+    user = "authorization { users: [{user: a, password: b, permissions: {publish: x}}] }"
+    with run_nats_server(user) as server:
+        given = {"user": "a", "password": "b", "connect_timeout": 0.5}
+        nats = NatsSettings.model_validate({"servers": server.url} | given)
+
+        async def ask() -> None:
+            async with connection(nats) as client:
+                await stream_state(client, nats, "S")
+
+        with pytest.raises(
+            ArchiveError, match=r"may not publish to \$JS\.API\.STREAM\.INFO\.S; allow"
+        ):
+            asyncio.run(ask())
 
 
 def test_right_credentials() -> None:
