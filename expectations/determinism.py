@@ -14,7 +14,7 @@ class ExpectTheSameDigest(MeasuredExpectation):
 
     Args:
         digest: the digest of all columns, as 16 hexadecimal digits.
-        origin: whose digest that is, in a few words.
+        origin: a few words that say where the digest is from.
     """
 
     digest: str

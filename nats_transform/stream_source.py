@@ -79,9 +79,9 @@ class StreamFilter:
 
     Attributes:
         source: the filter, never empty.
-        destination: as written; empty if it only filters.
+        destination: the destination as it is written; empty if this only filters.
         filter: the filter, parsed.
-        transform: None if it only filters.
+        transform: the transform; None if this only filters.
     """
 
     source: str
@@ -94,9 +94,9 @@ class StreamSource(Wire):
     """One of the streams that a stream sources.
 
     Attributes:
-        name: the other stream.
-        filter_subject: only subjects under this filter are taken.
-        subject_transforms: several filters, each with a destination or an empty one.
+        name: the name of the other stream.
+        filter_subject: a filter; only subjects under it are taken.
+        subject_transforms: several filters, each with a destination, which may be empty.
     """
 
     name: str = ""
@@ -119,7 +119,7 @@ class StreamSource(Wire):
 
     @property
     def identity(self) -> tuple[str | None, ...]:
-        """What tells the sources of one stream apart (`composeIName`)."""
+        """A text that differs between the sources of one stream (`composeIName`)."""
         pairs = [(t.source or ANY_TAIL, t.destination or ANY_TAIL) for t in self.subject_transforms]
         return (
             self.name,
@@ -134,13 +134,13 @@ class StreamSource(Wire):
 
     @property
     def place(self) -> str:
-        """What tells its draws from those of the stream's other transforms."""
+        """A text that makes its draws differ from those of the stream's other transforms."""
         # A blank stands in no name and no filter.
         return " ".join(["source", *[part or "" for part in self.identity]])
 
     @cached_property
     def filters(self) -> tuple[StreamFilter, ...]:
-        """The filters in their order; none at all: every message is taken as it is."""
+        """The filters in their order. Without filters every message is taken as it is."""
         pairs = [(t.source, t.destination) for t in self.subject_transforms]
         if not pairs and self.filter_subject:
             pairs = [(self.filter_subject, "")]
@@ -155,11 +155,11 @@ class StreamSource(Wire):
         )
 
     def take(self, subject: str | None, entropy: int | None = 0) -> Outcome:
-        """What this source or mirror makes of a message that the other stream stores.
+        """The outcome of this source or mirror for a message that the other stream stores.
 
         Fates: `filtered` if no filter covers the subject; `mapped` if one does, even if it renames
-        nothing; `unmatched` if there is no filter. The first filter with a destination renames,
-        so a filter without one steps back where two cross.
+        nothing; `unmatched` if there is no filter. If several filters cover the subject, the first
+        one with a destination renames it.
 
         Args:
             subject: the subject under which the other stream stores the message; a message
@@ -189,7 +189,7 @@ class StreamSource(Wire):
     def replay(
         self, subject: str | None, *, stream: str | None, seq: int | None, seed: int = 0
     ) -> Outcome:
-        """What becomes of a message in an archive of the other stream: `take` with its own draw.
+        """The outcome for a message in an archive of the other stream: `take` with its own draw.
 
         Args:
             subject: the subject of the message; without one it is invalid.
@@ -201,7 +201,7 @@ class StreamSource(Wire):
 
     @property
     def takes_nothing(self) -> bool:
-        """Whether no message is ever taken: the server refuses its consumer for an empty filter."""
+        """Whether no message is ever taken, as the server refuses a consumer with an empty filter."""
         return any(not transform.source for transform in self.subject_transforms)
 
 

@@ -36,9 +36,9 @@ class Republication(_Model):
     """A message that a stream publishes again.
 
     Attributes:
-        subject: under which.
-        headers_only: without its body.
-        headers: names of the headers that nats-server adds.
+        subject: the subject that it gets.
+        headers_only: whether the body is left out.
+        headers: the names of the headers that nats-server adds.
         captured: the streams that store it in turn.
     """
 
@@ -54,15 +54,16 @@ class StreamStep(_Model):
     Attributes:
         stream: the stream.
         via: how the message gets there.
-        position: of the entry in `sources` that takes it, from 0; None unless via source.
-        fate: filtered or invalid where the stream does not take it; else mapped if a transform of
-            the source, mirror or ingress applied, or unmatched.
+        position: the number, from 0 on, of the entry in `sources` that takes it; None unless via
+            source.
+        fate: filtered or invalid if the stream does not take it; otherwise mapped if a transform of
+            the source, mirror or ingress applied, or else unmatched.
         arrived: the subject after the source's or mirror's transform; None if it is not taken.
         stored: the subject it is stored under; None if it is not taken.
-        reason: why the subject is not a legal one; an illegal one passes the ingress as it is.
-        republished: what is published again, if anything.
+        reason: why the subject is not legal; an illegal subject passes the ingress as it is.
+        republished: the message that is published again, if there is one.
         taken_by: the streams that mirror or source this one.
-        repeats: the message has been in this stream before: nats-server goes round for ever.
+        repeats: whether the message has been in this stream before, so that it goes round for ever.
     """
 
     stream: str
@@ -81,11 +82,11 @@ class Path(_Model):
     """One possible result of publishing the message.
 
     Attributes:
-        percent: how likely, 0 to 100; the paths of a trace add up to 100.
-        fate: what the account mappings make of it.
-        subject: the subject it is delivered under; None if it is to nobody.
-        mapping_source: the mapping that applies, if any.
-        mapping_destination: the destination chosen, if any.
+        percent: the probability, 0 to 100; the paths of a trace add up to 100.
+        fate: the fate of the message under the account mappings.
+        subject: the subject that it is delivered under; None if it reaches nobody.
+        mapping_source: the source of the mapping that applies, if there is one.
+        mapping_destination: the chosen destination, if there is one.
         reason: why the fate is invalid.
         streams: the streams that capture it.
     """
@@ -105,8 +106,8 @@ class Trace(_Model):
     A `random()` stands in subjects as it is written.
 
     Attributes:
-        subject: the subject as it is published.
-        cluster: where, if anywhere.
+        subject: the published subject.
+        cluster: the cluster where it is published, if one is given.
         paths: every possible result of the account mappings.
     """
 
@@ -139,9 +140,9 @@ def trace(
     Args:
         subject: a literal subject.
         mappings: the mappings of the account that it is published in.
-        streams: of that account. Streams of other accounts or domains (`external`) are not
-            followed.
-        cluster: the cluster it is published in, if any.
+        streams: the streams of that account. Streams of other accounts or domains (`external`) are
+            not followed.
+        cluster: the cluster that it is published in, if there is one.
     """
     network = Network(streams)
     outcomes = (mappings or AccountMappings(())).outcomes(subject, cluster)

@@ -39,18 +39,20 @@ class Transform:
         'orders.42.eu'
 
     Args:
-        source: a filter; empty stands for `>`.
-        destination: tokens that are literal text or mapping functions, `>` last exactly where the
-            source has one.
-        strict: the rules of account imports: only `wildcard`, and every `*` used (by count).
+        source: a filter; an empty one stands for `>`.
+        destination: tokens that are literal text or mapping functions. It ends in `>` exactly if
+            the source does.
+        strict: whether the rules of account imports hold: only `wildcard` is allowed, and as many
+            wildcards as the source has `*` must be used.
 
     Raises:
-        InvalidTransform: the child class names the rule; the text the token and the reason.
+        InvalidTransform: the class of the error names the rule; its text has the token and the
+            reason.
 
     Attributes:
-        source, destination, strict: as given, an empty source as `>`.
-        filter: the source, parsed.
-        tokens: the destination parsed, one value for each token.
+        source, destination, strict: the arguments, with `>` for an empty source.
+        filter: the parsed source.
+        tokens: the parsed destination, one value for each token.
     """
 
     __slots__ = (
@@ -143,7 +145,7 @@ class Transform:
 
     @property
     def can_make_empty_token(self) -> bool:
-        """Whether some subject can get an empty token: `split` drops empty parts."""
+        """Whether some subject can get an empty token, because `split` drops empty parts."""
         return self._can_empty
 
     def apply(self, subject: str, entropy: int | None = 0) -> str | None:
@@ -178,8 +180,8 @@ class Transform:
         that keep the order of their wildcards; see `AccountImport`.
 
         Raises:
-            InvalidTransform: the destination is no function of wildcards only, drops or repeats
-                one, or the source would read differently as a destination.
+            InvalidTransform: the destination has other functions than wildcards, drops or repeats a
+                wildcard, or the source would have another meaning as a destination.
         """
         places = list(self.filter.wildcards)
         used = [token.position for token in self.tokens if isinstance(token, Wildcard)]
@@ -246,7 +248,7 @@ class Transform:
             if not isinstance(token, Literal | Tail | Wildcard):
                 raise self._refused(FunctionNotAllowed, text)
         used = sum(isinstance(token, Wildcard) for token in self.tokens)
-        # By count, as the server does: foo.*.* -> bar.$1.$1 passes.
+        # The server only counts the wildcards, so foo.*.* -> bar.$1.$1 passes.
         if used < self.filter.tokens.count(ANY_TOKEN):
             raise self._refused(UnusedWildcards)
 

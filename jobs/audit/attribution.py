@@ -276,7 +276,7 @@ def observed_keys(
     the wildcard of the source as it is.
 
     Args:
-        messages: that were stored after the mappings.
+        messages: the messages that were stored after the mappings.
         periods: the mapping versions in force.
         wildcard: number of the source's wildcard that is the key.
     """

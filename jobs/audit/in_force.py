@@ -119,7 +119,7 @@ def check_times(
     """Refuses times that the archive cannot answer for.
 
     Args:
-        settings: with the window.
+        settings: the settings, with the window.
         periods: the mapping versions in force.
         archive_begins: the first day of the archive; None if it is empty.
         now: the time.

@@ -145,9 +145,10 @@ def sticky(
     """How many keys of each mapping there are, and how many saw more than one end.
 
     Args:
-        rows: to look at.
-        columns: of them, that `keyed` needs.
-        keyed: gives the subjects of each end with a key, of a mapping version and its rows.
+        rows: the rows to look at.
+        columns: the columns of the rows that `keyed` needs.
+        keyed: a function of a mapping version and its rows. It gives the subjects of each end that
+            has a key.
         wildcard: number of the source's wildcard that is the key.
     """
     read = _ReadKeys(rows.reading, tuple(columns), keyed)

@@ -56,9 +56,9 @@ def scattered(
 
     Args:
         batches: the rows.
-        column: its hashes say which part a row is in.
-        count: of the parts.
-        folder: an empty one for the files, which are streams of Arrow.
+        column: the column whose hashes decide the part of a row.
+        count: the number of parts.
+        folder: an empty folder for the files, which are streams of Arrow.
     """
     paths = [folder / str(number) for number in range(count)]
     with ExitStack() as files:

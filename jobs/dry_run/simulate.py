@@ -118,7 +118,7 @@ def simulate(
         warehouse: the warehouse with the table.
         archive: the stream of the messages.
         messages: the table of the archive.
-        days: which days of it.
+        days: the days of the messages.
         mappings: the mappings of the account.
         streams: the streams of the account.
         seed: decides every draw, as in `transform`.
@@ -200,10 +200,10 @@ class Simulation:
         """What streams store of the next messages, in order: rows of `SIMULATED` and `number`.
 
         Args:
-            messages: with the columns `PUBLISHED`.
+            messages: the messages, with the columns `PUBLISHED`.
 
         Raises:
-            SimulationError: as `simulate`.
+            SimulationError: for the same reasons as `simulate`.
         """
         given = {name: messages.column(name) for name in PUBLISHED}
         mapped = self._program.run(

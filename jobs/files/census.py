@@ -39,7 +39,7 @@ class ReadCounts:
     """Gives the messages of a task as rows to add up.
 
     Attributes:
-        storage: where the files are.
+        storage: the file systems of the table.
         schema: `COLUMNS`, as the table stores them.
     """
 
@@ -72,7 +72,7 @@ class WriteCounts:
     """Writes the counts of a day, or of some of its subjects, as rows of the census.
 
     Attributes:
-        storage: where the file goes.
+        storage: the file systems of the table.
         folder: the folder for the file.
         schema: the columns of the census, with their Iceberg numbers.
         stream: the stream whose messages were counted.

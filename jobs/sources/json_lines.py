@@ -63,8 +63,8 @@ class JsonLines:
     Attributes:
         storage: the file systems of the dump.
         stream: the value of the column `stream`.
-        columns: which field of a line is what.
-        choice: which messages are wanted.
+        columns: the names of the fields.
+        choice: the choice of the messages.
     """
 
     storage: Storage
@@ -175,7 +175,7 @@ def parse_line(line: bytes, seq: int, place: str, columns: DumpColumns) -> Messa
         line: the bytes of the line.
         seq: the sequence of the message, if the line names none.
         place: the file and the number of the message in it, for errors.
-        columns: which field is what.
+        columns: the names of the fields.
 
     Raises:
         ArchiveError: it is not a message; the error has the place and the start of the line.

@@ -88,8 +88,8 @@ def open_parquet(
         storage: the file systems of the dump.
         files: the files of the dump.
         stream: the value of the column `stream`.
-        columns: which column is what.
-        choice: which messages are wanted.
+        columns: the names of the columns.
+        choice: the choice of the messages.
         spark: the session that opens the files; None is this process.
 
     Raises:
@@ -118,9 +118,9 @@ class Parquet:
     Attributes:
         storage: the file systems of the dump.
         stream: the value of the column `stream`.
-        found: which column of the dump is what.
-        encoding: how payloads that are text are written.
-        choice: which messages are wanted.
+        found: the columns of the dump that were found for ours.
+        encoding: the encoding of payloads that are text.
+        choice: the choice of the messages.
     """
 
     storage: Storage

@@ -160,7 +160,7 @@ class MappingAudit(Split):
         destinations: the ends of the mapping by ascending weight, as nats-server tries them.
         test: a test of the exact weights; null if the counts are not certain.
         source: the source of the mapping.
-        cluster: where the messages were published; null if the archive does not say.
+        cluster: the cluster where the messages were published; null if the archive does not say.
         mapping_version: the version that was in force.
         stage: the number of that version among those in force during the audit, from 0 on.
         alarm: the end of the first hour after which the evidence against the weights was too

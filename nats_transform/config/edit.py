@@ -42,7 +42,7 @@ class Edit:
 
     Attributes:
         kind: `mappings`, `permissions`, `exports` or `imports`.
-        name: of the account; of the user, for permissions.
+        name: the name of the account, or of the user for permissions.
         block: the new block, with its key.
     """
 
@@ -55,10 +55,10 @@ def edited(text: str, path: str, account: str, edits: Sequence[Edit]) -> str:
     """The text with other blocks.
 
     Args:
-        text: of a nats-server configuration.
-        path: its file, for what it includes and for errors.
+        text: the text of a nats-server configuration.
+        path: the path of the file, for its includes and for errors.
         account: the account of the users.
-        edits: what changes.
+        edits: the changes.
 
     Raises:
         Unsafe: a block is included, stands for a variable, or is not to be found for sure.

@@ -25,7 +25,7 @@ def digest_batch(
     Args:
         batch: of string, binary, whole numbers, float64, bool, date32, timestamp, struct and list
             columns, dictionaries among them. Timestamps are hashed as microseconds.
-        columns: which of them count, in this order; all by default.
+        columns: the columns that count, in this order; by default all.
 
     Raises:
         NatsTransformError: a column has another type, or an array is broken.

@@ -35,8 +35,8 @@ def library(folder: Traversable | None = None) -> ctypes.CDLL:
     """The kernel's library, loaded once a process.
 
     Args:
-        folder: where it and its source files are; by default those of this package, which may be
-            in a zip file, as Spark ships them.
+        folder: the folder with the library and its source files; by default that of this package,
+            which may be in a zip file, as Spark ships it.
 
     Raises:
         KernelUnavailable: it is missing, cannot be loaded, or was made from other source files.

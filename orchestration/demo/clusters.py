@@ -41,8 +41,8 @@ class Change:
     """A server gets another configuration.
 
     Attributes:
-        hour: of the day, at which it does.
-        cluster: whose server.
+        hour: the hour of the day at which this happens.
+        cluster: the cluster of the server.
         mappings: the new `mappings`, as lines of a server configuration.
     """
 
@@ -118,12 +118,12 @@ def write_mapped(
 
     Args:
         path: the Parquet file.
-        day: that the messages stand for.
-        traffic: in order; the header says in which cluster each is published.
-        count: of the traffic.
-        subjects: that the stream captures.
-        mappings: of all servers, as lines of a server configuration.
-        changes: which server gets other mappings when.
+        day: the day that the messages stand for.
+        traffic: the messages, in order; a header names the cluster where each is published.
+        count: the number of messages.
+        subjects: the subjects that the stream captures.
+        mappings: the mappings of all servers, as lines of a server configuration.
+        changes: the servers that get other mappings, and when.
 
     Raises:
         JobError: a server does not start, or loses messages.
