@@ -201,7 +201,7 @@ class StreamSource(Wire):
 
     @property
     def takes_nothing(self) -> bool:
-        """Whether no message is ever taken, as the server refuses a consumer with an empty filter."""
+        """Whether no message is ever taken: the server refuses a consumer with an empty filter."""
         return any(not transform.source for transform in self.subject_transforms)
 
 
