@@ -36,10 +36,11 @@ LIBRARY = ("nats_transform", "nats_transform.kernel", "nats_transform.spark")
 LINK = re.compile(r"\]\(([^)#:]+)(#[^)]*)?\)")
 ON_SITE = re.compile(r"\]\(site:([\w-]+)(#[^)]*)?\)")
 REPORT = re.compile(r"^\[([^]]+)\]\(report:([\w-]+)/([\w-]+\.html)\)$", re.MULTILINE)
-FRAME = """<iframe src="../reports/{0}" title="{1}" loading="lazy"
+# As the Markdown sees it: the build makes links of pages relative to where they are then.
+FRAME = """<iframe src="reports/{0}" title="{1}" loading="lazy"
   style="width: 100%; height: 36rem; border: 1px solid #8888"></iframe>
 
-<a href="../reports/{0}">{1}</a>"""
+<a href="reports/{0}">{1}</a>"""
 
 
 def main() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +17,7 @@ from cli.main import COMMANDS, main
 from orchestration.archive import Archive
 from scripts import pages
 from scripts.sessions import Command, steps
+from tests.support.browser import WIDTHS, browse, in_chromium
 from tests.test_repository import tracked_files
 
 ROOT = Path(__file__).parents[1]
@@ -44,6 +47,38 @@ def test_the_navigation_has_four_groups() -> None:
     assert [name for entry in NAVIGATION for name in entry] == [
         "Start", "Tutorials", "How to", "Reference", "Explanation",
     ]  # fmt: skip
+
+
+@in_chromium
+def test_a_site_in_chromium_needs_no_network_and_shows_reports(tmp_path: Path) -> None:
+    """Opened as files, as who has built it opens it: the report in a frame is there."""
+    (tmp_path / "docs" / "reports").mkdir(parents=True)
+    (tmp_path / "docs" / "index.md").write_text("# Home\n\n[a page](audit.md)\n")
+    (tmp_path / "docs" / "reports" / "audit-a.html").write_text(
+        "<!doctype html><p>A report<script>console.log('REPORT')</script>"
+    )
+    long = "`" + "averylongtoken." * 30 + "`"
+    frame = pages.FRAME.format("audit-a.html", "A report").replace(' loading="lazy"', "")
+    (tmp_path / "docs" / "audit.md").write_text(f"# Audit\n\n{frame}\n\n{long}\n")
+    theme = (ROOT / "zensical.toml").read_text().partition("[project.theme]")[2]
+    (tmp_path / "zensical.toml").write_text(
+        '[project]\nsite_name = "site"\ndocs_dir = "docs"\nsite_dir = "site"\n[project.theme]'
+        + theme.partition("[project.plugins")[0]
+    )
+    build = [str(Path(sys.executable).parent / "zensical"), "build", "--strict"]
+    subprocess.run(build, cwd=tmp_path, check=True, capture_output=True)
+    page = tmp_path / "site" / "audit" / "index.html"
+    assert not re.search(r"(?:src|href)=\"?(?:https?:)?//(?!zensical)", page.read_text())
+    probe = "console.log(`PROBE ${innerWidth}: ${document.body.scrollWidth <= innerWidth}`)"
+    page.write_text(page.read_text().replace("</body>", f"<script>{probe}</script></body>"))
+    for scheme in ("light", "dark"):
+        shown = [
+            # The theme looks for its search as files; without it, the search is not offered.
+            line
+            for line in browse(page, tmp_path, WIDTHS, scheme)
+            if "ERR_FILE_NOT_FOUND" not in line
+        ]
+        assert sorted(shown) == ["PROBE 1280: true", "PROBE 400: true", "REPORT", "REPORT"]
 
 
 def test_links_to_the_reference_lead_somewhere() -> None:

@@ -44,6 +44,9 @@ def schedule_of(
         cron_schedule=schedule.cron,
         execution_timezone=schedule.timezone,
         execution_fn=requests,
+        description="Runs the job for the day before."
+        if schedule.days == 1
+        else f"Runs the job for the last {schedule.days} days that are over.",
         default_status=(
             dg.DefaultScheduleStatus.RUNNING
             if schedule.running
@@ -81,6 +84,7 @@ def watch_schedule(
         cron_schedule=watch.cron,
         execution_timezone="UTC",
         execution_fn=request,
+        description="Ingests up to the last full hour, and looks at the canary that runs.",
         default_status=(
             dg.DefaultScheduleStatus.RUNNING if watch.running else dg.DefaultScheduleStatus.STOPPED
         ),

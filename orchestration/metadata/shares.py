@@ -51,8 +51,10 @@ def shares_of_audit(result: AuditResult) -> Mapping[str, Plain]:
     return {**told, **_split(shares), **_balance(balance)}
 
 
-_SPLIT = ("source", "cluster", "destination", "weight", "share", "", "interval", "verdict")
-_PARTITIONS = ("destination", "partition", "messages", "share", "")
+# The UI cuts off what is wider than its page, so what one looks for is first; and it breaks a cell
+# at its blanks, so numbers have none.
+_SPLIT = ("verdict", "cluster", "destination", "weight %", "share %", "", "low", "high", "source")
+_PARTITIONS = ("destination", "partition", "messages", "share %", "")
 
 
 def _split(shares: Sequence[Share]) -> Mapping[str, Plain]:
@@ -63,14 +65,15 @@ def _split(shares: Sequence[Share]) -> Mapping[str, Plain]:
     known = [share for share in ordered if share["share"] is not None][:_MOST_SHARES]
     rows = [
         (
-            share["source"],
+            share["verdict"],
             share["cluster"] or "",
             share["destination"],
-            f"{share['weight']:g} %",
-            "" if share["share"] is None else f"{share['share']:.2f} %",
+            f"{share['weight']:g}",
+            "" if share["share"] is None else f"{share['share']:.2f}",
             "" if share["share"] is None else bar(share["share"], mark=share["expected"]),
-            f"{share['low']:.2f} to {share['high']:.2f} %",
-            share["verdict"],
+            f"{share['low']:.2f}",
+            f"{share['high']:.2f}",
+            share["source"],
         )
         for share in ordered
     ]
@@ -107,7 +110,7 @@ def _balance(balances: Sequence[tuple[str, Sequence[int]]]) -> Mapping[str, Plai
             destination,
             str(number),
             f"{count:,}",
-            f"{_percent(count, counts):.1f} %",
+            f"{_percent(count, counts):.1f}",
             bar(_percent(count, counts), mark=100 / len(counts)),
         )
         for destination, counts in balances

@@ -112,7 +112,7 @@ def test_two_archives(project: Project, spark: SparkSession) -> None:
         found = numbers(project, "east", "transformed_messages", day.isoformat())
         shares = [found["share of orders.v1.$1.$2"], found["share of orders.v2.$1.$2"]]
         assert sum(float(str(share)) for share in shares) == pytest.approx(100)
-        assert f"{shares[0]:.2f} %" in str(found["split"])
+        assert f"| {shares[0]:.2f} |" in str(found["split"])
         assert "│" in str(found["split"])
         assert str(found["partitions"]).count("paid") == 3
         assert float(str(found["busiest partition over mean"])) >= 1
