@@ -25,6 +25,7 @@ from jobs.jetstream.reader import read_range
 from jobs.jetstream.stream import JetStreamSettings, stream_state
 from tests.faults.test_faults import network
 from tests.support.replayer import replay
+from tests.support.restarting import restart
 from tests.support.streams import Stream, new_stream
 
 pytestmark = pytest.mark.server
@@ -147,7 +148,7 @@ def test_a_server_that_restarts(own: NatsServer, how: signal.Signals) -> None:
     stream = new_stream(own)
     for count in (1000, 2000, 3000):
         try:
-            meanwhile(stream, count, count - 800, partial(own.restart, how, down_seconds=0.3))
+            meanwhile(stream, count, count - 800, partial(restart, own, how, 0.3))
         except StreamLost:  # what a killed server had not written yet; the job starts over
             assert how is signal.SIGKILL
     sent(stream, 3000)

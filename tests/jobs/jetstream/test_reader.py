@@ -275,7 +275,7 @@ def test_a_server_that_restarts_in_mid_read(how: signal.Signals, make_stream: An
                 found += batch.column("seq").to_pylist()
                 if restart is None and len(found) >= 500:
                     restart = asyncio.get_running_loop().run_in_executor(
-                        None, server.restart, how, 0.5
+                        None, restart, server, how, 0.5
                     )
             assert restart is not None
             await restart
