@@ -26,6 +26,7 @@ from jobs.jetstream.stream import JetStreamSettings, StreamState, split, stream_
 from jobs.sources.source import StreamSource
 from jobs.warehouse.coverage import Coverage
 from jobs.warehouse.rows import SCHEMA
+from tests.support.restarting import restart
 
 pytestmark = pytest.mark.server
 
@@ -270,15 +271,15 @@ def test_a_server_that_restarts_in_mid_read(how: signal.Signals, make_stream: An
             async with connection(nats) as client:
                 state = await stream_state(client, nats, stream.name)
             found: list[int] = []
-            restart = None
+            away = None
             async for batch in read_range(nats, settings, 1, 3000, state):
                 found += batch.column("seq").to_pylist()
-                if restart is None and len(found) >= 500:
-                    restart = asyncio.get_running_loop().run_in_executor(
+                if away is None and len(found) >= 500:
+                    away = asyncio.get_running_loop().run_in_executor(
                         None, restart, server, how, 0.5
                     )
-            assert restart is not None
-            await restart
+            assert away is not None
+            await away
             return found
 
         assert asyncio.run(read()) == list(range(1, 3001))
