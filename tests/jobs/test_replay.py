@@ -37,8 +37,10 @@ from jobs.jetstream.outgoing import iso_time
 from jobs.jetstream.process import nats_server
 from jobs.jetstream.reader import read_range
 from jobs.jetstream.stream import JetStreamSettings, stream_state
-from jobs.replay import ReplayResult, ReplaySettings, replay
+from jobs.jetstream.target import Target
+from jobs.replay import ReplayResult, ReplaySettings, _Run, replay
 from jobs.transform import TransformSettings, transform
+from jobs.warehouse.coverage import Coverage
 from jobs.warehouse.specs import TRANSFORMED
 from jobs.warehouse.staging import Staged, new_folder, publish
 from jobs.warehouse.tables import Warehouse, open_table
@@ -638,6 +640,33 @@ def test_a_server_that_maps_what_is_sent_again(tables: Tables, weight: int) -> N
         ):
             run(archive, target)
         assert target.info().state.messages <= 500
+
+
+def test_another_replay_that_ends_before_this_one_sends(
+    tables: Tables, stream: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it stored is not taken for messages that mappings gave other subjects."""
+    archive = tables([message(n, f"{stream.name}.{n % 3}".encode()) for n in range(1, 1001)])
+    look = _Run._there
+    others = [archive]
+
+    async def overtaken(this: _Run, target: Target) -> Coverage:
+        held = await look(this, target)
+        while others:
+            await asyncio.to_thread(run, others.pop(), stream)
+        return held
+
+    monkeypatch.setattr(_Run, "_there", overtaken)
+    result = run(archive, stream)
+    assert (result.sent, result.already, result.target_messages) == (0, 1000, 1000)
+
+
+def test_a_target_with_more_subjects_than_a_server_tells(
+    tables: Tables, stream: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobs.jetstream.stream._SUBJECTS", 2)
+    rows = [message(n, f"{stream.name}.{n % 3}".encode()) for n in range(1, 601)]
+    assert run(tables(rows), stream).sent == 600
 
 
 def test_subjects_that_the_target_has_already_or_that_are_no_utf8(
