@@ -19,7 +19,7 @@ from cli.output import (
     print_table,
     quiet_work,
 )
-from jobs.progress import step, watched
+from jobs.progress import watched
 
 if TYPE_CHECKING:
     from jobs.audit.settings import AuditResult
@@ -83,11 +83,10 @@ def command(as_json: bool, **given: object) -> None:
       nats-transform demo --server nats://127.0.0.1:4222
     """
     with quiet_work(), _steps_told():
-        with step("loading Dagster"):
-            # First, because who lacks Dagster is to install it, with all else that the demo needs.
-            from orchestration.demo.run import DemoSettings, run_demo  # isort: split
+        # First, because who lacks Dagster is to install it, with all else that the demo needs.
+        from orchestration.demo.run import DemoSettings, run_demo  # isort: split
 
-            from jobs.audit.headline import headline
+        from jobs.audit.headline import headline
 
         made = run_demo(options.settings(DemoSettings, given))
     if not as_json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 from collections.abc import Iterator
 from itertools import groupby
 
@@ -15,6 +16,9 @@ from jobs.jetstream.process import NatsServer
 from jobs.jetstream.process import nats_server as run_nats_server
 from jobs.session import SparkSettings, spark_session
 
+# A shell lets what it starts in the background ignore SIGINT, and Dagster gives SIGTERM the handler
+# of SIGINT: then no process that a test starts would end by either.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # No test reports to the makers of Dagster and Great Expectations, nor does what it starts.
 os.environ |= {"DAGSTER_DISABLE_TELEMETRY": "1", "GX_ANALYTICS_ENABLED": "false"}
 # Tests make many small Spark jobs: what the JVM's second compiler would gain, it costs twice over.
