@@ -107,10 +107,15 @@ def ingress(
 
     Args:
         config: the configuration of the stream that the messages reach.
-        df, subject, stream, seq, seed: the same as for `apply`.
+        df: as for `apply`.
+        subject: as for `apply`.
+        stream: as for `apply`.
+        seq: as for `apply`.
+        seed: as for `apply`.
 
     Raises:
-        NatsTransformError, KernelUnavailable: for the same reasons as `apply`.
+        NatsTransformError: for the same reasons as `apply`.
+        KernelUnavailable: the kernel is not compiled.
     """
     return _applied(compile_ingress(config, seed), df, subject, stream, seq)
 
@@ -129,10 +134,14 @@ def take(
     Args:
         source: one of a stream's `sources`, or its `mirror`.
         df: messages of the other stream, one in each row. It is not checked that they are its own.
-        subject, stream, seq, seed: the same as for `apply`.
+        subject: as for `apply`.
+        stream: as for `apply`.
+        seq: as for `apply`.
+        seed: as for `apply`.
 
     Raises:
-        NatsTransformError, KernelUnavailable: for the same reasons as `apply`.
+        NatsTransformError: for the same reasons as `apply`.
+        KernelUnavailable: the kernel is not compiled.
     """
     return _applied(compile_take(source, seed), df, subject, stream, seq)
 
@@ -150,10 +159,15 @@ def republish(
 
     Args:
         config: the configuration of the stream that stores the messages.
-        df, subject, stream, seq, seed: the same as for `apply`; `subject` is the stored subject.
+        df: as for `apply`.
+        subject: the column of the stored subject.
+        stream: as for `apply`.
+        seq: as for `apply`.
+        seed: as for `apply`.
 
     Raises:
-        NatsTransformError, KernelUnavailable: for the same reasons as `apply`.
+        NatsTransformError: for the same reasons as `apply`.
+        KernelUnavailable: the kernel is not compiled.
     """
     return _applied(compile_republish(config, seed), df, subject, stream, seq)
 
