@@ -7,7 +7,7 @@ import stat
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
 import click
@@ -22,6 +22,23 @@ from nats_transform.subject import decode
 if TYPE_CHECKING:
     from nats_transform.check import Config
     from nats_transform.config import Located
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """What was checked, and what was found.
+
+    Attributes:
+        files: the files, as they were given.
+        fine: whether no finding is as bad as `--fail-on`.
+        summary: how many findings there are of each severity.
+        findings: all findings.
+    """
+
+    files: tuple[str, ...]
+    fine: bool
+    summary: dict[Severity, int]
+    findings: list[Finding]
 
 
 @project.command(
@@ -103,8 +120,7 @@ def command(
     counts = Counter(finding.severity for finding in findings)
     if form == "json":
         summary = {severity: counts[severity] for severity in Severity}
-        found = [asdict(finding) for finding in findings]
-        print_json({"files": files, "fine": fine, "summary": summary, "findings": found})
+        print_json(asdict(CheckResult(files, fine, summary, findings)))
     elif form == "table":
         for finding in findings:
             where = ":".join(str(part) for part in (finding.path, finding.line) if part)

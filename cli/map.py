@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
 
 import click
 
@@ -71,31 +72,45 @@ def command(
     fine = True
     for number, subject in enumerate(subjects_of, start=1):
         entropy = message_entropy(None, number, mapping_key(seed, transform.source))
-        mapped, fate, reason = map_subject(transform, subject, entropy)
-        fine = fine and fate is Fate.MAPPED
+        result = map_subject(transform, subject, entropy)
+        fine = fine and result.fate is Fate.MAPPED
         if as_json:
-            print_json(
-                {"subject": subject, "mapped_subject": mapped, "fate": fate, "reason": reason}
-            )
+            print_json(asdict(result))
             continue
-        print_subject(mapped or "")
-        if reason:
-            print_line(f"{printable(subject)}: {reason}", err=True)
+        print_subject(result.mapped_subject or "")
+        if result.reason:
+            print_line(f"{printable(subject)}: {result.reason}", err=True)
     end(is_fine=fine)
 
 
-def map_subject(
-    transform: Transform, subject: str, entropy: int
-) -> tuple[str | None, Fate, str | None]:
-    """The new subject or None, the fate, and the reason if the fate is not `mapped`."""
+@dataclass(frozen=True)
+class MapResult:
+    """What the transform makes of one subject.
+
+    Attributes:
+        subject: the subject.
+        mapped_subject: the new subject; null if the transform gives none.
+        fate: mapped, unmatched or invalid.
+        reason: why the fate is not mapped; otherwise null.
+    """
+
+    subject: str
+    mapped_subject: str | None
+    fate: Fate
+    reason: str | None
+
+
+def map_subject(transform: Transform, subject: str, entropy: int) -> MapResult:
+    """What the transform makes of a subject, with the entropy of its message."""
     mapped = transform.apply(subject, entropy)
     if mapped is None:
         if fault := literal_fault(subject):
-            return None, Fate.INVALID, f"not a legal subject: {fault}"
-        return None, Fate.UNMATCHED, f"does not match {printable(transform.source)}"
+            return MapResult(subject, None, Fate.INVALID, f"not a legal subject: {fault}")
+        reason = f"does not match {printable(transform.source)}"
+        return MapResult(subject, None, Fate.UNMATCHED, reason)
     if literal_fault(mapped):
-        return mapped, Fate.INVALID, EMPTY_RESULT
-    return mapped, Fate.MAPPED, None
+        return MapResult(subject, mapped, Fate.INVALID, EMPTY_RESULT)
+    return MapResult(subject, mapped, Fate.MAPPED, None)
 
 
 def _given(subjects: Iterable[str]) -> Iterator[str]:

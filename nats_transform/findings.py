@@ -307,8 +307,9 @@ class Finding:
     path: str = ""
     line: int | None = None
     column: int | None = None
-    severity: Severity = field(init=False)
-    cure: str = field(init=False)
+    # Pydantic leaves fields without `init` out of a schema if they have no default.
+    severity: Severity = field(init=False, default=Severity.ERROR)
+    cure: str = field(init=False, default="")
 
     def __post_init__(self) -> None:
         rule = CODES[self.code]

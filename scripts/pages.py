@@ -128,14 +128,17 @@ def jobs() -> str:
 
 
 def results() -> str:
-    """What every job gives back, from its class."""
+    """What every job gives back, and every command that is no job, from its class."""
+    from cli.check import CheckResult
+    from cli.map import MapResult
     from jobs.__main__ import JOBS
+    from nats_transform.trace import Trace
 
     about = (
-        "With `--json`, a command prints one document on stdout and nothing else there: the result "
-        "of its job. `python -m jobs` prints the same."
+        "With `--json`, a command prints one document on stdout and nothing else there; `map` "
+        "prints one for each subject. `python -m jobs` prints the same document for its jobs."
     )
-    found = {}
+    found: dict[str, Any] = {"check": CheckResult, "map": MapResult, "trace": Trace}
     for name, job in JOBS.items():
         module = import_module(f"jobs.{job.module}")
         named = getattr(module, job.function).__annotations__["return"]
@@ -152,12 +155,17 @@ def classes(title: str, about: str, kind: str, found: dict[str, Any]) -> list[st
     shared: dict[str, dict[str, Any]] = {}
     for name, one in found.items():
         schema = TypeAdapter(one).json_schema(mode=mode)
+        for other, meant in schema.get("$defs", {}).items():
+            if shared.get(other, meant) != meant:  # two classes have one name
+                text = json.dumps(schema).replace(f'/{other}"', f'/{name}-{other}"')
+                schema = json.loads(text.replace(f'"{other}": {{', f'"{name}-{other}": {{'))
         file = f"schemas/{name}-{kind}.json"
         (PAGES / "reference" / file).write_text(json.dumps(schema, indent=2), encoding="utf-8")
-        lines += [f"## {name}", "", *fields(schema, inherited(one)), f"[JSON schema]({file})", ""]
+        shown = fields(schema, inherited(one), kind)
+        lines += [f"## {name}", "", *shown, f"[JSON schema]({file})", ""]
         shared |= schema.get("$defs", {})
     for name, schema in sorted(shared.items()):
-        lines += [f"## {name}", "", *fields(schema, {})]
+        lines += [f"## {name}", "", *fields(schema, {}, kind)]
     return lines
 
 
@@ -225,14 +233,14 @@ def metrics() -> str:
     return "\n".join([*lines, *table(("metric", "labels", "meaning"), rows)])
 
 
-def fields(schema: dict[str, Any], known: dict[str, str]) -> list[str]:
+def fields(schema: dict[str, Any], known: dict[str, str], use: str) -> list[str]:
     """What a class is, and a table of its fields; some are known from classes that it extends."""
     if "additionalProperties" in schema and "properties" not in schema:
         return [f"An object: for each name, {kind(schema['additionalProperties'])}.", ""]
     about, meanings = description(schema.get("description", ""))
     if "enum" in schema:
         return [about, "", ", ".join(f"`{value}`" for value in schema["enum"]) + ".", ""]
-    rows = []
+    rows: list[tuple[str, ...]] = [("field", "type", "default", "meaning")]
     for field, one in schema.get("properties", {}).items():
         default = one.get("default")
         shown = "" if default is None or isinstance(default, dict) else f"`{json.dumps(default)}`"
@@ -240,7 +248,9 @@ def fields(schema: dict[str, Any], known: dict[str, str]) -> list[str]:
             shown = "needed"
         meaning = one.get("description") or meanings.get(field) or known.get(field, "")
         rows.append((f"`{field}`", kind(one), shown, " ".join(meaning.split())))
-    return [about, "", *table(("field", "type", "default", "meaning"), rows)]
+    if use == "result":  # it always has all of them
+        rows = [(*row[:2], row[3]) for row in rows]
+    return [about, "", *table(rows[0], rows[1:])]
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
@@ -272,7 +282,7 @@ def kind(schema: dict[str, Any]) -> str:
     if "items" in schema:
         return f"list of {kind(schema['items'])}"
     if "enum" in schema:
-        return ", ".join(f"`{value}`" for value in schema["enum"])
+        return ", ".join(f"`{str(value).lower()}`" for value in schema["enum"])
     return str(schema.get("format", schema.get("type", schema.get("const", "any"))))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -11,9 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import click
+import jsonschema
 import pytest
+from click.testing import CliRunner
 
 from cli.main import COMMANDS, main
+from jobs.warehouse import versions
+from jobs.warehouse.tables import Warehouse
+from nats_transform.config import load_mappings
 from orchestration.archive import Archive
 from scripts import pages
 from scripts.sessions import Command, steps
@@ -110,6 +116,57 @@ def test_every_field_is_explained(
     assert set(re.findall(r"\]\(#([^)]+)\)", text)) <= sections
     for link in re.findall(r"\]\((schemas/[^)]+)\)", text):
         assert (tmp_path / "reference" / link).exists()
+
+
+def test_commands_print_the_json_that_the_reference_describes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All fields and no others, in every object; and each command with `--json` has a section."""
+    monkeypatch.setattr(pages, "PAGES", tmp_path)
+    schemas = tmp_path / "reference" / "schemas"
+    schemas.mkdir(parents=True)
+    sections = set(re.findall(r"^## (.+)$", pages.results(), re.MULTILINE))
+    (tmp_path / "a.conf").write_text('mappings { "a.*": [{ destination: "b.$1", weight: 50% }] }')
+    (tmp_path / "streams").mkdir()
+    (tmp_path / "streams" / "T.json").write_text('{"name": "T", "mirror": {"name": "S"}}')
+    (tmp_path / "streams" / "S.json").write_text(
+        '{"name": "S", "subjects": ["b.>"], "republish": {"src": ">", "dest": "c.>"}}'
+    )
+    warehouse = Warehouse(dir=tmp_path / "warehouse")
+    versions.record(warehouse, load_mappings(tmp_path / "a.conf"), account="$G", seed=0)
+    for command in (
+        "map a.* b.$1 a.x other",
+        f"check {tmp_path}/a.conf",
+        f"trace a.x --config {tmp_path}/a.conf --streams {tmp_path}/streams",
+        f"maintain --warehouse {warehouse.dir}",
+    ):
+        name, *_ = command.split()
+        schema = json.loads((schemas / f"{name}-result.json").read_text(), object_hook=strict)
+        lines = CliRunner().invoke(main, [*command.split(), "--json"]).stdout.splitlines()
+        assert len(lines) == (2 if name == "map" else 1)
+        for line in lines:
+            assert json.loads(line)
+            jsonschema.validate(json.loads(line), schema)
+    context = click.Context(main)
+    found = {name: main.get_command(context, name) for name in COMMANDS}
+    census = found.pop("census")
+    assert isinstance(census, click.Group)
+    found |= {f"census-{name}": one for name, one in census.commands.items()}
+    with_json = {
+        name
+        for name, one in found.items()
+        if one is not None and any("--json" in parameter.opts for parameter in one.params)
+    }
+    assert {"check", "audit", "demo"} < with_json
+    assert with_json - {"demo"} <= sections
+
+
+def strict(part: dict[str, Any]) -> dict[str, Any]:
+    """A part of a schema that wants every property, and no other."""
+    fields = part.get("properties")
+    if part.get("type") == "object" and fields:
+        return part | {"additionalProperties": False, "required": list(fields)}
+    return part
 
 
 def variables(text: str) -> set[str]:
