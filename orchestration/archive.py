@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 from zoneinfo import available_timezones
 
 import dagster as dg
@@ -18,23 +19,18 @@ from jobs.session import SparkSettings, spark_session
 from jobs.sources.dumps import DumpColumns
 from jobs.warehouse.tables import Warehouse
 from orchestration.hooks import function_named
+from orchestration.settings import (
+    Day,
+    FilePath,
+    OptionalPath,
+    OptionalText,
+    Settings,
+    Text,
+    positive,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-def _resolve_date(context: dg.ResolutionContext, value: str) -> date:
-    return date.fromisoformat(value)
-
-
-def _resolve_path(context: dg.ResolutionContext, value: str | None) -> Path | None:
-    return None if value is None else context.resolve_source_relative_path(value)
-
-
-Day = Annotated[date, dg.Resolver(_resolve_date, model_field_type=str)]
-# Relative paths are relative to the folder of the YAML file.
-FilePath = Annotated[Path, dg.Resolver(_resolve_path, model_field_type=str)]
-OptionalPath = Annotated[Path | None, dg.Resolver(_resolve_path, model_field_type=str | None)]
 
 
 # What `NatsSettings` takes beside the servers, and the columns of a dump that can be named.
@@ -45,55 +41,55 @@ _LOGIN = (
 _COLUMNS = ("subject", "seq", "time", "cluster", "headers", "data")
 
 
-class ArchiveSource(dg.Model, dg.Resolvable):
+class ArchiveSource(Settings):
     """Where messages of the archive come from: a `server`, a `backup`, a `parquet` or a `jsonl`."""
 
-    server: str | None = Field(
+    server: OptionalText = Field(
         None, description="The URL of a NATS server, or several with commas between them."
     )
     backup: OptionalPath = Field(None, description="A folder that `nats stream backup` wrote.")
     parquet: OptionalPath = Field(None, description="A Parquet file or a folder of such files.")
     jsonl: OptionalPath = Field(None, description="A file of JSON lines or a folder of such files.")
-    from_stream: str | None = Field(
+    from_stream: OptionalText = Field(
         None, description="The name of the stream there, if it is not that of the archive."
     )
-    subject: str | None = Field(
+    subject: OptionalText = Field(
         None, description="Only messages whose subject matches this filter are taken."
     )
-    cluster: str | None = Field(
+    cluster: OptionalText = Field(
         None, description="The cluster that every message was published in."
     )
-    cluster_header: str | None = Field(
+    cluster_header: OptionalText = Field(
         None, description="The header that names the cluster of a message."
     )
     creds: OptionalPath = Field(
         None, description="A file with credentials: a user JWT and its seed."
     )
     nkey: OptionalPath = Field(None, description="A file with an NKey seed.")
-    user: str | None = Field(None, description="The name of a user.")
-    password: str | None = Field(
+    user: OptionalText = Field(None, description="The name of a user.")
+    password: OptionalText = Field(
         None, description="The password of the user; env('NAME') is a safer place for it."
     )
-    token: str | None = Field(None, description="A token; env('NAME') is a safer place for it.")
+    token: OptionalText = Field(None, description="A token; env('NAME') is a safer place for it.")
     tls_ca: OptionalPath = Field(None, description="The certificate authority to trust (PEM).")
     tls_cert: OptionalPath = Field(None, description="The certificate of the client (PEM).")
     tls_key: OptionalPath = Field(None, description="The key of that certificate (PEM).")
     tls_first: bool = Field(
         False, description="Whether the server starts TLS before it says anything."
     )
-    domain: str | None = Field(None, description="The JetStream domain.")
-    js_api_prefix: str | None = Field(
+    domain: OptionalText = Field(None, description="The JetStream domain.")
+    js_api_prefix: OptionalText = Field(
         None, description="The start of the subjects of the JetStream API, instead of a domain."
     )
-    inbox_prefix: str | None = Field(
+    inbox_prefix: OptionalText = Field(
         None, description="The start of the subjects of answers, if the user may not use _INBOX."
     )
-    subject_column: str | None = Field(None, description="The column of a dump with the subject.")
-    seq_column: str | None = Field(None, description="The column with the sequence.")
-    time_column: str | None = Field(None, description="The column with the time.")
-    cluster_column: str | None = Field(None, description="The column with the cluster.")
-    headers_column: str | None = Field(None, description="The column with the headers.")
-    data_column: str | None = Field(None, description="The column with the payload.")
+    subject_column: OptionalText = Field(None, description="The column of a dump with the subject.")
+    seq_column: OptionalText = Field(None, description="The column with the sequence.")
+    time_column: OptionalText = Field(None, description="The column with the time.")
+    cluster_column: OptionalText = Field(None, description="The column with the cluster.")
+    headers_column: OptionalText = Field(None, description="The column with the headers.")
+    data_column: OptionalText = Field(None, description="The column with the payload.")
     data_encoding: Literal["text", "base64"] = Field(
         "text", description="How a dump of JSON lines writes payloads."
     )
@@ -136,7 +132,7 @@ class ArchiveSource(dg.Model, dg.Resolvable):
         )
 
 
-class Export(dg.Model, dg.Resolvable):
+class Export(Settings):
     """A backup of the transformed messages, which `nats stream restore` loads."""
 
     to: FilePath = Field(description="The folder in which each run makes a new folder, a backup.")
@@ -162,28 +158,41 @@ class Export(dg.Model, dg.Resolvable):
         return self
 
 
-class Schedule(dg.Model, dg.Resolvable):
+def _cron(value: str) -> str:
+    try:
+        dg.AutomationCondition.cron_tick_passed(value)  # it takes what a schedule of Dagster takes
+    except Exception:  # noqa: BLE001 - Dagster's error is not public
+        raise ValueError(
+            f"{value!r} is not a cron expression; write minute, hour, day, month and weekday, "
+            'such as "30 1 * * *" for half past one'
+        ) from None
+    return value
+
+
+class Schedule(Settings):
     """When Dagster starts a job, and for how many days."""
 
-    cron: str = Field(description="Minute, hour, day, month and weekday, as in cron.")
-    timezone: str = Field("UTC", description="The time zone of `cron`, such as Europe/Berlin.")
-    days: int = Field(1, ge=1, description="How many days before today it covers (in UTC).")
+    cron: Text = Field(description="Minute, hour, day, month and weekday, as in cron.")
+    timezone: Text = Field("UTC", description="The time zone of `cron`, such as Europe/Berlin.")
+    days: int = Field(1, description="How many days before today it covers (in UTC).")
     running: bool = Field(True, description="If false, it is off until somebody switches it on.")
 
-    @model_validator(mode="after")
-    def _known_zone(self) -> Schedule:
-        if self.timezone not in available_timezones():
-            raise ValueError(
-                f"there is no time zone {self.timezone!r}; write one such as Europe/Berlin"
-            )
-        return self
+    _some_days = field_validator("days")(positive)
+    _known_cron = field_validator("cron")(_cron)
+
+    @field_validator("timezone")
+    @classmethod
+    def _known_zone(cls, zone: str) -> str:
+        if zone not in available_timezones():
+            raise ValueError(f"there is no time zone {zone!r}; write one such as Europe/Berlin")
+        return zone
 
 
-class MappingSensor(dg.Model, dg.Resolvable):
+class MappingSensor(Settings):
     """What happens when the meaning of the mapping file changes."""
 
     interval_seconds: int = Field(
-        60, ge=1, description="How many seconds pass between two looks at the file."
+        60, description="How many seconds pass between two looks at the file."
     )
     reprocess: Literal["nothing", "stale_days"] = Field(
         "nothing",
@@ -191,39 +200,50 @@ class MappingSensor(dg.Model, dg.Resolvable):
     )
     running: bool = Field(True, description="If false, it is off until somebody switches it on.")
 
+    _some_seconds = field_validator("interval_seconds")(positive)
 
-class MappingFrom(dg.Model, dg.Resolvable):
+
+class MappingFrom(Settings):
     """A mapping file that took over at some moment."""
 
-    since: str = Field(description="The moment, such as 2026-10-01T12:00Z.")
+    since: Text = Field(description="The moment, such as 2026-10-01T12:00Z.")
     mapping: FilePath = Field(description="The file with the mappings from then on.")
 
+    @field_validator("since")
+    @classmethod
+    def _moment(cls, since: str) -> str:
+        with suppress(ValueError):
+            if datetime.fromisoformat(since).tzinfo is not None:
+                return since
+        raise ValueError(f"{since!r} is not a moment; write one such as 2026-10-01T12:00Z")
 
-class Watch(dg.Model, dg.Resolvable):
+
+class Watch(Settings):
     """Looks at a canary that runs: every look counts all messages since the canary started."""
 
-    cron: str = Field("5 * * * *", description="When to look, as in cron, in UTC.")
-    hours: int = Field(
-        168, ge=1, description="The hours of a count; after them a new count starts."
-    )
+    cron: Text = Field("5 * * * *", description="When to look, as in cron, in UTC.")
+    hours: int = Field(168, description="The hours of a count; after them a new count starts.")
     running: bool = Field(True, description="If false, it is off until somebody switches it on.")
 
+    _some_hours = field_validator("hours")(positive)
+    _known_cron = field_validator("cron")(_cron)
 
-class Observed(dg.Model, dg.Resolvable):
+
+class Observed(Settings):
     """The archive holds messages that nats-server has mapped already."""
 
-    source_stream: str | None = Field(
+    source_stream: OptionalText = Field(
         None,
         description="The stream, in the same tables, that holds the messages as they were "
         "published; another archive fills it.",
     )
-    counter: str | None = Field(
+    counter: OptionalText = Field(
         None,
         description="Instead of a source stream: package.module:function, which gets the first and "
         "the last day and returns a list of {source, messages, cluster} as they were published.",
     )
-    captured: list[str] = Field([], description="Subjects that the stream captures.")
-    publishers: list[str] = Field(
+    captured: list[Text] = Field([], description="Subjects that the stream captures.")
+    publishers: list[Text] = Field(
         [], description="Subjects to which others publish too, without the mapping."
     )
     in_force: list[MappingFrom] = Field(
@@ -268,10 +288,10 @@ class Observed(dg.Model, dg.Resolvable):
         }
 
 
-class Spark(dg.Model, dg.Resolvable):
+class Spark(Settings):
     """The Spark session of a run. The environment says where it runs."""
 
-    driver_memory: str = Field(default="2g", description="The heap of a local Spark, such as 8g.")
+    driver_memory: Text = Field(default="2g", description="The heap of a local Spark, such as 8g.")
     # Dagster reads "2" in YAML as a number, though it is in quotes.
     config: dict[str, str | bool | int | float] = Field(
         default={}, description="Further settings of Spark."
@@ -291,12 +311,15 @@ class Spark(dg.Model, dg.Resolvable):
         )
 
 
-class Archive(dg.Model, dg.Resolvable):
+class Archive(Settings):
     """One archive of messages, its mapping, and when it is worked on."""
 
-    name: str = Field(pattern="^[A-Za-z0-9_]+$", description="The prefix of the asset keys.")
-    stream: str = Field(description="The name of the stream in the tables.")
-    start_date: Day = Field(description="The first day of the archive, YYYY-MM-DD.")
+    name: Text = Field(
+        pattern="^[A-Za-z0-9_]+$",
+        description="The prefix of the asset keys: letters, digits and underscores.",
+    )
+    stream: Text = Field(description="The name of the stream in the tables.")
+    start_date: Day = Field(description="The first day of the archive in UTC, YYYY-MM-DD.")
     include_today: bool = Field(
         False, description="Whether today, which is not over, has a partition too."
     )
@@ -306,15 +329,19 @@ class Archive(dg.Model, dg.Resolvable):
     mapping: FilePath = Field(
         description="The file with the mappings, as `nats-transform` reads it."
     )
-    account: str = Field("$G", description="The account whose mappings are used.")
+    account: Text = Field("$G", description="The account whose mappings are used.")
     seed: int = Field(0, description="A number that decides every draw.")
-    warehouse: OptionalPath = Field(None, description="The folder of the tables.")
-    catalog: str | None = Field(None, description="A catalog of PyIceberg, instead of a folder.")
+    warehouse: OptionalPath = Field(
+        None,
+        description="The folder of the tables; by default `warehouse` in the folder in which "
+        "Dagster runs.",
+    )
+    catalog: OptionalText = Field(None, description="A catalog of PyIceberg, instead of a folder.")
     reports: OptionalPath = Field(
         None,
         description="The folder for pages; by default `reports` beside the folder of the tables.",
     )
-    reports_url: str | None = Field(
+    reports_url: OptionalText = Field(
         None, description="The URL of that folder on a web server; assets link to it."
     )
     tolerance: float = Field(
@@ -331,12 +358,12 @@ class Archive(dg.Model, dg.Resolvable):
     spark: Spark = Field(
         Spark(), description="The Spark session of a run that works on this archive."
     )
-    owners: list[str] = Field(
+    owners: list[Text] = Field(
         [], description="Whom Dagster shows as owners: mail addresses, or team:NAME."
     )
-    tags: dict[str, str] = Field({}, description="Tags of all the assets, such as domain: orders.")
+    tags: dict[str, Text] = Field({}, description="Tags of all the assets, such as domain: orders.")
     fresh_hours: float | None = Field(
-        None, gt=0, description="After this many hours without a run, assets are shown as stale."
+        None, description="After this many hours without a run, assets are shown as stale."
     )
     export: Export | None = Field(
         None, description="Write transformed messages as a stream backup, whenever it is asked for."
@@ -355,10 +382,24 @@ class Archive(dg.Model, dg.Resolvable):
         description="Give this if nats-server has mapped the messages already: the audit is then "
         "of what the servers did, and not a rehearsal.",
     )
-    automation: Literal["off", "stale_days"] = Field(
+    # In YAML, off without quotes is false.
+    automation: Literal["off", "stale_days", False] = Field(
         "off",
         description="stale_days: Dagster's automation sensor transforms stale days again.",
     )
+
+    _some_hours = field_validator("fresh_hours")(positive)
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.warehouse is not None and self.catalog is not None:
+            raise ValueError("give a warehouse folder or a catalog, not both")
+        if self.export is not None and self.observed is not None:
+            raise ValueError(
+                "an observed archive is not transformed again, so there is nothing to export: "
+                "leave out export or observed"
+            )
+        return self
 
     # As `nats_transform.audit.Criteria`, which takes long to import.
     @field_validator("tolerance")

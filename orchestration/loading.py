@@ -18,6 +18,9 @@ from pydantic import ValidationError
 from yaml import MarkedYAMLError
 
 from jobs.errors import text_of
+from nats_transform.errors import did_you_mean
+from nats_transform.untrusted import visible
+from orchestration.archive import Archive
 
 STRICT = "NATS_TRANSFORM_STRICT"
 """The environment variable with which nothing loads unless everything does: for CI."""
@@ -80,11 +83,29 @@ def _reason(error: BaseException, file: Path) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     text = text_of(error)
+    lines = str(error).strip().splitlines()
     if isinstance(error, MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
         text = f"{file}:{mark.line + 1}:{mark.column + 1}: {error.problem}"
-    elif not isinstance(error, ValidationError):
-        # Dagster's resolvers name the place, and put what our settings raise into a stack trace.
-        inside = re.search(r"^ *(?:Value error, )?(.+?) \[type=", str(error), re.MULTILINE)
-        text += f": {inside[1]}" if inside else ""
+    elif isinstance(error, ValidationError):
+        text = _misfit(error)
+    elif re.match(r".+:\d+ - \S+$", text):
+        # Dagster's resolvers name the place first, and put what was raised at the end.
+        last = visible(lines[-1].partition(": ")[2])
+        text = last if str(file) in last else f"{text}: {last}"
     return text if str(file) in text else f"{file}: {text}"
+
+
+def _misfit(error: ValidationError) -> str:
+    """What does not fit the schema, with line and setting; a name that is misspelled first."""
+    found = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+    path, _, where = ".".join(map(str, found["loc"])).partition(" at ")
+    # The names of types stand between those of settings.
+    place = ".".join(part for part in path.split(".") if re.fullmatch(r"[a-z_0-9]+", part))
+    told = found["msg"]
+    if found["type"] == "extra_forbidden":
+        schema = Archive.model().model_json_schema()
+        known = {n for part in (schema, *schema["$defs"].values()) for n in part["properties"]}
+        name = path.rpartition(".")[2]
+        told = f"there is no such setting here{did_you_mean(name, {*known, 'attributes'})}"
+    return visible(f"{where}: {place}: {told}" if where else f"{place}: {told}")

@@ -16,7 +16,7 @@ def stale_days(archive: Archive) -> dg.AutomationCondition[Any] | None:
     A day counts once what it was made of has another data version; a day that was never made is
     left alone.
     """
-    if archive.automation == "off":
+    if archive.automation != "stale_days":
         return None
     return (
         Condition.any_deps_match(Condition.data_version_changed()).since_last_handled()

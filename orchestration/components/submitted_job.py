@@ -8,26 +8,26 @@ import pyspark
 from pydantic import Field, field_validator
 
 from jobs.__main__ import JOBS
-from orchestration.archive import FilePath
+from orchestration.settings import FilePath, OptionalText, Settings, Text
 
 
-class SubmittedJob(dg.Component, dg.Model, dg.Resolvable):
+class SubmittedJob(Settings, dg.Component):
     """An asset that is made by `spark-submit deploy/spark_job.py`, in the folder of the YAML.
 
     Its driver is a process with Python, packages and memory of its own, as spark-submit is told.
     The job's log and result come back through Dagster Pipes.
     """
 
-    name: str = Field(pattern="^[A-Za-z0-9_]+$", description="The key of the asset.")
-    job: str = Field(description=f"One of {', '.join(JOBS)}.")
-    arguments: list[str] = Field(
+    name: Text = Field(pattern="^[A-Za-z0-9_]+$", description="The key of the asset.")
+    job: Text = Field(description=f"One of {', '.join(JOBS)}.")
+    arguments: list[Text] = Field(
         description="What follows the job on the command line: the file with its settings, options."
     )
     main: FilePath = Field(description="The path of deploy/spark_job.py.")
-    options: list[str] = Field(
+    options: list[Text] = Field(
         [], description="Options of spark-submit, such as --master and --py-files."
     )
-    pool: str | None = Field(
+    pool: OptionalText = Field(
         None, description="A concurrency pool; archive_NAME waits for the runs of that archive."
     )
 

@@ -16,17 +16,27 @@ pytestmark = pytest.mark.dagster
 BAD = {
     # What is wrong with each, and what is told of it.
     "no_yaml": ("  nightly: [\n", r"/defs\.yaml:14:1: expected the node content"),
-    "unknown": ("  colour: red\n", r"colour at \S+/defs\.yaml:13: Extra inputs"),
-    "kind": ("  tolerance: wide\n", r"/defs\.yaml: tolerance: Input should be a valid number"),
-    "tolerance": ("  tolerance: -5\n", r"/defs\.yaml: tolerance: -5 is out of range"),
-    "confidence": ("  confidence: 99\n", r"/defs\.yaml: confidence: 99 is out of range"),
+    "unknown": (
+        "  colour: red\n",
+        r"/defs\.yaml:13: attributes\.colour: there is no such setting here",
+    ),
+    "misspelled": (
+        "  nightly: { corn: '30 1 * * *' }\n",
+        r"/defs\.yaml:13: attributes\.nightly\.corn: there is no such .*; did you mean cron\?",
+    ),
+    "missing": (
+        "  nightly: { days: 3 }\n",
+        r"/defs\.yaml:13: attributes\.nightly\.cron: Field required",
+    ),
+    "tags": ("  tags: { a: 1 }\n", r"/defs\.yaml:13: attributes\.tags\.a: Input should be a valid"),
+    "kind": ("  seed: x\n", r"/defs\.yaml:13: attributes\.seed: Input should be a valid integer"),
     "zone": (
         "  nightly: { cron: '30 1 * * *', timezone: Mars/Base }\n",
-        r"/defs\.yaml:13 - attributes\.nightly: there is no time zone 'Mars/Base'; write one",
+        r"/defs\.yaml:13: attributes\.nightly\.timezone: there is no time zone 'Mars/Base'; write",
     ),
-    "cron": (
-        "  nightly: { cron: 'now and then' }\n",
-        r"/defs\.yaml: Found invalid cron schedule 'now and then'",
+    "template": (
+        "  seed: '{{ nowhere }}'\n",
+        r"/defs\.yaml:13 - attributes\.seed: 'nowhere' not found",
     ),
 }
 

@@ -1,0 +1,122 @@
+"""The YAML of a component: text arrives as it is, and mistakes are told with line and cure."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestration.archive import Archive, ArchiveSource
+from orchestration.components import SubmittedJob
+
+pytestmark = pytest.mark.dagster
+
+ARCHIVE = """name: east
+stream: EAST
+start_date: "2026-03-01"
+sources:
+  - jsonl: messages.jsonl
+mapping: mapping.conf
+"""
+MISTAKES = [
+    pytest.param(
+        "nightly: 30 1 * * *",
+        ":7: nightly: '30 1 * * *' is text; give one or more of cron, timezone, days, running",
+        id="text-for-settings",
+    ),
+    pytest.param(
+        "nightly: { cron: now and then }",
+        ":7: nightly.cron: 'now and then' is not a cron expression; write minute, hour, ",
+        id="cron",
+    ),
+    pytest.param(
+        "observed: { watch: { cron: hourly } }",
+        ":7: observed.watch.cron: 'hourly' is not a cron expression; write ",
+        id="cron-of-a-watch",
+    ),
+    pytest.param(
+        "nightly: { cron: 30 1 * * *, timezone: Berlin }",
+        ":7: nightly.timezone: there is no time zone 'Berlin'; write one such as Europe/Berlin",
+        id="zone",
+    ),
+    pytest.param(
+        "nightly: { cron: 30 1 * * *, days: 0 }",
+        ":7: nightly.days: 0 is out of range; give a number above 0",
+        id="no-days",
+    ),
+    pytest.param(
+        "observed: { in_force: [{ since: 2026-10-01, mapping: a }] }",
+        ":7: observed.in_force.0.since: '2026-10-01' is not a moment; write one such as 2026-",
+        id="moment-without-zone",
+    ),
+    pytest.param(
+        "tolerance: -5", ":7: tolerance: -5 is out of range; give points above 0", id="tolerance"
+    ),
+    pytest.param("fresh_hours: 0", ":7: fresh_hours: 0 is out of range; give ", id="fresh"),
+    pytest.param(
+        "warehouse: w\ncatalog: c", ": give a warehouse folder or a catalog, not both", id="catalog"
+    ),
+    pytest.param(
+        "observed: {}\nexport: { to: x, config: y }", ": leave out export or observed", id="export"
+    ),
+]
+
+
+@pytest.mark.parametrize(("more", "told"), MISTAKES)
+def test_a_mistake_is_told_with_its_line(more: str, told: str) -> None:
+    with pytest.raises(Exception, match=r"<string>:\d+: ") as raised:
+        Archive.resolve_from_yaml(ARCHIVE + more)
+    # Dagster shows the stack first, and ends with our line.
+    last = str(raised.value).strip().splitlines()[-1]
+    assert "<string>" in last
+    assert told.removeprefix(":7") in last
+    assert told.startswith(":7") == ("<string>:7:" in last)
+
+
+@pytest.mark.parametrize("day", ["2026-13-01", "01.03.2026", "20260301T00", "2026"])
+def test_a_day_that_is_none_is_told(day: str) -> None:
+    with pytest.raises(Exception, match=rf":3: start_date: '{day}' is not a day; write YYYY-"):
+        Archive.resolve_from_yaml(ARCHIVE.replace("2026-03-01", day))
+
+
+PYTHON = ("123456", "007", "1e5", "1_000", "0x10", "True", "None", "[1]", "'x'", " 7", "-1", "")
+
+
+@given(st.text() | st.sampled_from(PYTHON))
+def test_text_of_a_template_arrives_as_it_is(secret: str) -> None:
+    """Passwords look like anything, also like Python."""
+    template = "server: nats://h\nuser: u\npassword: '{{ secret }}'\n"
+    source = ArchiveSource.resolve_from_yaml(template, scope={"secret": secret})
+    assert source.password == secret
+
+
+@pytest.mark.parametrize("text", PYTHON)
+def test_text_in_quotes_arrives_as_it_is(text: str) -> None:
+    quoted = yaml.safe_dump(
+        {"name": "x", "job": "audit", "arguments": [text], "options": [text], "main": text}
+    )
+    job = SubmittedJob.resolve_from_yaml(quoted)
+    assert (job.arguments, job.options) == ([text], [text])
+    tagged = Archive.resolve_from_yaml(ARCHIVE + yaml.safe_dump({"tags": {"a": text}}))
+    assert tagged.tags == {"a": text}
+
+
+def test_templates_give_other_values_too() -> None:
+    more = "nightly: { cron: 30 1 * * *, days: '{{ days }}' }\nseed: '{{ seed }}'\n"
+    scope = {"days": "3", "seed": "7", "first": date(2026, 3, 1), "nothing": None}
+    text = ARCHIVE.replace("2026-03-01", "{{ first }}") + more + "catalog: '{{ nothing }}'\n"
+    archive = Archive.resolve_from_yaml(text, scope=scope)
+    assert archive.nightly is not None
+    assert (archive.nightly.days, archive.seed, archive.catalog) == (3, 7, None)
+    assert archive.start_date == date(2026, 3, 1)
+
+
+def test_off_needs_no_quotes() -> None:
+    from orchestration.automation.stale_days import stale_days
+
+    for written, acts in (("off", False), ("'off'", False), ("stale_days", True)):
+        archive = Archive.resolve_from_yaml(f"{ARCHIVE}automation: {written}\n")
+        assert (stale_days(archive) is not None) == acts
