@@ -55,6 +55,7 @@ ELSEWHERE = {
     r"nats-server --jetstream": "tests/test_docs.py",
     r"nats-transform replay --stream KV_FROM": "tests/jobs/test_replay.py",
     r"dg (scaffold|check|dev)": "tests/orchestration/test_definitions.py",
+    r"dg launch": "tests/orchestration/test_other_project.py",
     r"pip install 'nats-transform\[dagster\]'": "tests/orchestration/test_other_project.py",
     r"python -m orchestration.reports": "tests/orchestration/test_reports.py",
     r"(deploy/with_secrets.sh )?dagster": "tests/deploy/test_production.py",

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import dagster as dg
 import pytest
 
+from orchestration.loading import load_archives
 from orchestration.metadata.columns import TABLES
+from scripts.sessions import blocks
 from tests.support.dagster_project import ASSETS, Project
 
+PAGE = Path(__file__).parents[2] / "docs" / "orchestration.md"
 pytestmark = pytest.mark.dagster
 
 WITHOUT_TABLE = {"exported_backup", "canary_watch"}
@@ -52,6 +57,31 @@ def test_every_asset_and_check_is_described(bare_project: Project) -> None:
                 assert dep.column_name in table.schema.column_names
     for check in graph.asset_check_keys:
         assert graph.get(check).description, check
+
+
+def test_what_a_project_adds_by_the_words_of_the_page(bare_project: Project) -> None:
+    """Assets and sensors beside an archive, and another group, tags and automation for its own."""
+    page = PAGE.read_text(encoding="utf-8")
+    added = {block.title: block.text for block in blocks(page) if block.title}
+    folder = bare_project.add("orders", CATALOG, count=4)
+    file = folder / "defs.yaml"
+    file.write_text(file.read_text() + added.pop("end of defs.yaml"))
+    for name, text in added.items():
+        (folder.parent / name).write_text(text)
+    repository = load_archives(bare_project.root).get_repository_def()
+    assert {"failed_runs", "canary_alarms"} <= {one.name for one in repository.sensor_defs}
+    graph = repository.asset_graph
+    own = graph.get(dg.AssetKey("unmapped"))
+    assert own.parent_keys == {dg.AssetKey(["orders", "transformed_messages"])}
+    nodes = {asset: graph.get(dg.AssetKey(["orders", asset])) for asset in ASSETS}
+    assert {node.group_name for node in nodes.values()} == {"sales"}
+    for node in nodes.values():
+        assert (node.tags["domain"], node.tags["tier"]) == ("orders", "gold")
+        assert set(node.owners) == {"team:orders", "ada@example.com"}
+    with_condition = {name for name, node in nodes.items() if node.automation_condition}
+    assert with_condition == {"messages"}
+    selected = repository.get_job("orders_reprocess").asset_layer.selected_asset_keys
+    assert len(selected) == 4
 
 
 @pytest.mark.parametrize(

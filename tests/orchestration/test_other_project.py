@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from scripts.sessions import blocks
 from tests.support.dagster_project import MAPPING, write_messages
 from tests.test_wheel import wheel as wheel
 
 pytestmark = [pytest.mark.dagster, pytest.mark.slow]
 
+PAGE = Path(__file__).parents[2] / "docs" / "orchestration.md"
 BIN = Path(sys.executable).parent
 
 
@@ -71,9 +73,13 @@ def test_scaffolded_checked_and_materialized(python: Path, tmp_path: Path) -> No
     file.write_text(file.read_text().replace("  tolerance: 1.0\n", ""))
     (folder / "mapping.conf").write_text(MAPPING)
     write_messages(folder / "messages.jsonl", 40)
+    added = {block.title: block.text for block in blocks(PAGE.read_text(encoding="utf-8"))}
+    for name in ("people.py", "unmapped.py"):
+        (folder.parent / name).write_text(added[name])
+    dg("check", "defs")
     dg("launch", "--assets", "key:orders/mapping_version")
-    # Two assets, each in a process of its own, as the executor of this project does it.
-    made = "key:orders/messages or key:orders/transformed_messages"
+    # Three assets, each in a process of its own, as the executor of this project does it.
+    made = "key:orders/messages or key:orders/transformed_messages or key:unmapped"
     dg("launch", "--assets", made, "--partition", "2026-03-01")
     count = (
         "import jobs; from pathlib import Path\n"
