@@ -17,13 +17,13 @@ import time
 from datetime import UTC, datetime, timedelta
 
 from pydantic import BaseModel, ConfigDict, Field
-from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
 from jobs.errors import ArchiveError, ConcurrentWrite
 from jobs.progress import advance, step
 from jobs.warehouse.accounting import Archived
+from jobs.warehouse.catalogs import Catalog
 from jobs.warehouse.folder import delete, files_of, filesystem_of
 from jobs.warehouse.paths import NAMESPACE
 from jobs.warehouse.specs import MESSAGES

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.fs as pafs
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError
 from pyiceberg.io import FileIO, InputFile, OutputFile
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
@@ -22,6 +21,7 @@ from sqlalchemy import URL
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from jobs.errors import WarehouseError
+from jobs.warehouse.catalogs import SqlCatalog
 from jobs.warehouse.paths import FOLDER, NAMESPACE, path_in
 
 CATALOG_FILE = "catalog.db"

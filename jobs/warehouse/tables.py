@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from datetime import date, timedelta
 from typing import Any, cast
 
-from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     ForbiddenError,
@@ -31,10 +30,10 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.utils.config import Config
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from jobs.errors import ConcurrentWrite, JobError, NoTable, WarehouseError, text_of
+from jobs.warehouse.catalogs import Catalog, load_catalog, settings_of
 from jobs.warehouse.folder import CATALOG_FILE, folder_catalog
 from jobs.warehouse.paths import NAMESPACE
 from jobs.warehouse.specs import TableSpec
@@ -111,7 +110,7 @@ def _settings(catalog: str) -> dict[str, Any]:
     """What PyIceberg is told of a catalog beside what is configured."""
     # Our own reads and writes go through PyArrow; PyIceberg would choose another for Azure.
     settings: dict[str, Any] = {PY_IO_IMPL: _PYARROW}
-    configured = Config().get_catalog_config(catalog) or {}
+    configured = settings_of(catalog)
     if str(configured.get("type")).lower() == "glue":
         # PyIceberg (0.12) tries a Glue that is gone for a minute or two, and the text that it
         # reads from its file is no number to AWS's library.

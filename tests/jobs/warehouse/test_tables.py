@@ -130,7 +130,7 @@ def test_a_warehouse_that_is_a_file(tmp_path: Path) -> None:
 
 
 def test_a_catalog_that_is_not_configured() -> None:
-    with pytest.raises(WarehouseError, match="catalog nowhere cannot be used"):
+    with pytest.raises(WarehouseError, match="catalog nowhere is not configured: describe it"):
         open_catalog(Warehouse(catalog="nowhere"))
 
 
