@@ -119,10 +119,12 @@ def spark_session(settings: SparkSettings | None = None) -> SparkSession:
         builder = _local(builder, settings)
     for key, value in settings.config.items():
         builder = builder.config(key, value)
-    launches = not settings.remote and not under_submit and SparkContext._gateway is None
+    # With the remote `local`, PySpark starts a Spark Connect server in a JVM of this process.
+    is_here = not settings.remote or settings.remote.startswith("local")
+    launches = is_here and not under_submit and SparkContext._gateway is None
     try:
-        with step("starting Spark"), _private_scratch() if launches else contextlib.nullcontext():
-            if settings.remote and not settings.remote.startswith("local"):
+        with step("starting Spark"), _jvm_of_our_own() if launches else contextlib.nullcontext():
+            if settings.remote and not is_here:
                 _reach(settings.remote)
             session = builder.getOrCreate()
     except ImportError as error:
@@ -206,18 +208,26 @@ def _local(builder: SparkSession.Builder, settings: SparkSettings) -> SparkSessi
 
 
 @contextlib.contextmanager
-def _private_scratch() -> Iterator[None]:
-    """Makes a JVM that is started within this context hide its temporary files from other users.
+def _jvm_of_our_own() -> Iterator[None]:
+    """Makes a JVM that is started within this context keep other users of the host out.
 
     Spark makes its scratch folders readable for all, and they can hold messages. So each of them is
     made in a new folder with the mode 0700, which the JVM removes when it ends.
+
+    PySpark takes the folder above the current one for Spark's own if it looks like it, and the
+    Python workers of Spark import modules of the current folder before any other. Somebody else
+    may have written these folders, so their code is not run.
     """
+    import pyspark
     from pyspark import SparkContext
 
-    wanted = os.environ.get("SPARK_LOCAL_DIRS")
+    names = ("SPARK_HOME", "PYTHONSAFEPATH", "SPARK_LOCAL_DIRS", "SPARK_SUBMIT_OPTS")
+    given = {name: os.environ.get(name) for name in names}
+    wanted, options = given["SPARK_LOCAL_DIRS"], given["SPARK_SUBMIT_OPTS"]
     made: list[str] = []
-    options = os.environ.get("SPARK_SUBMIT_OPTS")
     try:
+        os.environ["PYTHONSAFEPATH"] = "1"
+        os.environ.setdefault("SPARK_HOME", str(_spark_home(Path(pyspark.__file__).parent)))
         for above in wanted.split(",") if wanted else [tempfile.gettempdir()]:
             os.makedirs(above, exist_ok=True)  # as Spark does
             made.append(tempfile.mkdtemp(prefix="nats-transform-spark-", dir=above))
@@ -236,10 +246,16 @@ def _private_scratch() -> Iterator[None]:
             shutil.rmtree(folder, ignore_errors=True)
         raise
     finally:
-        for name, value in (("SPARK_SUBMIT_OPTS", options), ("SPARK_LOCAL_DIRS", wanted)):
+        for name, value in given.items():
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
+
+
+def _spark_home(package: Path) -> Path:
+    """The folder of Spark that came with the package, or that was downloaded when it came."""
+    downloaded = package / "spark-distribution"
+    return downloaded if downloaded.is_dir() else package
 
 
 def _log_config() -> str:

@@ -88,11 +88,15 @@ def _from_git(settings: AuditSettings) -> Iterator[tuple[datetime | None, Period
         )
 
 
+# A repository may hold another one as plain files, whose settings then name programs to start.
+_SAFE = ("-c", "safe.bareRepository=explicit")
+
+
 def _git(file: Path, *arguments: str) -> bytes:
     """What git prints, in the folder of a file."""
     try:
         done = subprocess.run(  # noqa: S603 - no shell; the names are arguments
-            ["git", "-C", str(file.parent), *arguments],  # noqa: S607 - the user's git
+            ["git", *_SAFE, "-C", str(file.parent), *arguments],  # noqa: S607 - the user's git
             capture_output=True,
             check=False,
         )

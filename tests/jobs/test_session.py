@@ -172,13 +172,63 @@ def open_lines(maps: Path) -> list[str]:
     return [line for line in maps.read_text().splitlines() if "/" in line]
 
 
-SCRATCH = """
-import os
+def planted(folder: Path) -> Path:
+    """A folder of somebody else's, with code that PySpark by itself would run, and its trace."""
+    trace = folder / "trace"
+    below = folder / "below"
+    for name in ("bin", "jars", "below"):
+        (folder / name).mkdir()
+    submit = folder / "bin" / "spark-submit"
+    submit.write_text(f"#!/bin/sh\necho Spark >> '{trace}'\nexit 1\n")
+    submit.chmod(0o755)
+    # One of the modules that Spark's daemon for Python workers imports first.
+    (below / "faulthandler.py").write_text(f"open({str(trace)!r}, 'a').write('worker')\n")
+    return below
+
+
+STARTS = """
+from jobs.errors import SparkUnavailable
 from jobs.session import SparkSettings, spark_session
 
-spark = spark_session(SparkSettings(master="local[1]"))
-blocks = spark.sparkContext._jsc.sc().env().blockManager().diskBlockManager().localDirs()
-for folder in [spark._jvm.java.lang.System.getProperty("java.io.tmpdir"), blocks[0].getParent()]:
+try:
+    spark_session(SparkSettings(master="local[1]"))
+except SparkUnavailable as error:
+    print(error)
+"""
+
+
+def test_the_folder_above_is_not_taken_for_spark(tmp_path: Path) -> None:
+    """With a Java that only says its version, so that it is Spark's own launcher that fails."""
+    java = tmp_path / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text("#!/bin/sh\necho 'version \"17.0.1\"' >&2\n[ $1 = -version ]\n")
+    java.chmod(0o755)
+    below = planted(tmp_path)
+    environment = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", STARTS],
+        env=environment | {"JAVA_HOME": str(tmp_path / "java")},
+        cwd=below,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.startswith("Spark does not start at local[1]"), done.stderr
+    assert not (tmp_path / "trace").exists()
+
+
+SCRATCH = """
+import os
+from pyspark import SparkContext
+from jobs.session import SparkSettings, spark_session
+
+given = dict(os.environ)
+spark = spark_session(SparkSettings({how}="local[1]"))
+assert spark.range(3).mapInArrow(lambda batches: batches, "id long").count() == 3
+assert given.items() <= os.environ.items()
+assert "PYTHONSAFEPATH" not in os.environ
+context = SparkContext._active_spark_context
+blocks = context._jsc.sc().env().blockManager().diskBlockManager().localDirs()
+for folder in [context._jvm.java.lang.System.getProperty("java.io.tmpdir"), blocks[0].getParent()]:
     print(os.path.dirname(folder), oct(os.stat(folder).st_mode), sep="\\n")
 print(os.environ["SPARK_LOCAL_DIRS"])
 """
@@ -186,14 +236,18 @@ print(os.environ["SPARK_LOCAL_DIRS"])
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_scratch_folders_go_with_the_jvm(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["master", "remote"])
+def test_scratch_folders_go_with_the_jvm(tmp_path: Path, how: str) -> None:
+    """And no code of the folder where it was started is run."""
     scratch = tmp_path / "scratch here"  # Spark makes a folder that is not there
     done = subprocess.run(
-        [sys.executable, "-c", SCRATCH],
+        [sys.executable, "-P", "-c", SCRATCH.format(how=how)],
         env=os.environ | {"SPARK_LOCAL_DIRS": str(scratch)},
+        cwd=planted(tmp_path),
         capture_output=True,
         text=True,
     )
+    assert not (tmp_path / "trace").exists()
     assert done.stdout.splitlines() == [str(scratch), "0o40700"] * 2 + [str(scratch)], done.stderr
     while list(scratch.iterdir()):  # the JVM ends after us; pytest's timeout ends this
         time.sleep(0.05)
