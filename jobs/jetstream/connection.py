@@ -400,8 +400,25 @@ async def api(
                 f"the user may not {what}; allow it on the server, or give another user"
             ) from error
         raise ApiError(f"NATS server {settings.where} does not answer: {text_of(error)}") from error
-    result: dict[str, Any] = json.loads(answer.data)
+    result = document(settings, answer.data)
     if "error" in result:
-        refusal = result["error"]
-        raise ApiError(str(refusal.get("description", refusal)), int(refusal.get("err_code", 0)))
+        refusal = result["error"] if isinstance(result["error"], dict) else {}
+        code = refusal.get("err_code")
+        told = str(refusal.get("description", result["error"]))
+        raise ApiError(told, code if isinstance(code, int) else 0)
     return result
+
+
+def document(settings: NatsSettings, answer: bytes) -> dict[str, Any]:
+    """The JSON object in an answer. Whoever may subscribe to a request can answer it first.
+
+    Raises:
+        ApiError: it is something else.
+    """
+    try:
+        found = json.loads(answer)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise ApiError(f"{settings.where} answers with no JSON object: does a nats-server answer?")
+    return found

@@ -1,0 +1,160 @@
+"""What lists an account: a user who may subscribe to the requests can answer them first."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.errors import ArchiveError
+from jobs.jetstream import account
+from jobs.jetstream.account import account_files
+from jobs.jetstream.connection import NatsSettings
+from jobs.jetstream.process import nats_server
+from tests.conformance.client import Client
+
+pytestmark = pytest.mark.server
+
+Answer = Callable[[str, int], bytes]
+STREAM, CONSUMER = "js.STREAM.LIST", "js.CONSUMER.LIST.S"
+
+
+@pytest.fixture(scope="module")
+def nats() -> Iterator[NatsSettings]:
+    """A server, asked under a prefix at which it leaves the answers to another client."""
+    with nats_server() as server:
+        yield NatsSettings(servers=server.url, js_api_prefix="js")
+
+
+@contextmanager
+def answering(nats: NatsSettings, answer: Answer) -> Iterator[None]:
+    """Answers requests to the API, as long as the context lasts."""
+    ended = threading.Event()
+
+    def serve() -> None:
+        with Client(nats.servers) as client:
+            client.subscribe("js.>")
+            client.flush()
+            ready.set()
+            while not ended.is_set():
+                for asked in client.received():
+                    offset = json.loads(asked.body or b"{}").get("offset", 0)
+                    client.publish(asked.reply, answer(asked.subject, offset))
+                client.flush()
+                ended.wait(0.005)
+
+    ready = threading.Event()
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        assert ready.wait(30)
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def page(field: str, *entries: Any, total: Any = 1) -> bytes:
+    return json.dumps({field: entries, "total": total}).encode()
+
+
+def stream(name: Any) -> bytes:
+    return page("streams", {"config": {"name": name}})
+
+
+def consumer(name: Any) -> bytes:
+    return page("consumers", {"name": name, "config": {"durable_name": "d"}})
+
+
+NO_NAME = "a name that no stream or consumer can have"
+NO_LIST = "answers with no list of"
+NO_JSON = "answers with no JSON object"
+FINE = {STREAM: stream("S"), CONSUMER: consumer("C")}
+OUTSIDE = ("../evil", "..", "", "a b", "a\0", "\ud800", "x" * 256, 5, None)
+
+
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        *(
+            pytest.param({STREAM: stream(name)}, NO_NAME, id=f"stream {name!r}"[:30])
+            for name in OUTSIDE
+        ),
+        pytest.param({CONSUMER: consumer("/../../../evil")}, NO_NAME, id="consumer"),
+        pytest.param({STREAM: b"["}, NO_JSON, id="half"),
+        pytest.param({STREAM: b"\xff"}, NO_JSON, id="not UTF-8"),
+        pytest.param({STREAM: b"[" * 100_000}, NO_JSON, id="deep"),
+        pytest.param({STREAM: b"[]"}, NO_JSON, id="a list"),
+        pytest.param({STREAM: b"9" * 5000}, NO_JSON, id="a huge number"),
+        pytest.param({STREAM: b"{}"}, NO_LIST, id="nothing"),
+        pytest.param({STREAM: page("streams", 7)}, NO_LIST, id="an entry"),
+        pytest.param({STREAM: page("streams", {"config": 7})}, NO_LIST, id="a config"),
+        pytest.param({STREAM: page("streams", total="many")}, NO_LIST, id="a total"),
+        pytest.param({STREAM: b'{"streams": 7, "total": 1}'}, NO_LIST, id="no list"),
+        pytest.param({STREAM: b'{"error": 7}'}, "7", id="an error"),
+        pytest.param({STREAM: b'{"error": {"err_code": []}}'}, "err_code", id="a code"),
+        pytest.param({STREAM: b'{"missing": 7}'}, "cannot show 7 now", id="missing"),
+    ],
+)
+def test_answers_that_no_server_gives(
+    nats: NatsSettings,
+    answers: dict[str, bytes],
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with (
+        answering(nats, lambda subject, _: (FINE | answers)[subject]),
+        pytest.raises(ArchiveError) as caught,
+        account_files(nats, "$G"),
+    ):
+        pass
+    assert told in str(caught.value)
+    assert len(str(caught.value)) < 300
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_that_is_a_path(nats: NatsSettings, tmp_path: Path) -> None:
+    answers = {STREAM: stream(f"{tmp_path}/evil")}
+    with (
+        answering(nats, lambda subject, _: answers.get(subject, page("consumers"))),
+        pytest.raises(ArchiveError, match=NO_NAME),
+        account_files(nats, "$G"),
+    ):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_list_without_an_end(nats: NatsSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(account, "_MOST_BYTES", 2**20)
+    asked = []
+
+    def grows(subject: str, offset: int) -> bytes:
+        asked.append(offset)
+        entries = [{"config": {"name": f"S{offset + n}", "fill": "x" * 500}} for n in range(256)]
+        return page("streams", *entries, total=offset + 10**9)
+
+    with (
+        answering(nats, grows),
+        pytest.raises(ArchiveError, match="shows more than 1 MiB"),
+        account_files(nats, "$G"),
+    ):
+        pass
+    assert len(asked) < 12
+
+
+def test_an_impostor_who_gives_what_a_server_gives(nats: NatsSettings) -> None:
+    """So that the refusals above are for what they say."""
+    with (
+        answering(nats, lambda subject, _: FINE[subject]),
+        account_files(nats, "$G") as (streams, consumers),
+    ):
+        assert [file.name for file in streams.iterdir()] == ["S.json"]
+        assert consumers is not None
+        assert [file.name for file in consumers.iterdir()] == ["S.C.json"]
