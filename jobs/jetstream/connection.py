@@ -208,10 +208,15 @@ class RawClient(Client):
 
     It writes nothing that `wire` did not make or check, and nothing at all to a server without
     TLS if TLS is wanted.
+
+    Attributes:
+        is_system: whether the user is of the system account, in the words of the server. It says
+            so before it answers the second ping; one that does not say so counts as False.
     """
 
     def __init__(self, wants_tls: bool = False) -> None:
         super().__init__()
+        self.is_system = False
         self._ps = _BulkParser(self)
         self._wants_tls = wants_tls
         self.sink: Sink | None = None
@@ -235,6 +240,8 @@ class RawClient(Client):
                 raise NoTls
             # Where TLS is optional for its clients, nats-py would go on in clear.
             info["tls_required"] = True
+        if info.get("connect_info") and not initial_connection:  # this answers our CONNECT
+            self.is_system = info.get("acc_is_sys") is True
         await super()._process_info(info, initial_connection)
 
     async def _process_msg(

@@ -325,6 +325,9 @@ def _is_source(shown: Fields, configured: Fields) -> bool:
 
 async def _accountz(client: RawClient, settings: NatsSettings, account: str) -> list[View]:
     """The mappings of the account on each server; only a system user is answered."""
+    await client.flush()
+    if not client.is_system:  # anybody else's requests any user of the account may answer
+        return []
     try:
         answer = await client.request(_STATSZ, b"", timeout=_SYSTEM_SECONDS)
     except nats.errors.Error:  # nobody responds, or may

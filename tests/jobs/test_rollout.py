@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nats.aio.msg import Msg
 
 from jobs.jetstream.process import nats_server
 from tests.support.command import nats_transform
@@ -65,6 +66,34 @@ def test_what_a_user_of_the_account_cannot_see(account: Site) -> None:
         assert (code, out) == (2, "")
         assert cure in err
         assert err.count("\n") == 1
+
+
+def test_nobody_else_speaks_for_the_servers(account: Site) -> None:
+    """A user of the account sees its requests, and could say that the mappings are in force."""
+    answers = {
+        "STATSZ": {"statsz": {"active_servers": 1}},
+        "ACCOUNTZ": {"server": {"name": "x"}, "data": {"account_detail": {"mappings": {}}}},
+    }
+
+    async def looked() -> tuple[int, str, str]:
+        impostor = await connected(account.url, "worker")
+
+        async def answer(asked: Msg) -> None:
+            await asked.respond(json.dumps(answers[asked.subject.rpartition(".")[2]]).encode())
+
+        await impostor.subscribe("$SYS.REQ.SERVER.PING.*", cb=answer)
+        await impostor.flush()
+        try:
+            return await asyncio.to_thread(
+                nats_transform, "verify", "--plan", str(account.folder / "plan"), "--step", "5",
+                "--server", account.url, "--user", "worker", "--password", "p",
+            )  # fmt: skip
+        finally:
+            await impostor.close()
+
+    code, out, err = asyncio.run(looked())
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "step 5 cannot be seen" in err
 
 
 @pytest.mark.parametrize(
