@@ -24,7 +24,7 @@ from jobs.errors import ArchiveError, ConcurrentWrite
 from jobs.progress import advance, step
 from jobs.warehouse.accounting import Archived
 from jobs.warehouse.catalogs import Catalog
-from jobs.warehouse.folder import delete, files_of, filesystem_of
+from jobs.warehouse.folder import damaged, delete, files_of, filesystem_of
 from jobs.warehouse.paths import NAMESPACE
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.staging import Staged, publish
@@ -39,6 +39,7 @@ from jobs.warehouse.tables import (
 RETENTION = timedelta(days=7)
 _YOUNG = timedelta(days=1)  # longer than any job takes from its last file to its commit
 _ATTEMPTS = 20
+_COUNT = "total-data-files"  # in the summary of a snapshot, by Iceberg's specification
 
 
 class MaintenanceSettings(BaseModel):
@@ -180,13 +181,24 @@ def _expire(catalog: Catalog, name: str, limit: datetime) -> int:
 
 
 def _referenced(table: Table) -> set[str]:
-    """The path, as the file system names it, of every file that some snapshot needs."""
+    """The path, as the file system names it, of every file that some snapshot needs.
+
+    Raises:
+        WarehouseError: a list of files has fewer than were counted when it was written.
+    """
     uris = {table.metadata_location}
     uris |= {entry.metadata_file for entry in table.metadata.metadata_log}
     for snapshot in table.metadata.snapshots:
         uris.add(snapshot.manifest_list)
-        for manifest in snapshot.manifests(table.io):
+        manifests = snapshot.manifests(table.io)
+        summary = snapshot.summary.additional_properties if snapshot.summary else {}
+        if not manifests and int(summary.get(_COUNT) or 0):
+            raise damaged(snapshot.manifest_list)
+        for manifest in manifests:
             uris.add(manifest.manifest_path)
             entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+            counted = (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
+            if len(entries) != counted:
+                raise damaged(manifest.manifest_path)
             uris |= {entry.data_file.file_path for entry in entries}
     return {filesystem_of(uri, table)[1] for uri in uris}
