@@ -34,6 +34,7 @@ FLOORS: list[dict[str, str]] = [
         "expectations": "checks of the tables",
         "jobs.errors": "what can go wrong",
         "jobs.progress": "how far a job is",
+        "jobs.scratch": "temporary folders",
     },
     {
         "jobs.cold": "a quick start",

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from jobs.audit.settings import AuditError, AuditSettings
+from jobs.scratch import scratch_folder
 from nats_transform.audit import Period
 from nats_transform.config import load_mappings, mapping_version
 from nats_transform.errors import NatsTransformError
@@ -63,11 +63,11 @@ def _from_git(settings: AuditSettings) -> Iterator[tuple[datetime | None, Period
     before: str | None = None
     for line in reversed([line for line in commits if line]):
         commit, _, seconds = line.partition(" ")
-        with TemporaryDirectory() as folder:
+        with scratch_folder() as folder:
             # The whole folder: the file may include others.
             with tarfile.open(fileobj=io.BytesIO(_git(file, "archive", commit, "."))) as tar:
                 tar.extractall(folder, filter="data")
-            there = Path(folder, file.name)
+            there = folder / file.name
             if not there.exists():  # this commit removed it
                 continue
             try:

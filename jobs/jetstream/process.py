@@ -14,7 +14,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jobs.errors import JobError
+from jobs.scratch import scratch_folder
 
 USER = "nats-transform"
 """The user name for a server with `login`."""
@@ -83,8 +83,7 @@ def nats_server(
         JobError: it does not start; the message has the last line of its log.
     """
     binary = nats_server_binary()
-    with tempfile.TemporaryDirectory(prefix="nats-transform-") as folder:
-        home = Path(folder)
+    with scratch_folder() as home:
         store = store or home / "store"
         store.mkdir(parents=True, exist_ok=True)
         config_file = home / "server.conf"

@@ -29,6 +29,7 @@ from jobs.errors import ArchiveError, text_of
 from jobs.jetstream.connection import ApiError, NatsSettings, RawClient, api, connection
 from jobs.jetstream.process import USER, nats_server
 from jobs.jetstream.stream import stream_state
+from jobs.scratch import everything_in
 from nats_transform.backup.archive import MAGIC, first_bytes
 from nats_transform.errors import InvalidBackup
 
@@ -165,9 +166,9 @@ async def _restore_within(
 
 def _size(folder: Path) -> int:
     total = 0
-    for path in folder.rglob("*"):
+    for entry in everything_in(folder):
         with contextlib.suppress(FileNotFoundError):
-            total += path.stat().st_size
+            total += entry.stat(follow_symlinks=False).st_size
     return total
 
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import io
 import json
 import os
 import shutil
+import subprocess
+import tarfile
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from jobs.errors import ArchiveError
@@ -28,6 +33,7 @@ from jobs.warehouse.coverage import Coverage
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.tables import Warehouse, open_table
 from nats_transform.backup import archive as format
+from nats_transform.backup.s2 import Decoder
 from tests.support.backups import Entry, archive, packed, state_of
 from tests.support.stream_backups import back_up
 
@@ -377,6 +383,65 @@ def test_blocks_that_unpack_to_far_more_than_they_say(
     monkeypatch.setattr("jobs.sources.backup._SPARE_BYTES", 0)
     with pytest.raises(ArchiveError, match="unpacks to more than"):
         restore_old(old)
+
+
+def with_more(folder: Path, *members: tarfile.TarInfo) -> None:
+    """More members at the end of the tar file of a backup; each file of them is empty."""
+    (content,) = folder.glob("stream.*")
+    unpacked = np.zeros(8 * 2**20, np.uint8)
+    with content.open("rb") as file:
+        size = Decoder(file).into(unpacked)
+    changed = io.BytesIO(unpacked[:size].tobytes())
+    with tarfile.open(fileobj=changed, mode="a", format=tarfile.PAX_FORMAT) as tar:
+        for member in members:
+            tar.addfile(member)
+    content.write_bytes(packed(changed.getvalue()))
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
+    found = tarfile.TarInfo(name)
+    found.type, found.linkname = kind, link
+    return found
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        pytest.param([member("../" * 30 + "{0}/evil")], "unexpected content", id="above"),
+        pytest.param(
+            [member("msgs/x", tarfile.SYMTYPE, "{0}"), member("msgs/x/evil")],
+            "unexpected content",
+            id="symbolic-link",
+        ),
+        pytest.param([member("msgs/x", tarfile.LNKTYPE, "/etc/passwd")], "unexpected", id="link"),
+        pytest.param([member("msgs/x", tarfile.FIFOTYPE)], "unexpected content", id="pipe"),
+        pytest.param([member("msgs/x", tarfile.CHRTYPE)], "unexpected content", id="device"),
+        pytest.param([member("msgs/" + "a" * 100_000)], "file name too long", id="long"),
+        pytest.param([member("{0}/evil")], None, id="absolute"),  # within the private folder
+        pytest.param([member("msgs/" + "a/" * 1900 + "b")], None, id="deep"),
+    ],
+)
+def test_members_that_no_server_writes(
+    old: Path,
+    tmp_path: Path,
+    more: list[tarfile.TarInfo],
+    told: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing is written elsewhere, and nothing is left."""
+    outside, scratch = tmp_path / "outside", tmp_path / "scratch"
+    outside.mkdir()
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    for one in more:
+        one.name, one.linkname = one.name.format(outside), one.linkname.format(outside)
+    with_more(old, *more)
+    try:
+        with pytest.raises(ArchiveError, match=told) if told else contextlib.nullcontext():
+            restore_old(old)
+        assert list(outside.iterdir()) == list(scratch.iterdir()) == []
+    finally:
+        subprocess.run(["rm", "-r", scratch], check=True)  # pytest could not remove what is left
 
 
 def test_a_backup_for_which_there_is_no_room(old: Path) -> None:
