@@ -101,7 +101,9 @@ def path(step: Step, change: Change, undo: bool) -> str:
     """The path of the file of a change in the folder, such as `02-consumer/ORDERS.eu.json`."""
     ending = "json" if change.kind in ("stream", "consumer") else "conf"
     name = "".join(c if c.isalnum() or c in "-_" else "." for c in change.name).strip(".")
-    if change.kind == "permissions" and name != change.name:  # two names can look alike then
+    whole = change.name.replace("/", ".") if change.kind == "consumer" else change.name
+    # Two names can look alike then. The other kinds have names of accounts, such as `$G`.
+    if name != whole and change.kind in ("stream", "consumer", "permissions"):
         name += "-" + hashlib.sha256(change.name.encode("utf-8", "replace")).hexdigest()[:8]
     return f"{_folder(step)}/{'undo/' if undo else ''}{change.kind}-{name}.{ending}"
 

@@ -19,7 +19,8 @@ from nats_transform.config.server_conf import parse_server_text
 from nats_transform.config.source import Source
 from nats_transform.config.tree import plain
 from nats_transform.plan.build import _mappings
-from nats_transform.plan.files import _hocon
+from nats_transform.plan.files import _hocon, path
+from nats_transform.plan.model import Change, Step
 
 # Legal in a token of a source.
 ODD = [
@@ -67,3 +68,13 @@ def test_a_server_has_the_mappings_of_a_block(tmp_path: Path) -> None:
     assert {source: to[-1]["subject"] for source, to in told.items()} == {
         f"{one}.*": f"out.{one}.$1" for one in ODD
     }
+
+
+@pytest.mark.parametrize("kind", ["stream", "consumer", "permissions"])
+def test_names_that_look_alike_have_files_of_their_own(kind: Any) -> None:
+    step = Step.model_construct(number=1, phase="expand")
+    names = ["A+B", "A=B", "A B/C", "A.B/C", "..", "."]
+    changes = [Change(kind=kind, name=name, before={}, after={}) for name in names]
+    found = {path(step, change, False) for change in changes}
+    assert len(found) == len(names)
+    assert all(one.count("/") == 1 for one in found)
