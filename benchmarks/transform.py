@@ -388,7 +388,10 @@ def lines(
     other = str(folder / "other.parquet")
 
     def write(frame: DataFrame) -> None:
-        frame.write.mode("overwrite").parquet(other)
+        frame.write.parquet(other)
+
+    def drop() -> None:
+        shutil.rmtree(other)
 
     def copy() -> None:
         output = tables.open_table(warehouse, specs.TRANSFORMED)
@@ -400,8 +403,6 @@ def lines(
         maintain(MaintenanceSettings(warehouse=warehouse, retention=timedelta(0), now=tomorrow))
 
     def fresh(work: Callable[[str, str], None]) -> None:
-        shutil.rmtree(other, ignore_errors=True)
-        Path(other).unlink(missing_ok=True)
         work(source, other)
         Path(other).unlink()
 
@@ -416,10 +417,10 @@ def lines(
     yield Line("noop", "nats_transform.spark", lambda: noop(apply(MIXED, plain)), count)
     yield Line("noop", "Arrow UDF", lambda: noop(by_arrow), count)
     yield Line("noop", "Python UDF", lambda: noop(by_python), count)
-    yield Line("parquet", "copy of the output", copy, count)
+    yield Line("parquet", "copy of the output", copy, count, tidy=drop)
     mapped = apply(MIXED, plain)
     here = SessionOnDemand(SparkSettings())
-    yield Line("parquet", "nats_transform.spark", lambda: write(mapped), count)
+    yield Line("parquet", "nats_transform.spark", lambda: write(mapped), count, tidy=drop)
     yield Line("parquet", "whole job in Spark", lambda: job(spark), count, tidy=forget)
     if sum(file.file_size_in_bytes for file in tables.data_files(table)) <= PROCESS_BYTES:
         yield Line("parquet", "whole job in this process", lambda: job(here), count, tidy=forget)
@@ -430,8 +431,8 @@ def lines(
         ("Polars, zstd 1", partial(in_polars, level=1)),
     ):
         yield Line("parquet", name, lambda work=work: fresh(work), count)  # type: ignore[misc]
-    yield Line("parquet", "Arrow UDF", lambda: write(by_arrow), count)
-    yield Line("parquet", "Python UDF", lambda: write(by_python), count)
+    yield Line("parquet", "Arrow UDF", lambda: write(by_arrow), count, tidy=drop)
+    yield Line("parquet", "Python UDF", lambda: write(by_python), count, tidy=drop)
     for many in (1, 100, 1000, 5000) if "rules" in groups else ():
         path = str(folder / f"rules{many}")
         rule_subjects(plain, many).write.mode("overwrite").parquet(path)
@@ -448,7 +449,7 @@ def lines(
         path = str(folder / f"growth{times}")
         messages(spark, part, payload).write.mode("overwrite").parquet(path)
         frame = apply(MIXED, spark.read.parquet(path))
-        yield Line("growth", f"{times}x messages", lambda f=frame: write(f), part)  # type: ignore[misc]
+        yield Line("growth", f"{times}x messages", lambda f=frame: write(f), part, tidy=drop)  # type: ignore[misc]
 
 
 def measure(
@@ -468,6 +469,7 @@ def measure(
         for turn in range(1, rounds + 1):  # the first warms up: a median shows it least
             for line, wall, processor in zip(chosen, walls, processors, strict=True):
                 print(f"round {turn}: {line.group} {line.name}", file=sys.stderr)
+                os.sync()  # else a line waits for the disk to take what the one before wrote
                 start, used = time.perf_counter(), processor_seconds()
                 line.work()
                 wall.append(time.perf_counter() - start)

@@ -26,6 +26,7 @@ _TEXTS = ("subject", "mapped_subject", "data")
 _PAYLOADS = ("data",)
 _SAMPLE = 4096  # the first bytes of a payload, with which compression is tried
 _WORTH = 0.95  # payloads are compressed if the sample shrinks below this part of its size
+_LARGE = 256  # bytes of a payload: beside them, the four of its length are nothing
 _WITHOUT_STATISTICS = (*_TEXTS, "headers", "headers_raw")
 
 
@@ -148,6 +149,10 @@ def _options(rows: pa.Table) -> dict[str, object]:
     packed = [path for path in columns if path not in _PAYLOADS or _is_smaller(rows[path])]
     encodings = dict.fromkeys(_NUMBERS, "DELTA_BINARY_PACKED")
     encodings |= dict.fromkeys(_TEXTS, "DELTA_LENGTH_BYTE_ARRAY")
+    # One copy less. Payloads that are compressed need their lengths apart.
+    large = [path for path in _PAYLOADS if path in columns and path not in packed]
+    large = [path for path in large if rows[path].nbytes >= _LARGE * len(rows)]
+    encodings |= dict.fromkeys(large, "PLAIN")
     encodings = {name: kind for name, kind in encodings.items() if name in columns}
     return {
         "compression": dict.fromkeys(columns, "none") | dict.fromkeys(packed, "zstd"),

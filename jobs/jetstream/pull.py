@@ -12,6 +12,7 @@ import json
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ import pyarrow.compute as pc
 from jobs.jetstream.connection import ApiError, NatsSettings, RawClient, api
 
 _SILENCE_SECONDS = 5.0  # without an answer to a request: ask again through a new consumer
+_PAUSE_SECONDS = 0.05  # without an answer: look whether the request has all its bytes
 _INACTIVE_SECONDS = 120
 
 
@@ -79,16 +81,22 @@ async def request(
     await client.publish(subject, json.dumps(wanted).encode(), reply=inbox)
 
 
-async def arrive(client: RawClient, pull: Pull, wanted: int) -> None:
-    """Waits until a request is done: all wanted messages, or a status; or nothing comes."""
+async def arrive(client: RawClient, pull: Pull, wanted: int, max_bytes: int | None = None) -> None:
+    """Waits until a request is done: all wanted messages, or a status; or nothing comes.
+
+    nats-server sends no status where the messages have exactly as many bytes as the request allows.
+    """
     while len(pull.replies) < wanted and pull.status is None:
         before = len(pull.replies)
         pull.changed.clear()
-        try:
-            await asyncio.wait_for(pull.changed.wait(), _SILENCE_SECONDS)
-        except TimeoutError:
-            if len(pull.replies) == before:
+        for seconds in (_PAUSE_SECONDS, _SILENCE_SECONDS):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(pull.changed.wait(), seconds)
+                break
+            if max_bytes is not None and pull.size() >= max_bytes:
                 return
+        if len(pull.replies) == before and not pull.changed.is_set():
+            return
         if not client.is_connected:
             return
 
@@ -109,6 +117,11 @@ class Pull:
         self.data: list[bytes] = []
         self.status: bytes | None = None
         self.changed.clear()
+
+    def size(self) -> int:
+        """The bytes of what came, as nats-server counts them."""
+        blocks = (block or b"" for block in self.blocks)
+        return sum(map(len, chain(self.subjects, self.replies, blocks, self.data)))
 
     def take(self, buffer: bytes) -> int:
         """Takes whole messages without a status; returns how far the buffer was read."""

@@ -134,7 +134,7 @@ async def _pulls(
                 wanted = min(settings.batch, last - first + 1, left)
                 asked = {"batch": wanted, "max_bytes": batch_bytes, "no_wait": True}
                 await request(client, nats, stream, name, inbox, asked)
-                await arrive(client, pull, wanted)
+                await arrive(client, pull, wanted, batch_bytes)
                 if not pull.replies:
                     status = pull.status or b"the connection was lost"
                     if b" 409 Message Size" in status:

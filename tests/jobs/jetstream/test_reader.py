@@ -154,6 +154,20 @@ def test_messages_of_eight_mebibytes(make_stream: Any) -> None:
         assert asyncio.run(read()) == [bytes([n]) * size for n, size in enumerate(sizes)]
 
 
+@pytest.mark.timeout(60)
+def test_batches_of_exactly_as_many_bytes_as_were_asked_for(
+    stream: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """nats-server tells the end of such a request by nothing."""
+    monkeypatch.setattr("jobs.jetstream.pull._SILENCE_SECONDS", 3600)
+    block, data = H + b"A: b\r\n\r\n", bytes(100)
+    stream.publish([(b"a", block, data)] * 9)
+    reply = f"$JS.ACK.{stream.name}.nats-transform-{'0' * 16}.1.1.1.{10**18}.8"
+    size = len(f"{stream.name}.a{reply}") + len(block + data)
+    [range_of_all] = read(stream.server, stream.name, batch_bytes=3 * size)
+    assert len(range_of_all) == 9
+
+
 @pytest.mark.parametrize("batch", [1, 7, 1000])
 def test_gaps_and_a_purged_head(stream: Any, nats: NatsSettings, batch: int) -> None:
     stream.count(200)
