@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 @project.command(
     "plan",
     short_help="Plan a switch of mappings, step by step.",
-    epilog="Exit codes: 0 the plan is written; 1 there is no safe plan, and each line says what "
-    "stands in its way; 2 wrong usage, or a file that cannot be used.",
+    epilog="Exit codes: 0 the plan is written, or there is nothing to do; 1 there is no safe plan, "
+    "and each line says what stands in its way; 2 wrong usage, or a file that cannot be used.",
 )
 @options.subjects
 @options.question
@@ -103,12 +103,16 @@ def _print(result: PlanResult) -> None:
         print_line(f"no safe plan: {one.code}: {about}{one.message}; {one.cure}")
     for line in _steps(result):
         print_line(line)
-    if result.plan is not None:
+    if result.folder is not None:
         print_line(f"plan {result.folder}")
 
 
 def _steps(result: PlanResult) -> Iterator[str]:
-    """One line for each step."""
-    for step in result.plan.steps if result.plan is not None else ():
+    """One line for each step, or the one that there is nothing to do."""
+    if result.plan is None:
+        return
+    if not result.plan.steps:
+        yield "nothing to do: the candidate has the mappings that are in force"
+    for step in result.plan.steps:
         changes = ", ".join(f"{change.kind} {change.name}" for change in step.changes)
         yield f"{step.number}. {step.title}: {changes}"

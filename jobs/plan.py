@@ -74,7 +74,7 @@ class PlanResult:
     Attributes:
         plan: the plan; null if there is no safe one.
         blocked: the findings that prevent a plan.
-        folder: the folder of the plan.
+        folder: the folder of the plan; null if nothing is written.
     """
 
     plan: Plan | None
@@ -95,7 +95,9 @@ class PlanResult:
 
 
 def plan(spark: Spark, settings: PlanSettings) -> PlanResult:
-    """Plan the change, and write the folder. If there is no safe plan, nothing is written.
+    """Plan the change, and write the folder.
+
+    Nothing is written if there is no safe plan, or nothing to do.
 
     Raises:
         InvalidConfig: a file that cannot be read or is refused, with its line and column.
@@ -141,6 +143,8 @@ def _plan(spark: Spark, settings: PlanSettings) -> PlanResult:
         )
     except NoPlan as error:
         return PlanResult(None, error.blocked)
+    if not made.steps:
+        return PlanResult(made)
     made, whole = _with_config(made, settings)
     texts = files(made, dict(configs(settings)), whole)
     write_folder(settings.out, texts)

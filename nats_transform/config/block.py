@@ -21,7 +21,8 @@ def mappings_block(mappings: Mapping[str, Any]) -> str:
 
 
 def _key(text: str) -> str:
-    # nats-server knows no escapes in a key: the quotes are those that it does not hold.
+    # nats-server knows no escapes in a key: the quotes are those that it does not hold. One that
+    # holds both kinds can be shown, but not read back.
     quote = "'" if '"' in text else '"'
     return f"{quote}{text}{quote}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Literal
 
 from nats_transform.config import mapping_version
@@ -67,7 +68,7 @@ def build(
     needs: Needs = lambda stage: (),
     clusters: Sequence[str] = (),
 ) -> Plan:
-    """The plan of a change.
+    """The plan of a change; it has no steps if the candidate is already in force.
 
     Args:
         question: the current mappings, the candidate, and the streams, consumers and users.
@@ -86,6 +87,13 @@ def build(
             nats-server would refuse a stream that has both names.
         AcceptsNothing: an accepted finding is not among the findings.
     """
+    current, candidate = map(mapping_version, (question.current, question.candidate))
+    made_of = dict(made_from or {})
+    planned = partial(
+        Plan, account=account, current=current, candidate=candidate, made_from=made_of
+    )
+    if current == candidate:
+        return planned(steps=())
     changing = moves(question.current, question.candidate)
     before = Around(question.streams, question.consumers, question.users, names, shares or {})
     try:
@@ -112,11 +120,7 @@ def build(
         *_shift(question.current, switch, account, needs, _programs(changing)),
         *_contract(ever),
     ]
-    return Plan(
-        account=account,
-        current=mapping_version(question.current),
-        candidate=mapping_version(question.candidate),
-        made_from=dict(made_from or {}),
+    return planned(
         steps=tuple(step.model_copy(update={"number": n}) for n, step in enumerate(steps, 1)),
         accepted=tuple(accepted),
         audited=_audited(changing, both),

@@ -11,6 +11,7 @@ from typing import Any
 from nats_transform.config.block import mappings_block, quoted_string
 from nats_transform.config.edit import Edit
 from nats_transform.config.edit import edited as edited_config
+from nats_transform.errors import NatsTransformError, printable
 from nats_transform.plan.model import Change, Plan, Step
 from nats_transform.plan.state import drained_sources, drains
 from nats_transform.sharing import PRIVATE
@@ -20,6 +21,10 @@ PLAN = "plan.json"
 PAGE = "README.md"
 
 Configs = Mapping[str, Mapping[str, Any]]
+
+
+class Unnameable(NatsTransformError):
+    """A file or a command of a step cannot name what the step changes."""
 
 
 CONFIGURED = ("permissions", "mappings", "exports", "imports")
@@ -34,6 +39,9 @@ def files(plan: Plan, configs: Configs, whole: Mapping[str, str] | None = None) 
         configs: the configuration of each stream, and of each consumer under `STREAM/NAME`, as the
             server shows it.
         whole: what `whole_configs` gave.
+
+    Raises:
+        Unnameable: a command cannot name a stream or consumer, or a block the source of a mapping.
     """
     found = {PAGE: page(plan), **(whole or {})}
     for step in plan.steps:
@@ -55,6 +63,7 @@ def whole_configs(plan: Plan, text: str, file: str) -> dict[str, str]:
 
     Raises:
         Unsafe: a step cannot be made in the text without a change of anything else.
+        Unnameable: a block cannot name the source of a mapping.
     """
     found = {}
     for step in plan.steps:
@@ -130,6 +139,12 @@ def _content(change: Change, undo: bool, configs: Configs) -> str:
 def _block(kind: str, fields: Mapping[str, Any]) -> str:
     """The text of a block of a server's configuration."""
     if kind == "mappings":
+        # Such a key has no quotes that could stand around it, as it has no escapes.
+        if odd := next((source for source in fields if {"'", '"'} <= set(source)), None):
+            raise Unnameable(
+                f"the source {printable(odd)} has both kinds of quotes, so a plan cannot write it "
+                "into a configuration; take one kind, or change this mapping without a plan"
+            )
         return mappings_block(fields)
     if kind == "permissions":
         return f"permissions {_hocon(fields)}\n"
@@ -153,6 +168,11 @@ def commands(step: Step, plan: Plan, undo: bool = False) -> Iterator[str]:
     """
     by_jwt: list[str] = []
     for change in step.changes:
+        if change.kind in ("stream", "consumer") and "/-" in f"/{change.name}":
+            raise Unnameable(
+                f"{change.kind} {printable(change.name)}: the `nats` command takes a name with a "
+                "dash in front for an option; make one with another name in its place first"
+            )
         file = shlex.quote(path(step, change, undo))
         fields = (change.after, change.before) if undo else (change.before, change.after)
         if change.kind == "stream":

@@ -183,6 +183,14 @@ def test_only_a_folder_that_is_not_empty_is_refused(project: Path, is_there: boo
     assert is_there or contents(project / "plan") == {"mine": b"mine"}
 
 
+def test_a_source_that_no_block_can_hold(project: Path) -> None:
+    (project / "new.json").write_text(json.dumps({"orders.'\"": [{"subject": "x"}]}))
+    code, out, err = plan("--candidate", "new.json")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert r"""the source 'orders.\'"' has both kinds of quotes""" in err
+    assert not (project / "plan").exists()
+
+
 ACCEPT = "".join(
     f"- {{code: {code}, reason: one counter for all countries}}\n"
     for code in ("collision", "irreversible", "consumer-more")
@@ -231,6 +239,22 @@ def test_stages_rise_to_100(project: Path, stages: str) -> None:
     code, _, err = plan("--stages", stages)
     assert code == 2
     assert err.count("\n") == 1
+
+
+def test_nothing_to_do(project: Path) -> None:
+    """Also where the file is written in another way, and what was accepted is found no more."""
+    (project / "old.conf").write_text(
+        '# in force\nmappings { "orders.*": [{dest: "shop.orders.$1", weight: 100}] }'
+    )
+    (project / "accept.yaml").write_text(ACCEPT)
+    told = "the candidate has the mappings that are in force"
+    accepting = plan("--current", "old.conf", "--accept", "accept.yaml")
+    assert accepting == (0, f"nothing to do: {told}\n", "")
+    code, out, _ = plan("--current", "old.conf", "--json")
+    found = json.loads(out)
+    assert (code, found["folder"], found["plan"]["steps"], found["blocked"]) == (0, None, [], [])
+    assert told in plan("--current", "old.conf", "--format", "markdown")[1]
+    assert not (project / "plan").exists()
 
 
 def test_json(project: Path) -> None:
@@ -356,6 +380,31 @@ def test_a_server_that_is_not_meant(
     code, out, err = nats_transform("plan", *given, "--server", server.url, *more)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert told in err
+    assert not (project / "plan").exists()
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("kind", ["stream", "consumer"])
+def test_a_name_that_the_nats_command_takes_for_an_option(
+    project: Path, server: NatsServer, kind: str
+) -> None:
+    """nats-server has nothing against it."""
+    stream = {"name": "--help" if kind == "stream" else "PLAIN", "subjects": ["other.*"]}
+    consumer = {"durable_name": "-c", "ack_policy": "explicit", "filter_subject": "other.x"}
+    wanted = {"stream_name": stream["name"], "config": consumer}
+    for call, body in (
+        (f"STREAM.CREATE.{stream['name']}", stream),
+        (f"CONSUMER.CREATE.{stream['name']}.-c", wanted),
+        (f"STREAM.DELETE.{stream['name']}", {}),
+    ):
+        assert "error" not in ask(server, call, body)
+    (project / "streams" / "other.json").write_text(json.dumps({"config": stream}))
+    if kind == "consumer":
+        (project / "consumers" / "other.json").write_text(json.dumps(wanted | {"name": "-c"}))
+    (project / "new.conf").write_text('mappings { "other.*": "new.$1" }')
+    code, out, err = plan()
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert f"{kind} {'--help' if kind == 'stream' else 'PLAIN/-c'!r}: the `nats` command" in err
     assert not (project / "plan").exists()
 
 
