@@ -213,20 +213,22 @@ class _Parser:
             raise ValueError("it is not a JSON object")
         row = dict(pairs)
         names = tuple(row)
+        if len(names) != len(pairs):
+            twice = next(one for one in names if sum(name == one for name, _ in pairs) > 1)
+            raise ValueError(f"column {twice} is there twice; keep one of them")
         found = self._found.get(names)
         if found is None:
             found = self._columns.find(names)
             if len(self._found) < 1000:
                 self._found[names] = found
-        subject = row[found["subject"]]
-        if not isinstance(subject, str):
-            raise ValueError(f"column {found['subject']} is not text: {subject!r}")
+        subject = _text_in(row, found["subject"])
         number = row[found["seq"]] if "seq" in found else seq
         if not isinstance(number, int) or isinstance(number, bool):
             raise ValueError(f"column {found['seq']} is not an integer: {number!r}")
         if not -(2**63) <= number < 2**63:
             raise ValueError(f"sequence {number} does not fit into 64 bits")
-        cluster = row[found["cluster"]] if "cluster" in found else None
+        has_cluster = "cluster" in found and row[found["cluster"]] is not None
+        cluster = _text_in(row, found["cluster"]) if has_cluster else None
         if "ts_ns" in found:
             time = exact_ns(row[found["ts_ns"]])
         elif "ts" in found:
@@ -236,11 +238,19 @@ class _Parser:
         return (
             number,
             time,
-            _bytes(subject),
-            None if cluster is None else _bytes(str(cluster)),
+            subject,
+            cluster,
             _headers(row[found["headers"]]) if "headers" in found else [],
             _payload(row[found["data"]], self._columns) if "data" in found else b"",
         )
+
+
+def _text_in(row: dict[str, Any], name: str) -> bytes:
+    value = row[name]
+    if not isinstance(value, str):
+        shown = "an object" if isinstance(value, _Object) else repr(value)
+        raise ValueError(f"column {name} is not text: {shown}; write it as JSON text")
+    return _bytes(value)
 
 
 def _bytes(text: str) -> bytes:
