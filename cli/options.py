@@ -169,8 +169,16 @@ def output_format(document: str) -> _Wrap:
 
 
 def report(help: str) -> _Wrap:
-    """`--report`, an HTML page to write."""
-    return file("--report", help)
+    """`--report`, an HTML page to write; one that cannot be written is refused before the work."""
+
+    def writable(_: object, parameter: object, path: Path | None) -> Path | None:
+        from jobs.files.output import refuse_unwritable
+
+        if path is not None:
+            refuse_unwritable("the report", path)
+        return path
+
+    return click.option("--report", metavar="FILE", type=FILE, callback=writable, help=help)
 
 
 def fail_on(levels: Sequence[str], help: str) -> _Wrap:

@@ -19,6 +19,7 @@ from pydantic_core import to_jsonable_python
 
 from jobs.cold import without_pandas
 from jobs.ending import NOT_FINE, UNUSABLE, ended_by_signals, reason_of
+from jobs.files.output import refuse_unwritable
 from jobs.session import SessionOnDemand, SparkSettings
 from nats_transform.untrusted import in_a_log, json_text, one_line, visible
 
@@ -120,6 +121,8 @@ def command(
         levels = ", ".join(chosen.fail_on) or "nothing: it judges nothing"
         raise click.UsageError(f"--fail-on: job {job} takes {levels}")
     try:
+        if report is not None:
+            refuse_unwritable("the report", report)
         with contextlib.redirect_stdout(sys.stderr):  # what libraries print is no result
             result = _run(chosen, settings.read(), SparkSettings(master=master, remote=remote))
             if report is not None and chosen.page is not None:

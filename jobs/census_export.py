@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field
 from jobs.days import StreamDays
 from jobs.dry_run.portable import COUNTS, TEXTS, About, PortableCensus, summed, write_census
 from jobs.dry_run.subjects import archived_days, counted_census
+from jobs.files.output import refuse_unwritable
 from jobs.files.selection import columns_of
 from jobs.session import Spark
 from jobs.warehouse.raw import readable
@@ -63,8 +64,9 @@ def export_census(spark: Spark, settings: CensusExportSettings) -> CensusExportR
     Raises:
         ArchiveError: the stream has no messages on these days.
         WarehouseError: tables that cannot be read or written.
-        InvalidConfig: the file cannot be written.
+        JobError, InvalidConfig: the file cannot be written.
     """
+    refuse_unwritable("the census", settings.out)
     census = census_of_warehouse(spark, settings)
     if settings.redact:
         census = redacted(census, settings.redact, secrets.token_bytes(32))

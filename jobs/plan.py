@@ -218,14 +218,20 @@ def read_accepted(path: Path) -> tuple[Accepted, ...]:
 
 
 def refuse_full(folder: Path) -> None:
-    """Refuses a folder that is not empty.
+    """Refuses a folder that is not empty, or that could not be written once the plan is made.
 
     Raises:
-        PlanError: it is not empty, or no folder.
+        PlanError: it is not empty, no folder, or may not be made.
     """
     try:
         if folder.exists() and any(folder.iterdir()):
             raise PlanError(f"{folder} is not empty: name a new folder for the plan")
+        above = next(one for one in folder.absolute().parents if one.exists())
+        if not above.is_dir() or not os.access(above, os.W_OK):
+            raise PlanError(
+                f"{folder} cannot be written: {above} is no folder, or you may not write there; "
+                "name another folder for the plan"
+            )
     except OSError as error:
         raise PlanError(f"{folder} cannot be used: {text_of(error)}") from error
 

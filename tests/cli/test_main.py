@@ -101,6 +101,27 @@ def test_a_mistake_is_one_line_and_exit_2(args: list[str], told: str) -> None:
     assert "\x1b" not in err
 
 
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["dry-run", "--census", "none", "--candidate", "none", "--report"],
+        ["audit", "--stream", "S", "--mapping", "none", "--report"],
+        ["plan-canary", "--stream", "S", "--mapping", "none", "--report"],
+        ["census", "export", "--stream", "S", "--out"],
+        ["plan", "--census", "none", "--candidate", "none", "--out"],
+    ],
+    ids=lambda args: args[0],
+)
+def test_what_cannot_be_written_is_refused_before_the_work(
+    args: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    code, out, err = invoke(*args, "file/below")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "file/below cannot be written: " in err
+
+
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
     """Makes `map` raise."""

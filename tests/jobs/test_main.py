@@ -91,6 +91,12 @@ WRONG_USE = [
         id="no page",
     ),
     pytest.param(
+        ["audit", "--report", "none/page.html"],
+        {"stream": "S", "mapping": "m.conf"},
+        "error: the report none/page.html cannot be written: there is no folder",
+        id="no folder for the page",
+    ),
+    pytest.param(
         ["dry-run", "--fail-on", "worse"],
         {"stream": "S", "candidate": "m.conf"},
         "error: --fail-on: job dry-run takes error, warning, info, never",

@@ -1,0 +1,38 @@
+"""A file that could not be written is refused before the work."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from jobs.errors import JobError
+from jobs.files.output import refuse_unwritable
+
+NOT_AS_ROOT = pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        pytest.param(".", "it is a folder; name a file", id="a folder"),
+        pytest.param("none/page", "there is no folder .*none; make it first", id="no folder"),
+        pytest.param("file/page", "there is no folder .*file; make it first", id="below a file"),
+        pytest.param("closed/page", "you may not write there", id="closed", marks=NOT_AS_ROOT),
+        pytest.param("file", None, id="a file"),
+        pytest.param("new", None, id="a new file"),
+        pytest.param("/dev/null", None, id="no file of a folder"),
+    ],
+)
+def test_what_cannot_be_written(
+    name: str, why: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    (tmp_path / "closed").mkdir(mode=0o500)
+    if why is None:
+        refuse_unwritable("the page", Path(name))
+        return
+    with pytest.raises(JobError, match=rf"the page {name} cannot be written: {why}"):
+        refuse_unwritable("the page", Path(name))
