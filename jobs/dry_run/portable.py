@@ -33,6 +33,10 @@ from nats_transform.transform import Transform
 KEY = b"nats-transform.census"
 TEXTS = ("subject", "cluster")
 COUNTS = ("messages", "bytes")
+_PARQUET = b"PAR"  # so each such file starts, an encrypted one too
+_NO_CENSUS = (
+    "no census; make one with `nats-transform census export --stream NAME --out census.parquet`"
+)
 _MOST = 2.0**56  # messages, and bytes: what is computed with them fits into 64 bits
 
 
@@ -139,12 +143,14 @@ def read_census(path: Path, stream: str = "") -> PortableCensus:
         InvalidConfig: it is no such file, or it is of another stream.
     """
     try:
+        with path.open("rb") as start:
+            is_parquet = start.read(len(_PARQUET)) == _PARQUET
+        if not is_parquet:
+            raise InvalidConfig(f"this is no Parquet file, so {_NO_CENSUS}", str(path))
         file = pq.ParquetFile(path, page_checksum_verification=True)
         told = (file.schema_arrow.metadata or {}).get(KEY)
         if told is None:
-            raise InvalidConfig(
-                "this is not a census; write one with `nats-transform census export`", str(path)
-            )
+            raise InvalidConfig(f"this is a Parquet file, but {_NO_CENSUS}", str(path))
         about = About.model_validate_json(told)
         columns = [*TEXTS, *COUNTS, *(f"{name}_raw" for name in TEXTS)]
         table = file.read(columns=columns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -227,9 +228,17 @@ def _told(**about: object) -> Callable[[Path], None]:
     ("spoil", "text"),
     [
         pytest.param(lambda path: path.unlink(), "cannot be read", id="missing"),
-        pytest.param(lambda path: path.write_text("no"), "damaged", id="no Parquet"),
         pytest.param(
-            lambda path: pq.write_table(pa.table({"subject": ["a"]}), path), "not a census", id="t"
+            lambda path: path.write_text("no"),
+            "no Parquet file, so no census; make one with `nats-tr",
+            id="no Parquet",
+        ),
+        pytest.param(lambda path: path.write_bytes(b""), "no Parquet file", id="empty"),
+        pytest.param(lambda path: os.truncate(path, 500), "damaged", id="cut off"),
+        pytest.param(
+            lambda path: pq.write_table(pa.table({"subject": ["a"]}), path),
+            "Parquet file, but no census; make",
+            id="t",
         ),
         pytest.param(_damaged, "cannot be read", id="damaged"),
         pytest.param(_without_counts, "damaged", id="no counts"),
