@@ -123,7 +123,8 @@ def command(
         print_json(asdict(CheckResult(files, fine, summary, findings)))
     elif form == "table":
         for finding in findings:
-            where = ":".join(str(part) for part in (finding.path, finding.line) if part)
+            place = (finding.path, finding.line, finding.column)
+            where = ":".join(str(part) for part in place if part)
             message = _message(finding)
             print_finding(f"{where}: ", finding.severity, finding.code, message, finding.cure)
         print_line(_summary(counts, len(files)))

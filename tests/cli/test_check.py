@@ -41,7 +41,7 @@ def test_findings_have_file_line_severity_code_and_cure(folder: Path) -> None:
     (folder / "a.conf").write_text(CANARY)
     assert run("a.conf") == (
         0,
-        "a.conf:2: warning remainder-kept: mapping 'shop': 2 % of the messages in all clusters "
+        "a.conf:2:3: warning remainder-kept: mapping 'shop': 2 % of the messages in all clusters "
         "keep their subject\n"
         f"    {CODES['remainder-kept'].cure}\n"
         "1 file checked: 1 warning\n",
