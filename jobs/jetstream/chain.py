@@ -224,12 +224,15 @@ class Chain:
 
     def add(self, subject: bytes, reply: bytes, block: bytes | None, data: bytes) -> None:
         """Takes the server's answer to one message."""
-        number = int(subject.rpartition(b".")[2])
-        if number not in self._unanswered:
-            return  # of a chain that broke
+        try:
+            number = int(subject.rpartition(b".")[2])
+            answer: Any = json.loads(data or b'{"error": {}}')
+        except ValueError:
+            return  # of somebody else, because whoever gets our messages sees the inbox
+        if number not in self._unanswered or not _is_answer(answer):
+            return  # of a chain that broke, or of somebody else
         self._unanswered.discard(number)
         self._answered.set()
-        answer: dict[str, Any] = json.loads(data) if data else {"error": {}}
         if "error" not in answer:
             if answer.get("stream") != self._target.name or answer.get("duplicate"):
                 self._failure = f"the server says {wire.shown(data)}"
@@ -368,3 +371,10 @@ class Chain:
         if self._is_deaf:
             self._tries += 1
             await asyncio.sleep(min(0.01 * 2**self._tries, 0.5))
+
+
+def _is_answer(found: Any) -> bool:
+    """Whether a document has what a server says about a message: an error, or the stream."""
+    if not isinstance(found, dict):
+        return False
+    return isinstance(found["error"], dict) if "error" in found else "stream" in found

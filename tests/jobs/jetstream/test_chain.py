@@ -86,6 +86,29 @@ def test_beside_another_client(stream: Stream) -> None:
     assert stored(stream) == list(range(1, 2001))
 
 
+def test_somebody_else_answers_into_the_inbox(stream: Stream) -> None:
+    """Whoever gets the messages sees the subject for the answers, and a service answers."""
+
+    async def work() -> Progress:
+        client = await connect(stream.server.url)
+
+        async def answer(message: Any) -> None:
+            inbox = message.reply.rpartition(".")[0]
+            for subject in (f"{inbox}.x", message.reply):
+                for data in (b"thanks", b"\xff", b"1", b"{}", b'{"error": "no"}'):
+                    await client.publish(subject, data)
+
+        await client.subscribe(f"{stream.name}.>", cb=answer)
+        await client.flush()
+        result = await replay(stream.server.url, stream.name, 500)
+        await client.close()
+        return result
+
+    result = asyncio.run(asyncio.wait_for(work(), 60))
+    assert (result.sent, result.breaks) == (500, 0)
+    assert stored(stream) == list(range(1, 501))
+
+
 # --- Faults ---------------------------------------------------------------------------------------
 
 
