@@ -39,10 +39,11 @@ def total(amount: Amount) -> int:
 
 def messages(parts: int) -> str:
     """A number of messages in words: exact if it is whole, otherwise rounded to four digits."""
-    if parts % PARTS == 0:
-        count = parts // PARTS
-        return f"{count:,} message{'' if count == 1 else 's'}"
-    return f"about {rounded(parts / PARTS):,} messages"
+    if 0 < parts < PARTS:
+        return "fewer than 1 message"
+    is_whole = parts % PARTS == 0
+    count = parts // PARTS if is_whole else rounded(parts / PARTS)
+    return f"{'' if is_whole else 'about '}{count:,} message{'' if count == 1 else 's'}"
 
 
 def rounded(count: float) -> int:

@@ -892,7 +892,10 @@ def test_mappings_that_are_too_many_share_a_finding(monkeypatch: pytest.MonkeyPa
     ("count", "told"),
     [
         (0, "0 messages"),
+        (1, "fewer than 1 message"),
+        (99, "fewer than 1 message"),
         (100, "1 message"),
+        (101, "about 1 message"),
         (36_069_298, "about 360,700 messages"),
         (1234, "about 12 messages"),
         (123_450, "about 1,234 messages"),
