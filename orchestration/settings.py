@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 
 import dagster as dg
 from jinja2 import Environment, StrictUndefined
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from nats_transform.errors import InvalidConfig
 
@@ -73,6 +73,17 @@ class Settings(dg.Model, dg.Resolvable):
     Raises:
         InvalidConfig: something in it is wrong; the text has the file, the line and the setting.
     """
+
+    @classmethod
+    def model(cls) -> type[BaseModel]:
+        """The schema. Dagster drops the descriptions of fields with a default: here they are."""
+        made = super().model()
+        fields = [(made.model_fields[name], field) for name, field in cls.model_fields.items()]
+        if any(one.description != field.description for one, field in fields):
+            for one, field in fields:
+                one.description = field.description
+            made.model_rebuild(force=True)
+        return made
 
     @classmethod
     def resolve_from_model(cls, context: dg.ResolutionContext, model: Any) -> Self:

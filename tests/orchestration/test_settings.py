@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestration.archive import Archive, ArchiveSource
-from orchestration.components import SubmittedJob
+from orchestration.components import SubjectArchive, SubmittedJob
+from orchestration.settings import Settings
 
 pytestmark = pytest.mark.dagster
 
@@ -74,6 +75,14 @@ def test_a_mistake_is_told_with_its_line(more: str, told: str) -> None:
     assert "<string>" in last
     assert told.removeprefix(":7") in last
     assert told.startswith(":7") == ("<string>:7:" in last)
+
+
+@pytest.mark.parametrize("component", [SubjectArchive, SubmittedJob])
+def test_every_setting_is_described_where_dg_and_editors_look(component: type[Settings]) -> None:
+    schema = component.model().model_json_schema()
+    for part in (schema, *schema.get("$defs", {}).values()):
+        for name, setting in part["properties"].items():
+            assert setting.get("description"), name
 
 
 @pytest.mark.parametrize("day", ["2026-13-01", "01.03.2026", "20260301T00", "2026"])
