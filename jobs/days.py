@@ -20,7 +20,7 @@ class StreamDays(BaseModel):
         run_id: an id that is kept with the snapshot; if it is None, a random one is made.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     stream: str
     warehouse: Warehouse = Warehouse()

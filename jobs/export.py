@@ -79,7 +79,7 @@ class ExportSettings(BaseModel):
             `keep` leaves the message its old subject, `gap` leaves the message out.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     stream: str = Field(min_length=1)
     to_backup: str = Field(min_length=1)

@@ -97,7 +97,7 @@ class IngestSettings(BaseModel):
         run_id: an id that is kept with the snapshot; a random one by default.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     stream: str = Field(min_length=1)
     from_stream: str | None = None

@@ -51,7 +51,7 @@ class MaintenanceSettings(BaseModel):
         now: the time that counts as now, for tests and to find out what a later run would do.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     warehouse: Warehouse = Warehouse()
     retention: timedelta = Field(default=RETENTION, ge=timedelta(0))

@@ -49,7 +49,7 @@ class SparkSettings(BaseModel):
         config: further Spark settings, which replace ours.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     master: str | None = None
     remote: str | None = None

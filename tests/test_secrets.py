@@ -12,14 +12,17 @@ import sys
 import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 
 import nats
 import pytest
 from click.testing import CliRunner
+from pydantic import ValidationError
 from pyspark.sql import SparkSession
 
 from cli.main import main
+from jobs.__main__ import JOBS
 from jobs.ingest import IngestSettings
 from jobs.jetstream.connection import NatsSettings
 from jobs.jetstream.process import nats_server
@@ -136,6 +139,16 @@ def test_settings_hide_their_secrets() -> None:
     ingest = IngestSettings(stream="S", server=settings)
     for shown in (repr(settings), str(ingest), ingest.model_dump_json(), repr(ingest.model_dump())):
         assert "planted" not in shown
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_errors_of_settings_hide_their_input(job: str) -> None:
+    """Also what `--debug` shows of them, below the one line."""
+    settings = getattr(import_module(f"jobs.{JOBS[job].module}"), JOBS[job].settings)
+    given = {"server": {"servers": "://u:planted@h", "password": ["planted"]}, "remote": "planted"}
+    with pytest.raises(ValidationError) as caught:
+        settings.model_validate(given | {"warehouse": {"dir": ["planted"]}})
+    assert "planted" not in str(caught.value)
 
 
 @pytest.mark.slow

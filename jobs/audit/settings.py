@@ -31,7 +31,7 @@ class InForce(BaseModel):
         mapping: the file.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     since: AwareDatetime
     until: AwareDatetime | None = None
@@ -47,7 +47,7 @@ class Published(BaseModel):
         cluster: the cluster; None if the messages of the archive name no cluster.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     source: str
     messages: int = Field(ge=0)

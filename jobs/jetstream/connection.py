@@ -50,7 +50,7 @@ class NatsSettings(BaseModel):
             restarts.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     servers: str
     creds: Path | None = None

@@ -45,7 +45,7 @@ class JetStreamSettings(BaseModel):
         headers_only: whether to leave the payloads out; the server adds the header `Nats-Msg-Size`.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     stream: str
     label: str | None = None

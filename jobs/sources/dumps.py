@@ -39,7 +39,7 @@ class DumpColumns(BaseModel):
         first_seq: the first number, where messages are numbered in the order of files.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     subject: str | None = None
     seq: str | None = None

@@ -58,7 +58,7 @@ class VerifySettings(BaseModel):
             it nothing is published.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     plan: Path
     step: int

@@ -16,7 +16,7 @@ class Warehouse(BaseModel):
             `PYICEBERG_CATALOG__<NAME>__URI`); the folder is not used then.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     dir: Path | None = None
     catalog: str | None = None

@@ -69,7 +69,7 @@ class DemoSettings(BaseModel):
         seed: decides the messages and every draw.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     folder: Path = Path("demo")
     server: str | None = None
