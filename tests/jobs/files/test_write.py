@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,31 @@ def _without_numbers(schema: pa.Schema) -> pa.Schema:
     return pa.schema(
         [pa.field(f.name, pa.list_(pairs) if f.name == "headers" else f.type) for f in schema]
     )
+
+
+@pytest.mark.parametrize(
+    ("payload", "compression", "encoding"),
+    [
+        (lambda size: bytes(size), "ZSTD", "DELTA_LENGTH_BYTE_ARRAY"),
+        (random.Random(7).randbytes, "UNCOMPRESSED", "PLAIN"),
+    ],
+    ids=["text", "random"],
+)
+@pytest.mark.parametrize("size", [64, 1024])
+def test_payloads_that_zstd_makes_no_smaller(
+    table: Table, payload: Any, compression: str, encoding: str, size: int
+) -> None:
+    schema = arrow_schema(table.schema())
+    made = [row | {"data": payload(size)} for row in rows(schema, count=500).to_pylist()]
+    file = written(
+        table, f"{table.location()}/data/x", pa.RecordBatch.from_pylist(made, schema=schema)
+    )
+    group = pq.read_metadata(file.path.removeprefix("file://")).row_group(0)
+    columns = [group.column(n) for n in range(group.num_columns)]
+    (data,) = [column for column in columns if column.path_in_schema == "data"]
+    small = "DELTA_LENGTH_BYTE_ARRAY"
+    assert data.compression == compression
+    assert (encoding if size > 256 else small) in data.encodings
 
 
 def test_texts_that_are_dictionaries(table: Table) -> None:
