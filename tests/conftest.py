@@ -7,6 +7,7 @@ import secrets
 import signal
 from collections.abc import Iterator
 from itertools import groupby
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -69,13 +70,16 @@ def seed(request: pytest.FixtureRequest) -> int:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The one Spark session of the test run."""
-    session = spark_session(
-        SparkSettings(
-            master="local[2]",
-            driver_memory="1g",
-            config={"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"},
+    with pytest.MonkeyPatch.context() as environment:
+        # Spark's workers import nothing from the current folder: here they run functions of tests.
+        environment.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+        session = spark_session(
+            SparkSettings(
+                master="local[2]",
+                driver_memory="1g",
+                config={"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"},
+            )
         )
-    )
     yield session
     session.stop()
 

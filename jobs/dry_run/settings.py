@@ -114,6 +114,9 @@ class SimulatedStream:
 class DryRunResult:
     """The result of a dry run, with everything needed to repeat it.
 
+    As JSON, `summary` holds all of this but the lists of `found`: these stand beside `summary`, by
+    their names.
+
     Attributes:
         found: the findings.
         stream: the name of the stream.

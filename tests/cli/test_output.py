@@ -76,7 +76,7 @@ def test_a_finding_fits_the_terminal(tmp_path: Path, columns: int) -> None:
     code, shown = on_a_terminal("check", str(config), columns=columns)
     assert code == 1
     finding, *cure, summary = shown.splitlines()
-    assert finding.startswith(f"{config}:2: {RED}error{OFF} refused: ")
+    assert finding.startswith(f"{config}:2:3: {RED}error{OFF} refused: ")
     assert summary.endswith("1 error")
     assert len(cure) == (2 if columns == 40 else 1)
     assert all(line.startswith("    ") and len(line) <= columns for line in cure)
