@@ -227,7 +227,7 @@ class Chain:
         try:
             number = int(subject.rpartition(b".")[2])
             answer: Any = json.loads(data or b'{"error": {}}')
-        except ValueError:
+        except (ValueError, RecursionError):
             return  # of somebody else, because whoever gets our messages sees the inbox
         if number not in self._unanswered or not _is_answer(answer):
             return  # of a chain that broke, or of somebody else

@@ -279,7 +279,10 @@ class Program:
         """What becomes of each message of a batch.
 
         Args:
-            subjects, cluster, stream, seq: the same as for `run`.
+            subjects: as for `run`.
+            cluster: as for `run`.
+            stream: as for `run`.
+            seq: as for `run`.
             text: the type of subjects, sources and destinations. The default is `pa.binary()`,
                 because they may be any bytes. With `pa.string()` the bytes are the same, so
                 whoever reads the column must expect text that is not UTF-8.

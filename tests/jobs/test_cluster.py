@@ -333,27 +333,37 @@ def test_a_driver_that_is_killed_on_a_cluster(
     work.assert_made(result_of(submit(*here, "transform", "transform.json")))
 
 
-def test_executors_of_a_connect_server_that_are_killed(
-    cluster: Cluster, archive: Path, bare_python: Path, work: Work
-) -> None:
-    """The client and the executors have the same packages, from the same file."""
-    settings = {
+def connect_settings(archive: Path) -> dict[str, str]:
+    """Those of a Spark Connect server whose executors have the packages of its client."""
+    return {
         "spark.executor.memory": "512m",
         "spark.driver.memory": "512m",
         "spark.executorEnv.PYTHONPATH": str(archive),
     }
+
+
+def by_connect(
+    python: Path, archive: Path, work: Work, url: str
+) -> subprocess.CompletedProcess[str]:
+    """A transform by a Spark Connect server."""
+    return subprocess.run(
+        [python, "-m", "nats_transform.jobs", "transform", "transform.json", "--remote", url],
+        cwd=work.folder,
+        env=os.environ | {"PYTHONPATH": str(archive)},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_executors_of_a_connect_server_that_are_killed(
+    cluster: Cluster, archive: Path, bare_python: Path, work: Work
+) -> None:
+    """The client and the executors have the same packages, from the same file."""
     with (
-        connect_server(cluster, work.folder, settings) as (url, server),
+        connect_server(cluster, work.folder, connect_settings(archive)) as (url, server),
         killing(work.table, cluster.kill_executor, times=2) as signs,
     ):
-        job = [bare_python, "-m", "nats_transform.jobs", "transform", "transform.json"]
-        done = subprocess.run(
-            [*job, "--remote", url],
-            cwd=work.folder,
-            env=os.environ | {"PYTHONPATH": str(archive)},
-            capture_output=True,
-            text=True,
-        )
+        done = by_connect(bare_python, archive, work, url)
     assert done.returncode == 0, done.stderr[-3000:] + server.log.read_text()[-3000:]
     assert len(signs) == 2
     work.assert_made(json.loads(done.stdout))
@@ -363,30 +373,14 @@ def test_a_connect_server_that_is_killed(
     cluster: Cluster, archive: Path, bare_python: Path, work: Work
 ) -> None:
     """Exit code 2, one line and nothing published; with another server the next run does it all."""
-    settings = {
-        "spark.executor.memory": "512m",
-        "spark.driver.memory": "512m",
-        "spark.executorEnv.PYTHONPATH": str(archive),
-    }
-
-    def run(url: str) -> subprocess.CompletedProcess[str]:
-        job = [bare_python, "-m", "nats_transform.jobs", "transform", "transform.json"]
-        return subprocess.run(
-            [*job, "--remote", url],
-            cwd=work.folder,
-            env=os.environ | {"PYTHONPATH": str(archive)},
-            capture_output=True,
-            text=True,
-        )
-
-    with connect_server(cluster, work.folder, settings) as (url, server):
+    with connect_server(cluster, work.folder, connect_settings(archive)) as (url, server):
 
         def kill() -> bool:
             server.process.kill()
             return True
 
         with killing(work.table, kill, times=1) as signs:
-            done = run(url)
+            done = by_connect(bare_python, archive, work, url)
     assert len(signs) == 1
     assert (done.returncode, done.stdout) == (2, "")
     assert re.fullmatch("error: the Spark Connect server is gone: .*\n", done.stderr), done.stderr
@@ -395,7 +389,7 @@ def test_a_connect_server_that_is_killed(
     while cluster.executors():  # pytest's timeout ends it
         time.sleep(0.1)
     (again := work.folder / "again").mkdir()
-    with connect_server(cluster, again, settings) as (url, server):
-        done = run(url)
+    with connect_server(cluster, again, connect_settings(archive)) as (url, server):
+        done = by_connect(bare_python, archive, work, url)
     assert done.returncode == 0, done.stderr[-3000:] + server.log.read_text()[-3000:]
     work.assert_made(json.loads(done.stdout))

@@ -95,7 +95,7 @@ def test_somebody_else_answers_into_the_inbox(stream: Stream) -> None:
         async def answer(message: Any) -> None:
             inbox = message.reply.rpartition(".")[0]
             for subject in (f"{inbox}.x", message.reply):
-                for data in (b"thanks", b"\xff", b"1", b"{}", b'{"error": "no"}'):
+                for data in (b"thanks", b"\xff", b"1", b"{}", b'{"error": "no"}', b"[" * 50_000):
                     await client.publish(subject, data)
 
         await client.subscribe(f"{stream.name}.>", cb=answer)
