@@ -109,7 +109,7 @@ def command(
             configs.append(one.config)
             name = one.accounts[0] if len(held) > 1 else ""
             shared = shared_by(one.accounts[0], everything) if one.accounts else ()
-            known = one.imports, one.zeros, one.has_publishers
+            known = one.shares.imports, one.zeros, one.has_publishers
             origins.append(Origin(file, name, one.places, one.expires, shared, *known))
     seen = _lines(subjects) if subjects else ()
     findings += check(configs, clusters=clusters, subjects=seen, origins=origins, now=time.time())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,6 +73,9 @@ def command(
 
     With --server or --context the server shows the streams and durable consumers, instead of files.
 
+    Findings come in two parts: as things are, and what would be next if streams, consumers and
+    users had room for the new subjects. The exit code looks at the first part.
+
     Every finding has a code; docs/dry-run.md lists the codes and what to do.
 
     \b
@@ -106,13 +111,12 @@ def command(
 def _reported(result: DryRunResult, candidate: str, account: object) -> Iterator[Reported]:
     """The findings as they stand in a review: each at its mapping, if it is about one."""
     place_of = places_of(candidate, account)
-    for finding in result.found.findings:
+    for finding in (*result.found.findings, *result.found.with_room):
         place = place_of(finding.about)
-        about = f"{finding.about}: " if finding.about else ""
         yield Reported(
             finding.severity,
             finding.code,
-            f"{about}{finding.message}{_count(finding)}",
+            f"{_assumed(finding)}{_message(finding)}",
             finding.cure,
             place.path,
             place.line,
@@ -121,11 +125,17 @@ def _reported(result: DryRunResult, candidate: str, account: object) -> Iterator
         )
 
 
-def _count(finding: MigrationFinding) -> str:
+def _assumed(finding: MigrationFinding) -> str:
+    return "" if finding.layer == "now" else f"{finding.layer.words}: "
+
+
+def _message(finding: MigrationFinding) -> str:
+    about = f"{finding.about}: " if finding.about else ""
     if not finding.messages:
-        return ""
+        return f"{about}{finding.message}"
     subjects = plural(finding.subjects, "subject")
-    return f" ({_messages(finding.messages)}, {finding.share:.3g} %, {subjects})"
+    count = f"({_messages(finding.messages)}, {finding.share:.3g} %, {subjects})"
+    return f"{about}{finding.message} {count}"
 
 
 def _counts(result: DryRunResult) -> str:
@@ -151,14 +161,11 @@ def _print(result: DryRunResult) -> None:
         f"{verb}; {plural(found.subjects_before, 'distinct subject')} "
         f"{'becomes' if found.subjects_before == 1 else 'become'} {found.subjects_after:,}"
     )
-    for finding in found.findings[:_FINDINGS]:
-        about = f"{finding.about}: " if finding.about else ""
-        message = f"{about}{finding.message}{_count(finding)}"
-        examples = map(_line, finding.examples[:_EXAMPLES])
-        print_finding("", finding.severity, finding.code, message, finding.cure, examples)
-    if more := len(found.findings[_FINDINGS:]):
-        print_line(f"and {plural(more, 'finding')} more; --json prints all of them")
+    _print_findings(found.findings)
     print_line(_counts(result))
+    for layer, findings in groupby(found.with_room, attrgetter("layer")):
+        print_line(f"{layer.words}:")
+        _print_findings(list(findings))
     for stream in result.simulated:
         gone = [
             f"{count:,} {what}"
@@ -175,6 +182,15 @@ def _print(result: DryRunResult) -> None:
         else "mappings cannot change every subject back"
     )
     print_line(f"version of the candidate: {result.candidate_version}")
+
+
+def _print_findings(findings: Sequence[MigrationFinding]) -> None:
+    for finding in findings[:_FINDINGS]:
+        examples = map(_line, finding.examples[:_EXAMPLES])
+        message = _message(finding)
+        print_finding("", finding.severity, finding.code, message, finding.cure, examples)
+    if more := len(findings[_FINDINGS:]):
+        print_line(f"and {plural(more, 'finding')} more; --json prints all of them")
 
 
 def _line(example: Example) -> str:

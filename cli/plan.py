@@ -80,12 +80,11 @@ def command(spark: Spark, form: str, server: NatsSettings | None, **given: objec
         _print(result)
     else:
         from nats_transform.migration.findings import ALL
-        from nats_transform.plan.codes import CODES
 
         place_of = places_of(str(settings.candidate), settings.account)
         found = [_reported(one, place_of(one.about)) for one in result.blocked]
         lines = list(_steps(result)) or [plural(len(found), "finding") + " stand in the way"]
-        print_findings(form, "nats-transform plan", lines, found, ALL | CODES)
+        print_findings(form, "nats-transform plan", lines, found, ALL)
     end(is_fine=result.plan is not None)
 
 

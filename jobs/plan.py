@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -17,7 +17,7 @@ from jobs.dry_run.portable import PortableCensus, check_redaction, messages_by_s
 from jobs.dry_run.settings import DryRunSettings, read_question, with_files
 from jobs.errors import JobError, text_of
 from jobs.session import Spark
-from nats_transform.config import load_all, plain
+from nats_transform.config import plain
 from nats_transform.config.edit import Unsafe, name_of_one, secrets
 from nats_transform.config.jwt import find_token
 from nats_transform.config.source import Source
@@ -29,7 +29,6 @@ from nats_transform.plan.build import Needs, NoPlan, build
 from nats_transform.plan.files import CONFIGURED, PLAN, files, whole_configs
 from nats_transform.plan.model import Accepted, Blocked, Need, Plan
 from nats_transform.plan.stages import STAGES, Stage
-from nats_transform.sharing import NO_SHARES, Shares
 
 _NO_CONFIG = (".json", ".yaml", ".yml", ".jwt")
 _ACCEPTED = TypeAdapter(tuple[Accepted, ...])
@@ -123,11 +122,11 @@ def _plan(spark: Spark, settings: PlanSettings) -> PlanResult:
                 f"those that are given: {', '.join(known)}; give the census of one of them, or "
                 f"`--stream {census.about.stream}` if you mean it"
             )
+        question = replace(question, stream=census.about.stream)
     else:
         from jobs.census_export import census_of_warehouse
 
         census = census_of_warehouse(spark, settings)
-    names, shares = read_shares(settings)
     try:
         made = build(
             question,
@@ -136,8 +135,6 @@ def _plan(spark: Spark, settings: PlanSettings) -> PlanResult:
             percents=settings.stages,
             accepted=accepted,
             made_from=dict(_digests(settings)),
-            names=names,
-            shares=shares,
             needs=_needs(census, question, settings),
             clusters=_clusters(census, settings),
         )
@@ -175,23 +172,6 @@ def _with_config(plan: Plan, settings: PlanSettings) -> tuple[Plan, dict[str, st
         return named, whole_configs(named, text, str(file))
     except (Unsafe, InvalidConfig) as error:
         return plan.model_copy(update={"blocks_because": str(error)}), {}
-
-
-def read_shares(settings: PlanSettings) -> tuple[tuple[str, ...], dict[str, Shares]]:
-    """The names of the account, and the exports and imports that each account has today.
-
-    They are read from the configuration of the servers if it is given, else from the file of the
-    mappings in force, else from that of the candidate.
-    """
-    names: tuple[str, ...] = (settings.account,)
-    found: dict[str, Shares] = {}
-    for file in (settings.permissions, settings.current, settings.candidate):
-        for one in load_all(file) if file is not None else ():
-            if settings.account in one.accounts:
-                names = tuple(dict.fromkeys([*names, *one.accounts]))
-            if one.accounts and one.shares != NO_SHARES:
-                found.setdefault(one.accounts[0], one.shares)
-    return names, found
 
 
 def read_accepted(path: Path) -> tuple[Accepted, ...]:

@@ -20,8 +20,10 @@ from nats_transform.errors import printable
 from nats_transform.findings import CODES, Finding, Severity
 from nats_transform.functions import Literal, Partition
 from nats_transform.mapping import AccountMappings, Mapping
+from nats_transform.moves import moves
 from nats_transform.network import Network
-from nats_transform.sharing import SharedStream
+from nats_transform.obstacles import obstacles
+from nats_transform.sharing import Entry, SharedStream
 from nats_transform.stream import StreamConfig
 from nats_transform.subject import ANY_TAIL, SEPARATOR, collide, is_subset, matches
 from nats_transform.subject_index import SubjectIndex
@@ -51,7 +53,7 @@ class Origin:
         places: the place of each mapping in the file, by its source.
         expires: when the JWT of the account expires, in seconds since 1970.
         shared: the streams that the account exports, and that others import from it.
-        imports: the subjects under which the account imports streams.
+        imports: the imports of the account.
         zeros: sources and destinations with a weight of 0 that means 100.
         has_publishers: whether somebody can publish in the account.
     """
@@ -61,7 +63,7 @@ class Origin:
     places: MappingABC[str, Place] = field(default_factory=dict)
     expires: int | None = None
     shared: Sequence[SharedStream] = ()
-    imports: Sequence[str] = ()
+    imports: Sequence[Entry] = ()
     zeros: Collection[tuple[str, str]] = ()
     has_publishers: bool = True
 
@@ -107,10 +109,11 @@ def check(
             found = chain(
                 _check_account(one, around, clusters, seen),
                 _sharing(one, origin.shared),
+                _moving(one, around, origin.imports),
                 regrets.of_account(
                     one,
                     MAPPING,
-                    imports=origin.imports,
+                    imports=[each.local for each in origin.imports if each.kind == "stream"],
                     zeros=origin.zeros,
                     has_publishers=origin.has_publishers,
                 ),
@@ -307,6 +310,14 @@ def _sharing(account: AccountMappings, shared: Sequence[SharedStream]) -> Iterat
                         mapping,
                         transform,
                     )
+
+
+def _moving(
+    account: AccountMappings, streams: Sequence[StreamConfig], imports: Sequence[Entry]
+) -> Iterator[Finding]:
+    """What keeps to the old subjects whatever else is changed."""
+    for found in obstacles(moves(AccountMappings(()), account), streams, imports):
+        yield Finding(found.code, f"{found.about}: {found.message}", found.source, place=MAPPING)
 
 
 def _streams_overlap(streams: Sequence[StreamConfig]) -> Iterator[Finding]:

@@ -267,6 +267,25 @@ CODES: dict[str, Code] = {
         "another stream captures what this stream republishes",
         "republish under subjects of their own, unless you want the copy",
     ),
+    "bucket-moves": Code(
+        _E,
+        "a mapping moves keys of a key-value bucket or an object store, and its clients look under "
+        "the old names alone",
+        "write a source that does not cover the bucket; to rename a bucket, make a new one that "
+        "sources it",
+    ),
+    "mirror-filter": Code(
+        _W,
+        "a mapping moves what a mirror filters by, and nats-server changes no mirror (10055)",
+        "make another stream that sources the same stream with both subjects, and let readers move "
+        "to it",
+    ),
+    "service-import": Code(
+        _W,
+        "a mapping takes requests away from the import of their service, and no import can take "
+        "them under their new names",
+        "write a source that does not cover the requests",
+    ),
     "caught-by-stream": Code(
         _I,
         "a mapping brings new subjects into a stream",

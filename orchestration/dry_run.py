@@ -2,8 +2,10 @@
 
 # Dagster reads the annotations of op functions: no `from __future__ import annotations` here.
 import json
+from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 from pydantic import Field
@@ -12,6 +14,7 @@ from jobs.days import day_range
 from jobs.dry_run.run import dry_run
 from jobs.dry_run.settings import DryRunResult, DryRunSettings
 from jobs.errors import JobError
+from nats_transform.migration import MigrationFinding
 from orchestration.archive import Archive
 from orchestration.failures import failing_with_one_line
 from orchestration.metadata.markdown import table
@@ -139,14 +142,8 @@ def _metadata(archive: Archive, result: DryRunResult, page: Path) -> Metadata:
         "changed messages": round(float(found.changed_messages), 1),
         "changed subjects": found.changed_subjects,
         "can be undone": found.is_reversible,
-        "findings": table(
-            ("severity", "code", "about", "what", "messages", "cure"),
-            [
-                (f.severity.value, f.code, f.about, f.message, f"{f.messages:,}", f.cure)
-                for f in found.findings[:_MOST_FINDINGS]
-            ],
-            empty="none",
-        ),
+        "findings": _table(found.findings),
+        "findings with room for the new subjects": _table(found.with_room),
     }
     versions = {
         "candidate version": result.candidate_version,
@@ -163,6 +160,17 @@ def _metadata(archive: Archive, result: DryRunResult, page: Path) -> Metadata:
         )
     }
     return counts | told | (simulated if result.simulated else {}) | versions
+
+
+def _table(findings: Sequence[MigrationFinding]) -> dg.MetadataValue[Any]:
+    return table(
+        ("severity", "code", "about", "what", "messages", "cure"),
+        [
+            (f.severity.value, f.code, f.about, f.message, f"{f.messages:,}", f.cure)
+            for f in findings[:_MOST_FINDINGS]
+        ],
+        empty="none",
+    )
 
 
 def _refusal(result: DryRunResult, page: Path) -> str:

@@ -26,7 +26,7 @@ from nats_transform.functions import Literal, OfToken, Partition, Tail, Wildcard
 from nats_transform.mapping import AccountMappings
 from nats_transform.migration import DryRun, Question
 from nats_transform.migration.columns import added_up, dry_run_of_columns
-from nats_transform.plan.moves import image, intersection
+from nats_transform.moves import image, intersection
 from nats_transform.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR, decode
 from nats_transform.transform import Transform
 

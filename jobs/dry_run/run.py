@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,6 +98,7 @@ def _dry_run(spark: Spark, settings: DryRunSettings) -> DryRunResult:
 def _of_file(settings: DryRunSettings, file: Path, question: Question) -> DryRunResult:
     census = read_census(file, settings.stream)
     check_redaction(census, question, file)
+    question = replace(question, stream=census.about.stream)
     return DryRunResult(
         found=census.dry_run(question),
         stream=census.about.stream,

@@ -26,6 +26,7 @@ from nats_transform.config import (
 from nats_transform.findings import Severity
 from nats_transform.mapping import AccountMappings
 from nats_transform.migration import DryRun, Question, User, users_of
+from nats_transform.sharing import NO_SHARES, Shares
 
 _Settings = TypeVar("_Settings", bound="DryRunSettings")
 
@@ -115,7 +116,7 @@ class DryRunResult:
     """The result of a dry run, with everything needed to repeat it.
 
     As JSON, `summary` holds all of this but the lists of `found`: these stand beside `summary`, by
-    their names.
+    their names. The counts of findings in it are of those as things are.
 
     Attributes:
         found: the findings.
@@ -163,7 +164,10 @@ class DryRunResult:
     def as_json(self) -> dict[str, Any]:
         """One JSON document: the summary, the findings, and the numbers behind them."""
         found = asdict(self.found)
-        told = {name: found.pop(name) for name in ("findings", "changes", "partitions", "levels")}
+        told = {
+            name: found.pop(name)
+            for name in ("findings", "with_room", "changes", "partitions", "levels")
+        }
         flows = found.pop("flows")[:MOST_FLOWS]
         reverse = [
             {"source": m.source, "destination": m.destinations[0].subject}
@@ -209,6 +213,7 @@ def read_question(settings: DryRunSettings) -> Question:
     streams = load_streams(settings.streams) if settings.streams else ()
     users: tuple[User, ...] = ()
     located = load_all(settings.candidate)
+    names, shares = read_shares(settings)
     if settings.permissions:
         account = settings.permissions_account or settings.account
         users = tuple(users_of(parse_server_config(settings.permissions), account))
@@ -223,4 +228,24 @@ def read_question(settings: DryRunSettings) -> Question:
         users=users,
         clusters=settings.clusters,
         shared=shared_by(settings.account, located),
+        stream=settings.stream,
+        names=names,
+        shares=shares,
     )
+
+
+def read_shares(settings: DryRunSettings) -> tuple[tuple[str, ...], dict[str, Shares]]:
+    """The names of the account, and the exports and imports that each account has today.
+
+    They are read from the configuration of the servers if it is given, else from the file of the
+    mappings in force, else from that of the candidate.
+    """
+    names: tuple[str, ...] = (settings.account,)
+    found: dict[str, Shares] = {}
+    for file in (settings.permissions, settings.current, settings.candidate):
+        for one in load_all(file) if file is not None else ():
+            if settings.account in one.accounts:
+                names = tuple(dict.fromkeys([*names, *one.accounts]))
+            if one.accounts and one.shares != NO_SHARES:
+                found.setdefault(one.accounts[0], one.shares)
+    return names, found

@@ -51,6 +51,7 @@ def render(result: DryRunResult) -> str:
         worst=next((s for s in (Severity.ERROR, Severity.WARNING) if result.counts[s]), None),
         findings=found.findings[:_MOST_FINDINGS],
         more_findings=len(found.findings[_MOST_FINDINGS:]),
+        most_findings=_MOST_FINDINGS,
         changes=found.changes[:_MOST_CHANGES],
         more_changes=len(found.changes[_MOST_CHANGES:]),
         picture=picture(found.flows) if found.messages else None,

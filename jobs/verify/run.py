@@ -20,7 +20,7 @@ from jobs.plan import PlanError
 from jobs.verify.probe import probe
 from nats_transform.config import load_all, parse_server_config
 from nats_transform.migration import users_of
-from nats_transform.plan.around import as_configured, permissions_of
+from nats_transform.plan.changes import as_configured, permissions_of
 from nats_transform.plan.files import PLAN, edited, path
 from nats_transform.plan.model import FORMAT, Change, Plan
 from nats_transform.plan.state import (

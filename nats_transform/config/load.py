@@ -124,11 +124,6 @@ class Located:
     zeros: frozenset[tuple[str, str]] = frozenset()
     has_publishers: bool = True
 
-    @property
-    def imports(self) -> tuple[str, ...]:
-        """The filters under which streams of other accounts come in."""
-        return tuple(one.local for one in self.shares.imports if one.kind == "stream")
-
 
 def load_all(path: str | os.PathLike[str], account: str | None = None) -> list[Located]:
     """Everything in a file: the mappings of each account, `$G` first, or one stream.

@@ -16,8 +16,10 @@ from nats_transform.mapping import Outcome
 from nats_transform.migration.analysis import Analysis, Told
 from nats_transform.migration.case import Case, rise
 from nats_transform.migration.count import EXAMPLES, PARTS, Amount, Count, messages, total
-from nats_transform.migration.names import Names, of_groups
+from nats_transform.migration.names import Limited, Names, listed, of_groups
+from nats_transform.migration.question import Question
 from nats_transform.migration.rows import Groups, Largest, Store
+from nats_transform.migration.seen import Seen
 from nats_transform.network import Facts, Network
 from nats_transform.stream import StreamConfig
 
@@ -26,13 +28,17 @@ Condition = tuple[str, ...]
 
 
 class Delivery(Analysis):
-    """Counts the messages that streams and consumers get."""
+    """Counts the messages that streams and consumers get.
 
-    def __init__(
-        self, streams: Iterable[StreamConfig], consumers: Iterable[Consumer], store: Store
-    ) -> None:
-        self._network = Network(streams)
-        self._consumers = tuple(consumers)
+    Attributes:
+        number: tells this one from those of other layers.
+    """
+
+    def __init__(self, question: Question, store: Store, number: int) -> None:
+        self.number = number
+        self._network = Network(question.streams)
+        self._consumers = question.consumers
+        self._seen = Seen(question)
         self._with_ingress = {s.name for s in self._network.streams if s.ingress_transform}
         self._with_republish = {s.name for s in self._network.streams if s.republish_transform}
         self._upstreams = {
@@ -50,7 +56,6 @@ class Delivery(Analysis):
         self._gone: dict[Consumer, Count] = defaultdict(Count)
         self._more: dict[Consumer, Count] = defaultdict(Count)
         self._left: dict[Consumer, int] = defaultdict(int)
-        self._reached: set[str] = set()
         self._limited = {s.name: s for s in self._network.streams if s.max_msgs_per_subject > 0}
         self._stored: dict[str, tuple[Groups, Groups]] = {
             name: (Groups(store), Groups(store)) for name in self._limited
@@ -77,8 +82,6 @@ class Delivery(Analysis):
                     self._conditions(case, facts)
             if self._consumers:
                 self._consume(case, facts)
-        if self._consumers:
-            self._reached.update(name for one in facts.values() for name, _ in one.stored)
         for name, sides in self._stored.items():
             for groups, stored in zip(sides, self._stored_in(name, cases, facts), strict=True):
                 for subject, parts in stored.items():
@@ -159,7 +162,9 @@ class Delivery(Analysis):
 
     def told(self, names: Names) -> Iterator[Told]:
         for limit in self.limits:
-            yield limit.told(names)
+            yield limit.told(
+                [names.limited[self.number, limit.stream, key] for key in limit.largest]
+            )
         for condition, count in self._counts.items():
             code, *streams = condition
             whose = streams[:1] if code == "source-stops" else streams
@@ -167,6 +172,18 @@ class Delivery(Analysis):
             yield code, about, _message(code, [shown(name) for name in streams]), count
         for consumer in self._consumers:
             yield from self._told_of(consumer)
+        unseen = [
+            shown(f"{one.stream}/{one.name}")
+            for one in self._consumers
+            if self._gets_nothing(one) and not self._seen.shows_all_of(one)
+        ]
+        if unseen:
+            told = "the archive cannot show whether these consumers get messages: " + listed(unseen)
+            yield "consumer-not-seen", "", told, Count()
+
+    def _gets_nothing(self, consumer: Consumer) -> bool:
+        """Whether no message of the archive comes to a consumer, today or after the switch."""
+        return not (self._left[consumer] or self._gone[consumer].subjects)
 
     def _told_of(self, consumer: Consumer) -> Iterator[Told]:
         about = f"consumer {shown(consumer.name)} of stream {shown(consumer.stream)}"
@@ -178,7 +195,7 @@ class Delivery(Analysis):
             yield code, about, told, gone
         if more.subjects:
             yield "consumer-more", about, "the consumer will get these messages too", more
-        if not (left or gone.subjects) and consumer.stream in self._reached:
+        if self._gets_nothing(consumer) and self._seen.shows_all_of(consumer):
             filters = " and ".join(map(shown, consumer.filters))
             told = (
                 f"the filter {filters} matches no message of the stream, today or after the switch"
@@ -212,6 +229,12 @@ class Delivery(Analysis):
             frozenset(largest.keys),
         )
 
+    @property
+    def wanted(self) -> Iterator[Limited]:
+        """The stored subjects whose names a finding needs."""
+        for limit in self.limits:
+            yield from ((self.number, limit.stream, key) for key in limit.largest)
+
     def stored_as(self, stream: str, cases: list[Case]) -> dict[str, Amount]:
         """The subjects under which a stream will store one subject, each with parts of messages."""
         found: dict[str, Amount] = {}
@@ -242,19 +265,15 @@ class Limit:
     subjects: int
     largest: frozenset[int]
 
-    def told(self, names: Names) -> Told:
-        """The finding."""
+    def told(self, groups: Iterable[Count]) -> Told:
+        """The finding, with subjects that share a limit."""
         verb = "refused" if self.code == "limit-refuses" else "discarded"
         return (
             self.code,
             f"stream {shown(self.stream)}",
             f"the stream keeps {self.limit:,} messages of each subject, and some subjects become "
             f"one: {messages(self.parts)} more are {verb}",
-            of_groups(
-                [names.limited[self.stream, key] for key in self.largest],
-                self.parts,
-                self.subjects,
-            ),
+            of_groups(groups, self.parts, self.subjects),
         )
 
 

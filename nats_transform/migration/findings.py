@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from nats_transform.findings import CODES as CHECK_CODES
 from nats_transform.findings import Code, Severity
@@ -124,6 +125,12 @@ CODES: dict[str, Code] = {
         "the filter of a consumer matches no message of its stream, today or after the switch",
         "correct the filter; compare it with the subjects of the stream letter by letter",
     ),
+    "consumer-not-seen": Code(
+        _I,
+        "the archive has no message for these consumers, and could not have all of them: others "
+        "come into their streams too",
+        "try the candidate on the archives of these streams too",
+    ),
     "export-none": Code(
         _E,
         "an account exports messages today, and will export none",
@@ -180,6 +187,13 @@ CODES: dict[str, Code] = {
         "the switch",
         "let consumers finish the old partitions before the switch",
     ),
+    "rule-not-seen": Code(
+        _I,
+        "the archive has no subject of these mappings, and could not have any: its stream captures "
+        "none of them, or the configuration of the stream was not given",
+        "give the streams of the account; try these mappings on the archives of the streams that "
+        "capture their subjects",
+    ),
     "rule-never-hit": Code(
         _W,
         "no subject of the archive reaches this mapping",
@@ -220,12 +234,67 @@ CODES: dict[str, Code] = {
         "there will be more than twice as many different subjects as today",
         "remove random numbers from subjects",
     ),
+    "mirror-filter": Code(
+        _E,
+        "a mirror filters by the old subjects, and nats-server changes no mirror (10055)",
+        "make another stream that sources the same stream with both subjects, and let readers move "
+        "to it",
+    ),
+    "bucket-moves": Code(
+        _E,
+        "a mapping moves keys of a key-value bucket or an object store, and its clients look under "
+        "the old names alone",
+        "write a source that does not cover the bucket; to rename a bucket, make a new one that "
+        "sources it",
+    ),
+    "service-import": Code(
+        _E,
+        "a mapping takes requests away from the import of their service, and no import can take "
+        "them under their new names",
+        "write a source that does not cover the requests",
+    ),
+    "stream-refused": Code(
+        _E,
+        "nats-server refuses a stream that has room for the old and the new subjects",
+        "choose new subjects that this stream can have besides the old ones",
+    ),
+    "streams-overlap": Code(
+        _E,
+        "with room for the new subjects two streams would capture the same ones, which nats-server "
+        "refuses (10065)",
+        "give the two streams subjects that do not overlap",
+    ),
+    "consumer-filters-overlap": Code(
+        _E,
+        "with room for the new subjects one filter of a consumer would cover another one, which "
+        "nats-server refuses (10138)",
+        "choose new subjects that do not overlap with the old ones",
+    ),
+    "work-queue-overlap": Code(
+        _E,
+        "two consumers of a work queue would get the same subjects, which nats-server refuses "
+        "(10100)",
+        "keep in the destination the token in which their filters differ",
+    ),
 }
 """The codes of a dry run."""
 
+REFUSED = frozenset(
+    ("stream-refused", "streams-overlap", "consumer-filters-overlap", "work-queue-overlap")
+)
+"""The codes of what nats-server refuses. A user cannot accept these in a plan."""
+
+STOPS_PLAN = frozenset(
+    """captured-elsewhere captured-twice check-not-chained consumer-fewer consumer-more export-fewer
+    import-fewer ingress-stops irreversible partition-moves publish-opened republish-stops
+    rule-overlap rule-shadowed source-stops subscribe-opened""".split()  # noqa: SIM905 - reads better so
+)
+"""Findings that are only warnings in a dry run, but that no order of steps makes safe."""
+
 MEASURED = frozenset(
     """refused expired overlap shadowed loss lost-elsewhere few-keys wildcards-dropped
-    escapes-stream escapes-export caught-by-stream republish-loop""".split()  # noqa: SIM905 - reads better so
+    escapes-stream escapes-export caught-by-stream republish-loop bucket-moves mirror-filter
+    service-import""".split()  # noqa: SIM905 - reads better so
 )
 """The codes of `check` for which a dry run has findings of its own, with counts of messages."""
 
@@ -233,6 +302,28 @@ FROM_CHECK = {f"check-{code}": rule for code, rule in CHECK_CODES.items() if cod
 """The codes of `check` that a dry run passes on."""
 
 ALL = CODES | FROM_CHECK
+
+
+class Layer(StrEnum):
+    """What a finding assumes."""
+
+    NOW = "now"
+    """Everything is as the configuration says."""
+    ROOM = "room"
+    """Streams capture the new subjects besides the old ones."""
+    BOTH = "both"
+    """Sources, republish, consumers, permissions, exports and imports have room for them too."""
+
+    @property
+    def words(self) -> str:
+        """What is assumed, as the start of a sentence."""
+        match self:
+            case Layer.NOW:
+                return "as things are"
+            case Layer.ROOM:
+                return "if the streams captured the new subjects too"
+            case Layer.BOTH:
+                return "if consumers, users and other accounts had room for the new subjects too"
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +355,8 @@ class MigrationFinding:
         subjects: how many distinct subjects of the archive it concerns.
         share: the messages in percent of all messages.
         examples: the largest examples.
+        layer: what the finding assumes.
+        stops_plan: whether there is no plan with this finding, unless somebody accepts it.
         severity, cure: the severity and the cure of the code.
     """
 
@@ -274,6 +367,8 @@ class MigrationFinding:
     subjects: int = 0
     share: float = 0.0
     examples: tuple[Example, ...] = ()
+    layer: Layer = Layer.NOW
+    stops_plan: bool = False
     severity: Severity = field(init=False)
     cure: str = field(init=False)
 

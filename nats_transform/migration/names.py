@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from nats_transform.migration.count import EXAMPLES, Count
+
+MOST_NAMES = 5
+"""How many names a message has."""
+
+Limited: TypeAlias = tuple[int, str, int]
+"""A subject that a stream stores: the number of the `Delivery`, the stream, and the hash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,12 +22,12 @@ class Wanted:
 
     Attributes:
         merged: the hashes of results that several subjects become.
-        limited: pairs of a stream and the hash of a subject that it stores.
+        limited: subjects that streams store.
         keys: the hashes of partition keys, as `partitions.entry` makes them.
     """
 
     merged: frozenset[int]
-    limited: frozenset[tuple[str, int]]
+    limited: frozenset[Limited]
     keys: frozenset[int]
 
     def __bool__(self) -> bool:
@@ -33,12 +40,12 @@ class Names:
 
     Attributes:
         merged: for the hash of each result, the subjects that become that result.
-        limited: for each stream and hash of a stored subject, the subjects that share it.
+        limited: for each hash of a stored subject, the subjects that share it.
         keys: for each `partitions.entry` of a key, the key.
     """
 
     merged: dict[int, Count] = field(default_factory=lambda: defaultdict(Count))
-    limited: dict[tuple[str, int], Count] = field(default_factory=lambda: defaultdict(Count))
+    limited: dict[Limited, Count] = field(default_factory=lambda: defaultdict(Count))
     keys: dict[int, str] = field(default_factory=dict)
 
 
@@ -48,3 +55,9 @@ def of_groups(groups: Iterable[Count], parts: int, subjects: int) -> Count:
     # Two examples of each group are enough to show what the group is.
     examples = [one for count in ordered for one in count.examples[:2]][:EXAMPLES]
     return Count.of(parts, subjects, examples)
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more

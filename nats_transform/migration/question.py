@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from nats_transform.consumer import Consumer
 from nats_transform.mapping import AccountMappings
 from nats_transform.migration.permissions import User
-from nats_transform.sharing import SharedStream
+from nats_transform.sharing import SharedStream, Shares
 from nats_transform.stream import StreamConfig
 
 
@@ -23,6 +24,9 @@ class Question:
         users: the users that have permissions.
         clusters: the names of all clusters; if empty, those that the census names.
         shared: what the account exports, and what other accounts import from it.
+        stream: the archived stream; "" if it is not known.
+        names: the names by which accounts call the account.
+        shares: the exports and imports of each account, by its name.
     """
 
     candidate: AccountMappings
@@ -32,3 +36,6 @@ class Question:
     users: tuple[User, ...] = ()
     clusters: tuple[str, ...] = ()
     shared: tuple[SharedStream, ...] = ()
+    stream: str = ""
+    names: tuple[str, ...] = ()
+    shares: Mapping[str, Shares] = field(default_factory=dict)

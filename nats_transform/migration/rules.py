@@ -6,18 +6,20 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from nats_transform.errors import shown
-from nats_transform.mapping import AccountMappings
 from nats_transform.migration.analysis import Analysis, Told
 from nats_transform.migration.case import Case
 from nats_transform.migration.count import Count
-from nats_transform.migration.names import Names
+from nats_transform.migration.names import Names, listed
+from nats_transform.migration.question import Question
+from nats_transform.migration.seen import Seen
 
 
 class RuleHits(Analysis):
     """Counts the subjects of each mapping."""
 
-    def __init__(self, candidate: AccountMappings) -> None:
-        self._sources = [mapping.source for mapping in candidate.mappings]
+    def __init__(self, question: Question) -> None:
+        self._sources = [mapping.source for mapping in question.candidate.mappings]
+        self._seen = Seen(question)
         self._covered: dict[int, Count] = defaultdict(Count)
         self._pairs: dict[tuple[int, int], Count] = defaultdict(Count)
         self._clusters: dict[int, set[str | None]] = defaultdict(set)
@@ -44,9 +46,13 @@ class RuleHits(Analysis):
         )
 
     def told(self, names: Names) -> Iterator[Told]:
+        unseen = []
         for number, source in enumerate(self._sources):
             about = f"mapping {shown(source)}"
             if number not in self._hit and number not in self._covered:
+                if not self._seen.shows(source):
+                    unseen.append(shown(source))
+                    continue
                 yield (
                     "rule-never-hit",
                     about,
@@ -66,6 +72,9 @@ class RuleHits(Analysis):
                     else ("only messages without a cluster use this mapping")
                 )
                 yield "rule-one-cluster", about, told, self._hit[number]
+        if unseen:
+            told = "the archive cannot show whether these mappings apply: " + listed(unseen)
+            yield "rule-not-seen", "", told, Count()
         for (first, other), count in self._pairs.items():
             if other in self._hit:
                 told = f"the later mapping {shown(self._sources[other])} covers these subjects too"

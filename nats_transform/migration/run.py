@@ -8,20 +8,24 @@ largest groups. Weights count as exact shares.
 from __future__ import annotations
 
 import gc
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TypeVar
 
+from nats_transform.findings import Severity
 from nats_transform.mapping import Mapping as SubjectMapping
 from nats_transform.migration.analysis import Analysis, Told
 from nats_transform.migration.case import Case, Matcher
 from nats_transform.migration.changes import Change, Changes, Flow
 from nats_transform.migration.collisions import Collisions, WayBack, targets
-from nats_transform.migration.count import PARTS, total, whole
+from nats_transform.migration.count import PARTS, Count, total, whole
 from nats_transform.migration.delivery import Delivery
-from nats_transform.migration.findings import MigrationFinding
+from nats_transform.migration.findings import ALL, STOPS_PLAN, Layer, MigrationFinding
 from nats_transform.migration.hygiene import Hygiene, Level
+from nats_transform.migration.layers import Layers, layers
 from nats_transform.migration.lints import checked
 from nats_transform.migration.names import Names, Wanted
 from nats_transform.migration.partitions import Balance, Partitions, entry, upper
@@ -46,7 +50,9 @@ class DryRun:
         bytes: the size of the payloads.
         clusters: the clusters that the census names.
         fates_before, fates_after: the number of messages of each fate.
-        findings: the findings, worst first, then largest first.
+        findings: the findings as things are, worst first, then largest first.
+        with_room: what would be found if streams, and then everything else, had room for the new
+            subjects; without what `findings` has.
         changes: the changes, one for each pair of rules, largest first.
         flows: the flows between prefixes of subjects, largest first.
         partitions: the balance of every `partition()` of the candidate.
@@ -66,6 +72,7 @@ class DryRun:
     fates_before: dict[str, float]
     fates_after: dict[str, float]
     findings: tuple[MigrationFinding, ...]
+    with_room: tuple[MigrationFinding, ...]
     changes: tuple[Change, ...]
     flows: tuple[Flow, ...]
     partitions: tuple[Balance, ...]
@@ -86,44 +93,61 @@ def no_search_for_cycles() -> Iterator[None]:
             gc.enable()
 
 
-def _finding(told: Told, total: int) -> MigrationFinding:
-    code, about, message, count = told
-    share = 100 * count.parts / max(1, total)
-    return MigrationFinding(
-        code, about, message, whole(count.parts), count.subjects, share, count.examples
-    )
+ANALYSES: tuple[Callable[[Question, Store], Analysis], ...] = (
+    lambda question, store: Changes(),
+    lambda question, store: Collisions(question.candidate, store),
+    lambda question, store: WayBack(question.candidate),
+    lambda question, store: Partitions(question.current, question.candidate, store),
+    lambda question, store: RuleHits(question),
+    lambda question, store: Hygiene(),
+)
+"""The analyses of the mappings. A new analysis needs a module of its own and a line here."""
 
-
-ANALYSES: dict[str, Callable[[Question, Store], Analysis]] = {
-    "changes": lambda question, store: Changes(),
-    "collisions": lambda question, store: Collisions(question.candidate, store),
-    "way_back": lambda question, store: WayBack(question.candidate),
-    "delivery": lambda question, store: Delivery(question.streams, question.consumers, store),
-    "sharing": lambda question, store: Sharing(question.shared),
-    "access": lambda question, store: Access(question.users),
-    "partitions": lambda question, store: Partitions(question.current, question.candidate, store),
-    "rules": lambda question, store: RuleHits(question.candidate),
-    "hygiene": lambda question, store: Hygiene(),
-}
-"""All analyses. A new analysis needs a module of its own and a line here."""
+LAYERED: tuple[
+    tuple[Callable[[Question], object], Callable[[Question, Store, int], Analysis]], ...
+] = (
+    (attrgetter("streams", "consumers"), Delivery),
+    (attrgetter("shared"), lambda question, store, number: Sharing(question.shared)),
+    (attrgetter("users"), lambda question, store, number: Access(question.users)),
+)
+"""The analyses of what depends on subjects, each with the part of the question that it looks at.
+They are made again for a layer in which that part differs."""
 
 
 class Run:
-    """All analyses of one question."""
+    """All analyses of one question.
+
+    Attributes:
+        layers: the question as it is asked, and with room for the new subjects.
+    """
 
     def __init__(self, question: Question, store: Store) -> None:
         self._question = question
+        self.layers = layers(question)
         self._candidate = Matcher(question.candidate)
         self.messages = self.subjects = self.bytes = 0
-        self._analyses = {name: make(question, store) for name, make in ANALYSES.items()}
+        self._plain = [make(question, store) for make in ANALYSES]
+        self._layered: dict[Layer, list[Analysis]] = {layer: [] for layer in Layer}
+        self._analyses = [*self._plain]
+        for part, make in LAYERED:
+            known: list[tuple[object, Analysis]] = []
+            for layer, asked in self.layers.questions.items():
+                same = (analysis for looks_at, analysis in known if looks_at == part(asked))
+                analysis = next(same, None) or make(asked, store, len(known))
+                known.append((part(asked), analysis))
+                self._layered[layer].append(analysis)
+            self._analyses += dict.fromkeys(analysis for _, analysis in known)
 
     def of(self, kind: type[_A]) -> _A:
-        """The analysis of a class."""
-        return next(one for one in self._analyses.values() if isinstance(one, kind))
+        """The analysis of a class; of a layered one that of the question as it is asked."""
+        return next(self._all(kind))
+
+    def _all(self, kind: type[_A]) -> Iterator[_A]:
+        return (analysis for analysis in self._analyses if isinstance(analysis, kind))
 
     def read(self, subjects: Iterable[list[Case]]) -> None:
         """Count subjects, or groups that are alike."""
-        adds = [one.add for one in self._analyses.values()]
+        adds = [one.add for one in self._analyses]
         for cases in subjects:
             self.subjects += 1 if cases[0].alike is None else len(cases[0].alike)
             for case in cases:
@@ -138,17 +162,19 @@ class Run:
         """The hashes whose names are to be shown, when all subjects have been read."""
         return Wanted(
             frozenset().union(*(one.largest for one in self.of(Collisions).merged)),
-            frozenset(
-                (limit.stream, key) for limit in self.of(Delivery).limits for key in limit.largest
-            ),
+            frozenset(one for delivery in self._all(Delivery) for one in delivery.wanted),
             frozenset().union(*(one.totals.largest for one in self.of(Partitions).ordered)),
         )
 
     def name(self, wanted: Wanted, subjects: Iterable[list[Case]], names: Names) -> None:
         """Add the names behind the hashes, of subjects or of groups that are alike."""
         uppers = {key >> 32 for key in wanted.keys}
-        limited = {stream for stream, _ in wanted.limited}
-        delivery, partitions = self.of(Delivery), self.of(Partitions)
+        limited: dict[tuple[Delivery, str], set[int]] = defaultdict(set)
+        for delivery in self._all(Delivery):
+            for number, stream, key in wanted.limited:
+                if number == delivery.number:
+                    limited[delivery, stream].add(key)
+        partitions = self.of(Partitions)
         for cases in subjects:
             first = cases[0]
             # The names of keys of groups have been added already.
@@ -160,17 +186,15 @@ class Run:
                 for becomes, parts in targets(cases).items():
                     for key, some, of_some in first.with_hash(becomes, parts, wanted.merged):
                         names.merged[key].add(some, becomes, of_some)
-            for stream in limited:
-                keys = {key for name, key in wanted.limited if name == stream}
+            for (delivery, stream), keys in limited.items():
                 for becomes, parts in delivery.stored_as(stream, cases).items():
                     for key, some, of_some in first.with_hash(becomes, parts, keys):
-                        names.limited[stream, key].add(some, becomes, of_some)
+                        names.limited[delivery.number, stream, key].add(some, becomes, of_some)
 
     def found(self, names: Names) -> DryRun:
         """The result of the dry run, when all subjects have been read."""
         total = self.messages * PARTS
-        findings = [_finding(told, total) for told in self.told(names)]
-        findings.sort(key=lambda f: (f.severity.rank, -f.messages, f.code, f.about))
+        findings = self._findings(names, total)
         changes, way_back = self.of(Changes), self.of(WayBack)
         fates_before, fates_after = changes.fates()
         distinct = self.of(Collisions).distinct
@@ -186,7 +210,8 @@ class Run:
             clusters=tuple(sorted(name for name in self.of(RuleHits).clusters if name)),
             fates_before=fates_before,
             fates_after=fates_after,
-            findings=tuple(findings),
+            findings=tuple(one for one in findings if one.layer is Layer.NOW),
+            with_room=tuple(one for one in findings if one.layer is not Layer.NOW),
             changes=changes.changes(total),
             flows=changes.flows(),
             partitions=tuple(balance for balance in balances if balance is not None),
@@ -195,8 +220,50 @@ class Run:
             is_reversible=not way_back.stuck.subjects,
         )
 
-    def told(self, names: Names) -> Iterator[Told]:
-        """The findings, worst first."""
-        for one in self._analyses.values():
-            yield from one.told(names)
-        yield from checked(self._question, self.of(RuleHits))
+    def _findings(self, names: Names, total: int) -> list[MigrationFinding]:
+        """The findings, those of a layer only if no layer before it has them; worst first."""
+        told = {layer: list(self._told(layer, names)) for layer in Layer}
+        always = [told for one in self._plain for told in one.told(names)]
+        always += checked(self._question, self.of(RuleHits))
+        always += _obstacles(self.layers, Layer.NOW)
+        lasting = {one[:2] for one in (*always, *told[Layer.BOTH])}
+        known: set[tuple[str, str]] = set()
+        findings = []
+        for layer in Layer:
+            here = [*(always if layer is Layer.NOW else ()), *told[layer]]
+            for code, about, message, count in here:
+                severity = ALL[code].severity
+                stops = severity is Severity.ERROR or code in STOPS_PLAN
+                is_new = (code, about) not in known
+                if layer is Layer.NOW or (
+                    is_new and (stops if layer is Layer.BOTH else severity is not Severity.INFO)
+                ):
+                    findings.append(
+                        MigrationFinding(
+                            code,
+                            about,
+                            message,
+                            whole(count.parts),
+                            count.subjects,
+                            100 * count.parts / max(1, total),
+                            count.examples,
+                            layer,
+                            stops and (code, about) in lasting,
+                        )
+                    )
+            known |= {one[:2] for one in here}
+        layers = list(Layer)
+        return sorted(
+            findings,
+            key=lambda f: (layers.index(f.layer), f.severity.rank, -f.messages, f.code, f.about),
+        )
+
+    def _told(self, layer: Layer, names: Names) -> Iterator[Told]:
+        for analysis in self._layered[layer]:
+            yield from analysis.told(names)
+        if layer is not Layer.NOW:
+            yield from _obstacles(self.layers, layer)
+
+
+def _obstacles(layers: Layers, layer: Layer) -> Iterator[Told]:
+    return ((*obstacle[:3], Count()) for obstacle in layers.obstacles[layer])

@@ -8,15 +8,14 @@ from typing import Literal
 
 from nats_transform.config import mapping_version
 from nats_transform.errors import NatsTransformError
-from nats_transform.findings import Severity
 from nats_transform.mapping import AccountMappings
 from nats_transform.migration import DryRun, MigrationFinding, Question
-from nats_transform.plan.around import Around, Refused, changes, narrow, obstacles, wide
-from nats_transform.plan.codes import REFUSED
+from nats_transform.migration.findings import REFUSED
+from nats_transform.migration.room.dependents import Dependents, narrow, wide
+from nats_transform.moves import Moves, made, moves
+from nats_transform.plan.changes import changes
 from nats_transform.plan.model import Accepted, Blocked, Change, Need, Plan, Step
-from nats_transform.plan.moves import Move, made, moves
 from nats_transform.plan.stages import STAGES, Stage, stages
-from nats_transform.sharing import Shares
 from nats_transform.subject import is_subset
 
 
@@ -24,14 +23,17 @@ class NoPlan(NatsTransformError):
     """The change cannot be planned safely.
 
     Attributes:
-        blocked: the findings and obstacles that prevent it.
+        blocked: the findings that prevent it, all of them.
     """
 
-    def __init__(self, blocked: Sequence[Blocked]) -> None:
-        self.blocked = tuple(blocked)
-        first = blocked[0]
+    def __init__(self, findings: Sequence[MigrationFinding]) -> None:
+        self.blocked = tuple(
+            Blocked(code=one.code, about=one.about, message=one.message, cure=one.cure)
+            for one in findings
+        )
+        first = self.blocked[0]
         about = f"{first.about}: " if first.about else ""
-        more = f" (and {len(blocked) - 1} more)" if len(blocked) > 1 else ""
+        more = f" (and {len(self.blocked) - 1} more)" if len(self.blocked) > 1 else ""
         accept = "" if first.code in REFUSED else ", or accept it with a reason"
         super().__init__(
             f"no safe plan: {first.code}: {about}{first.message}; {first.cure}{accept}{more}"
@@ -41,13 +43,6 @@ class NoPlan(NatsTransformError):
 class AcceptsNothing(NatsTransformError):
     """The dry run does not have an accepted finding: it was mistyped, or it is cured."""
 
-
-STOPS = frozenset(
-    """captured-elsewhere captured-twice check-not-chained consumer-fewer consumer-more export-fewer
-    import-fewer ingress-stops irreversible partition-moves publish-opened republish-stops
-    rule-overlap rule-shadowed source-stops subscribe-opened""".split()  # noqa: SIM905 - reads better so
-)
-"""Findings that are only warnings in a dry run, but that no order of steps makes safe."""
 
 _AUDITED = "the audit of this stage says `within`"
 _DRAINED = "consumers and sources have read every message under the old subjects"
@@ -63,28 +58,23 @@ def build(
     percents: Sequence[int] = STAGES,
     accepted: Sequence[Accepted] = (),
     made_from: Mapping[str, str] | None = None,
-    names: tuple[str, ...] = (),
-    shares: Mapping[str, Shares] | None = None,
     needs: Needs = lambda stage: (),
     clusters: Sequence[str] = (),
 ) -> Plan:
     """The plan of a change; it has no steps if the candidate is already in force.
 
     Args:
-        question: the current mappings, the candidate, and the streams, consumers and users.
+        question: the current mappings, the candidate, and everything that depends on them.
         try_it: a function that makes the dry run of a question on the subjects of the archive.
         account: the account of the mappings.
         percents: the shares of the canary stages.
         accepted: the findings that may stay.
         made_from: the SHA-256 of each input file by its name, for the plan.
-        names: the names by which other accounts call the account.
-        shares: the exports and imports of each account, by its name.
         needs: how long a stage must run, for each source that it splits.
         clusters: the clusters that move one after the other; empty if all move at once.
 
     Raises:
-        NoPlan: with both names in use, a dry run still finds errors that nobody accepted; or
-            nats-server would refuse a stream that has both names.
+        NoPlan: the dry run finds what no room for both names cures, and nobody accepted it.
         AcceptsNothing: an accepted finding is not among the findings.
     """
     current, candidate = map(mapping_version, (question.current, question.candidate))
@@ -94,26 +84,23 @@ def build(
     )
     if current == candidate:
         return planned(steps=())
-    changing = moves(question.current, question.candidate)
-    before = Around(question.streams, question.consumers, question.users, names, shares or {})
-    try:
-        both = wide(before, changing)
-    except Refused as error:
-        raise NoPlan([error.blocked]) from None
-    found = try_it(both.asked_of(question))
-    stuck = list(obstacles(before, both, changing))
-    known: list[MigrationFinding | Blocked] = [*found.findings, *stuck]
-    blocked = [one for one in _blocked(found, stuck) if not _is_accepted(one, accepted)]
+    dry_run = try_it(question)
+    found = [one for one in (*dry_run.findings, *dry_run.with_room) if one.stops_plan]
+    blocked = [one for one in found if not _is_accepted(one, accepted)]
     if blocked:
-        raise NoPlan(blocked)
+        # What nobody can accept comes first.
+        raise NoPlan(sorted(blocked, key=lambda one: one.code not in REFUSED))
     for one in accepted:
-        if not any(_is(one, finding) for finding in known):
+        if not any(_is(one, finding) for finding in found):
             about = f" of {one.about}" if one.about else ""
             raise AcceptsNothing(
                 f"the dry run finds no {one.code}{about}, so it cannot be accepted: correct the "
                 "entry, or remove it"
             )
     switch = stages(question.current, question.candidate, percents, clusters)
+    changing = moves(question.current, question.candidate)
+    before = Dependents.of(question)
+    both, _ = wide(before, changing)
     ever = (before, both, narrow(before, both, changing))
     steps = [
         *_expand(ever),
@@ -128,24 +115,15 @@ def build(
     )
 
 
-def _blocked(found: DryRun, stuck: Sequence[Blocked]) -> Iterable[Blocked]:
-    for finding in found.findings:
-        if finding.severity is Severity.ERROR or finding.code in STOPS:
-            yield Blocked(
-                code=finding.code, about=finding.about, message=finding.message, cure=finding.cure
-            )
-    yield from stuck
+def _is_accepted(finding: MigrationFinding, accepted: Sequence[Accepted]) -> bool:
+    return finding.code not in REFUSED and any(_is(one, finding) for one in accepted)
 
 
-def _is_accepted(blocked: Blocked, accepted: Sequence[Accepted]) -> bool:
-    return blocked.code not in REFUSED and any(_is(one, blocked) for one in accepted)
-
-
-def _is(accepted: Accepted, finding: MigrationFinding | Blocked) -> bool:
+def _is(accepted: Accepted, finding: MigrationFinding) -> bool:
     return accepted.code == finding.code and accepted.about in ("", finding.about)
 
 
-def _programs(changing: Sequence[Move]) -> str:
+def _programs(changing: Moves) -> str:
     """What programs must do that subscribe without a consumer, as no configuration shows them."""
     names = dict.fromkeys(
         (made(move.old, move.part), made(move.new, move.part)) for move in changing
@@ -156,7 +134,7 @@ def _programs(changing: Sequence[Move]) -> str:
     return f"programs that subscribe without a consumer must subscribe to both names: {told}"
 
 
-def _audited(changing: Sequence[Move], both: Around) -> str | None:
+def _audited(changing: Moves, both: Dependents) -> str | None:
     """The first stream that stores messages under both their old and their new names."""
     for stream in both.streams:
         for move in changing:
@@ -166,7 +144,7 @@ def _audited(changing: Sequence[Move], both: Around) -> str | None:
     return None
 
 
-def _expand(ever: Sequence[Around]) -> Iterable[Step]:
+def _expand(ever: Sequence[Dependents]) -> Iterable[Step]:
     """The steps that make room for the new names, in an order in which no message is refused."""
     for kinds, title, why in (
         (("stream",), "Let streams store the new subjects", "without it, nobody stores them"),
@@ -181,7 +159,7 @@ def _expand(ever: Sequence[Around]) -> Iterable[Step]:
         yield from _step("expand", kinds, title, why, ever)
 
 
-def _contract(ever: Sequence[Around]) -> Iterable[Step]:
+def _contract(ever: Sequence[Dependents]) -> Iterable[Step]:
     for kinds, title, why in (
         (
             ("consumer",),
@@ -208,7 +186,7 @@ def _step(
     kinds: Sequence[str],
     title: str,
     why: str,
-    ever: Sequence[Around],
+    ever: Sequence[Dependents],
 ) -> Iterable[Step]:
     old, new = ever[:2] if phase == "expand" else ever[1:]
     found = tuple(change for kind in kinds for change in changes(old, new, kind, ever))

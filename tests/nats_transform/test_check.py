@@ -12,7 +12,7 @@ from nats_transform.check import Config, Origin, check
 from nats_transform.config import Place
 from nats_transform.findings import CODES, Finding, Severity
 from nats_transform.mapping import AccountMappings, Destination, Mapping
-from nats_transform.sharing import SharedStream
+from nats_transform.sharing import Entry, SharedStream
 from nats_transform.stream import StreamConfig, parse_stream
 from nats_transform.stream_source import bucket_source
 
@@ -417,6 +417,34 @@ CASES: list[tuple[str, Any, list[Any], dict[str, Any]]] = [
         {},
     ),
     (
+        "bucket-moves",
+        maps({"$KV.devices.>": "$KV.fleetdev.>"}),
+        [maps({"devices.>": "$KV.devices.>"})],
+        {},
+    ),
+    (
+        "bucket-moves",
+        maps({"$O.files.C.*": "$O.attic.C.$1"}),
+        [],
+        {},
+    ),
+    (
+        "mirror-filter",
+        [
+            maps({"o.*": "s.$1"}),
+            stream("S", "o.*", "s.*"),
+            stream("M", mirror={"name": "S", "filter_subject": "o.eu"}),
+        ],
+        [[maps({"o.*": "s.$1"}), stream("S", "o.*", "s.*"), stream("M", mirror={"name": "S"})]],
+        {},
+    ),
+    (
+        "service-import",
+        maps({"o.*.*": "s.$2.$1"}),
+        [maps({"o.*.*": "s.$1.$2"})],
+        {"origins": [Origin(imports=[Entry("service", "req.*.*", "B", "o.*.*")])]},
+    ),
+    (
         "zero-is-all",
         maps({"a": "b"}),
         [],
@@ -426,7 +454,7 @@ CASES: list[tuple[str, Any, list[Any], dict[str, Any]]] = [
         "import-not-mapped",
         maps({"in.*": "shop.$1"}),
         [maps({"out.*": "shop.$1"})],
-        {"origins": [Origin(imports=["in.eu", "else.>"])]},
+        {"origins": [Origin(imports=[Entry("stream", one, "B") for one in ("in.eu", "else.>")])]},
     ),
     (
         "nobody-publishes",
@@ -491,6 +519,12 @@ def test_a_code_is_given_where_it_should_and_not_beside(
     assert codes(config, **more) == {code}
     for miss in near:
         assert check(miss, **more) == []
+
+
+def test_a_mapping_with_wildcards_moves_a_bucket_that_is_given() -> None:
+    mappings = maps({"*.B.*": "x.$1.$2"})
+    assert "bucket-moves" not in codes([mappings, stream("S", "x.>")])
+    assert "bucket-moves" in codes([mappings, stream("KV_B", "$KV.B.>")])
 
 
 def test_every_code_has_a_case() -> None:

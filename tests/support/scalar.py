@@ -25,23 +25,32 @@ def dry_run(
     users: Sequence[User] = (),
     clusters: Sequence[str] = (),
     shared: Sequence[SharedStream] = (),
+    stream: str = "",
 ) -> DryRun:
     """What a candidate would do to the subjects of a census.
 
     Args:
         census: distinct subjects as they were published; it is read twice, and all rows of a
             subject follow one another.
-        candidate, current, streams, consumers, users, clusters, shared: as in `Question`.
+        candidate, current, streams, consumers, users, clusters, shared, stream: as in `Question`.
     """
-    question = Question(
-        candidate,
-        current or AccountMappings(()),
-        tuple(streams),
-        tuple(consumers),
-        tuple(users),
-        tuple(clusters),
-        tuple(shared),
+    return of_question(
+        census,
+        Question(
+            candidate,
+            current or AccountMappings(()),
+            tuple(streams),
+            tuple(consumers),
+            tuple(users),
+            tuple(clusters),
+            tuple(shared),
+            stream,
+        ),
     )
+
+
+def of_question(census: Iterable[CensusRow], question: Question) -> DryRun:
+    """The answer to a question; the census is read twice, subject by subject."""
     run, cases = Run(question, Store()), Cases(question.current, question.candidate)
     with no_search_for_cycles():
         run.read(cases.of(census))

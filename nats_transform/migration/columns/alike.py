@@ -10,10 +10,10 @@ subjects of small classes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import combinations, product
+from itertools import chain, combinations, product
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -190,12 +190,18 @@ the subjects one by one."""
 class Grouping:
     """Puts the subjects of a census into groups that are alike."""
 
-    def __init__(self, question: Question) -> None:
+    def __init__(self, questions: Iterable[Question]) -> None:
+        """Groups subjects for a question and the other layers of it."""
+        question, *others = questions
         self._cases = Cases(question.current, question.candidate)
         self._before, self._after = Side(question.current), Side(question.candidate)
-        self._network = Network(question.streams)
+        streams = [question.streams]
+        streams += [one.streams for one in others if one.streams not in streams]
+        self._networks = [Network(one) for one in streams]
         self._sources = Looks(mapping.source for mapping in question.candidate.mappings)
-        self._results = Looks(_filters(question, self._network))
+        self._results = Looks(
+            dict.fromkeys(filter for one in (question, *others) for filter in _filters(one))
+        )
         way_back = reversed_mappings(question.candidate.mappings)
         self._back = compile_destinations(way_back, result)[0]
 
@@ -237,7 +243,7 @@ class Grouping:
         texts = batch.subjects.texts
         made = self._after.of(texts)
         chosen = ~_plain(texts) | self._after.has_more(made[0])
-        merged = _in_order(wanted.merged | {key for _, key in wanted.limited})
+        merged = _in_order(wanted.merged | {key for *_, key in wanted.limited})
         keys = _in_order(wanted.keys)
         for one in made:
             if one.keys is not None and one.entries is not None:
@@ -245,7 +251,7 @@ class Grouping:
                     names.keys[int(one.entries[row])] = one.keys.text(row) or ""
             if len(merged):
                 chosen |= members(one.results.hashes, merged) & one.results.there
-        if wanted.limited and self._network.renames_any:
+        if wanted.limited and any(one.renames_any for one in self._networks):
             chosen[:] = True
         rows = np.repeat(chosen, batch.sizes)
         return self.of(Part(part.rows.filter(pa.array(rows))))
@@ -312,7 +318,9 @@ class Grouping:
         cases = self._cases.of_subject(texts[0].first, batch.rows(rows))
         outcomes = [outcome for case in cases for outcome, _ in (*case.before, *case.after)]
         for published in {one.subject: None for one in outcomes if one.subject is not None}:
-            for source, transform in self._network.renames(published):
+            for source, transform in chain.from_iterable(
+                network.renames(published) for network in self._networks
+            ):
                 step = numbers[source], transform
                 if step not in renamed:
                     yield from self._renamed(batch, rows, texts, renamed, step, after)
@@ -384,9 +392,9 @@ def _in_order(hashes: Collection[int]) -> NDArray[np.uint64]:
     return np.array(sorted(hashes), dtype=np.uint64)
 
 
-def _filters(question: Question, network: Network) -> Iterator[str]:
+def _filters(question: Question) -> Iterator[str]:
     """All filters that a subject is compared with once it has been mapped."""
-    yield from network.filters
+    yield from Network(question.streams).filters
     for consumer in question.consumers:
         yield from consumer.filters
     for user in question.users:

@@ -26,7 +26,8 @@ def dry_run_of_columns(
     Raises:
         KernelUnavailable: the compiled kernel is missing.
     """
-    run, grouping = Run(question, Store(overflow)), Grouping(question)
+    run = Run(question, Store(overflow))
+    grouping = Grouping(run.layers.questions.values())
     with no_search_for_cycles():
         for part in census:
             run.read(grouping.of(part))

@@ -178,9 +178,10 @@ def test_five_thousand_rules(
     candidate = tmp_path / "many.conf"
     rules = [f'"orders.eu.{n}": "shop.{n}"' for n in range(5000)]
     candidate.write_text("mappings {\n" + "\n".join(rules) + "\n}")
-    found = dry_run(
-        spark, DryRunSettings(stream="S", candidate=candidate, warehouse=warehouse)
-    ).found
+    streams = tmp_path / "S.json"
+    streams.write_text(json.dumps({"config": {"name": "S", "subjects": ["orders.>", "shop.>"]}}))
+    settings = DryRunSettings(stream="S", candidate=candidate, warehouse=warehouse, streams=streams)
+    found = dry_run(spark, settings).found
     codes = Counter(finding.code for finding in found.findings)
     assert codes["rule-never-hit"] == 4999
     assert [(c.after, c.messages) for c in found.changes] == [("orders.eu.1 -> shop.1", 10)]

@@ -157,6 +157,7 @@ def test_the_json_can_be_read_and_has_its_documented_fields() -> None:
     assert set(document) == {
         "summary",
         "findings",
+        "with_room",
         "changes",
         "partitions",
         "levels",

@@ -138,7 +138,7 @@ KEYS = {f"k.{n}": 1 for n in range(1, 41)}
 MOVING = sum(fnv(n) % 3 != fnv(n) % 4 for n in range(1, 41))
 PAIRS = range(30)
 SETTINGS = {"config.eu.theme": 4, "config.us.theme": 1, "config.us.size": 1}
-BUCKET = stream("KV_SETTINGS", "$KV.SETTINGS.>", max_msgs_per_subject=1)
+LAST = stream("LAST", "last.>", max_msgs_per_subject=1)
 COPY: Config = {"name": "COPY"}
 
 
@@ -342,19 +342,18 @@ MISTAKES = [
         [("warning", "escapes-export")] * 2,
     ),
     Mistake(
-        "kv-keys-collapse",
+        "last-values-collapse",
         SETTINGS,
         Side(
-            '"config.*.*": "$KV.SETTINGS.$2"',
-            [BUCKET],
-            seen={"stored": {"KV_SETTINGS": {"$KV.SETTINGS.theme": 1, "$KV.SETTINGS.size": 1}}},
+            '"config.*.*": "last.$2"',
+            [LAST],
+            seen={"stored": {"LAST": {"last.theme": 1, "last.size": 1}}},
         ),
         Side(
-            '"config.*.*": "$KV.SETTINGS.$2.$1"',
-            [BUCKET],
-            seen={"stored": {"KV_SETTINGS": {
-                "$KV.SETTINGS.theme.eu": 1, "$KV.SETTINGS.theme.us": 1,
-                "$KV.SETTINGS.size.us": 1}}},
+            '"config.*.*": "last.$2.$1"',
+            [LAST],
+            seen={"stored": {"LAST": {
+                "last.theme.eu": 1, "last.theme.us": 1, "last.size.us": 1}}},
         ),
         [
             ("error", "collision", 5, 2),
@@ -362,7 +361,7 @@ MISTAKES = [
             ("warning", "irreversible", 6, 3),
         ],
         [("warning", "wildcards-dropped"), ("info", "caught-by-stream")],
-        current='"config.*.*": "$KV.SETTINGS.$1.$2"',
+        current='"config.*.*": "last.$1.$2"',
         notes=[("info", "caught-by-stream")],
     ),
     Mistake(
@@ -393,7 +392,8 @@ MISTAKES = [
                 {"src": "orders.*", "dest": ""}, {"src": "shop.*", "dest": ""}]}}],
             seen={"stored": {"S": MOVED, "COPY": MOVED}},
         ),
-        [("warning", "source-stops", 8, 2)],
+        [("error", "mirror-filter", 0, 0), ("warning", "source-stops", 8, 2)],
+        [("warning", "mirror-filter")],
     ),
     Mistake(
         "ingress-mismatch",
@@ -431,7 +431,7 @@ MISTAKES = [
         ORDERS,
         replace(MOVED_WELL, mappings='"ordres.*": "shop.$1"', seen={"stored": {"S": ORDERS}}),
         MOVED_WELL,
-        [("warning", "rule-never-hit", 0, 0), ("warning", "unmatched", 8, 2)],
+        [("info", "rule-not-seen", 0, 0), ("warning", "unmatched", 8, 2)],
         [("info", "caught-by-stream")],
     ),
     Mistake(

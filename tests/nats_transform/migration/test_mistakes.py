@@ -23,7 +23,7 @@ from jobs.warehouse.tables import Warehouse
 from nats_transform.migration import CensusRow
 from tests.conformance.client import Client
 from tests.nats_transform.migration.mistakes import ACCOUNT, MISTAKES, Mistake, Side
-from tests.support.scalar import dry_run
+from tests.support.scalar import of_question
 
 IDS = [mistake.id for mistake in MISTAKES]
 SIDES = {
@@ -80,15 +80,8 @@ def foretold(mistake: Mistake, side: Side, folder: Path) -> list[tuple[str, str,
             clusters=tuple(mistake.clusters),
         )
     )
-    found = dry_run(
-        [CensusRow(subject, None, count) for subject, count in mistake.census.items()],
-        question.candidate,
-        question.current,
-        streams=question.streams,
-        consumers=question.consumers,
-        users=question.users,
-        clusters=question.clusters,
-        shared=question.shared,
+    found = of_question(
+        [CensusRow(subject, None, count) for subject, count in mistake.census.items()], question
     )
     return [(f.severity, f.code, f.messages, f.subjects) for f in found.findings]
 

@@ -32,6 +32,7 @@ from nats_transform.migration.count import messages
 from nats_transform.migration.reverse import ways_back
 from nats_transform.sharing import SharedStream
 from nats_transform.stream import StreamConfig, parse_stream
+from tests.nats_transform.plan.situations import SITUATIONS
 from tests.support.scalar import dry_run
 
 Weighted = list[tuple[str, int]]
@@ -395,8 +396,34 @@ SCENARIOS = [
     Scenario(
         "rule-never-hit",
         ORDERS,
-        account({"orders.*": "shop.orders.$1", "billing.*": "shop.billing.$1"}),
+        account({"orders.*": "shop.orders.$1", "orders.*.old": "shop.old.$1"}),
         [("rule-never-hit", 0, 0)],
+        more={"streams": [stream("S", "orders.>", "shop.>")], "stream": "S"},
+    ),
+    Scenario(
+        "rule-not-seen",
+        ORDERS,
+        account({"orders.*": "shop.orders.$1", "bills.*": "shop.bills.$1"}),
+        [("rule-not-seen", 0, 0)],
+        more={
+            "streams": [stream("S", "orders.*", "shop.>"), stream("T", "bills.*")],
+            "stream": "S",
+        },
+    ),
+    Scenario(
+        "rule-not-seen-without-streams",
+        ORDERS,
+        account({"orders.*": "shop.orders.$1", "bills.*": "shop.bills.$1"}),
+        [("rule-not-seen", 0, 0)],
+    ),
+    Scenario(
+        # What the mapping in force brings into the stream can be in the archive.
+        "rule-never-hit-of-what-is-mapped-today",
+        ORDERS,
+        account({"orders.*": "shop.orders.$1", "in.*": "shop.in.$1"}),
+        [("rule-never-hit", 0, 0)],
+        current=account({"in.*": "orders.in.$1"}),
+        more={"streams": [stream("S", "orders.>", "shop.>")], "stream": "S"},
     ),
     Scenario(
         "rule-shadowed",
@@ -444,13 +471,59 @@ SCENARIOS = [
         MOVE,
         [("consumer-never", 0, 0)],
         more={
-            "streams": [stream("S", "orders.*", "shop.orders.*"), stream("T", "idle")],
+            "streams": [stream("S", "orders.*", "shop.orders.*")],
+            "stream": "S",
             "consumers": [
                 consumer("S", "typo", "order.*"),
                 consumer("S", "fine", "*.eu", "shop.orders.eu"),
-                # The stream gets nothing of this archive, so nothing is known of its consumers.
-                consumer("T", "idle", "nothing"),
             ],
+        },
+    ),
+    Scenario(
+        "consumer-never-of-a-stream-that-cannot-have-it",
+        ORDERS,
+        MOVE,
+        [("consumer-never", 0, 0)],
+        more={
+            "streams": [stream("S", "orders.*", "shop.orders.*"), stream("T", "bills.*")],
+            "stream": "S",
+            "consumers": [consumer("T", "typo", "bill.*")],
+        },
+    ),
+    Scenario(
+        # Of what other streams capture, source or get by other mappings the archive has nothing.
+        "consumer-not-seen",
+        ORDERS,
+        account({"orders.*": "shop.orders.$1", "bills.*": "shop.bills.$1"}),
+        [("consumer-not-seen", 0, 0), ("rule-not-seen", 0, 0)],
+        more={
+            "streams": [
+                stream("S", "orders.*", "shop.>"),
+                stream("T", "bills.*"),
+                stream("BOTH", sources=[{"name": "S"}, {"name": "T"}]),
+                stream("FAR", mirror={"name": "S", "external": {"api": "$JS.hub.API"}}),
+            ],
+            "stream": "S",
+            "consumers": [
+                consumer("S", "bills", "shop.bills.*"),
+                consumer("T", "bills", "bills.*"),
+                consumer("BOTH", "bills", "bills.*"),
+                consumer("FAR", "bills", "bills.*"),
+            ],
+        },
+    ),
+    Scenario(
+        "consumer-never-of-a-mirror",
+        ORDERS,
+        MOVE,
+        [("consumer-never", 0, 0)],
+        more={
+            "streams": [
+                stream("S", "orders.*", "shop.orders.*"),
+                stream("M", mirror={"name": "S"}),
+            ],
+            "stream": "S",
+            "consumers": [consumer("M", "asia", "orders.asia", "shop.orders.asia")],
         },
     ),
     Scenario(
@@ -618,6 +691,7 @@ def test_scenario(scenario: Scenario, tmp_path: Path) -> None:
 
 def test_every_code_is_planted() -> None:
     planted = {code for scenario in SCENARIOS for code, _, _ in scenario.finds}
+    planted |= {one.refused[0] for one in SITUATIONS if one.refused is not None}
     assert planted >= set(CODES)
     assert planted <= CODES.keys() | FROM_CHECK.keys()
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from jobs.dry_run.settings import read_question
-from jobs.plan import PlanSettings, read_shares
+from jobs.plan import PlanSettings
 from nats_transform.migration import CensusRow, DryRun, Question
 from nats_transform.plan.build import build
 from nats_transform.plan.model import Plan
-from tests.support.scalar import dry_run
+from tests.support.scalar import of_question
 
 Config = Mapping[str, Any]
 
@@ -149,30 +149,20 @@ class Situation:
         stream, _, durable = name.partition(".")
         return {**filters(stream, durable, *self.consumers[name]), "name": durable}
 
+    def dry_run(self, question: Question) -> DryRun:
+        """What a dry run finds on its subjects."""
+        return of_question([CensusRow(one, None, 10) for one in sorted(self.census)], question)
+
     def plan(self, folder: Path, **more: Any) -> Plan:
         """The plan, by the files that people would have."""
         folder.mkdir(exist_ok=True)
         settings = self.settings(folder)
-        names, shares = read_shares(settings)
-
-        def try_it(question: Question) -> DryRun:
-            return dry_run(
-                [CensusRow(subject, None, 10) for subject in sorted(self.census)],
-                question.candidate,
-                question.current,
-                streams=question.streams,
-                consumers=question.consumers,
-                users=question.users,
-                shared=question.shared,
-            )
 
         return build(
             read_question(settings),
-            try_it,
+            self.dry_run,
             account=self.account,
             percents=(50, 100),
-            names=names,
-            shares=shares,
             **more,
         )
 

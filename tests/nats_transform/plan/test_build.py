@@ -14,7 +14,7 @@ from nats_transform.plan.build import NoPlan, build
 from nats_transform.plan.model import Accepted, Plan
 from nats_transform.plan.stages import stages
 from nats_transform.stream import StreamConfig
-from tests.support.scalar import dry_run
+from tests.support.scalar import of_question
 
 SUBJECTS = ("orders.eu", "orders.us", "other.x")
 
@@ -33,14 +33,7 @@ def mappings(**pairs: str | list[Destination]) -> AccountMappings:
 
 def try_it(question: Question) -> DryRun:
     census = [CensusRow(subject, None, 10) for subject in SUBJECTS]
-    return dry_run(
-        census,
-        question.candidate,
-        question.current,
-        streams=question.streams,
-        consumers=question.consumers,
-        users=question.users,
-    )
+    return of_question(census, question)
 
 
 def plan(question: Question, **more: Any) -> Plan:

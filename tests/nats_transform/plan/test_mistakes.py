@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from cli.check import command as check_command
+from jobs.dry_run.settings import read_question
 from nats_transform.errors import InvalidConfig
+from nats_transform.findings import Severity
+from nats_transform.migration.findings import STOPS_PLAN
+from nats_transform.migration.room.dependents import Dependents, wide
+from nats_transform.moves import moves
 from nats_transform.plan.build import NoPlan
 from tests.nats_transform.plan.situations import PLANNED, SITUATIONS, Situation, steps
 
@@ -59,3 +68,74 @@ def test_mappings_that_the_server_refuses(mappings: str, told: str, tmp_path: Pa
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)
     assert caught.value.line == 1
+
+
+@REFUSED
+def test_a_dry_run_finds_all_that_a_plan_refuses(wrong: Situation, tmp_path: Path) -> None:
+    with pytest.raises(NoPlan) as caught:
+        wrong.plan(tmp_path)
+    question = read_question(wrong.settings(tmp_path))
+    found = wrong.dry_run(question)
+    known = {(one.code, one.about) for one in (*found.findings, *found.with_room)}
+    assert {(one.code, one.about) for one in caught.value.blocked} <= known
+    # The dry run of what a plan makes first has nothing more to refuse.
+    both, refused = wide(Dependents.of(question), moves(question.current, question.candidate))
+    last = wrong.dry_run(both.asked_of(question)).findings
+    blocked = {one.code.removeprefix("check-") for one in caught.value.blocked}
+    assert blocked >= {one.code for one in refused}
+    assert blocked >= {
+        one.code.removeprefix("check-")
+        for one in last
+        if one.severity is Severity.ERROR or one.code in STOPS_PLAN
+    }
+
+
+CHECKED = {
+    "two-become-one": "wildcards-dropped",
+    "another-stream-there": "caught-by-stream",
+    "new-covers-old": "maps-into-itself",
+    "republish-into-itself": "escapes-stream",
+    "republish-cannot-follow": "escapes-stream",
+    "transform-cannot-follow": "escapes-stream",
+    "limit-of-a-subject": "wildcards-dropped",
+    "mirror": "mirror-filter",
+    "bucket": "bucket-moves",
+    "chain": "not-chained",
+    "random-order": "shadowed",
+    "import-cannot-follow": "escapes-export",
+    "request-cannot-follow": "service-import",
+    "loses": "loss",
+}
+"""What `check` finds of the mappings to come and the streams."""
+
+NOT_CHECKED = {
+    "partition-count": "both mappings are needed to see keys move",
+    "more-than-before": "consumers are not checked",
+    "filters-overlap": "consumers are not checked",
+    "work-queue": "consumers are not checked",
+    "cut-token": "only subjects with a delimiter become shorter",
+    "opens-more": "permissions are not checked",
+}
+"""Why the configuration that `check` reads does not show it."""
+
+
+@REFUSED
+def test_check_finds_what_the_configuration_shows(wrong: Situation, tmp_path: Path) -> None:
+    settings = replace(wrong, current=wrong.mappings).settings(tmp_path)
+    streams = sorted(map(str, (tmp_path / "streams").glob("*.json")))
+    arguments = [str(settings.permissions), *streams, "--account", wrong.account, "--json"]
+    run = CliRunner().invoke(check_command, arguments)
+    assert run.exit_code in (0, 1), run.output
+    codes = {finding["code"] for finding in json.loads(run.stdout)["findings"]}
+    expected = CHECKED.get(wrong.id)
+    assert (expected is None) == (wrong.id in NOT_CHECKED)
+    assert expected is None or expected in codes
+
+
+@pytest.mark.parametrize("right", [pytest.param(one, id=one.id) for one in SITUATIONS])
+def test_neither_finds_it_without_the_mistake(right: Situation, tmp_path: Path) -> None:
+    assert right.refused is not None
+    code, _ = right.refused
+    twin = right.without_the_mistake()
+    found = twin.dry_run(read_question(twin.settings(tmp_path)))
+    assert code not in {one.code for one in (*found.findings, *found.with_room) if one.stops_plan}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 from nats_transform.functions import Literal, Partition, Random, Tail, Wildcard
 from nats_transform.mapping import AccountMappings, Mapping
 from nats_transform.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR, is_subset
+from nats_transform.subject_index import SubjectIndex
 from nats_transform.transform import Transform
 
 
@@ -92,7 +94,24 @@ def made(transform: Transform | None, part: str) -> str:
     return part if transform is None else image(transform, part)
 
 
-def moves(current: AccountMappings, candidate: AccountMappings) -> list[Move]:
+class Moves(tuple[Move, ...]):
+    """Moves, with an index of their old names, because there can be thousands of them."""
+
+    @cached_property
+    def _old(self) -> SubjectIndex:
+        return SubjectIndex(made(move.old, move.part) for move in self)
+
+    def under(self, places: Iterable[str]) -> Iterator[Move]:
+        """The moves with old names that some filter covers, in order."""
+        found = {number for place in places for number in self._old.colliding(place)}
+        return (self[number] for number in sorted(found))
+
+    def names(self, place: str) -> Iterator[tuple[str, str]]:
+        """The `Move.names` of every move with old names that a filter covers."""
+        return (names for move in self.under([place]) if (names := move.names(place)))
+
+
+def moves(current: AccountMappings, candidate: AccountMappings) -> Moves:
     """Every pair of a current destination and a candidate destination that a subject can have.
 
     A subject that both sides leave as it is does not move. The clusters of destinations make no
@@ -104,25 +123,27 @@ def moves(current: AccountMappings, candidate: AccountMappings) -> list[Move]:
             for after in _transforms(new):
                 if _text(before, part) != _text(after, part):
                     found.append(Move(part, before, after))
-    return list(dict.fromkeys(found))
+    return Moves(dict.fromkeys(found))
 
 
 def _parts(
     current: AccountMappings, candidate: AccountMappings
 ) -> Iterator[tuple[str, Mapping | None, Mapping | None]]:
+    olds, news = (
+        SubjectIndex(mapping.source for mapping in account.mappings)
+        for account in (current, candidate)
+    )
     for new in candidate.mappings:
-        for old in current.mappings:
+        around = [current.mappings[number] for number in olds.colliding(new.source)]
+        for old in around:
             if part := intersection(new.source, old.source):
                 yield part, old, new
-        if not _is_covered(new.source, current):
+        if not any(is_subset(new.source, of=old.source) for old in around):
             yield new.source, None, new
     for old in current.mappings:
-        if not _is_covered(old.source, candidate):
+        around = [candidate.mappings[number] for number in news.colliding(old.source)]
+        if not any(is_subset(old.source, of=new.source) for new in around):
             yield old.source, old, None
-
-
-def _is_covered(source: str, mappings: AccountMappings) -> bool:
-    return any(is_subset(source, mapping.source) for mapping in mappings.mappings)
 
 
 def _transforms(mapping: Mapping | None) -> tuple[Transform | None, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from nats_transform.plan.moves import Move, kept, onward, prefix
+from nats_transform.moves import Move, Moves, kept, onward, prefix
 from nats_transform.stream import StreamConfig
 from nats_transform.stream_source import StreamSource
 from nats_transform.subject import ANY_TAIL, SEPARATOR, collide, is_subset
@@ -18,7 +18,7 @@ _STARTS = ("opt_start_seq", "opt_start_time")
 
 
 def sources_with(
-    stream: StreamConfig, streams: Mapping[str, StreamConfig], moves: Sequence[Move]
+    stream: StreamConfig, streams: Mapping[str, StreamConfig], moves: Moves
 ) -> list[Fields]:
     """The sources of a stream, with one more for each filter whose names move.
 
@@ -37,7 +37,7 @@ def sources_with(
         upstream = streams.get(source.name)
         if source.external is not None or source.consumer is not None or upstream is None:
             continue
-        for move in moves:
+        for move in moves.under(rule.source for rule in source.filters):
             transforms = [] if _renames(upstream, move) else list(_transforms(source, move))
             if not transforms:
                 continue
@@ -94,7 +94,7 @@ def _transforms(source: StreamSource, move: Move) -> Iterator[Fields]:
             yield {"src": pair[0], "dest": pair[1]}
 
 
-def republish_with(stream: StreamConfig, moves: Sequence[Move]) -> Fields | None:
+def republish_with(stream: StreamConfig, moves: Moves) -> Fields | None:
     """The republish of a stream, widened to take the new names too.
 
     A stream has only one republish. It can be widened if it puts tokens in front of all subjects
@@ -104,7 +104,7 @@ def republish_with(stream: StreamConfig, moves: Sequence[Move]) -> Fields | None
         return None
     fields: Fields = stream.republish.model_dump(by_alias=True, exclude_unset=True)
     source, destination = stream.republish_pair
-    names = [pair for move in moves for place in stream.subjects if (pair := move.names(place))]
+    names = [pair for place in stream.subjects for pair in moves.names(place)]
     if all(is_subset(new, of=source) or not collide(old, source) for old, new in names):
         return fields
     front = prefix(Transform(source, destination))
@@ -118,13 +118,13 @@ def republish_with(stream: StreamConfig, moves: Sequence[Move]) -> Fields | None
     return fields | {"src": ANY_TAIL, "dest": f"{front}{SEPARATOR}{ANY_TAIL}"}
 
 
-def republished(streams: Sequence[StreamConfig], moves: Sequence[Move]) -> Iterator[Move]:
+def republished(streams: Sequence[StreamConfig], moves: Moves) -> Iterator[Move]:
     """The moves of the subjects under which streams republish messages that move."""
     for stream in streams:
         transform = stream.republish_transform
         if transform is None:
             continue
-        for move in moves:
+        for move in moves.under(stream.subjects):
             for place in stream.subjects:
                 found = onward(move, place, transform)
                 if found is not None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nats_transform.errors import NatsTransformError
 from nats_transform.mapping import AccountMappings, Destination, Mapping
-from nats_transform.plan.moves import image, intersection, moves
+from nats_transform.moves import image, intersection, moves
 from nats_transform.subject import subscribes
 from nats_transform.transform import Transform
 
@@ -105,4 +105,4 @@ def test_what_stays_does_not_move(old: list[tuple[str, str]], new: list[tuple[st
     def mappings(pairs: list[tuple[str, str]]) -> AccountMappings:
         return AccountMappings([Mapping(s, [Destination(d)]) for s, d in pairs])
 
-    assert moves(mappings(old), mappings(new)) == []
+    assert moves(mappings(old), mappings(new)) == ()

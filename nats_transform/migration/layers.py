@@ -1,0 +1,51 @@
+"""The question of a dry run as things are, and with room for the new subjects.
+
+A subject that no stream captures reaches no mirror, source, republish or limit. So a dry run also
+asks what there would be to find if the streams captured the new subjects, and if everything else
+had room for them too, which is what a plan makes first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from nats_transform.migration.findings import Layer
+from nats_transform.migration.question import Question
+from nats_transform.migration.room.dependents import Dependents, streams_with_room, wide
+from nats_transform.moves import moves
+from nats_transform.obstacles import Obstacle, obstacles
+from nats_transform.sharing import NO_SHARES
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """The layers of a question.
+
+    Attributes:
+        questions: the question in each layer.
+        obstacles: what the configuration alone shows, in each layer.
+    """
+
+    questions: dict[Layer, Question]
+    obstacles: dict[Layer, list[Obstacle]]
+
+
+def layers(question: Question) -> Layers:
+    """The layers of a question, the first one as it is asked."""
+    changing = moves(question.current, question.candidate)
+    both, refused = wide(Dependents.of(question), changing)
+    own = [
+        entry for name in question.names for entry in question.shares.get(name, NO_SHARES).imports
+    ]
+    return Layers(
+        {
+            Layer.NOW: question,
+            Layer.ROOM: replace(question, streams=streams_with_room(question.streams, changing)),
+            Layer.BOTH: both.asked_of(question),
+        },
+        {
+            Layer.NOW: list(obstacles(changing, question.streams, own)),
+            Layer.ROOM: [],
+            Layer.BOTH: refused,
+        },
+    )

@@ -1,0 +1,226 @@
+"""Streams, consumers, users and shares of an account, with room for old and new subjects.
+
+A dry run shows what would be left to do with that room, and a plan makes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from nats_transform.check import check
+from nats_transform.consumer import Consumer
+from nats_transform.errors import InvalidStream, shown
+from nats_transform.migration.permissions import User
+from nats_transform.migration.question import Question
+from nats_transform.migration.room.filters import (
+    exports_with,
+    imports_with,
+    is_gone,
+    narrowed,
+    services_without,
+    shares_without,
+    user_with,
+    widened,
+)
+from nats_transform.migration.room.flows import (
+    republish_with,
+    republished,
+    sources_with,
+    sources_without,
+)
+from nats_transform.moves import Moves
+from nats_transform.obstacles import Obstacle
+from nats_transform.service_imports import services_with
+from nats_transform.sharing import SharedStream, Shares, shared_streams
+from nats_transform.stream import StreamConfig, parse_stream
+from nats_transform.subject import ANY_TAIL, is_subset
+from nats_transform.subject_index import SubjectIndex
+
+
+@dataclass(frozen=True, slots=True)
+class Dependents:
+    """Everything of an account, except its mappings, that depends on subjects.
+
+    Attributes:
+        streams, consumers, users: the streams, consumers and users of the account.
+        names: the names by which accounts call this account.
+        shares: the exports and imports of each account, by its name.
+    """
+
+    streams: tuple[StreamConfig, ...]
+    consumers: tuple[Consumer, ...]
+    users: tuple[User, ...]
+    names: tuple[str, ...] = ()
+    shares: Mapping[str, Shares] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, question: Question) -> Dependents:
+        """Everything that a question is about, except the mappings."""
+        return cls(
+            question.streams, question.consumers, question.users, question.names, question.shares
+        )
+
+    @property
+    def shared(self) -> tuple[SharedStream, ...]:
+        """The streams that the account exports, with the imports of other accounts."""
+        return shared_streams(self.names, self.shares.items())
+
+    def asked_of(self, question: Question) -> Question:
+        """The same question with these streams, consumers, users and shares."""
+        return replace(
+            question,
+            streams=self.streams,
+            consumers=self.consumers,
+            users=self.users,
+            shares=self.shares,
+            shared=self.shared if self.shares else question.shared,
+        )
+
+
+def wide(dependents: Dependents, moves: Moves) -> tuple[Dependents, list[Obstacle]]:
+    """Everything changed so that both the old and the new names are in use.
+
+    With what nats-server refuses of that; a stream that it refuses stays as it was.
+    """
+    refused: list[Obstacle] = []
+    by_name = {stream.name: stream for stream in dependents.streams}
+    republishing = [
+        _stream_with(stream, refused, republish=republish_with(stream, moves))
+        for stream in dependents.streams
+    ]
+    # What is published again moves too, wherever it goes.
+    every = Moves([*moves, *republished(republishing, moves)])
+    streams = tuple(
+        _stream_with(
+            stream,
+            refused,
+            subjects=list(widened(stream.subjects, every)),
+            sources=sources_with(stream, by_name, every),
+        )
+        for stream in republishing
+    )
+    both = replace(
+        dependents,
+        streams=streams,
+        consumers=tuple(
+            replace(one, filters=widened(one.filters, every)) for one in dependents.consumers
+        ),
+        users=tuple(user_with(user, every) for user in dependents.users),
+        shares={
+            name: Shares(exports_with(one.exports, moves), services_with(one.imports, moves))
+            if name in dependents.names
+            else replace(one, imports=imports_with(one.imports, dependents.names, moves))
+            for name, one in dependents.shares.items()
+        },
+    )
+    already = set(_overlapping(dependents))
+    refused += [one for one in _overlapping(both) if one not in already]
+    return both, refused
+
+
+def streams_with_room(streams: tuple[StreamConfig, ...], moves: Moves) -> tuple[StreamConfig, ...]:
+    """Streams that capture the new subjects too, and are otherwise as they were."""
+    every = Moves([*moves, *republished(streams, moves)])
+    return tuple(
+        _stream_with(stream, [], subjects=list(widened(stream.subjects, every)))
+        for stream in streams
+    )
+
+
+def narrow(before: Dependents, both: Dependents, moves: Moves) -> Dependents:
+    """Everything without the old names, which no subject has any more."""
+    every = Moves([*moves, *republished(both.streams, moves)])
+    return replace(
+        both,
+        streams=tuple(
+            _narrow_stream(old, new, every)
+            for old, new in zip(before.streams, both.streams, strict=True)
+        ),
+        consumers=tuple(
+            replace(new, filters=narrowed(old.filters, new.filters, every))
+            for old, new in zip(before.consumers, both.consumers, strict=True)
+        ),
+        users=tuple(user_with(user, every, narrow=True) for user in before.users),
+        shares={
+            name: Shares(
+                shares_without(one.exports, ("",), moves), services_without(one.imports, moves)
+            )
+            if name in both.names
+            else replace(one, imports=shares_without(one.imports, both.names, moves))
+            for name, one in both.shares.items()
+        },
+    )
+
+
+def _narrow_stream(old: StreamConfig, both: StreamConfig, moves: Moves) -> StreamConfig:
+    filters = [rule.source for source in old.sources for rule in source.filters]
+    return _stream_with(
+        both,
+        [],
+        subjects=list(narrowed(old.subjects, both.subjects, moves)),
+        sources=sources_without(old, both, {one: is_gone(one, moves) for one in filters}),
+    )
+
+
+def _stream_with(stream: StreamConfig, refused: list[Obstacle], **fields: Any) -> StreamConfig:
+    """The stream with other fields; if nats-server refuses that, the same, and the reason."""
+    now = stream.model_dump(by_alias=True, exclude_unset=True)
+    changed = {name: value for name, value in fields.items() if value and value != now.get(name)}
+    if not changed:
+        return stream
+    try:
+        return parse_stream(now | changed)
+    except InvalidStream as error:
+        told = f"nats-server refuses it with room for both names: {error}"
+        refused.append(Obstacle("stream-refused", f"stream {shown(stream.name)}", told))
+        return stream
+
+
+def _overlapping(both: Dependents) -> Iterator[Obstacle]:
+    """The streams and consumers that nats-server refuses beside others."""
+    for found in check(both.streams):
+        if found.code == "streams-overlap":
+            yield Obstacle(found.code, found.place, found.message)
+    for one in both.consumers:
+        index = SubjectIndex(one.filters)
+        if any(
+            place != number and is_subset(filter, of=one.filters[place])
+            for number, filter in enumerate(one.filters)
+            for place in index.colliding(filter)
+        ):
+            yield Obstacle(
+                "consumer-filters-overlap",
+                _named(one),
+                "one of its filters would cover another one, which nats-server refuses (10138)",
+            )
+    for stream in both.streams:
+        if stream.retention == "workqueue":
+            yield from _sharing_work([one for one in both.consumers if one.stream == stream.name])
+
+
+def _sharing_work(consumers: Sequence[Consumer]) -> Iterator[Obstacle]:
+    entries = [
+        (number, filter)
+        for number, one in enumerate(consumers)
+        for filter in one.filters or (ANY_TAIL,)
+    ]
+    index = SubjectIndex(filter for _, filter in entries)
+    pairs = (
+        (number, entries[place][0])
+        for number, filter in entries
+        for place in index.colliding(filter)
+        if number < entries[place][0]
+    )
+    for number, other in dict.fromkeys(pairs):
+        yield Obstacle(
+            "work-queue-overlap",
+            _named(consumers[number]),
+            f"it and the consumer {shown(consumers[other].name)} would get the same subjects, "
+            "which nats-server refuses for a work queue (10100)",
+        )
+
+
+def _named(consumer: Consumer) -> str:
+    return f"consumer {shown(consumer.name)} of stream {shown(consumer.stream)}"

@@ -1,0 +1,86 @@
+"""What the archive of one stream can show, so that nothing is said of what it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nats_transform.check_transform import can_land_in
+from nats_transform.consumer import Consumer
+from nats_transform.migration.question import Question
+from nats_transform.stream import StreamConfig
+from nats_transform.stream_source import StreamSource
+from nats_transform.subject import ANY_TAIL, collide, is_subset
+
+
+class Seen:
+    """The subjects that the archived stream can have, as they are published.
+
+    If its configuration is not known, nothing is known of what else it could have.
+    """
+
+    def __init__(self, question: Question) -> None:
+        self._streams = {stream.name: stream for stream in question.streams}
+        self._archived = self._streams.get(question.stream)
+        self._candidate = question.candidate
+        self._filters: list[str] = []
+        if self._archived is not None:
+            captured = self._archived.captured
+            mapped = (
+                mapping.source
+                for mapping in question.current.mappings
+                if any(can_land_in(t, one) for t in mapping.transforms for one in captured)
+            )
+            self._filters = [*_stored(self._archived, _received(self._archived)), *mapped]
+
+    def shows(self, source: str) -> bool:
+        """Whether the archive could have a subject of a mapping."""
+        return any(collide(source, filter) for filter in self._filters)
+
+    def shows_all_of(self, consumer: Consumer) -> bool:
+        """Whether the archive has every message that could come to a consumer."""
+        stream = self._streams.get(consumer.stream)
+        return stream is not None and not any(
+            collide(filter, subjects)
+            for subjects in self._unseen(stream, ())
+            for filter in consumer.filters or (ANY_TAIL,)
+        )
+
+    def _unseen(self, stream: StreamConfig, been: tuple[str, ...]) -> Iterator[str]:
+        """Filters of what a stream may store and the archive does not show."""
+        if stream is self._archived:
+            received = [
+                transform.filter_of_results
+                for mapping in self._candidate.mappings
+                if not any(is_subset(mapping.source, of=filter) for filter in self._filters)
+                for transform in mapping.transforms
+                if any(can_land_in(transform, one) for one in stream.captured)
+            ]
+        else:
+            received = list(stream.captured)
+            for upstream in stream.upstreams:
+                there = self._streams.get(upstream.name) if upstream.external is None else None
+                if there is None or (
+                    there.name not in been and any(self._unseen(there, (*been, stream.name)))
+                ):
+                    received += _taken(upstream)
+        yield from _stored(stream, received)
+
+
+def _received(stream: StreamConfig) -> list[str]:
+    return [*stream.captured, *(one for upstream in stream.upstreams for one in _taken(upstream))]
+
+
+def _taken(upstream: StreamSource) -> list[str]:
+    """Filters of what a stream takes from another one."""
+    return [
+        rule.transform.filter_of_results if rule.transform else rule.source
+        for rule in upstream.filters
+    ] or [ANY_TAIL]
+
+
+def _stored(stream: StreamConfig, received: list[str]) -> list[str]:
+    """Filters of what a stream stores, given those of what it receives."""
+    ingress = stream.ingress_transform
+    if ingress is None or not any(collide(one, ingress.source) for one in received):
+        return received
+    return [*received, ingress.filter_of_results]

@@ -1,0 +1,91 @@
+"""What a move of subjects breaks whatever room is made for the new ones.
+
+`check` finds these by the mappings alone or with streams and imports, a dry run by both mappings,
+and a plan refuses them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from nats_transform.errors import shown
+from nats_transform.moves import Move, Moves, made
+from nats_transform.service_imports import stuck_services
+from nats_transform.sharing import Entry
+from nats_transform.stream import StreamConfig
+from nats_transform.subject import collide, is_subset
+
+_BUCKETS = ("$KV.>", "$O.>")
+
+
+class Obstacle(NamedTuple):
+    """What a code is about, in which words, and the source of a mapping that causes it."""
+
+    code: str
+    about: str
+    message: str
+    source: str = ""
+
+
+def obstacles(
+    moves: Moves, streams: Iterable[StreamConfig] = (), imports: Sequence[Entry] = ()
+) -> Iterator[Obstacle]:
+    """The moves of keys of buckets, and those that mirrors and imports of services cannot follow.
+
+    Args:
+        moves: the subjects that move.
+        streams: the streams of the account.
+        imports: the imports of the account.
+    """
+    known = tuple(streams)
+    for stream in known:
+        mirror = stream.mirror
+        if mirror is None:
+            continue
+        filters = [rule.source for rule in mirror.filters]
+        stuck = (
+            move.part
+            for filter in filters
+            for move in moves.under([filter])
+            if (names := move.names(filter)) and not any(collide(names[1], one) for one in filters)
+        )
+        if (source := next(stuck, None)) is not None:
+            yield Obstacle(
+                "mirror-filter",
+                f"stream {shown(stream.name)}",
+                f"its mirror of {shown(mirror.name)} filters by the old subjects, and nats-server "
+                "changes no mirror (10055)",
+                source,
+            )
+    yield from _buckets(moves, known)
+    yield from dict.fromkeys(
+        Obstacle(
+            "service-import",
+            f"import of {shown(entry.subject)} from account {shown(entry.account)}",
+            f"the mapping takes requests under {shown(entry.to or entry.subject)} away from it, "
+            "and no import can take them under their new names",
+            move.part,
+        )
+        for entry, move in stuck_services(imports, moves)
+    )
+
+
+def _buckets(moves: Moves, streams: Iterable[StreamConfig]) -> Iterator[Obstacle]:
+    told = "the mapping moves keys of a bucket, and its clients look under the old names alone"
+    known: set[Move] = set()
+    for stream in streams:
+        moving = [
+            move
+            for place in stream.subjects
+            for move in moves.under([place])
+            if (names := move.names(place)) and any(collide(names[0], one) for one in _BUCKETS)
+        ]
+        known.update(moving)
+        if moving:
+            yield Obstacle("bucket-moves", f"stream {shown(stream.name)}", told, moving[0].part)
+    # Without the stream, only a mapping that is written for buckets is known to move keys.
+    for move in moves.under(_BUCKETS):
+        old = made(move.old, move.part)
+        if move not in known and any(is_subset(old, of=bucket) for bucket in _BUCKETS):
+            yield Obstacle("bucket-moves", f"mapping {shown(move.part)}", told, move.part)

@@ -1,0 +1,110 @@
+"""What would be found next if streams, and then everything else, had room for new subjects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from jobs.dry_run.settings import read_question
+from nats_transform.consumer import Consumer
+from nats_transform.findings import Severity
+from nats_transform.mapping import AccountMappings, Destination, Mapping
+from nats_transform.migration import CensusRow, DryRun, MigrationFinding, Question
+from nats_transform.migration.findings import STOPS_PLAN, Layer
+from nats_transform.migration.room.dependents import Dependents, streams_with_room, wide
+from nats_transform.moves import moves
+from nats_transform.stream import parse_stream
+from tests.nats_transform.plan.situations import PLANNED, SITUATIONS, Situation
+from tests.support.scalar import of_question
+
+MASKED = Question(
+    AccountMappings([Mapping("orders.*.*", [Destination("shop.$2")])]),
+    AccountMappings([]),
+    streams=tuple(
+        map(
+            parse_stream,
+            [
+                {
+                    "name": "ORDERS",
+                    "subjects": ["orders.>"],
+                    "max_msgs_per_subject": 5,
+                    "republish": {"src": "orders.>", "dest": "live.orders.>"},
+                    "subject_transform": {"src": "orders.*.*", "dest": "orders.$1.$2"},
+                },
+                {"name": "EU", "mirror": {"name": "ORDERS", "filter_subject": "orders.eu.*"}},
+                {"name": "AGG", "sources": [{"name": "ORDERS", "filter_subject": "orders.us.*"}]},
+            ],
+        )
+    ),
+    consumers=(Consumer("ORDERS", "eu", ("orders.eu.*",)),),
+    stream="ORDERS",
+)
+ROWS = [CensusRow("orders.eu.1", None, 5), CensusRow("orders.us.1", None, 3)]
+
+
+def told(findings: Iterable[MigrationFinding], layer: Layer) -> list[tuple[str, str, float]]:
+    return sorted((one.code, one.about, one.messages) for one in findings if one.layer is layer)
+
+
+def test_what_no_stream_captures_hides_no_mirror_source_republish_or_limit() -> None:
+    found = of_question(ROWS, MASKED)
+    assert told(found.findings, Layer.NOW) == [
+        ("collision", "mapping orders.*.*", 8),
+        ("consumer-none", "consumer eu of stream ORDERS", 5),
+        ("irreversible", "", 8),
+        ("mirror-filter", "stream EU", 0),
+        ("not-captured", "stream ORDERS", 8),
+    ]
+    assert told(found.with_room, Layer.ROOM) == [
+        ("ingress-stops", "stream ORDERS", 8),
+        ("limit-discards", "stream ORDERS", 3),
+        ("republish-stops", "stream ORDERS", 8),
+        ("source-stops", "stream AGG", 3),
+        ("source-stops", "stream EU", 5),
+    ]
+
+
+def test_the_examples_of_a_limit_are_those_of_its_layer() -> None:
+    (limit,) = (f for f in of_question(ROWS, MASKED).with_room if f.code == "limit-discards")
+    assert [(e.subject, e.after, e.messages) for e in limit.examples] == [
+        ("orders.eu.1", "shop.1", 5),
+        ("orders.us.1", "shop.1", 3),
+    ]
+
+
+def codes(findings: Sequence[MigrationFinding]) -> set[tuple[str, str]]:
+    return {(one.code, one.about) for one in findings}
+
+
+def answers(one: Situation, folder: Path) -> tuple[Question, DryRun]:
+    question = read_question(one.settings(folder))
+    return question, one.dry_run(question)
+
+
+@pytest.mark.parametrize("one", [pytest.param(one, id=one.id) for one in (*SITUATIONS, *PLANNED)])
+def test_each_layer_is_a_dry_run_of_its_configuration(one: Situation, tmp_path: Path) -> None:
+    question, found = answers(one, tmp_path)
+    changing = moves(question.current, question.candidate)
+    room = replace(question, streams=streams_with_room(question.streams, changing))
+    known = codes(found.findings)
+    # `check` is not asked again.
+    expected = [
+        f
+        for f in one.dry_run(room).findings
+        if f.severity is not Severity.INFO and not f.code.startswith("check-")
+    ]
+    in_room = [f for f in found.with_room if f.layer is Layer.ROOM]
+    assert codes(in_room) == codes(expected) - known
+    both, refused = wide(Dependents.of(question), changing)
+    known |= codes(in_room) | codes(one.dry_run(room).findings)
+    expected = [
+        f
+        for f in one.dry_run(both.asked_of(question)).findings
+        if (f.severity is Severity.ERROR or f.code in STOPS_PLAN)
+        and not f.code.startswith("check-")
+    ]
+    last = codes(expected) | {obstacle[:2] for obstacle in refused}
+    assert codes([f for f in found.with_room if f.layer is Layer.BOTH]) == last - known
