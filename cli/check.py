@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from nats_transform.config import Located
 
 
+_MOST_SHOWN = 500
+"""The most findings for people to read; --json has all."""
+
+
 @dataclass(frozen=True)
 class CheckResult:
     """What was checked, and what was found.
@@ -122,11 +126,13 @@ def command(
         summary = {severity: counts[severity] for severity in Severity}
         print_json(asdict(CheckResult(files, fine, summary, findings)))
     elif form == "table":
-        for finding in findings:
+        for finding in findings[:_MOST_SHOWN]:
             place = (finding.path, finding.line, finding.column)
             where = ":".join(str(part) for part in place if part)
             message = _message(finding)
             print_finding(f"{where}: ", finding.severity, finding.code, message, finding.cure)
+        if left := findings[_MOST_SHOWN:]:
+            print_line(f"and {plural(len(left), 'more finding')}: see --json")
         print_line(_summary(counts, len(files)))
         for file, held in loaded:
             if all(is_empty(one.config) for one in held):

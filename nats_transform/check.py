@@ -11,22 +11,29 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import chain, combinations, repeat
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, TypeAlias
 
 from nats_transform import regrets
-from nats_transform.check_transform import can_land_in, is_identity, source_faults, transform_faults
+from nats_transform.check_stream import check_stream
+from nats_transform.check_transform import (
+    can_land_in,
+    few_keys,
+    is_identity,
+    source_faults,
+    transform_faults,
+)
+from nats_transform.collector import no_search_for_cycles
 from nats_transform.errors import printable
 from nats_transform.findings import CODES, Finding, Severity
-from nats_transform.functions import Literal, Partition
 from nats_transform.mapping import AccountMappings, Mapping
 from nats_transform.moves import moves
 from nats_transform.network import Network
 from nats_transform.obstacles import obstacles
 from nats_transform.sharing import Entry, SharedStream
 from nats_transform.stream import StreamConfig
-from nats_transform.subject import ANY_TAIL, SEPARATOR, collide, is_subset, matches
-from nats_transform.subject_index import SubjectIndex
+from nats_transform.subject import SEPARATOR, is_subset, matches
+from nats_transform.subject_index import Effort, SubjectIndex
 from nats_transform.transform import Transform
 
 if TYPE_CHECKING:
@@ -38,6 +45,10 @@ Config: TypeAlias = AccountMappings | StreamConfig
 
 MAPPING = "mapping"
 """The place of a finding about an account mapping. One about a stream names the stream."""
+
+# How many steps the searches for subjects that filters share may take: a few seconds. Mappings as
+# people write them need about ten each.
+_EFFORT, _EFFORT_A_MAPPING = 500_000, 20
 
 # A reply as clients write its subject, a JetStream request and an acknowledgment.
 _SYSTEM_SUBJECTS = ("_INBOX.id.1", "$JS.API.INFO", "$JS.ACK.s.c.1.1.1.1.1")
@@ -78,6 +89,7 @@ class Origin:
         return replace(finding, place=place, path=where.path, line=where.line, column=where.column)
 
 
+@no_search_for_cycles()
 def check(
     config: Config | Iterable[Config],
     *,
@@ -98,21 +110,24 @@ def check(
     configs = [config] if isinstance(config, AccountMappings | StreamConfig) else list(config)
     streams = [one for one in configs if isinstance(one, StreamConfig)]
     with_mappings = [one for one in configs if isinstance(one, AccountMappings) and one.mappings]
+    effort = Effort(_EFFORT + _EFFORT_A_MAPPING * sum(len(one.mappings) for one in with_mappings))
     # A stream belongs to one account. If there are several, it is not known to which.
     around = streams if len(with_mappings) == 1 else []
+    captured = _Captured(around, effort)
     network = Network(streams)
-    overlapping = list(_streams_overlap(streams))
+    overlapping = {finding.place: finding for finding in _streams_overlap(streams, effort)}
     seen = [subject.split(SEPARATOR) for subject in subjects]
     findings: list[Finding] = []
     for one, origin in zip(configs, origins or repeat(Origin()), strict=False):
         if isinstance(one, AccountMappings):
             found = chain(
-                _check_account(one, around, clusters, seen),
-                _sharing(one, origin.shared),
+                _check_account(one, captured, clusters, seen, effort),
+                _sharing(one, origin.shared, effort),
                 _moving(one, around, origin.imports),
                 regrets.of_account(
                     one,
                     MAPPING,
+                    effort,
                     imports=[each.local for each in origin.imports if each.kind == "stream"],
                     zeros=origin.zeros,
                     has_publishers=origin.has_publishers,
@@ -120,13 +135,16 @@ def check(
             )
         else:
             found = chain(
-                _check_stream(one, network, seen),
+                check_stream(one, network, seen),
                 regrets.of_stream(one),
-                (f for f in overlapping if f.place == f"stream {one.name}"),
+                filter(None, [overlapping.get(f"stream {one.name}")]),
             )
         findings += [origin.locate(finding) for finding in found]
         if now is not None and origin.expires is not None and origin.expires < now:
             findings.append(_expired(origin, origin.expires))
+    if effort.is_spent:
+        told = "mappings and streams cover each other's subjects too often to compare all of them"
+        findings.append(Finding("not-compared", told, path=origins[0].path if origins else ""))
     return sorted(findings, key=lambda finding: finding.severity.rank)
 
 
@@ -141,22 +159,24 @@ def _expired(origin: Origin, expires: int) -> Finding:
 
 def _check_account(
     account: AccountMappings,
-    streams: Sequence[StreamConfig],
+    captured: _Captured,
     clusters: Collection[str],
     seen: Sequence[Sequence[str]],
+    effort: Effort,
 ) -> Iterator[Finding]:
-    index = SubjectIndex([mapping.source for mapping in account.mappings])
-    for mapping in account.mappings:
+    index = SubjectIndex((mapping.source for mapping in account.mappings), effort)
+    renaming = [_renaming(mapping) for mapping in account.mappings]
+    for mapping, renames in zip(account.mappings, renaming, strict=True):
         yield from _about(mapping, source_faults(mapping.source))
         for transform in mapping.transforms:
-            faults = [*transform_faults(transform), *_few_keys(transform, seen)]
+            faults = [*transform_faults(transform), *few_keys(transform, seen)]
             yield from _about(mapping, faults, transform)
         yield from _about(mapping, _weights(mapping))
         yield from _about(mapping, _clusters(mapping, clusters))
-        yield from _destinations(mapping)
-        yield from _chained(mapping, index, account)
-        yield from _streams_around(mapping, streams)
-    yield from _overlaps(account, index)
+        yield from _destinations(mapping, renames)
+        yield from _chained(mapping, renames, index, renaming)
+        yield from _streams_around(mapping, renames, captured)
+    yield from _overlaps(index)
 
 
 def _about(
@@ -179,15 +199,15 @@ def _renaming(mapping: Mapping) -> list[Transform]:
 
 def _weights(mapping: Mapping) -> Iterator[tuple[str, str]]:
     has_general = any(not d.cluster for d in mapping.destinations)
-    for cluster in mapping.scopes:
-        listed = [d for d in mapping.destinations if (d.cluster or None) == cluster]
+    lists_source = mapping.lists_source
+    for cluster, listed in mapping.by_cluster().items():
         rest = 100 - sum(d.weight for d in listed)
         scope = _scope(cluster, mapping)
         if not rest or not mapping.destinations:
             continue
         if any(d.subject == mapping.source for d in listed):
             yield "loss", f"{scope} lose{_s(cluster)} {rest} % of the messages"
-        elif mapping.lists_source:
+        elif lists_source:
             yield "lost-elsewhere", f"{scope} lose{_s(cluster)} {rest} % of the messages"
         elif cluster or has_general:
             yield (
@@ -235,7 +255,7 @@ def _clusters(mapping: Mapping, known: Collection[str]) -> Iterator[tuple[str, s
             )
 
 
-def _destinations(mapping: Mapping) -> Iterator[Finding]:
+def _destinations(mapping: Mapping, renaming: Sequence[Transform]) -> Iterator[Finding]:
     for destination in mapping.destinations:
         if not destination.subject:
             yield _found(
@@ -243,7 +263,7 @@ def _destinations(mapping: Mapping) -> Iterator[Finding]:
                 "nats-server crashes on the first message that gets this empty destination",
                 mapping,
             )
-    if not _renaming(mapping) and all(d.subject for d in mapping.destinations):
+    if not renaming and all(d.subject for d in mapping.destinations):
         loses = any(share.destination is None for _, share in mapping.ends())
         if not loses:
             yield _found("changes-nothing", "this mapping changes no subject", mapping)
@@ -255,61 +275,97 @@ def _destinations(mapping: Mapping) -> Iterator[Finding]:
                     "system-subjects", f"this mapping also maps subjects such as {subject}", mapping
                 )
                 break
-    for transform in _renaming(mapping):
+    for transform in renaming:
         if can_land_in(transform, mapping.source):
             yield _found("maps-into-itself", "the source covers the result too", mapping, transform)
 
 
-def _chained(mapping: Mapping, index: SubjectIndex, account: AccountMappings) -> Iterator[Finding]:
-    for transform in _renaming(mapping):
-        for number in index.colliding(transform.filter_of_results):
-            other = account.mappings[number]
-            if other is mapping or not _renaming(other):
-                continue
-            if can_land_in(transform, other.source):
+def _chained(
+    mapping: Mapping,
+    renaming: Sequence[Transform],
+    index: SubjectIndex,
+    all_renaming: Sequence[Sequence[Transform]],
+) -> Iterator[Finding]:
+    for transform in renaming:
+        covering = [
+            source
+            for number in index.colliding(transform.filter_of_results)
+            if (source := index.filters[number]) != mapping.source
+            and all_renaming[number]
+            and can_land_in(transform, source)
+        ]
+        if covering:
+            yield _found(
+                "not-chained",
+                f"the mapping of {_first(covering)} covers the result, but nats-server does not "
+                "apply it",
+                mapping,
+                transform,
+            )
+
+
+def _first(names: Sequence[str]) -> str:
+    """The first of some subjects or the like, and how many others there are."""
+    return printable(names[0]) + _and_more(len(names) - 1)
+
+
+def _and_more(count: int) -> str:
+    return f" (and {count:,} more)" if count else ""
+
+
+def _overlaps(index: SubjectIndex) -> Iterator[Finding]:
+    for number, source in enumerate(index.filters):
+        wider: list[str] = []
+        crossing: list[str] = []
+        for place in index.colliding(source):
+            other = index.filters[place]
+            if place != number and is_subset(source, of=other):
+                wider.append(other)
+            elif place > number and not is_subset(other, of=source):
+                crossing.append(other)
+        for code, others, part in (("shadowed", wider, "all"), ("overlap", crossing, "some")):
+            if others:
+                yield Finding(
+                    code,
+                    f"the mapping of {_first(others)} covers {part} of its subjects; which of them "
+                    "nats-server tries first is random after each reload",
+                    source,
+                    place=MAPPING,
+                )
+
+
+def _sharing(
+    account: AccountMappings, shared: Sequence[SharedStream], effort: Effort
+) -> Iterator[Finding]:
+    """The mappings that take subjects away from other accounts."""
+    if not shared:
+        return
+    index = SubjectIndex((one.subject for one in shared), effort)
+    for mapping in account.mappings:
+        before = [shared[number] for number in index.colliding(mapping.source)]
+        for transform in _renaming(mapping) if before else ():
+            after = [shared[number] for number in index.colliding(transform.filter_of_results)]
+            still = {one.importer for one in after if can_land_in(transform, one.subject)}
+            if lost := [one for one in before if one.importer not in still]:
                 yield _found(
-                    "not-chained",
-                    f"the mapping of {printable(other.source)} covers the result, but "
-                    "nats-server does not apply it",
+                    "escapes-export",
+                    f"the {lost[0]}{_and_more(len(lost) - 1)} covers the source, and does not "
+                    "cover the result",
                     mapping,
                     transform,
                 )
 
 
-def _overlaps(account: AccountMappings, index: SubjectIndex) -> Iterator[Finding]:
-    for number, one in enumerate(account.mappings):
-        for later in index.colliding(one.source):
-            if later > number:
-                yield _overlap(one, account.mappings[later])
+class _Captured:
+    """The filters of streams, and which streams they are of."""
 
+    def __init__(self, streams: Iterable[StreamConfig], effort: Effort) -> None:
+        self._pairs = [(stream.name, filter) for stream in streams for filter in stream.captured]
+        self._index = SubjectIndex((filter for _, filter in self._pairs), effort)
 
-def _overlap(one: Mapping, other: Mapping) -> Finding:
-    narrow, wide = (other, one) if is_subset(other.source, one.source) else (one, other)
-    is_covered = is_subset(narrow.source, wide.source)
-    return Finding(
-        "shadowed" if is_covered else "overlap",
-        f"the mapping of {printable(wide.source)} covers {'all' if is_covered else 'some'} of its "
-        "subjects; which of the two nats-server tries first is random after each reload",
-        narrow.source,
-        place=MAPPING,
-    )
-
-
-def _sharing(account: AccountMappings, shared: Sequence[SharedStream]) -> Iterator[Finding]:
-    """The mappings that take subjects away from other accounts."""
-    for mapping in account.mappings:
-        for transform in _renaming(mapping):
-            for one in shared:
-                still = [other.subject for other in shared if other.importer == one.importer]
-                if collide(mapping.source, one.subject) and not any(
-                    can_land_in(transform, filter) for filter in still
-                ):
-                    yield _found(
-                        "escapes-export",
-                        f"the {one} covers the source, and does not cover the result",
-                        mapping,
-                        transform,
-                    )
+    def colliding(self, filter: str) -> list[tuple[str, str]]:
+        """The name of a stream, and its filter, for each filter that collides with one."""
+        return [self._pairs[number] for number in self._index.colliding(filter)]
 
 
 def _moving(
@@ -320,141 +376,48 @@ def _moving(
         yield Finding(found.code, f"{found.about}: {found.message}", found.source, place=MAPPING)
 
 
-def _streams_overlap(streams: Sequence[StreamConfig]) -> Iterator[Finding]:
+def _streams_overlap(streams: Sequence[StreamConfig], effort: Effort) -> Iterator[Finding]:
     """The streams that one account cannot have together (`subjectsOverlap` in the server)."""
-    for one, other in combinations(streams, 2):
-        both = [(a, b) for a in one.captured for b in other.captured if collide(a, b)]
-        if both and one.name != other.name:
-            (mine, theirs), *_ = both
+    captured = _Captured(streams, effort)
+    compared: set[str] = set()
+    for one in streams:
+        compared.add(one.name)
+        both = {
+            name: (mine, theirs)
+            for mine in one.captured
+            for name, theirs in captured.colliding(mine)
+            if name not in compared
+        }
+        for name, (mine, theirs) in list(both.items())[:1]:
             yield Finding(
                 "streams-overlap",
                 f"its subject {printable(mine)} and the subject {printable(theirs)} of stream "
-                f"{other.name} cover the same subjects",
+                f"{name}{_and_more(len(both) - 1)} cover the same subjects",
                 mine,
                 place=f"stream {one.name}",
             )
 
 
-def _streams_around(mapping: Mapping, streams: Sequence[StreamConfig]) -> Iterator[Finding]:
-    for transform in _renaming(mapping):
-        takes = [s for s in streams if any(can_land_in(transform, f) for f in s.captured)]
-        for stream in streams:
-            before = any(collide(mapping.source, filter) for filter in stream.captured)
-            if before and not takes:
-                yield _found(
-                    "escapes-stream",
-                    f"stream {stream.name} captures the source, and no stream captures the result",
-                    mapping,
-                    transform,
-                )
-            if not before and stream in takes:
-                yield _found(
-                    "caught-by-stream",
-                    f"stream {stream.name} captures the result, and does not capture the source",
-                    mapping,
-                    transform,
-                )
-
-
-def _few_keys(transform: Transform, seen: Sequence[Sequence[str]]) -> Iterator[tuple[str, str]]:
-    for token in transform.tokens:
-        if not isinstance(token, Partition) or token.count < 2 or transform.filter.is_literal:
-            continue
-        keys = {token.key(tokens) for tokens in seen if transform.filter.covers(tokens)}
-        if 0 < len(keys) < token.count:
-            yield (
-                "few-keys",
-                f"the given subjects have {len(keys)} different keys for {token.count} partitions",
-            )
-
-
-def _check_stream(
-    stream: StreamConfig, network: Network, seen: Sequence[Sequence[str]]
+def _streams_around(
+    mapping: Mapping, renaming: Sequence[Transform], captured: _Captured
 ) -> Iterator[Finding]:
-    for place, source, transform, reaching in _stream_transforms(stream):
-        where = f"stream {stream.name}, {place}"
-        destination = transform.destination if transform else ""
-        faults = list(source_faults(source))
-        if transform:
-            faults += [*transform_faults(transform), *_few_keys(transform, seen)]
-        if not any(collide(source, filter) for filter in reaching):
-            faults.append(("unreachable", f"no subject under {_list(reaching)} matches"))
-        for code, message in faults:
-            yield Finding(code, message, source, destination, where)
-    yield from _sources(stream)
-    yield from _republish(stream, network)
-
-
-def _stream_transforms(
-    stream: StreamConfig,
-) -> Iterator[tuple[str, str, Transform | None, list[str]]]:
-    """Each filter of a stream: its place, source, transform, and what can reach it."""
-    received = list(stream.captured)
-    for upstream in stream.upstreams:
-        place = f"{'mirror' if upstream is stream.mirror else 'source'} {upstream.name}"
-        for rule in upstream.filters:
-            yield place, rule.source, rule.transform, [] if upstream.takes_nothing else [ANY_TAIL]
-            received.append(rule.transform.filter_of_results if rule.transform else rule.source)
-        if not upstream.filters:
-            received.append(ANY_TAIL)
-    ingress = stream.ingress_transform
-    if ingress:
-        yield "subject_transform", ingress.source, ingress, received
-    republish = stream.republish_transform
-    if republish:
-        yield "republish", republish.source, republish, _stored(received, ingress)
-
-
-def _stored(received: Sequence[str], ingress: Transform | None) -> list[str]:
-    """Filters that cover what a stream stores, given what it receives."""
-    if ingress is None:
-        return list(received)
-    kept = [filter for filter in received if not is_subset(filter, ingress.source)]
-    if any(collide(filter, ingress.source) for filter in received):
-        kept.append(ingress.filter_of_results)
-    return kept
-
-
-def _sources(stream: StreamConfig) -> Iterator[Finding]:
-    for one, other in combinations(stream.sources, 2):
-        if one.name != other.name or one.api_prefix != other.api_prefix:
-            continue
-        filters = [rule.source for rule in one.filters] or [ANY_TAIL]
-        others = [rule.source for rule in other.filters] or [ANY_TAIL]
-        both = [(a, b) for a in filters for b in others if collide(a, b)]
-        if both:
-            yield Finding(
-                "sourced-twice",
-                f"the filters {printable(both[0][0])} and {printable(both[0][1])} cover the same "
-                "subjects",
-                both[0][1],
-                place=f"stream {stream.name}, source {one.name}",
+    before = list(dict.fromkeys(name for name, _ in captured.colliding(mapping.source)))
+    for transform in renaming:
+        landing = captured.colliding(transform.filter_of_results)
+        takes = dict.fromkeys(name for name, filter in landing if can_land_in(transform, filter))
+        if before and not takes:
+            yield _found(
+                "escapes-stream",
+                f"stream {before[0]}{_and_more(len(before) - 1)} captures the source, and no "
+                "stream captures the result",
+                mapping,
+                transform,
             )
-
-
-def _republish(stream: StreamConfig, network: Network) -> Iterator[Finding]:
-    transform = stream.republish_transform
-    if transform is None:
-        return
-
-    def found(code: str, message: str) -> Finding:
-        place = f"stream {stream.name}, republish"
-        return Finding(code, message, transform.source, transform.destination, place)
-
-    texts = [token.text for token in transform.tokens if isinstance(token, Literal)]
-    if any(blank in text for text in [transform.source, *texts] for blank in "\t\n\f\r "):
-        yield found(
-            "blank", "nats-server does not refuse a blank here, but nobody can subscribe to it"
-        )
-    circle = network.circle(stream)
-    if circle:
-        yield found("republish-loop", f"the messages go round without end: {' -> '.join(circle)}")
-    for other in network.republish_takers(stream):
-        if other.name not in circle:
-            yield found(
-                "republish-caught", f"stream {other.name} captures the republished messages"
+        if new := [name for name in takes if name not in before]:
+            yield _found(
+                "caught-by-stream",
+                f"stream {new[0]}{_and_more(len(new) - 1)} captures the result, and does not "
+                "capture the source",
+                mapping,
+                transform,
             )
-
-
-def _list(filters: Sequence[str]) -> str:
-    return ", ".join(map(printable, filters)) or "the filters that fill the stream"

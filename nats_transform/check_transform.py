@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from nats_transform.errors import printable
 from nats_transform.functions import (
@@ -62,6 +62,8 @@ def _tokens_that_mislead(transform: Transform) -> Iterator[tuple[str, str]]:
 
 def _functions_that_mislead(transform: Transform) -> Iterator[tuple[str, str]]:
     for token, text in _written(transform):
+        if isinstance(token, Literal | Tail):
+            continue
         shown = printable(text)
         if any(place not in transform.filter.wildcards for place in token.reads):
             yield "index-not-positive", f"{shown} stands for the first token of the subject"
@@ -95,6 +97,19 @@ def _dropped_wildcards(transform: Transform) -> Iterator[tuple[str, str]]:
                 "wildcards-dropped",
                 f"`*` number {number} {verb} {part}in the result, so subjects that differ in it "
                 "become one",
+            )
+
+
+def few_keys(transform: Transform, seen: Sequence[Sequence[str]]) -> Iterator[tuple[str, str]]:
+    """The `partition()` that has fewer keys in some subjects, as tokens, than partitions."""
+    for token in transform.tokens:
+        if not isinstance(token, Partition) or token.count < 2 or transform.filter.is_literal:
+            continue
+        keys = {token.key(tokens) for tokens in seen if transform.filter.covers(tokens)}
+        if 0 < len(keys) < token.count:
+            yield (
+                "few-keys",
+                f"the given subjects have {len(keys)} different keys for {token.count} partitions",
             )
 
 

@@ -140,6 +140,12 @@ CODES: dict[str, Code] = {
         "one of your clusters has no entry here, and there is no entry for all clusters",
         "add an entry for the cluster, or one without a cluster",
     ),
+    "not-compared": Code(
+        _W,
+        "the subjects of mappings and streams cover each other too often to compare all of them, "
+        "so findings about what they share are missing",
+        "start sources with a literal token, so that fewer of them cover the same subjects",
+    ),
     "not-chained": Code(
         _W,
         "another mapping covers the result, but nats-server applies only one mapping to a message",

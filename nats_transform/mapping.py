@@ -106,6 +106,8 @@ class Mapping:
     Attributes:
         source: the subject, perhaps with wildcards, that the mapping matches.
         destinations: the destinations of messages, with weights that add up to 100 or less.
+        filter: the parsed source.
+        transforms: the transform to each destination, without the empty ones.
 
     Examples:
         >>> Mapping("shop.*", [Destination("shop.v1.$1", 98), Destination("shop.v2.$1", 2)])
@@ -118,6 +120,7 @@ class Mapping:
     source: str
     destinations: Sequence[Destination]
     filter: Filter = field(init=False, repr=False, compare=False)
+    transforms: tuple[Transform, ...] = field(init=False, repr=False, compare=False)
     _scoped: dict[str, tuple[Share, ...]] = field(init=False, repr=False, compare=False)
     _general: tuple[Share, ...] = field(init=False, repr=False, compare=False)
 
@@ -125,46 +128,59 @@ class Mapping:
         if not is_valid_filter(self.source):
             raise InvalidMapping(f"the source {printable(self.source)} is not a valid subject")
         object.__setattr__(self, "destinations", tuple(self.destinations))
-        self._validate()
-        clusters = dict.fromkeys(d.cluster for d in self.destinations if d.cluster)
-        scoped = {cluster: self._shares(cluster) for cluster in clusters}
+        transforms = self._validate()
+        listed = self.by_cluster()
+        shares = {cluster: self._shares(some, transforms) for cluster, some in listed.items()}
         object.__setattr__(self, "filter", Filter(self.source))
-        object.__setattr__(self, "_general", self._shares(None))
-        object.__setattr__(self, "_scoped", scoped)
+        object.__setattr__(self, "transforms", tuple(filter(None, transforms.values())))
+        object.__setattr__(self, "_general", shares.pop(None))
+        object.__setattr__(self, "_scoped", shares)
 
-    def _validate(self) -> None:
-        seen: set[str] = set()
+    def _validate(self) -> dict[str, Transform | None]:
+        transforms: dict[str, Transform | None] = {}
         totals: dict[str, int] = {}
         for destination in self.destinations:
-            name = f"mapping {printable(self.source)}: destination {printable(destination.subject)}"
-            if destination.subject in seen:
-                raise InvalidMapping(f"{name} is listed twice; nats-server takes each text once")
-            seen.add(destination.subject)
+            if destination.subject in transforms:
+                raise self._refused(
+                    destination, "is listed twice; nats-server takes each text once"
+                )
             if not 0 <= destination.weight <= 100:
-                raise InvalidMapping(f"{name} has weight {destination.weight}; use 0 to 100")
+                raise self._refused(destination, f"has weight {destination.weight}; use 0 to 100")
             cluster = destination.cluster or ""
             totals[cluster] = totals.get(cluster, 0) + destination.weight
             if totals[cluster] > 100:
                 scope = f"cluster {printable(cluster)}" if cluster else "all clusters"
-                raise InvalidMapping(
-                    f"{name} brings the weights for {scope} to {totals[cluster]}; at most 100"
-                )
-            validate_mapping(self.source, destination.subject)
+                reason = f"brings the weights for {scope} to {totals[cluster]}; at most 100"
+                raise self._refused(destination, reason)
+            transforms[destination.subject] = validate_mapping(self.source, destination.subject)
+        return transforms
 
-    def _shares(self, cluster: str | None) -> tuple[Share, ...]:
-        listed = [d for d in self.destinations if (d.cluster or None) == cluster]
+    def _refused(self, destination: Destination, reason: str) -> InvalidMapping:
+        about = f"mapping {printable(self.source)}: destination {printable(destination.subject)}"
+        return InvalidMapping(f"{about} {reason}")
+
+    def by_cluster(self) -> dict[str | None, list[Destination]]:
+        """The destinations of each scope: None for the general list, which is always there."""
+        listed: dict[str | None, list[Destination]] = {None: []}
+        for destination in self.destinations:
+            listed.setdefault(destination.cluster or None, []).append(destination)
+        return listed
+
+    def _shares(
+        self, listed: Sequence[Destination], transforms: dict[str, Transform | None]
+    ) -> tuple[Share, ...]:
+        lists_source = self.source in transforms
         entries: list[tuple[str | None, Transform | None, int]] = [
-            (d.subject, Transform(self.source, d.subject) if d.subject else None, d.weight)
-            for d in listed
+            (d.subject, transforms[d.subject], d.weight) for d in listed
         ]
         rest = 100 - sum(d.weight for d in listed)
-        if rest and not self.lists_source:
+        if rest and not lists_source:
             # The server adds the source itself for the remainder, before it sorts.
             entries.append(
                 (self.source, Transform(self.source, number_wildcards(self.source)), rest)
             )
         entries.sort(key=lambda entry: entry[2])
-        if rest and self.lists_source:
+        if rest and lists_source:
             entries.append((None, None, rest))
         reached = accumulate(weight for _, _, weight in entries)
         return tuple(
@@ -187,11 +203,6 @@ class Mapping:
         for scope in self.scopes:
             for share in self.shares(scope):
                 yield scope, share
-
-    @property
-    def transforms(self) -> tuple[Transform, ...]:
-        """The transform of each destination that is listed, without the empty ones."""
-        return tuple(Transform(self.source, d.subject) for d in self.destinations if d.subject)
 
     @property
     def lists_source(self) -> bool:

@@ -11,7 +11,8 @@ from nats_transform.errors import printable
 from nats_transform.findings import Finding
 from nats_transform.mapping import AccountMappings
 from nats_transform.stream import StreamConfig
-from nats_transform.subject import ANY_TAIL, collide, is_subset
+from nats_transform.subject import ANY_TAIL, is_subset
+from nats_transform.subject_index import Effort, SubjectIndex
 
 _BUCKETS = (("KV_", "$KV."), ("OBJ_", "$O."))
 
@@ -19,6 +20,7 @@ _BUCKETS = (("KV_", "$KV."), ("OBJ_", "$O."))
 def of_account(
     account: AccountMappings,
     place: str,
+    effort: Effort,
     *,
     imports: Sequence[str] = (),
     zeros: Collection[tuple[str, str]] = (),
@@ -29,19 +31,18 @@ def of_account(
     Args:
         account: the mappings.
         place: the place of the findings.
+        effort: the steps that the search may take.
         imports: the subjects under which streams of other accounts come in.
         zeros: sources and destinations that a file gives the weight 0 where it means 100.
         has_publishers: whether somebody can publish in the account.
     """
+    imported = SubjectIndex(imports, effort)
     for mapping in account.mappings:
-        for one in imports:
-            if collide(mapping.source, one):
-                yield Finding(
-                    "import-not-mapped",
-                    f"what the account imports under {printable(one)} keeps its subjects",
-                    mapping.source,
-                    place=place,
-                )
+        if covered := imported.colliding(mapping.source):
+            told = f"what the account imports under {printable(imports[covered[0]])} "
+            told += f"(and {len(covered) - 1:,} more) " if len(covered) > 1 else ""
+            told += "keeps its subjects"
+            yield Finding("import-not-mapped", told, mapping.source, place=place)
         for destination in mapping.destinations:
             if (mapping.source, destination.subject) in zeros:
                 told = "all messages go here, although the file says 0"

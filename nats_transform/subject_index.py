@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from nats_transform.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR, collide
@@ -21,6 +22,23 @@ class _Node:
     wild: dict[str, _Node] = field(default_factory=dict)
 
 
+class Effort:
+    """How many steps may still be taken. Wildcards can make all filters collide with all."""
+
+    def __init__(self, steps: float = math.inf) -> None:
+        self.left = steps
+
+    def take(self) -> bool:
+        """Take a step, if one is left."""
+        self.left -= 1
+        return self.left >= 0
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether a step was refused."""
+        return self.left < 0
+
+
 class SubjectIndex:
     """Filters, numbered from 0, by token.
 
@@ -28,10 +46,11 @@ class SubjectIndex:
     [0, 2]
     """
 
-    def __init__(self, filters: Iterable[str]) -> None:
-        self._filters = list(filters)
+    def __init__(self, filters: Iterable[str], effort: Effort | None = None) -> None:
+        self.filters = list(filters)
+        self._effort = effort or Effort()
         self._root = _Node()
-        for number, filter in enumerate(self._filters):
+        for number, filter in enumerate(self.filters):
             node = self._root
             for token in filter.split(SEPARATOR):
                 following = node.wild if _is_wild(token) else node.literal
@@ -39,15 +58,19 @@ class SubjectIndex:
             node.ends.append(number)
 
     def colliding(self, filter: str) -> list[int]:
-        """The numbers of the filters that `collide` with one, ascending."""
-        found = _candidates(self._root, filter.split(SEPARATOR))
-        return sorted(number for number in found if collide(self._filters[number], filter))
+        """The numbers of the filters that `collide` with one, ascending.
+
+        Once the effort is spent, some are missing.
+        """
+        take = self._effort.take
+        numbers = _candidates(self._root, filter.split(SEPARATOR), take)
+        return sorted(n for n in numbers if take() and collide(self.filters[n], filter))
 
 
-def _candidates(root: _Node, tokens: list[str]) -> Iterator[int]:
+def _candidates(root: _Node, tokens: list[str], take: Callable[[], bool]) -> Iterator[int]:
     """The filters that can collide, and maybe a few more; none twice."""
     ways = [(root, 0)]
-    while ways:
+    while ways and take():
         node, place = ways.pop()
         if place == len(tokens):
             yield from node.ends

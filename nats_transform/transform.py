@@ -253,22 +253,22 @@ class Transform:
             raise self._refused(UnusedWildcards)
 
 
-def validate_mapping(source: str, destination: str) -> None:
-    """Refuse a destination as nats-server's `ValidateMapping` does.
+def validate_mapping(source: str, destination: str) -> Transform | None:
+    """The transform to a destination that nats-server's `ValidateMapping` takes.
 
     Account mappings and the transforms of streams go through it; republish and imports do not.
     Beyond `Transform` it refuses blanks in tokens that are not functions. An empty destination
-    passes.
+    passes, and makes no transform.
 
     Raises:
         InvalidTransform: with the rule and token.
     """
     if not destination:
-        return
+        return None
     for token in destination.split(SEPARATOR):
         if not looks_like_function(token) and any(blank in token for blank in _BLANKS):
             raise InvalidSubject(source, destination, token, "a blank")
-    Transform(source, destination)
+    return Transform(source, destination)
 
 
 def number_wildcards(filter: str) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from nats_transform.collector import no_search_for_cycles
 from nats_transform.config.accounts import (
     GLOBAL_ACCOUNT,
     TOP_FIELDS,
@@ -152,6 +153,7 @@ def is_empty(config: AccountMappings | StreamConfig) -> bool:
     return isinstance(config, AccountMappings) and not config.mappings
 
 
+@no_search_for_cycles()
 def _everything(name: str) -> list[Located]:
     source = Source()
     text = source.text(name)

@@ -7,10 +7,8 @@ largest groups. Weights count as exact shares.
 
 from __future__ import annotations
 
-import gc
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import TypeVar
@@ -79,18 +77,6 @@ class DryRun:
     levels: tuple[Level, ...]
     reverse: tuple[SubjectMapping, ...]
     is_reversible: bool
-
-
-@contextmanager
-def no_search_for_cycles() -> Iterator[None]:
-    """Turns off Python's garbage collector, which finds nothing here and takes 10 % of the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 ANALYSES: tuple[Callable[[Question, Store], Analysis], ...] = (

@@ -49,6 +49,18 @@ def test_findings_have_file_line_severity_code_and_cure(folder: Path) -> None:
     )
 
 
+def test_only_so_many_findings_are_printed(folder: Path) -> None:
+    lines = [f'"*.a{n}": b{n}' for n in range(501)]
+    (folder / "a.conf").write_text("mappings {\n" + "\n".join(lines) + "\n}")
+    code, out, _ = run("a.conf")
+    assert code == 0
+    *findings, left, summary = out.splitlines()
+    assert len(findings) == 2 * 500
+    assert left == "and 1 more finding: see --json"
+    assert summary == "1 file checked: 501 warnings"
+    assert len(document("a.conf")[1]["findings"]) == 501
+
+
 def test_nothing_found(folder: Path) -> None:
     (folder / "a.conf").write_text("mappings { foo: bar }")
     assert run("a.conf") == (0, "1 file checked, nothing found\n", "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -529,8 +530,43 @@ def test_a_mapping_with_wildcards_moves_a_bucket_that_is_given() -> None:
 
 def test_every_code_has_a_case() -> None:
     # What is refused never gets as far as check(), and the end of a JWT is no part of its mappings:
-    # tests/cli has both.
-    assert {code for code, *_ in CASES} == set(CODES) - {"refused", "expired"}
+    # tests/cli has both. The test below has the third.
+    elsewhere = {"refused", "expired", "not-compared"}
+    assert {code for code, *_ in CASES} == set(CODES) - elsewhere
+
+
+def test_a_mapping_has_one_finding_however_many_others_are_concerned() -> None:
+    covering = {"a.b": "x", "*.b": "y", "a.*": "z", "a.>": "x.>", "*.>": "y.>", "*.*": "v.$2.$1"}
+    streams = [stream(f"S{n}", "a.b", no_ack=True) for n in range(4)]
+    imports = [Entry("stream", subject, "B") for subject in ("a.>", "*.b")]
+    findings = check([maps(covering), *streams], origins=[Origin(imports=imports), *[Origin()] * 4])
+    of_one = {f.code: f.message for f in findings if f.source == "a.b" and f.place == "mapping"}
+    assert of_one == {
+        "shadowed": "the mapping of '*.b' (and 4 more) covers all of its subjects; which of them "
+        "nats-server tries first is random after each reload",
+        "escapes-stream": "stream S0 (and 3 more) captures the source, and no stream captures the "
+        "result",
+        "import-not-mapped": "what the account imports under 'a.>' (and 1 more) keeps its subjects",
+    }
+    overlaps = {f.place: f.message for f in findings if f.code == "streams-overlap"}
+    assert list(overlaps) == ["stream S0", "stream S1", "stream S2"]
+    assert " and the subject 'a.b' of stream S1 (and 2 more) " in overlaps["stream S0"]
+    crossing = check(maps({"x.*.c": "d.$1", **{f"x.{n}.*": f"e.{n}.$1" for n in range(9)}}))
+    assert [(f.code, f.source) for f in crossing] == [("overlap", "x.*.c")]
+    assert "'x.0.*' (and 8 more) covers some" in crossing[0].message
+
+
+@pytest.mark.parametrize("count", [300, 3_000])
+def test_mappings_that_all_cover_each_other_do_not_multiply(count: int) -> None:
+    findings = check(maps({f"*.a{n}.>": "x.>" for n in range(count)}))
+    found = Counter(finding.code for finding in findings)
+    assert found.pop("wildcards-dropped") == found.pop("maps-into-itself") == count
+    if count == 300:
+        assert found == {"not-chained": count}
+        assert all("(and 298 more)" in f.message for f in findings if f.code == "not-chained")
+    else:  # it says that it gave up
+        assert 0 < found.pop("not-chained") < count
+        assert found == {"not-compared": 1}
 
 
 def canary(*weights: int) -> list[tuple[str, int]]:

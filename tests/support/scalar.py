@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from nats_transform.collector import no_search_for_cycles
 from nats_transform.consumer import Consumer
 from nats_transform.mapping import AccountMappings
 from nats_transform.migration import CensusRow, DryRun, Question, User
 from nats_transform.migration.case import Cases
 from nats_transform.migration.names import Names
 from nats_transform.migration.rows import Store
-from nats_transform.migration.run import Run, no_search_for_cycles
+from nats_transform.migration.run import Run
 from nats_transform.sharing import SharedStream
 from nats_transform.stream import StreamConfig
 

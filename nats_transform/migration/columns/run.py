@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import BinaryIO
 
+from nats_transform.collector import no_search_for_cycles
 from nats_transform.migration.columns.alike import Grouping
 from nats_transform.migration.columns.part import Part
 from nats_transform.migration.names import Names
 from nats_transform.migration.question import Question
 from nats_transform.migration.rows import Store
-from nats_transform.migration.run import DryRun, Run, no_search_for_cycles
+from nats_transform.migration.run import DryRun, Run
 
 
 def dry_run_of_columns(

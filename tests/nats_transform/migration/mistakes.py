@@ -339,7 +339,7 @@ MISTAKES = [
         replace(MOVED_WELL, imports=["orders.*"], seen={"imported": 0}),
         replace(MOVED_WELL, imports=["orders.*", "shop.*"], seen={"imported": 8}),
         [("error", "export-none", 8, 2), ("error", "import-none", 8, 2)],
-        [("warning", "escapes-export")] * 2,
+        [("warning", "escapes-export")],
     ),
     Mistake(
         "last-values-collapse",
