@@ -46,7 +46,7 @@ class Storage:
         if uri.startswith(("file:", "/")):
             path = urlparse(uri).path if uri.startswith("file:") else uri
             return pafs.LocalFileSystem(), path
-        from pyiceberg.io.pyarrow import PyArrowFileIO
+        from jobs.warehouse.store import StoreIO
 
-        scheme, place, path = PyArrowFileIO.parse_location(uri, dict(self.settings))
-        return PyArrowFileIO(dict(self.settings)).fs_by_scheme(scheme, place), path
+        scheme, place, path = StoreIO.parse_location(uri, dict(self.settings))
+        return StoreIO(dict(self.settings)).fs_by_scheme(scheme, place), path

@@ -9,10 +9,13 @@ addresses of its author's to the credentials in the environment. So it is not re
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 from pyiceberg.typedef import RecursiveDict
 from pyiceberg.utils.config import PYICEBERG_HOME, PYICEBERG_YML, Config
+from sqlalchemy import create_engine
+from sqlalchemy.pool import NullPool
 
 from jobs.errors import WarehouseError
 
@@ -30,7 +33,11 @@ Config._from_configuration_files = staticmethod(_of_the_user)  # type: ignore[me
 
 from pyiceberg.catalog import Catalog as Catalog  # noqa: E402
 from pyiceberg.catalog import load_catalog as load_catalog  # noqa: E402
+from pyiceberg.catalog import sql  # noqa: E402
 from pyiceberg.catalog.sql import SqlCatalog as SqlCatalog  # noqa: E402
+
+# A pool would keep connections, and SQLite's locks with them, until the garbage collector comes by.
+sql.create_engine = partial(create_engine, poolclass=NullPool)  # type: ignore[attr-defined]
 
 
 def settings_of(catalog: str) -> RecursiveDict:

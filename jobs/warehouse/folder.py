@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow.fs as pafs
 from pyiceberg.exceptions import NamespaceAlreadyExistsError
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
-from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
+from pyiceberg.io.pyarrow import PyArrowFile
 from pyiceberg.table import Table
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from sqlalchemy import URL
@@ -25,6 +25,7 @@ from jobs.errors import WarehouseError
 from jobs.warehouse.avro import is_whole
 from jobs.warehouse.catalogs import SqlCatalog
 from jobs.warehouse.paths import FOLDER, NAMESPACE, path_in
+from jobs.warehouse.store import StoreIO
 
 CATALOG_FILE = "catalog.db"
 _BUSY_SECONDS = 60  # how long to wait for another writer's lock on the catalog
@@ -66,7 +67,7 @@ class FolderCatalog(SqlCatalog):
         return FolderIO(self.properties)
 
 
-class FolderIO(PyArrowFileIO):
+class FolderIO(StoreIO):
     """Opens, makes and deletes the files of one folder, and no others."""
 
     def path_of(self, location: str) -> str:
@@ -148,8 +149,8 @@ def filesystem_of(location: str, table: Table) -> tuple[Any, str]:
     if isinstance(table.io, FolderIO):
         return pafs.LocalFileSystem(), table.io.path_of(location)
     settings = table.io.properties
-    scheme, netloc, path = PyArrowFileIO.parse_location(location, settings)
-    return PyArrowFileIO(settings).fs_by_scheme(scheme, netloc), path
+    scheme, netloc, path = StoreIO.parse_location(location, settings)
+    return StoreIO(settings).fs_by_scheme(scheme, netloc), path
 
 
 def files_of(table: Table) -> Iterator[pafs.FileInfo]:

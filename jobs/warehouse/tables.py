@@ -10,6 +10,7 @@ import contextlib
 import random
 import sqlite3
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 from datetime import date, timedelta
 from typing import Any, cast
@@ -37,6 +38,7 @@ from jobs.warehouse.catalogs import Catalog, load_catalog, settings_of
 from jobs.warehouse.folder import CATALOG_FILE, folder_catalog
 from jobs.warehouse.paths import NAMESPACE
 from jobs.warehouse.specs import TableSpec
+from jobs.warehouse.store import StoreIO
 from jobs.warehouse.where import Warehouse as Warehouse
 
 PROPERTY = "nats-transform."
@@ -47,7 +49,6 @@ _RAISED = (
     *(OSError, ValueError, ImportError, SQLAlchemyError, sqlite3.Error),
     *(RESTError, NoSuchNamespaceError),
 )
-_PYARROW = "pyiceberg.io.pyarrow.PyArrowFileIO"
 _GLUE_RETRIES = "glue.max-retries"
 _LIBRARIES = ("botocore", "thrift")  # of Glue and Hive, which need not be installed
 
@@ -103,13 +104,16 @@ def open_catalog(warehouse: Warehouse, create: bool = False) -> Catalog:
             if not create and not (folder / CATALOG_FILE).exists():
                 raise NoTable(f"no tables in {warehouse}; run `nats-transform ingest` first")
             return folder_catalog(folder)
-        return load_catalog(warehouse.catalog, **_settings(warehouse.catalog))
+        catalog = load_catalog(warehouse.catalog, **_settings(warehouse.catalog))
+        if glue := getattr(catalog, "glue", None):  # AWS's library leaves its sockets open
+            weakref.finalize(catalog, glue.close)
+        return catalog
 
 
 def _settings(catalog: str) -> dict[str, Any]:
     """What PyIceberg is told of a catalog beside what is configured."""
     # Our own reads and writes go through PyArrow; PyIceberg would choose another for Azure.
-    settings: dict[str, Any] = {PY_IO_IMPL: _PYARROW}
+    settings: dict[str, Any] = {PY_IO_IMPL: f"{StoreIO.__module__}.{StoreIO.__name__}"}
     configured = settings_of(catalog)
     if str(configured.get("type")).lower() == "glue":
         # PyIceberg (0.12) tries a Glue that is gone for a minute or two, and the text that it

@@ -34,6 +34,8 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from werkzeug.exceptions import HTTPException
 from werkzeug.serving import make_server
 
+from jobs.warehouse.store import StoreIO
+
 CREDENTIAL = "archivist:secret"
 SCOPE = "PRINCIPAL_ROLE:ALL"
 WAREHOUSE = "archive"
@@ -59,7 +61,8 @@ class Catalog:
 
     def __init__(self, folder: Path, warehouse: str, storage: Mapping[str, str]) -> None:
         uri = f"sqlite:///{folder}/rest.db"
-        self.tables = SqlCatalog("rest", uri=uri, warehouse=warehouse, **storage)
+        own = {"py-io-impl": f"{StoreIO.__module__}.{StoreIO.__name__}"}
+        self.tables = SqlCatalog("rest", uri=uri, warehouse=warehouse, **storage, **own)
         self.storage = storage
         self.tokens: set[str] = set()
         self.statuses: Counter[int] = Counter()
