@@ -12,7 +12,7 @@ import click
 
 from cli import options, project
 from cli.formats import Reported, places_of, print_findings
-from cli.output import end, plural, print_finding, print_json, print_line, quiet_work
+from cli.output import end, looked_at, plural, print_finding, print_json, print_line, quiet_work
 from nats_transform.errors import shown
 from nats_transform.findings import Severity
 
@@ -36,7 +36,7 @@ _FINDINGS = 50
 )
 @options.subjects
 @options.question
-@options.server(implied=False)
+@options.server(instead_of=("streams", "consumers"))
 @options.day
 @click.option(
     "--exact",
@@ -142,7 +142,9 @@ def _counts(result: DryRunResult) -> str:
     counts = [
         plural(number, severity.value) for severity, number in result.counts.items() if number
     ]
-    return ", ".join(counts) if counts else "nothing found"
+    if counts:
+        return ", ".join(counts)
+    return "nothing found" if result.streams_from else "the mappings alone show nothing"
 
 
 def _print(result: DryRunResult) -> None:
@@ -151,10 +153,8 @@ def _print(result: DryRunResult) -> None:
         f"{result.stream}: {plural(found.messages, 'message')} under "
         f"{plural(found.subjects, 'subject')}, {plural(len(result.days), 'day')}"
     )
-    print_line(
-        f"compared with {plural(result.streams, 'stream')}, "
-        f"{plural(result.consumers, 'consumer')}, {plural(result.users, 'user')} with permissions"
-    )
+    users = f"{plural(result.users, 'user')} with permissions"
+    print_line(f"{looked_at(result)}; {users}")
     verb = "changes" if found.changed_messages == 1 else "change"
     print_line(
         f"{_messages(found.changed_messages)} of {plural(found.changed_subjects, 'subject')} "

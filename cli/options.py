@@ -402,12 +402,12 @@ _CONNECTION: dict[str, tuple[str, str, str | None, str]] = {
 }
 
 
-def server(instead_of: tuple[str, ...] = (), *, implied: bool = True) -> _Wrap:
+def server(instead_of: tuple[str, ...] = ()) -> _Wrap:
     """`--server`, `--context` and what a connection takes, as the `nats` command has them.
 
-    The command gets `server`; None if no server is given, or if it is only implied (by the
-    environment, or by the context that is selected) and one of the options `instead_of` is given,
-    or no server is to be implied.
+    The command gets `server`; None if no server is named. A server that only the environment or
+    the selected context names is not meant if one of the options `instead_of` is given, and one on
+    the command line goes before such options of a project file.
     """
 
     def wrap(command: Any) -> Any:
@@ -416,9 +416,10 @@ def server(instead_of: tuple[str, ...] = (), *, implied: bool = True) -> _Wrap:
             connection = {name: values.pop(name) for name in ("context", *_CONNECTION)}
             if _is_on_command_line("context") and not _is_on_command_line("servers"):
                 connection["servers"] = None  # the context's own, whatever the environment names
-            asked = any(_is_on_command_line(name) for name in ("context", "servers"))
-            others = any(values.get(name) not in (None, ()) for name in instead_of)
-            if not asked and (others or not implied):
+            if any(_is_on_command_line(name) for name in ("context", "servers")):
+                from_file = (name for name in instead_of if not _is_on_command_line(name))
+                values |= {name: () if values[name] == () else None for name in from_file}
+            elif any(values[name] not in (None, ()) for name in instead_of):
                 return command(**values, server=None)
             return command(**values, server=_server(**connection))
 

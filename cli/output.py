@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
 
+    from jobs.dry_run.settings import DryRunResult
+    from jobs.plan import PlanResult
+
 _STDOUT, _STDERR = 1, 2
 _ANY_WIDTH = 100_000  # of a pipe: nothing is cut or wrapped in it
 _NO_SIZE = 80  # of a terminal that does not know its size
@@ -88,6 +91,14 @@ def print_subject(subject: str) -> None:
 def plural(count: float, noun: str) -> str:
     """A count and what is counted, such as `1 error` or `2 errors`."""
     return f"{count:,} {noun}{'' if count == 1 or noun == 'info' else 's'}"
+
+
+def looked_at(result: DryRunResult | PlanResult) -> str:
+    """Which streams and consumers a result is about, and where they came from."""
+    if result.streams_from is None:
+        return "no stream was looked at: give --streams DIR, --server URL or --context NAME"
+    counts = f"{plural(result.streams, 'stream')}, {plural(result.consumers, 'consumer')}"
+    return f"looked at {counts} of {result.streams_from}"
 
 
 def print_json(document: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ import click
 
 from cli import options, project
 from cli.formats import Reported, places_of, print_findings
-from cli.output import end, plural, print_json, print_line, quiet_work
+from cli.output import end, looked_at, plural, print_json, print_line, quiet_work
 from nats_transform.findings import Severity
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 )
 @options.subjects
 @options.question
-@options.server(implied=False)
+@options.server(instead_of=("streams", "consumers"))
 @options.file(
     "--accept",
     "A file with the findings that you accept, in YAML or JSON: a list of {code, about, reason}. "
@@ -83,7 +83,11 @@ def command(spark: Spark, form: str, server: NatsSettings | None, **given: objec
 
         place_of = places_of(str(settings.candidate), settings.account)
         found = [_reported(one, place_of(one.about)) for one in result.blocked]
-        lines = list(_steps(result)) or [plural(len(found), "finding") + " stand in the way"]
+        lines = list(_steps(result)) or [
+            plural(len(found), "finding")
+            + (" stands" if len(found) == 1 else " stand")
+            + " in the way"
+        ]
         print_findings(form, "nats-transform plan", lines, found, ALL)
     end(is_fine=result.plan is not None)
 
@@ -103,7 +107,8 @@ def _print(result: PlanResult) -> None:
     for line in _steps(result):
         print_line(line)
     if result.folder is not None:
-        print_line(f"plan {result.folder}")
+        print_line(looked_at(result))
+        print_line(f"the plan is in {result.folder}")
 
 
 def _steps(result: PlanResult) -> Iterator[str]:

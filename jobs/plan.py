@@ -14,7 +14,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from jobs.dry_run.portable import PortableCensus, check_redaction, messages_by_source, read_census
-from jobs.dry_run.settings import DryRunSettings, read_question, with_files
+from jobs.dry_run.settings import DryRunSettings, read_question, streams_from, with_files
 from jobs.errors import JobError, text_of
 from jobs.session import Spark
 from nats_transform.config import plain
@@ -74,22 +74,30 @@ class PlanResult:
         plan: the plan; null if there is no safe one.
         blocked: the findings that prevent a plan.
         folder: the folder of the plan; null if nothing is written.
+        streams, consumers: how many of each were looked at.
+        streams_from: the server, folder or file that showed them; null if none was asked.
     """
 
     plan: Plan | None
     blocked: tuple[Blocked, ...] = ()
     folder: Path | None = None
+    streams: int = 0
+    consumers: int = 0
+    streams_from: str | None = None
 
     def fails(self, level: str) -> bool:
         """Whether there is no plan; `refused` is the only level."""
         return self.plan is None
 
     def as_json(self) -> dict[str, Any]:
-        """One JSON document: folder, plan, blocked."""
+        """One JSON document: folder, plan, blocked, and what was looked at."""
         return {
             "folder": None if self.folder is None else str(self.folder),
             "plan": None if self.plan is None else self.plan.model_dump(mode="json"),
             "blocked": [one.model_dump() for one in self.blocked],
+            "streams": self.streams,
+            "consumers": self.consumers,
+            "streams_from": self.streams_from,
         }
 
 
@@ -106,7 +114,7 @@ def plan(spark: Spark, settings: PlanSettings) -> PlanResult:
     """
     refuse_full(settings.out)
     with with_files(settings) as given:
-        return _plan(spark, given)
+        return replace(_plan(spark, given), streams_from=streams_from(settings))
 
 
 def _plan(spark: Spark, settings: PlanSettings) -> PlanResult:
@@ -127,6 +135,10 @@ def _plan(spark: Spark, settings: PlanSettings) -> PlanResult:
         from jobs.census_export import census_of_warehouse
 
         census = census_of_warehouse(spark, settings)
+    looked_at: dict[str, Any] = {
+        "streams": len(question.streams),
+        "consumers": len(question.consumers),
+    }
     try:
         made = build(
             question,
@@ -139,13 +151,14 @@ def _plan(spark: Spark, settings: PlanSettings) -> PlanResult:
             clusters=_clusters(census, settings),
         )
     except NoPlan as error:
-        return PlanResult(None, error.blocked)
+        return PlanResult(None, error.blocked, **looked_at)
     if not made.steps:
-        return PlanResult(made)
+        return PlanResult(made, **looked_at)
     made, whole = _with_config(made, settings)
     texts = files(made, dict(configs(settings)), whole)
     write_folder(settings.out, texts)
-    return PlanResult(Plan.model_validate_json(texts[PLAN]), folder=settings.out)
+    plan = Plan.model_validate_json(texts[PLAN])
+    return PlanResult(plan, folder=settings.out, **looked_at)
 
 
 def _with_config(plan: Plan, settings: PlanSettings) -> tuple[Plan, dict[str, str]]:

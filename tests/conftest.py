@@ -22,6 +22,10 @@ from jobs.session import SparkSettings, spark_session
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # No test reports to the makers of Dagster and Great Expectations, nor does what it starts.
 os.environ |= {"DAGSTER_DISABLE_TELEMETRY": "1", "GX_ANALYTICS_ENABLED": "false"}
+# No test asks the server that a developer has chosen.
+for _name in [name for name in os.environ if name.startswith("NATS_")]:
+    del os.environ[_name]
+os.environ["XDG_CONFIG_HOME"] = str(Path(__file__).parent / "no contexts")
 # Tests make many small Spark jobs: what the JVM's second compiler would gain, it costs twice over.
 os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 

@@ -13,6 +13,7 @@ from jobs.dry_run.settings import (
     DryRunSettings,
     SimulatedStream,
     read_question,
+    streams_from,
     with_files,
 )
 from jobs.session import Spark
@@ -38,7 +39,7 @@ def dry_run(spark: Spark, settings: DryRunSettings) -> DryRunResult:
         WarehouseError: tables that cannot be read or written.
     """
     with with_files(settings) as given:
-        return _dry_run(spark, given)
+        return replace(_dry_run(spark, given), streams_from=streams_from(settings))
 
 
 def _dry_run(spark: Spark, settings: DryRunSettings) -> DryRunResult:

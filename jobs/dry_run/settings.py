@@ -131,6 +131,7 @@ class DryRunResult:
         simulated: the counts of each simulated stream, if the settings ask for a simulation.
         simulated_snapshot: the new snapshot of `simulated_streams`.
         simulated_seed: the seed of the draws of the simulation.
+        streams_from: the server, folder or file that showed the streams; null if none was asked.
     """
 
     found: DryRun
@@ -150,6 +151,7 @@ class DryRunResult:
     simulated: tuple[SimulatedStream, ...] = ()
     simulated_snapshot: int | None = None
     simulated_seed: int | None = None
+    streams_from: str | None = None
 
     @property
     def counts(self) -> dict[Severity, int]:
@@ -202,6 +204,13 @@ def with_files(settings: _Settings) -> Iterator[_Settings]:
     with account_files(settings.nats, settings.account) as (streams, consumers):
         found = {"streams": streams, "consumers": consumers, "nats": None}
         yield settings.model_copy(update=found)
+
+
+def streams_from(settings: DryRunSettings) -> str | None:
+    """The server, folder or file that shows the streams; None if nobody is asked."""
+    if settings.nats is not None:
+        return settings.nats.where
+    return None if settings.streams is None else str(settings.streams)
 
 
 def read_question(settings: DryRunSettings) -> Question:

@@ -73,6 +73,8 @@ def _headline(result: DryRunResult) -> str:
         for severity, count in result.counts.items()
         if count and severity is not Severity.INFO
     ]
+    if not told and not result.streams_from:
+        return "The mappings alone show nothing; no stream was looked at"
     if not told:
         return "Nothing stands in the way of the change"
     return f"The change has {' and '.join(told)}"

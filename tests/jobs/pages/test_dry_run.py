@@ -87,6 +87,7 @@ def result(found: DryRun | None = None) -> DryRunResult:
         simulated=(SimulatedStream(HOSTILE, 123456, 7, 8),),
         simulated_snapshot=2**61,
         simulated_seed=5,
+        streams_from="streams/",
     )
 
 
@@ -149,7 +150,14 @@ def test_the_page_says_what_was_found() -> None:
 def test_a_clean_change_says_so() -> None:
     text = dry_run_report.render(result(clean()))
     assert "Nothing stands in the way of the change" in text
+    assert "1 consumers of streams/" in text
     assert 'class="finding"' not in text
+
+
+def test_a_change_without_streams_is_not_called_clean() -> None:
+    text = dry_run_report.render(replace(result(clean()), streams=0, streams_from=None))
+    assert "Nothing stands in the way" not in text
+    assert "no stream was looked at" in text
 
 
 def test_the_json_can_be_read_and_has_its_documented_fields() -> None:

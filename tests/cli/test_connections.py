@@ -1,0 +1,181 @@
+"""Every command that can talk to a server finds it in each way that docs/connections.md names."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import pytest
+
+from cli.main import main
+from jobs.jetstream.process import NatsServer, nats_server
+from tests.conformance.client import Client
+from tests.support.command import nats_transform
+
+CENSUS = ("--census", "census.parquet", "--candidate", "new.conf")
+COMMANDS = {
+    "ingest": ("--stream", "ORDERS"),
+    "replay": ("--stream", "ORDERS", "--to", "SHOP", "--dry-run"),
+    "dry-run": CENSUS,
+    "plan": (*CENSUS, "--out", "other"),
+    "verify": ("--plan", "plan", "--step", "0"),
+}
+"""A command line of each, without a server."""
+FILES = {
+    "ingest": ("--jsonl", "orders.jsonl"),
+    "dry-run": ("--streams", "streams"),
+    "plan": ("--streams", "streams"),
+    "verify": ("--config", "server.conf"),
+}
+"""What a command takes in the place of a server."""
+
+
+@dataclass
+class Way:
+    """One way to name the server."""
+
+    arguments: tuple[str, ...] = ()
+    variables: tuple[tuple[str, str], ...] = ()
+    is_selected: bool = False
+
+
+WAYS = {
+    "--server": Way(arguments=("--server", "URL")),
+    "--context": Way(arguments=("--context", "here")),
+    "NATS_URL": Way(variables=(("NATS_URL", "URL"),)),
+    "NATS_CONTEXT": Way(variables=(("NATS_CONTEXT", "here"),)),
+    "the selected context": Way(is_selected=True),
+}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[NatsServer]:
+    with nats_server("debug: true") as found:
+        for config in (
+            {"name": "ORDERS", "subjects": ["orders.*"]},
+            {"name": "SHOP", "subjects": ["bills.*"]},
+        ):
+            with Client(found.url) as client:
+                name = config["name"]
+                assert "error" not in client.request(f"$JS.API.STREAM.CREATE.{name}", config)
+                client.publish("orders.eu", b"x")
+                client.flush()
+        yield found
+
+
+@pytest.fixture(scope="module")
+def made(server: NatsServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an archive, a census, a plan and the files that stand for a server."""
+    folder = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        (folder / "new.conf").write_text('mappings { "orders.*": "shop.orders.$1" }')
+        (folder / "server.conf").write_text("mappings {}")
+        (folder / "orders.jsonl").write_text(
+            json.dumps({"stream": "X", "seq": 1, "subject": "x", "time": "2026-11-01T00:00:00Z"})
+        )
+        (folder / "streams").mkdir()
+        for name, subjects in (("ORDERS", ["orders.*"]), ("SHOP", ["shop.bills.>"])):
+            text = json.dumps({"config": {"name": name, "subjects": subjects}})
+            (folder / "streams" / f"{name}.json").write_text(text)
+        for line in (
+            ("ingest", "--stream", "ORDERS", "--server", server.url),
+            ("census", "export", "--stream", "ORDERS", "--out", "census.parquet"),
+            ("transform", "--stream", "ORDERS", "--mapping", "new.conf"),
+            ("plan", *CENSUS, "--streams", "streams", "--out", "plan"),
+        ):
+            code, out, err = nats_transform(*line)
+            assert code == 0, out + err
+    return folder
+
+
+@pytest.fixture
+def place(made: Path, server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the folder, and an environment that names no server."""
+    folder = tmp_path / "work"
+    shutil.copytree(made, folder)
+    monkeypatch.chdir(folder)
+    for name in ("NATS_URL", "NATS_CONTEXT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "nats" / "context").mkdir(parents=True)
+    (tmp_path / "nats" / "context" / "here.json").write_text(json.dumps({"url": server.url}))
+    return folder
+
+
+def connections(server: NatsServer) -> int:
+    return server.log.read_text().count("Client connection created")
+
+
+def use(way: Way, server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """Names the server in a way; what is to be put on the command line."""
+    for name, value in way.variables:
+        monkeypatch.setenv(name, value.replace("URL", server.url))
+    if way.is_selected:
+        contexts = Path.cwd().parent / "nats"
+        (contexts / "context.txt").write_text("here\n")
+    return tuple(one.replace("URL", server.url) for one in way.arguments)
+
+
+def test_every_command_that_takes_a_server_is_here() -> None:
+    context = click.Context(main)
+    commands = {name: main.get_command(context, name) for name in main.list_commands(context)}
+    connecting = {
+        name
+        for name, command in commands.items()
+        if command and any(parameter.name == "servers" for parameter in command.params)
+    }
+    assert connecting == COMMANDS.keys()
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_it_connects(
+    command: str, way: str, place: Path, server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = use(WAYS[way], server, monkeypatch)
+    before = connections(server)
+    code, out, err = nats_transform(command, *COMMANDS[command], *more)
+    assert code in (0, 1), out + err
+    assert connections(server) > before, out + err
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("way", [name for name, way in WAYS.items() if not way.arguments])
+@pytest.mark.parametrize("command", FILES)
+def test_files_are_enough_whatever_is_only_implied(
+    command: str, way: str, place: Path, server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(WAYS[way], server, monkeypatch)
+    before = connections(server)
+    arguments = [one.replace("ORDERS", "X") for one in COMMANDS[command]]
+    code, out, err = nats_transform(command, *arguments, *FILES[command])
+    assert code in (0, 1), out + err
+    assert connections(server) == before
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("command", ["dry-run", "plan"])
+def test_the_room_of_the_server_is_seen(
+    command: str, place: Path, server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the streams a dry run is green, and a plan loses every message."""
+    alone = nats_transform(command, *COMMANDS[command][:4], *(("--out", "a") * (command == "plan")))
+    assert "no stream was looked at" in alone[1]
+    assert "nothing found" not in alone[1]
+    monkeypatch.setenv("NATS_URL", server.url)
+    by_variable, by_option = (
+        nats_transform(
+            command, *COMMANDS[command][:4], *more, *(("--out", str(n)) * (command == "plan"))
+        )
+        for n, more in enumerate([(), ("--server", server.url)])
+    )
+    assert by_variable[0] == by_option[0]
+    assert by_variable[1].replace("is in 0", "is in 1") == by_option[1]
+    assert "2 streams" in by_variable[1]
+    assert server.url.removeprefix("nats://") in by_variable[1]
