@@ -25,7 +25,7 @@ ui: ## open the Dagster UI and show what the demo made
 	@$(IN_VENV) sh -c 'set -a; . ./demo/environment; \
 		python -m orchestration.reports demo/reports & trap "kill $$!" EXIT; dg dev $(ARGS)'
 
-test: lint ## run lint and all tests but the slow ones
+test: ## run all tests but the slow ones
 	@$(IN_VENV) python -m pytest -n 2 --dist worksteal -m "not slow" $(ARGS)
 
 test-slow: ## run the slow tests, but not those of containers

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,15 @@ class TestLock:
         assert len(locked) > 100
         form = re.compile(r"[a-z0-9-]+==[^\s;]+( ; [^#@]+?)?( +--hash=sha256:[0-9a-f]{64})+")
         assert [line for line in locked if not form.fullmatch(line)] == []
+
+    def test_every_python_gets_the_same_versions(self) -> None:
+        """So types and styles that hold with one hold with all; two numpys have other types."""
+        names = Counter(line.partition("==")[0] for line in locked_requirements())
+        assert [name for name, count in names.items() if count > 1] == []
+        settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+        oldest = settings["project"]["requires-python"].removeprefix(">=")
+        assert settings["tool"]["mypy"]["python_version"] == oldest
+        assert settings["tool"]["ruff"]["target-version"] == "py" + oldest.replace(".", "")
 
     def test_names_no_index_and_no_machine(self) -> None:
         text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
