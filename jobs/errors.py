@@ -18,7 +18,7 @@ import socket
 
 from pydantic import ValidationError
 
-from nats_transform.errors import NatsTransformError
+from nats_transform.errors import NatsTransformError, first_fault
 from nats_transform.untrusted import visible
 
 
@@ -57,10 +57,7 @@ class AccountingError(ArchiveError):
 def text_of(error: BaseException) -> str:
     """The first line of any error's text, safe to show; of bad settings only the first fault."""
     if isinstance(error, ValidationError):
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        text = first["msg"].removeprefix("Value error, ")
-        return visible(f"{place}: {text}" if place else text)
+        return first_fault(error)
     text = str(error).strip() or type(error).__name__
     if isinstance(error, OSError) and error.errno and error.strerror:
         if isinstance(error, socket.gaierror):

@@ -39,7 +39,7 @@ from jobs.warehouse.tables import Warehouse, open_table
 from nats_transform import AccountMappings
 from nats_transform.backup.adapt import adapted_config, adapted_filters
 from nats_transform.backup.archive import read_head, read_messages
-from nats_transform.backup.consumers import filters_of, with_filters, without
+from nats_transform.backup.consumers import filters_of, parse_consumer, with_filters, without
 from nats_transform.backup.writer import ArchiveWriter
 from nats_transform.config import mapping_version
 from nats_transform.config.load import load_mappings
@@ -298,7 +298,8 @@ class _Export:
             )
             return backup.config, {}
         with _damage(str(path)), backup.content.open("rb") as file:
-            return backup.config, read_head(file).consumers
+            documents = read_head(file).consumers
+            return backup.config, {n: parse_consumer(n, one) for n, one in documents.items()}
 
     def _mappings(self) -> AccountMappings | None:
         """The mappings that the messages were transformed with; None if they were not."""
@@ -479,7 +480,7 @@ def _blocks(rows: pa.RecordBatch) -> pa.Array:
 def _pending(consumer: Mapping[str, Any]) -> Iterator[int]:
     """The sequences that a consumer waits for, or has delivered again."""
     for part in ("pending", "redelivered"):
-        yield from map(int, consumer["state"].get(part) or {})
+        yield from consumer["state"].get(part) or {}
 
 
 @contextmanager

@@ -23,8 +23,12 @@ Children of InvalidTransform follow nats-server's family under `ErrInvalidMappin
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from nats_transform.untrusted import one_line, visible
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 _LONGEST = 120  # characters of a subject in a message; real ones are far shorter
 
@@ -163,6 +167,14 @@ def printable(subject: str) -> str:
 def shown(text: str) -> str:
     """The text, if all of it can be printed."""
     return text if text.isprintable() and text else printable(text)
+
+
+def first_fault(error: ValidationError) -> str:
+    """The place and the text of the first thing that does not fit a model, safe to show."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    place = ".".join(str(part) for part in first["loc"])
+    text = first["msg"].removeprefix("Value error, ")
+    return visible(f"{place}: {text}" if place else text)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -109,7 +109,7 @@ class ArchiveReader:
             for batch in read_messages(file, part.start):
                 first, end = np.searchsorted(batch.sequences, [part.first, part.last + 1])
                 if first < end:
-                    yield batch.cut(int(first), int(end))
+                    yield from batch.cut(int(first), int(end)).parts()
                 if batch.sequences[-1] >= part.last:
                     return
 

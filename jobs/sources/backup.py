@@ -24,13 +24,14 @@ from pathlib import Path
 from typing import Any
 
 import nats.errors
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from jobs.errors import ArchiveError, text_of
 from jobs.jetstream.connection import ApiError, NatsSettings, RawClient, api, connection
 from jobs.jetstream.process import USER, nats_server
 from jobs.jetstream.stream import stream_state
 from jobs.scratch import everything_in
-from nats_transform.backup.archive import MAGIC, first_bytes
+from nats_transform.backup.archive import MAGIC, State, first_bytes
 from nats_transform.errors import InvalidBackup
 
 INFO, CONTENTS = "backup.json", ("stream.arc.s2", "stream.tar.s2")
@@ -54,6 +55,25 @@ _NEUTRAL: dict[str, Any] = {
 }
 
 
+class _Config(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    name: str = Field(min_length=1)
+    retention: str = "limits"
+    allow_msg_ttl: bool = False
+    max_age: int = 0
+    max_msgs: int = 0
+    max_bytes: int = 0
+    max_msgs_per_subject: int = 0
+
+
+class _Description(BaseModel):
+    """What `backup.json` has."""
+
+    config: _Config
+    state: State
+
+
 @dataclass(frozen=True)
 class Backup:
     """A backup as its `backup.json` describes it.
@@ -70,7 +90,8 @@ class Backup:
     @property
     def stream(self) -> str:
         """The name of the stream."""
-        return str(self.config["name"])
+        name: str = self.config["name"]
+        return name
 
     def is_archive(self) -> bool:
         """Whether the backup is in the format of nats-server 2.15 and not a tar file.
@@ -103,14 +124,10 @@ def open_backup(folder: Path) -> Backup:
             "of this backup"
         )
     try:
-        described = json.loads((folder / INFO).read_bytes())
-        config, state = described["config"], described["state"]
-        numbers = [state[key] for key in ("messages", "bytes", "first_seq", "last_seq")]
-        if not config["name"] or not all(isinstance(number, int) for number in numbers):
-            raise ValueError("no name or state of a stream in it")
-    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        described = _Description.model_validate_json((folder / INFO).read_bytes())
+    except (OSError, ValidationError) as error:
         raise ArchiveError(f"backup {folder}: {INFO} cannot be read: {text_of(error)}") from error
-    return Backup(folder, contents[0], config, state)
+    return Backup(folder, contents[0], **described.model_dump(exclude_unset=True))
 
 
 @contextmanager

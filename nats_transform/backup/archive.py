@@ -9,25 +9,33 @@ nothing was cut off. All of it is packed as S2. Sources: nats-server 2.15
 from __future__ import annotations
 
 import ctypes
-import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from nats_transform.backup.library import Bytes, Numbers, address, checked, library, size
 from nats_transform.backup.s2 import LARGEST_BLOCK, Decoder, Readable
-from nats_transform.errors import InvalidBackup
+from nats_transform.errors import InvalidBackup, first_fault
 from nats_transform.untrusted import visible
 
 MAGIC = b"NATSARC1"
 LARGEST_MESSAGE = 64 * 2**20
 """The most bytes of headers and payload; nats-server allows no larger `max_payload`."""
-_LARGEST_JSON = 256 * 2**20  # a consumer may have millions of messages pending
+LARGEST_HEADERS = 128 * 2**10
+"""The most bytes of headers: nats-server stores 64 KiB of a client, and adds some of its own."""
+# What the state and all consumers may have together, in bytes: so much, and so much for each byte
+# of the file. The states of real consumers are packed to a third, those of hostile ones to nothing.
+_DOCUMENTS, _DOCUMENTS_A_BYTE = 4 * 2**20, 10
+_DOCUMENT = 256  # what a document counts beside its bytes
 _BUFFER = 8 * 2**20  # unpacked bytes that are held at a time
 _BATCH = 65_536  # messages
+_HEADERS_AT_ONCE = 2 * 2**20  # bytes; what is parsed of them takes 30 times as much
 _STATE, _CONSUMER = b"state.json", b"consumers/"
 
 # The numbers of an entry; keep in step with archive.c.
@@ -53,18 +61,33 @@ class Point:
     state: int
 
 
+_Count = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
+
+
+class State(BaseModel):
+    """The state of a stream, as the server writes it into an archive and into `backup.json`."""
+
+    model_config = ConfigDict(extra="allow")
+
+    messages: _Count
+    bytes: _Count
+    first_seq: _Count
+    last_seq: _Count
+    consumer_count: _Count = 0
+
+
 @dataclass(frozen=True)
 class Head:
     """The part of an archive in front of its messages.
 
     Attributes:
         state: the state of the stream, as the server writes it.
-        consumers: the `config` and `state` of each consumer, by its name.
+        consumers: the document of each consumer by its name, for `parse_consumer`.
         messages: the place where the messages start.
     """
 
     state: Mapping[str, Any]
-    consumers: Mapping[str, Mapping[str, Any]]
+    consumers: Mapping[str, bytes]
     messages: Point
 
 
@@ -91,6 +114,13 @@ class Batch:
         part = slice(first, end)
         entries = self._entries[part]
         return Batch(self.start, self.sequences[part], self.times[part], self._buffer, entries)
+
+    def parts(self) -> Iterator[Batch]:
+        """The same messages in parts, so that not all of their headers are parsed at once."""
+        sizes = np.cumsum(self._entries[:, _HEADER_SIZE])
+        edges = np.searchsorted(sizes, np.arange(0, sizes[-1], _HEADERS_AT_ONCE), "right")
+        for first, end in pairwise([*dict.fromkeys([0, *edges.tolist()]), len(self)]):
+            yield self.cut(first, end)
 
     def subjects(self) -> pa.Array:
         """The subjects; their bytes need not be UTF-8."""
@@ -139,31 +169,29 @@ def read_head(file: Readable) -> Head:
     Raises:
         InvalidBackup: it is not an archive, or it is damaged.
     """
+    left = _DOCUMENTS + _DOCUMENTS_A_BYTE * file.seek(0, os.SEEK_END)
     unpacked = _Unpacked(file, Point(0, 0, 0, 0, 0))
     if unpacked.take(len(MAGIC)) != MAGIC:
         raise InvalidBackup(f"it does not start with {MAGIC.decode()}")
-    name, text = unpacked.document()
+    name, text = unpacked.document(left)
     if name != _STATE:
         raise InvalidBackup(f"its first entry is {_shown(name)}, not {_STATE.decode()}")
-    state = _json(name, text)
-    names = ("messages", "bytes", "first_seq", "last_seq", "consumer_count")
-    for key in names:
-        number = state.get(key)
-        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**63:
-            raise InvalidBackup(f"its {_STATE.decode()} has no whole number {key}")
-    consumers: dict[str, Mapping[str, Any]] = {}
-    for _ in range(state["consumer_count"]):
-        name, text = unpacked.document()
+    try:
+        state = State.model_validate_json(text)
+    except ValidationError as error:
+        raise InvalidBackup(f"its {_STATE.decode()}: {first_fault(error)}") from None
+    consumers: dict[str, bytes] = {}
+    for _ in range(state.consumer_count):
+        left -= len(name) + len(text) + _DOCUMENT
+        name, text = unpacked.document(left)
         if not name.startswith(_CONSUMER):
             raise InvalidBackup(
                 f"it has {len(consumers)} consumers, and its {_STATE.decode()} "
-                f"says {state['consumer_count']}"
+                f"says {state.consumer_count}"
             )
-        consumer = _json(name, text)
-        if not all(isinstance(consumer.get(part), dict) for part in ("config", "state")):
-            raise InvalidBackup(f"its entry {_shown(name)} has no config or no state")
-        consumers[_shown(name.removeprefix(_CONSUMER))] = consumer
-    return Head(state, consumers, unpacked.point(max(state["first_seq"], 1) - 1))
+        consumers[_shown(name.removeprefix(_CONSUMER))] = text
+    messages = unpacked.point(max(state.first_seq, 1) - 1)
+    return Head(state.model_dump(), consumers, messages)
 
 
 def read_messages(file: Readable, start: Point) -> Iterator[Batch]:
@@ -190,6 +218,12 @@ def read_messages(file: Readable, start: Point) -> Iterator[Batch]:
             if not messages[:, _NAME_SIZE].all():
                 place = int(np.argmin(messages[:, _NAME_SIZE]))
                 raise InvalidBackup(f"the message with sequence {sequences[place]} has no subject")
+            if messages[:, _HEADER_SIZE].max() > LARGEST_HEADERS:
+                place = int(np.argmax(messages[:, _HEADER_SIZE]))
+                raise InvalidBackup(
+                    f"the message with sequence {sequences[place]} has headers that are larger "
+                    "than any that a server writes"
+                )
             after = int(sequences[-1])
             times = np.ascontiguousarray(messages[:, _TIME])
             yield Batch(point, sequences, times, buffer, np.ascontiguousarray(messages))
@@ -253,9 +287,9 @@ class _Unpacked:
             if not self._more():
                 raise InvalidBackup(_CUT_OFF)
 
-    def document(self) -> tuple[bytes, bytes]:
+    def document(self, largest: int) -> tuple[bytes, bytes]:
         """The next entry: its name and its content."""
-        _, buffer, entries = self.entries(1, _LARGEST_JSON, 0)
+        _, buffer, entries = self.entries(1, max(largest, 0), 0)
         at, name_size, _, _, header_size, data_size = entries[0]
         end = at + name_size
         name, text = buffer[at:end], buffer[end : end + header_size + data_size]
@@ -284,16 +318,6 @@ class _Unpacked:
 
 
 _CUT_OFF = "it is cut off: the mark at its end is missing"
-
-
-def _json(name: bytes, text: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise InvalidBackup(f"its entry {_shown(name)} is no JSON object")
-    return found
 
 
 def _shown(name: bytes) -> str:

@@ -3,9 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from nats_transform.errors import InvalidBackup, first_fault
 
 Consumer = Mapping[str, Any]
+
+
+_Sequence = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
+class _Config(_Part):
+    filter_subject: str | None = None
+    filter_subjects: list[str] | None = None
+
+
+class _State(_Part):
+    delivered: dict[str, Any] | None = None
+    pending: dict[_Sequence, Any] | None = None
+    redelivered: dict[_Sequence, Any] | None = None
+
+
+class _Document(_Part):
+    config: _Config
+    state: _State
+
+
+def parse_consumer(name: str, text: bytes) -> Consumer:
+    """The `config` and `state` of the consumer in a document of an archive.
+
+    Raises:
+        InvalidBackup: they are not what a server writes.
+    """
+    try:
+        return _Document.model_validate_json(text).model_dump(exclude_unset=True)
+    except ValidationError as error:
+        raise InvalidBackup(f"its consumer {name}: {first_fault(error)}") from None
 
 
 def filters_of(consumer: Consumer) -> list[str]:
@@ -38,7 +77,7 @@ def without(consumer: Consumer, sequences: Collection[int]) -> Consumer:
     state = dict(consumer["state"])
     for part in ("pending", "redelivered"):
         if had := state.get(part):
-            state[part] = {key: value for key, value in had.items() if int(key) not in sequences}
+            state[part] = {key: value for key, value in had.items() if key not in sequences}
             if not state[part]:
                 del state[part]
     if consumer["state"].get("pending") and "pending" not in state:

@@ -27,8 +27,8 @@ _READ_BYTES = 4 * 2**20
 class Readable(Protocol):
     """A file of Python or pyarrow that can be read from any place."""
 
-    def seek(self, offset: int, /) -> object:
-        """Goes to a byte."""
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        """Goes to a byte, counted from the start, or with 2 from the end; returns its place."""
 
     def read(self, size: int, /) -> bytes:
         """The next bytes; fewer than asked for only at the end."""

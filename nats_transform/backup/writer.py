@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nats_transform.backup.archive import LARGEST_MESSAGE, MAGIC
+from nats_transform.backup.archive import LARGEST_HEADERS, LARGEST_MESSAGE, MAGIC
 from nats_transform.backup.library import address, library, size
 from nats_transform.backup.s2 import IDENTIFIER, Encoder, Writable, chunk, padding
 from nats_transform.errors import InvalidBackup
@@ -87,6 +87,7 @@ class ArchiveWriter:
         sizes = [np.diff(offsets).astype(np.int64) for offsets, _ in texts]
         for fault, where in (
             ("has no subject", sizes[0] == 0),
+            ("has more than 128 KiB of headers", sizes[1] > LARGEST_HEADERS),
             ("is larger than 64 MiB", sizes[1] + sizes[2] > LARGEST_MESSAGE),
         ):
             if where.any():

@@ -119,7 +119,7 @@ class Moving:
     def consumer(self, name: str) -> tuple[int, int, int]:
         """What a consumer had delivered and acknowledged when the backup was made, and pending."""
         with (self.backup / "stream.arc.s2").open("rb") as file:
-            state = read_head(file).consumers[name]["state"]
+            state = json.loads(read_head(file).consumers[name])["state"]
         delivered, floor = state["delivered"]["stream_seq"], state["ack_floor"]["stream_seq"]
         return delivered, floor, len(state.get("pending", {}))
 

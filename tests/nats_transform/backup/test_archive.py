@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from nats_transform.backup import archive as module
 from nats_transform.backup.archive import Head, first_bytes, read_head, read_messages
+from nats_transform.backup.consumers import parse_consumer
 from nats_transform.backup.library import address, library, size
 from nats_transform.backup.s2 import IDENTIFIER, Encoder
 from nats_transform.errors import InvalidBackup
@@ -32,6 +33,8 @@ def read(stream: bytes) -> tuple[Head, list[Entry]]:
     """All that a file has."""
     file = io.BytesIO(stream)
     head = read_head(file)
+    for name, text in head.consumers.items():
+        parse_consumer(name, text)
     found: list[Entry] = []
     for batch in read_messages(file, head.messages):
         columns = (batch.subjects(), batch.headers(), batch.data())
@@ -45,7 +48,7 @@ def test_all_of_an_archive() -> None:
     head, messages = read(packed(archive(MESSAGES, consumers=[("d", CONSUMER)])))
     assert messages == MESSAGES
     assert head.state == state_of(MESSAGES, consumer_count=1)
-    assert head.consumers == {"d": CONSUMER}
+    assert {n: parse_consumer(n, text) for n, text in head.consumers.items()} == {"d": CONSUMER}
 
 
 def test_an_empty_stream() -> None:
@@ -106,6 +109,11 @@ BROKEN: list[Any] = [
     pytest.param(
         archive(MESSAGES, end=[END, MESSAGES[0]]), "something comes after", id="message-after-end"
     ),
+    pytest.param(
+        archive([(b"a", 1, 1, b"h" * (2**17 + 1), b"")]),
+        "sequence 1 has headers that are larger than any",
+        id="huge-headers",
+    ),
     pytest.param(archive(MESSAGES[::-1]), "sequence 4 comes after 1099511627776", id="descending"),
     pytest.param(archive([MESSAGES[0]] * 2), "sequence 3 comes after 3", id="twice"),
     pytest.param(
@@ -129,10 +137,16 @@ BROKEN: list[Any] = [
         id="sizes-that-overflow-together",
     ),
     pytest.param(archive([], end=[]) + b"\xff" * 10, "no number of 64 bits", id="no-number"),
-    pytest.param(archive(MESSAGES, state=[]), "state.json is no JSON object", id="state-a-list"),
-    pytest.param(archive(MESSAGES, state={}), "has no whole number messages", id="empty-state"),
     pytest.param(
-        archive(MESSAGES, state_of(MESSAGES, last_seq=1.5)), "number last_seq", id="state-fraction"
+        archive(MESSAGES, state=[]), "its state.json: Input should be an object", id="state-a-list"
+    ),
+    pytest.param(
+        archive(MESSAGES, state={}), "its state.json: messages: Field required", id="empty-state"
+    ),
+    pytest.param(
+        archive(MESSAGES, state_of(MESSAGES, last_seq=1.5)),
+        "last_seq: .* valid integer",
+        id="state-fraction",
     ),
     pytest.param(
         archive(MESSAGES, state_of(MESSAGES, consumer_count=1)),
@@ -140,15 +154,25 @@ BROKEN: list[Any] = [
         id="missing-consumer",
     ),
     pytest.param(
-        archive([], consumers=[("d", {"config": {}})]), "d has no config or no state", id="no-state"
+        archive([], consumers=[("d", {"config": {}})]), "consumer d: state: Field", id="no-state"
     ),
     pytest.param(
         archive([], consumers=[("d", {"config": None, "state": {}})]),
-        "d has no config or no state",
+        "consumer d: config: Input should be",
         id="no-config",
     ),
     pytest.param(
-        archive([], consumers=[("d\n\x1b", [])]), r"consumers/d\\n\\x1b is no JSON", id="bad-name"
+        archive([], consumers=[("d\n\x1b", [])]), r"consumer d\\n\\x1b: Input", id="bad-name"
+    ),
+    pytest.param(
+        archive([], consumers=[("d", {"config": {"filter_subjects": 7}, "state": {}})]),
+        "consumer d: config.filter_subjects",
+        id="filters-no-list",
+    ),
+    pytest.param(
+        archive([], consumers=[("d", {"config": {}, "state": {"pending": {"x": 1}}})]),
+        r"consumer d: state.pending.x",
+        id="pending-no-sequence",
     ),
     pytest.param(
         b"NATSARC1" + archive(MESSAGES)[8:].replace(b"state.json", b"other.json", 1),
@@ -189,8 +213,33 @@ def test_entries_are_found_within_the_given_bytes() -> None:
 def test_a_json_that_is_nested_too_deep() -> None:
     text = b"[" * 100_000
     raw = b"NATSARC1\x0a\x02\x00\x00\xa0\x8d\x06state.json" + text
-    with pytest.raises(InvalidBackup, match=r"state\.json is no JSON object"):
+    with pytest.raises(InvalidBackup, match=r"state\.json: Invalid JSON: recursion limit"):
         read(packed(raw))
+
+
+@pytest.mark.parametrize(
+    ("consumers", "size"), [(1, 16_000_000), (3, 6_000_000), (50_000, 1)], ids=str
+)
+def test_consumers_that_are_far_larger_than_the_file(consumers: int, size: int) -> None:
+    described = {"config": {}, "state": {"x": [0] * (size // 3)}}
+    file = io.BytesIO()
+    file.write(IDENTIFIER)
+    encoder = Encoder(file)
+    encoder.write(archive([], consumers=[(f"{n:05}", described) for n in range(consumers)]))
+    encoder.close()
+    assert len(file.getvalue()) < 1_000_000
+    with pytest.raises(InvalidBackup, match="larger than any that a server writes"):
+        read_head(file)
+
+
+def test_headers_come_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_HEADERS_AT_ONCE", 100)
+    sizes = [0, 0, 60, 30, 70, 250, 0, 1]
+    messages = [(b"a", 1, n, b"h" * size, b"x") for n, size in enumerate(sizes, 1)]
+    file = io.BytesIO(packed(archive(messages)))
+    (batch,) = read_messages(file, read_head(file).messages)
+    parts = [part.sequences.tolist() for part in batch.parts()]
+    assert parts == [[1, 2], [3, 4], [5], [6, 7, 8]]
 
 
 def test_large_messages_and_many_small_ones() -> None:
