@@ -6,7 +6,9 @@ audit then finds outside around a moment may be the time that the rollout took.
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
 import subprocess
 import tarfile
 from collections.abc import Iterator, Sequence
@@ -65,8 +67,7 @@ def _from_git(settings: AuditSettings) -> Iterator[tuple[datetime | None, Period
         commit, _, seconds = line.partition(" ")
         with scratch_folder() as folder:
             # The whole folder: the file may include others.
-            with tarfile.open(fileobj=io.BytesIO(_git(file, "archive", commit, "."))) as tar:
-                tar.extractall(folder, filter="data")
+            _unpack(_git(file, "archive", commit, "."), folder)
             there = folder / file.name
             if not there.exists():  # this commit removed it
                 continue
@@ -86,6 +87,22 @@ def _from_git(settings: AuditSettings) -> Iterator[tuple[datetime | None, Period
             f"git knows no version of {settings.mapping}: commit it, or name the moments "
             "(--in-force MOMENT=FILE)"
         )
+
+
+def _unpack(archive: bytes, folder: Path) -> None:
+    """Writes the files of an archive. A link becomes the file of the archive that it leads to.
+
+    Links that lead to no such file are left out. So nothing outside the folder is read or written,
+    which the filters of `tarfile` do not ensure in every Python, and the first 3.11 has none.
+    """
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        for entry in tar:
+            path = Path(os.path.normpath(folder / entry.name))
+            with contextlib.suppress(KeyError, RecursionError):  # it leads out, or to itself
+                content = tar.extractfile(entry)
+                if content is not None and path.is_relative_to(folder):
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_bytes(content.read())
 
 
 # A repository may hold another one as plain files, whose settings then name programs to start.

@@ -26,3 +26,33 @@ def test_a_repository_among_the_files_of_another_one(tmp_path: Path) -> None:
         periods_of(settings)
     assert "\n" not in str(told.value)
     assert not trace.exists()
+
+
+@pytest.mark.parametrize(
+    ("link", "target", "is_followed"),
+    [
+        pytest.param("here.conf", "parts/one.conf", True, id="in the repository"),
+        pytest.param("up.conf", "../secret", False, id="above it"),
+        pytest.param("out.conf", "{0}/secret", False, id="absolute"),
+        pytest.param("loop.conf", "loop.conf", False, id="to itself"),
+    ],
+)
+def test_links_of_a_repository(link: str, target: str, is_followed: bool, tmp_path: Path) -> None:
+    """Those that lead out of the repository may lead to anything of the user."""
+    folder = tmp_path / "config"
+    (folder / "parts").mkdir(parents=True)
+    (folder / "parts" / "one.conf").write_text('"a": "b"')
+    (tmp_path / "secret").write_text('"a": "secret"')
+    (folder / link).symlink_to(target.format(tmp_path))
+    (folder / "server.conf").write_text(f"mappings {{ include './{link}' }}")
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x@x", "-C", folder]
+    for arguments in (["init", "-q"], ["add", "."], ["commit", "-qm", "all"]):
+        subprocess.run([*git, *arguments], check=True)
+    settings = AuditSettings(stream="S", mapping=folder / "server.conf", in_force="git")
+    if is_followed:
+        (period,) = periods_of(settings)
+        assert period.mappings.apply("a").subject == "b"
+    else:
+        with pytest.raises(AuditError, match=f"{link}.*No such file") as told:
+            periods_of(settings)
+        assert "\n" not in str(told.value)
