@@ -343,7 +343,7 @@ async def connection(settings: NatsSettings) -> AsyncIterator[RawClient]:
 async def _hang_up(client: RawClient) -> None:
     """Closes a connection that failed to start, without waiting for the other side."""
     for name in ("_io_writer", "_bare_io_writer"):
-        writer = getattr(client._transport, name, None)
+        writer: Any = getattr(client._transport, name, None)
         # There may be none, and asyncio before 3.11.3 cannot abort TLS that it has closed.
         with contextlib.suppress(AttributeError):
             writer.transport.abort()
