@@ -10,7 +10,7 @@ from typing import TypeAlias
 from nats_transform.functions import Literal, Partition, Random, Tail, Wildcard
 from nats_transform.mapping import AccountMappings, Mapping
 from nats_transform.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR, is_subset
-from nats_transform.subject_index import SubjectIndex
+from nats_transform.subject_index import Effort, SubjectIndex
 from nats_transform.transform import Transform
 
 
@@ -111,14 +111,17 @@ class Moves(tuple[Move, ...]):
         return (names for move in self.under([place]) if (names := move.names(place)))
 
 
-def moves(current: AccountMappings, candidate: AccountMappings) -> Moves:
+def moves(
+    current: AccountMappings, candidate: AccountMappings, effort: Effort | None = None
+) -> Moves:
     """Every pair of a current destination and a candidate destination that a subject can have.
 
     A subject that both sides leave as it is does not move. The clusters of destinations make no
-    difference, because a stream may get messages from all of them.
+    difference, because a stream may get messages from all of them. Once an effort is spent, some
+    are missing.
     """
     found = []
-    for part, old, new in _parts(current, candidate):
+    for part, old, new in _parts(current, candidate, effort):
         for before in _transforms(old):
             for after in _transforms(new):
                 if _text(before, part) != _text(after, part):
@@ -127,10 +130,10 @@ def moves(current: AccountMappings, candidate: AccountMappings) -> Moves:
 
 
 def _parts(
-    current: AccountMappings, candidate: AccountMappings
+    current: AccountMappings, candidate: AccountMappings, effort: Effort | None
 ) -> Iterator[tuple[str, Mapping | None, Mapping | None]]:
     olds, news = (
-        SubjectIndex(mapping.source for mapping in account.mappings)
+        SubjectIndex((mapping.source for mapping in account.mappings), effort)
         for account in (current, candidate)
     )
     for new in candidate.mappings:

@@ -285,9 +285,10 @@ REFUSED = frozenset(
 """The codes of what nats-server refuses. A user cannot accept these in a plan."""
 
 STOPS_PLAN = frozenset(
-    """captured-elsewhere captured-twice check-not-chained consumer-fewer consumer-more export-fewer
-    import-fewer ingress-stops irreversible partition-moves publish-opened republish-stops
-    rule-overlap rule-shadowed source-stops subscribe-opened""".split()  # noqa: SIM905 - reads better so
+    """captured-elsewhere captured-twice check-not-chained check-not-compared consumer-fewer
+    consumer-more export-fewer import-fewer ingress-stops irreversible partition-moves
+    publish-opened republish-stops rule-overlap rule-shadowed source-stops
+    subscribe-opened""".split()  # noqa: SIM905 - reads better so
 )
 """Findings that are only warnings in a dry run, but that no order of steps makes safe."""
 

@@ -15,6 +15,10 @@ from nats_transform.migration.room.dependents import Dependents, streams_with_ro
 from nats_transform.moves import moves
 from nats_transform.obstacles import Obstacle, obstacles
 from nats_transform.sharing import NO_SHARES
+from nats_transform.subject_index import Effort
+
+_EFFORT, _EFFORT_A_MAPPING = 100_000, 20
+"""Steps to find out what moves. Mappings that do not overlap take fewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,15 @@ class Layers:
 
 def layers(question: Question) -> Layers:
     """The layers of a question, the first one as it is asked."""
-    changing = moves(question.current, question.candidate)
+    many = len(question.current.mappings) + len(question.candidate.mappings)
+    effort = Effort(_EFFORT + _EFFORT_A_MAPPING * many)
+    changing = moves(question.current, question.candidate, effort)
+    if effort.is_spent:
+        told = "so many mappings overlap that the room for new subjects was not looked at"
+        found: dict[Layer, list[Obstacle]] = {layer: [] for layer in Layer} | {
+            Layer.NOW: [Obstacle("check-not-compared", "", told)]
+        }
+        return Layers(dict.fromkeys(Layer, question), found)
     both, refused = wide(Dependents.of(question), changing)
     own = [
         entry for name in question.names for entry in question.shares.get(name, NO_SHARES).imports

@@ -34,7 +34,8 @@ def checked(question: Question, rules: RuleHits) -> Iterator[Told]:
             continue
         if found.severity is not Severity.ERROR and found.place.startswith(untouched):
             continue
-        about = " ".join(part for part in (found.place, shown(found.source)) if part)
+        parts = (found.place, shown(found.source) if found.source else "")
+        about = " ".join(part for part in parts if part)
         count = rules.of(found.source) if found.place == MAPPING else Count()
         yield code, about, found.message, count
 

@@ -211,7 +211,8 @@ class Run:
         told = {layer: list(self._told(layer, names)) for layer in Layer}
         always = [told for one in self._plain for told in one.told(names)]
         always += checked(self._question, self.of(RuleHits))
-        always += _obstacles(self.layers, Layer.NOW)
+        also = {one[:2] for one in always}
+        always += (one for one in _obstacles(self.layers, Layer.NOW) if one[:2] not in also)
         lasting = {one[:2] for one in (*always, *told[Layer.BOTH])}
         known: set[tuple[str, str]] = set()
         findings = []

@@ -108,3 +108,16 @@ def test_each_layer_is_a_dry_run_of_its_configuration(one: Situation, tmp_path: 
     ]
     last = codes(expected) | {obstacle[:2] for obstacle in refused}
     assert codes([f for f in found.with_room if f.layer is Layer.BOTH]) == last - known
+
+
+def test_mappings_that_all_overlap_are_said_to_be_too_many() -> None:
+    """Every pair of them moves some subjects; 2,000 would have 2 million moves."""
+    names = [source for n in range(500) for source in (f"a{n}.>", f"*.b{n}.>")]
+    old, new = (
+        AccountMappings([Mapping(one, [Destination(f"{to}.{n}.>")]) for n, one in enumerate(names)])
+        for to in ("old", "new")
+    )
+    found = of_question([CensusRow("a1.b1", None, 1)], replace(MASKED, candidate=new, current=old))
+    assert not found.with_room
+    (finding,) = (one for one in found.findings if one.code == "check-not-compared")
+    assert finding.stops_plan
