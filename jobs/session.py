@@ -111,6 +111,13 @@ def spark_session(settings: SparkSettings | None = None) -> SparkSession:
     for key, value in TABLE_CONFIG.items():
         builder = builder.config(key, value)
     under_submit = "PYSPARK_GATEWAY_PORT" in os.environ
+    where = settings.remote or settings.master or "local[*]"
+    if where.startswith("local") and not under_submit:
+        # A laptop's own name often does not resolve; nothing outside needs to reach the driver.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost")
+        # Workers run what runs us; Spark's own default is whatever `python3` is on PATH.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if settings.remote:
         builder = builder.remote(settings.remote)
     elif not under_submit:
@@ -133,8 +140,8 @@ def spark_session(settings: SparkSettings | None = None) -> SparkSession:
             "install pyspark with its `connect` extra"
         ) from error
     except (*SPARK_ERRORS, OSError) as error:
-        where = (settings.remote or settings.master or "local[*]").partition(";")[0]  # no token
-        raise SparkUnavailable(f"Spark does not start at {where}: {text_of(error)}") from error
+        place = where.partition(";")[0]  # no token
+        raise SparkUnavailable(f"Spark does not start at {place}: {text_of(error)}") from error
     if settings.remote:
         _limit_patience(session)
     else:
@@ -190,11 +197,6 @@ def _local(builder: SparkSession.Builder, settings: SparkSettings) -> SparkSessi
         "spark.python.sql.dataFrameDebugging.enabled": "false",
     }
     if master.startswith("local"):
-        # A laptop's own name often does not resolve; nothing outside needs to reach the driver.
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost")
-        # Workers run what runs us; Spark's own default is whatever `python3` is on PATH.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         cores = os.cpu_count() or 1
         defaults |= {
             "spark.driver.host": "127.0.0.1",

@@ -252,12 +252,12 @@ def test_no_column_of_clusters(spark: SparkSession) -> None:
 
 CONNECT = """
 import sys
-from pyspark.sql import SparkSession
+from jobs.session import SparkSettings, spark_session
 from nats_transform.spark import digest
 from nats_transform.spark import apply
 from tests.nats_transform.spark.test_frames import MIXED, messages, three_steps
 
-spark = SparkSession.builder.remote("local[2]").getOrCreate()
+spark = spark_session(SparkSettings(remote="local[2]"))
 assert "connect" in type(spark).__module__
 print("digest", digest.digest(apply(MIXED, messages(spark), seed=5)))
 print("digest", digest.digest(three_steps(messages(spark))))
@@ -268,12 +268,11 @@ spark.stop()
 def test_spark_connect_gives_the_same(spark: SparkSession, tmp_path: Path) -> None:
     """In a process of its own: PySpark's functions are for one kind of session in each."""
     root = Path(__file__).parents[3]
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYSPARK_")}
-    environment |= {
-        "PYTHONPATH": str(root),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_LOCAL_HOSTNAME": "localhost",
-    }
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYSPARK_", "SPARK_"))}
+    # The `python3` on PATH is another one, which has nothing that we need.
+    other = tmp_path / "python3"
+    other.symlink_to("/bin/false")
+    environment |= {"PYTHONPATH": str(root), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     done = subprocess.run(
         [sys.executable, "-c", CONNECT],
         env=environment,
