@@ -8,7 +8,7 @@ messages are numbered in the order of the files.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal, Protocol
@@ -50,8 +50,17 @@ class DumpColumns(BaseModel):
     data_encoding: Literal["text", "base64"] = "text"
     first_seq: int = Field(default=1, ge=1)
 
-    def find(self, have: Sequence[str]) -> dict[str, str]:
+    @property
+    def optional(self) -> tuple[str, ...]:
+        """The declared columns that a message can do without."""
+        return tuple(filter(None, (self.cluster, self.headers, self.data)))
+
+    def find(self, have: Sequence[str], *, lacks: Collection[str] = ()) -> dict[str, str]:
         """The dump's column for each of subject, seq, ts, ts_ns, cluster, headers and data.
+
+        Args:
+            have: the columns that there are.
+            lacks: declared columns that may be missing.
 
         Raises:
             ValueError: a declared column, or the subject, is not among those the dump has.
@@ -67,6 +76,8 @@ class DumpColumns(BaseModel):
         found = {}
         for column, name in declared.items():
             if name is not None and name not in have:
+                if name in lacks:
+                    continue
                 raise ValueError(f"it has no column {name}; it has {', '.join(have)}")
             if name is not None or column in have:
                 found[column] = name or column

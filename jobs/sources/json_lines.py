@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import io
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -25,13 +27,20 @@ from jobs.sources.dumps import BLOCK_BYTES, NO_TIME, Block, Choice, DumpColumns,
 from jobs.sources.files import DumpFile, DumpFiles, located, unreadable
 from jobs.sources.times import epoch_ns, exact_ns
 from jobs.warehouse.rows import header_lists, rows_of
+from nats_transform.collector import no_search_for_cycles
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".br")
 _BATCH_ROWS, _BATCH_BYTES = 20_000, 8 * 2**20
+_HEADER_BYTES = 128  # what a header takes beside its text
 _BUFFER = 2**20
+LARGEST_LINE = 96 * 2**20
+"""The most bytes of a line: the largest payload of nats-server in base64, and some more."""
+_LARGE_LINE = 2**16  # bytes; the values of a smaller one need no count
+_MOST_VALUES = 500_000
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"')
 
 # seq, ts_ns, subject, cluster, headers, data
 Message = tuple[int, int, bytes, bytes | None, list[tuple[bytes, bytes]], bytes]
@@ -51,8 +60,14 @@ def open_json_lines(
         ArchiveError: a file cannot be read.
     """
     cut = [block for file in files.read for block in _cut(file)]
-    counts = run(_Count(storage), cut, spark)
-    blocks = [replace(block, messages=n) for block, n in zip(cut, counts, strict=True)]
+    counts = run(_Count(storage, columns.optional), cut, spark)
+    # A column counts if any line has it.
+    if missing := set(columns.optional).difference(*(count.seen for count in counts)):
+        have = next((count.first for count in counts if count.first), ())
+        raise ArchiveError(
+            f"{files.path}: no line has a column {min(missing)}; the first has {', '.join(have)}"
+        )
+    blocks = [replace(one, messages=count.lines) for one, count in zip(cut, counts, strict=True)]
     return JsonLines(storage, stream, columns, choice), numbered(blocks, columns.first_seq)
 
 
@@ -87,7 +102,7 @@ class JsonLines:
                 where = f"{block.file.path}: message {block.number + place}"
                 parse_line(line, block.seq + place, where, self.columns)
                 raise
-            size += len(line)
+            size += len(line) + _HEADER_BYTES * len(messages[-1][4])
             if len(messages) == _BATCH_ROWS or size >= _BATCH_BYTES:
                 yield self.choice.of(self._rows(messages))
                 messages, size = [], 0
@@ -126,13 +141,46 @@ def _cut(file: DumpFile) -> list[Block]:
 
 
 @dataclass(frozen=True)
+class _Counted:
+    """What a block has.
+
+    Attributes:
+        lines: the number of lines that are not empty.
+        first: the names in its first line.
+        seen: which of the wanted names are in some line.
+    """
+
+    lines: int
+    first: tuple[str, ...]
+    seen: frozenset[str]
+
+
+@dataclass(frozen=True)
 class _Count:
-    """Counts the messages of a block."""
+    """Counts the lines of a block, and looks for names that some line should have."""
 
     storage: Storage
+    wanted: tuple[str, ...]
 
-    def __call__(self, block: Block) -> int:
-        return sum(1 for _ in _lines(self.storage, block))
+    def __call__(self, block: Block) -> _Counted:
+        lines, first, left = 0, tuple[str, ...](), set(self.wanted)
+        texts = [name.encode() for name in self.wanted]
+        for line in _lines(self.storage, block):
+            lines += 1
+            # Any character of a name may be written as an escape.
+            if left and (lines == 1 or b"\\u" in line or any(text in line for text in texts)):
+                names = _names(line)
+                first = first or names
+                left.difference_update(names)
+        return _Counted(lines, first, frozenset(self.wanted) - left)
+
+
+def _names(line: bytes) -> tuple[str, ...]:
+    """The names in a line; none if it is no object, which its reader says."""
+    with contextlib.suppress(ValueError, RecursionError):
+        found = _decode(line.decode())
+        return tuple(name for name, _ in found) if isinstance(found, _Object) else ()
+    return ()
 
 
 def _lines(storage: Storage, block: Block) -> Iterator[bytes]:
@@ -149,11 +197,16 @@ def _lines(storage: Storage, block: Block) -> Iterator[bytes]:
             at = block.start
             if at:
                 file.seek(at - 1)
-                at += len(file.readline()) - 1  # what began before
+                at += len(file.readline(LARGEST_LINE)) - 1  # what began before
             while block.end is None or at < block.end:
-                line = file.readline()
+                line = file.readline(LARGEST_LINE)
                 if not line:
                     return
+                if len(line) == LARGEST_LINE and not line.endswith(b"\n"):
+                    raise ArchiveError(
+                        f"{path}: the line at byte {at} is larger than {LARGEST_LINE >> 20} MiB, "
+                        "as no message is: write each message on a line of its own"
+                    )
                 at += len(line)
                 if not line.isspace():
                     yield line
@@ -197,7 +250,7 @@ def parse_line(line: bytes, seq: int, place: str, columns: DumpColumns) -> Messa
 
 
 def _start(line: bytes) -> str:
-    return repr(line.decode().rstrip("\r\n")[:60])
+    return repr(line[:240].decode(errors="ignore").rstrip("\r\n")[:60])
 
 
 class _Parser:
@@ -208,7 +261,7 @@ class _Parser:
         self._found: dict[tuple[str, ...], dict[str, str]] = {}
 
     def __call__(self, line: bytes, seq: int) -> Message:
-        pairs = _decode(line.decode())
+        pairs = _decode(line.decode()) if len(line) < _LARGE_LINE else _decode_large(line)
         if not isinstance(pairs, _Object):
             raise ValueError("it is not a JSON object")
         row = dict(pairs)
@@ -218,7 +271,7 @@ class _Parser:
             raise ValueError(f"column {twice} is there twice; keep one of them")
         found = self._found.get(names)
         if found is None:
-            found = self._columns.find(names)
+            found = self._columns.find(names, lacks=self._columns.optional)
             if len(self._found) < 1000:
                 self._found[names] = found
         subject = _text_in(row, found["subject"])
@@ -243,6 +296,16 @@ class _Parser:
             _headers(row[found["headers"]]) if "headers" in found else [],
             _payload(row[found["data"]], self._columns) if "data" in found else b"",
         )
+
+
+def _decode_large(line: bytes) -> Any:
+    """The value of a line, unless it has so many values that they take many times its size."""
+    if line.count(b",") + line.count(b"[") + line.count(b"{") > _MOST_VALUES:
+        outside = _STRING.sub(b"", line)
+        if sum(map(outside.count, (b",", b"[", b"{"))) > _MOST_VALUES:
+            raise ValueError(f"it has more than {_MOST_VALUES:,} values, as no message has")
+    with no_search_for_cycles():
+        return _decode(line.decode())
 
 
 def _text_in(row: dict[str, Any], name: str) -> bytes:

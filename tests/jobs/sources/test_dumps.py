@@ -18,6 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import jobs.ingest
+import jobs.sources.json_lines
 import jobs.sources.parquet
 from benchmarks.frames import read
 from jobs.errors import ArchiveError, JobError
@@ -406,6 +407,12 @@ MISTAKES = [
     ),
     pytest.param("[" * 200_000, {}, "nested too deeply", id="nested"),
     pytest.param(
+        '{"subject": "a", "ts": 0, "x": [[]' + ",[]" * 250_000 + "]}",
+        {},
+        "more than 500,000 values",
+        id="many-values",
+    ),
+    pytest.param(
         '{"subject": "a", "ts": 0, "headers": {"b": "1\\r\\nc: 2"}}',
         {},
         "header 'b' has a line break",
@@ -434,6 +441,56 @@ def test_mistakes_in_a_line(line: str, columns: dict[str, Any], message: str) ->
         parse_line(line.encode(), 1, "a.jsonl: message 1", DumpColumns(**columns))
     assert str(caught.value).startswith("a.jsonl: message 1, line ")
     assert "\n" not in str(caught.value)
+
+
+def test_text_is_no_number_of_values() -> None:
+    data = '[{"a\\\\": 1}, ' * 200_000
+    line = json.dumps({"subject": "a", "ts": 0, "data": data}).encode()
+    assert parse_line(line, 1, "a.jsonl", DumpColumns())[-1] == data.encode()
+
+
+@pytest.mark.parametrize("name", ["dump.jsonl", "dump.jsonl.gz"])
+@pytest.mark.parametrize("before", [0, 1])
+def test_lines_of_any_length_are_not_read(
+    run: Ingest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, before: int
+) -> None:
+    monkeypatch.setattr(jobs.sources.json_lines, "LARGEST_LINE", 1000)
+    line = b'{"subject": "a", "ts": 0, "data": "%s"}\n'
+    fits = line % (b"x" * (1000 - len(line) + 2))
+    assert len(fits) == 1000
+    path = tmp_path / name
+    pack = gzip.compress if name.endswith(".gz") else bytes
+    path.write_bytes(pack(fits + fits))
+    assert run(jsonl=path).messages == 2
+    path.write_bytes(pack(fits * before + line % (b"x" * 1_000_000)))
+    message = f"the line at byte {1000 * before} is larger than 0 MiB, as no message is"
+    with pytest.raises(ArchiveError, match=message):
+        run(jsonl=path)
+
+
+def test_columns_that_some_line_has(
+    run: Ingest, warehouse: Warehouse, jsonl: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loggers leave out what is null; a name that no line has is a mistake."""
+    monkeypatch.setattr(jobs.sources.json_lines, "BLOCK_BYTES", 50)
+    path = jsonl(
+        {"subject": "a", "ts": 0},
+        {"subject": "b", "ts": 0, "body": "x"},
+        {"subject": "c", "ts": 0, "hdr": {"k": "v"}},
+        '{"subject": "d", "ts": 0, "\\u0063lu": "eu"}',
+    )
+    columns = DumpColumns(cluster="clu", headers="hdr", data="body")
+    run(jsonl=path, columns=columns)
+    rows = rows_of(warehouse)
+    assert [(r.subject, r.cluster, len(r.headers), r.data) for r in rows] == [
+        (b"a", None, 0, b""),
+        (b"b", None, 0, b"x"),
+        (b"c", None, 1, b""),
+        (b"d", "eu", 0, b""),
+    ]
+    path.write_text(path.read_text().replace("hdr", "HDR"))
+    with pytest.raises(ArchiveError, match=r"no line has a column hdr; the first has subject, ts$"):
+        run(jsonl=path, columns=columns)
 
 
 @pytest.mark.parametrize(
