@@ -10,6 +10,7 @@ import click
 
 from cli import options, project
 from cli.output import Verdict, finish, print_line, print_table, quiet_work
+from nats_transform.words import plural
 
 if TYPE_CHECKING:
     from jobs.audit.settings import AuditResult
@@ -183,9 +184,8 @@ def _print(result: AuditResult) -> None:
     from jobs.audit.headline import headline
 
     how = {"expected": "rehearsal by replay", "observed": "observed"}[result.kind]
-    print_line(
-        f"{result.stream}: ", Verdict(result.verdict), f", {result.messages:,} messages, {how}"
-    )
+    count = plural(result.messages, "message")
+    print_line(f"{result.stream}: ", Verdict(result.verdict), f", {count}, {how}")
     print_line(headline(result))
     if len(result.in_force) > 1:
         stages = [
@@ -193,7 +193,7 @@ def _print(result: AuditResult) -> None:
                 f"{_short(stage.since)} to {_short(stage.until)}",
                 f"version {stage.mapping_version[:12]}",
                 Verdict(stage.verdict),
-                f"{stage.messages:,} messages",
+                plural(stage.messages, "message"),
             )
             for stage in result.in_force
         ]
@@ -203,9 +203,8 @@ def _print(result: AuditResult) -> None:
         if started := result.in_force[rule.stage].since:
             scope += f" from {_short(started)} on"
         print_line()
-        print_line(
-            f"{rule.source}{scope}: ", Verdict(rule.verdict), f", {rule.messages:,} messages"
-        )
+        count = plural(rule.messages, "message")
+        print_line(f"{rule.source}{scope}: ", Verdict(rule.verdict), f", {count}")
         destinations = [
             (
                 f"{found.weight:g} %",

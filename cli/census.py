@@ -8,6 +8,7 @@ import click
 
 from cli import options
 from cli.output import finish, print_line, quiet_work
+from nats_transform.words import plural
 
 if TYPE_CHECKING:
     from jobs.census_export import CensusExportResult
@@ -65,8 +66,8 @@ def export(spark: Spark, as_json: bool, **given: object) -> None:
 
 def _print(result: CensusExportResult) -> None:
     print_line(
-        f"{result.stream}: {result.messages:,} messages under {result.subjects:,} subjects in "
-        f"{result.out}"
+        f"{result.stream}: {plural(result.messages, 'message')} under "
+        f"{plural(result.subjects, 'subject')} in {result.out}"
     )
     if result.redacted:
         tokens = ", ".join(map(str, result.redacted))

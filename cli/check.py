@@ -14,10 +14,11 @@ import click
 
 from cli import options, project
 from cli.formats import Reported, print_findings
-from cli.output import end, plural, print_finding, print_json, print_line
+from cli.output import end, print_finding, print_json, print_line
 from nats_transform.errors import InvalidConfig, UnknownAccount, printable
 from nats_transform.findings import CODES, Finding, Severity
 from nats_transform.subject import decode
+from nats_transform.words import plural
 
 if TYPE_CHECKING:
     from nats_transform.check import Config

@@ -12,9 +12,10 @@ import click
 
 from cli import options, project
 from cli.formats import Reported, places_of, print_findings
-from cli.output import end, looked_at, plural, print_finding, print_json, print_line, quiet_work
+from cli.output import end, looked_at, print_finding, print_json, print_line, quiet_work
 from nats_transform.errors import shown
 from nats_transform.findings import Severity
+from nats_transform.words import plural
 
 if TYPE_CHECKING:
     from jobs.dry_run.settings import DryRunResult

@@ -8,6 +8,7 @@ import click
 
 from cli import options, project
 from cli.output import finish, print_counts, print_line, quiet_work
+from nats_transform.words import plural
 
 if TYPE_CHECKING:
     from jobs.export import ExportResult
@@ -94,7 +95,7 @@ def command(untransformed: bool, as_json: bool, **given: object) -> None:
 def _print(result: ExportResult) -> None:
     for finding in result.findings:
         print_line(f"{finding.code}: {finding.message}")
-    print_line(f"{result.backup}: stream {result.name} with {result.messages:,} messages")
+    print_line(f"{result.backup}: stream {result.name} with {plural(result.messages, 'message')}")
     if result.left_out:
         print_counts({f"{fate}, left out": count for fate, count in result.left_out.items()})
     print_line(

@@ -8,6 +8,7 @@ import click
 
 from cli import options, project
 from cli.output import finish, print_counts, print_line, quiet_work
+from nats_transform.words import plural
 
 if TYPE_CHECKING:
     from jobs.ingest import IngestResult
@@ -117,7 +118,7 @@ def command(spark: Spark, as_json: bool, **given: object) -> None:
 
 
 def _print(result: IngestResult) -> None:
-    print_line(f"{result.stream}: {result.added:,} messages added")
+    print_line(f"{result.stream}: {plural(result.added, 'message')} added")
     if not result.messages:
         print_line("no message there has the subject, the sequence or the time that was asked for")
         return

@@ -146,7 +146,7 @@ def main() -> None:
     """Replay message archives through the subject transforms of nats-server.
 
     \b
-    Try a transform:         nats-transform map "orders.*" "orders.v2.$1" orders.42
+    Try a transform:         nats-transform map 'orders.*' 'orders.v2.$1' orders.42
     Check a configuration:   nats-transform check server.conf
     Try it on a stream:      nats-transform dry-run --stream ORDERS --candidate server.conf
 

@@ -10,6 +10,7 @@ import click
 
 from cli import options, project
 from cli.output import finish, print_line, quiet_work
+from nats_transform.words import plural
 
 if TYPE_CHECKING:
     from jobs.maintain import Removed
@@ -65,7 +66,7 @@ def command(
 
     def show(rows: Mapping[str, int]) -> None:
         for name, count in rows.items():
-            print_line(f"{name}: {count:,} rows of stream {remove_stream} removed")
+            print_line(f"{name}: {plural(count, 'row')} of stream {remove_stream} removed")
 
     finish(rows, as_json, show)
 
@@ -73,6 +74,7 @@ def command(
 def _print(removed: Mapping[str, Removed]) -> None:
     for name, what in removed.items():
         print_line(
-            f"{name}: {what.snapshots:,} snapshots and {what.files:,} files ({what.bytes:,} bytes) "
-            f"removed, {what.snapshots_left:,} snapshots left"
+            f"{name}: {plural(what.snapshots, 'snapshot')} and {plural(what.files, 'file')} "
+            f"({plural(what.bytes, 'byte')}) removed, "
+            f"{plural(what.snapshots_left, 'snapshot')} left"
         )

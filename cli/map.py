@@ -11,9 +11,9 @@ import click
 from cli import options, project
 from cli.output import end, print_json, print_line, print_subject
 from nats_transform.draw import mapping_key, message_entropy
-from nats_transform.errors import printable
+from nats_transform.errors import InvalidTransform, printable
 from nats_transform.mapping import EMPTY_RESULT, Fate
-from nats_transform.subject import decode, literal_fault
+from nats_transform.subject import SEPARATOR, decode, literal_fault
 from nats_transform.transform import Transform
 
 
@@ -21,6 +21,8 @@ class MapCommand(project.Command):
     """A command whose arguments may start with one dash, as subjects do: `-abc-def`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args[:1] == ["-h"]:  # elsewhere it may be a subject
+            args = ["--help"]
         known = {name for parameter in self.get_params(ctx) for name in parameter.opts}
         for arg in args:
             if arg == "--":
@@ -35,7 +37,7 @@ class MapCommand(project.Command):
 @project.command(
     "map",
     cls=MapCommand,
-    # -h may start a subject.
+    # -h may start a subject; as the first argument it asks for help.
     context_settings={"ignore_unknown_options": True, "help_option_names": ["--help"]},
     short_help="Try one transform on subjects, as `nats server mapping` does.",
     epilog="Exit codes: 0 every subject matches; 1 some subject does not match, or its result is "
@@ -58,11 +60,11 @@ def command(
 
     \b
     Examples:
-      nats-transform map "bar.*.*" "baz.{{wildcard(2)}}.{{wildcard(1)}}" bar.a.b
-      nats-transform map "*" "{{split(1,-)}}" foo-bar
-      nats-transform map "orders.*" "orders.{{wildcard(1)}}.{{partition(8,1)}}" - < subjects.txt
+      nats-transform map 'bar.*.*' 'baz.$2.$1' bar.a.b
+      nats-transform map '*' '{{split(1,-)}}' foo-bar
+      nats-transform map 'orders.*' 'orders.$1.{{partition(8,1)}}' - < subjects.txt
     """
-    transform = Transform(source, destination)
+    transform = _transform(source, destination)
     if not subjects:
         subjects_of = _asked() if sys.stdin.isatty() else iter(())
         if not sys.stdin.isatty():
@@ -81,6 +83,16 @@ def command(
         if result.reason:
             print_line(f"{printable(subject)}: {result.reason}", err=True)
     end(is_fine=fine)
+
+
+def _transform(source: str, destination: str) -> Transform:
+    try:
+        return Transform(source, destination)
+    except InvalidTransform as error:
+        if "" not in destination.split(SEPARATOR):
+            raise
+        cure = "if it had a $1, the shell took it: write the destination within single quotes"
+        raise click.ClickException(f"{error}; {cure}") from error
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from cli import options
 from jobs.ending import NOT_FINE
 from nats_transform.subject import encode
 from nats_transform.untrusted import in_a_log, json_text, visible
+from nats_transform.words import plural
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -53,7 +54,7 @@ def print_line(*parts: str, err: bool = False, indent: int = 0) -> None:
     Args:
         parts: of the line.
         err: whether it goes to stderr.
-        indent: of the line; if it is not 0, a terminal also wraps it between words.
+        indent: of the line, and of the lines into which a terminal wraps it between words.
     """
     if not is_terminal(err):
         click.echo(in_a_log(f"{' ' * indent}{visible(''.join(parts))}").encode(), err=err)
@@ -61,7 +62,7 @@ def print_line(*parts: str, err: bool = False, indent: int = 0) -> None:
     from rich.padding import Padding
 
     line = _text(*parts)
-    _print(Padding(line, (0, 0, 0, indent)) if indent else line, err=err, wrap=bool(indent))
+    _print(Padding(line, (0, 0, 0, indent)) if indent else line, err=err)
 
 
 def print_finding(
@@ -86,11 +87,6 @@ def print_commands(text: str) -> None:
 def print_subject(subject: str) -> None:
     """Print a subject: its bytes into a pipe or file, its visible form on a terminal."""
     click.echo(visible(subject).encode() if is_terminal() else encode(subject))
-
-
-def plural(count: float, noun: str) -> str:
-    """A count and what is counted, such as `1 error` or `2 errors`."""
-    return f"{count:,} {noun}{'' if count == 1 or noun == 'info' else 's'}"
 
 
 def looked_at(result: DryRunResult | PlanResult) -> str:
@@ -121,16 +117,27 @@ def print_table(
     from rich.table import Table
 
     table = Table(box=None, show_header=bool(head), padding=(0, 0, 0, 2))
+    lines = [head, *rows] if head else rows
+    words = [max(map(_longest_word, column)) for column in zip(*lines, strict=True)]
+    # No word is broken that need not be.
+    fits = sum(words) + 2 * len(words) <= console().width
     for index in range(len(rows[0])):
         name = _text(head[index]) if head else ""
         # A verdict is a word, and stays one on a narrow terminal.
         whole = any(isinstance(row[index], Verdict) for row in rows)
         table.add_column(name, overflow="fold", no_wrap=whole, header_style="bold")
+        table.columns[index].min_width = words[index] if fits else None
         if index in right:
             table.columns[index].justify = "right"
     for row in rows:
         table.add_row(*map(_text, row))
-    _print(table, wrap=True)
+    _print(table)
+
+
+def _longest_word(text: str) -> int:
+    from rich.cells import cell_len
+
+    return max(map(cell_len, visible(text).split()), default=0)
 
 
 def print_counts(counts: Mapping[str, int]) -> None:
@@ -185,10 +192,10 @@ def _text(*parts: str) -> Text:
     return line
 
 
-def _print(what: RenderableType, *, err: bool = False, wrap: bool) -> None:
+def _print(what: RenderableType, *, err: bool = False) -> None:
     drawing = console(err=err)
     with drawing.capture() as drawn:
-        drawing.print(what, soft_wrap=not wrap)
+        drawing.print(what)
     # Cells are filled up to the width of their column, also in the last one.
     lines = [line.rstrip(" ") for line in drawn.get().removesuffix("\n").split("\n")]
     text = "\n".join(lines)

@@ -9,8 +9,9 @@ import click
 
 from cli import options, project
 from cli.formats import Reported, places_of, print_findings
-from cli.output import end, looked_at, plural, print_json, print_line, quiet_work
+from cli.output import end, looked_at, print_json, print_line, quiet_work
 from nats_transform.findings import Severity
+from nats_transform.words import plural
 
 if TYPE_CHECKING:
     from jobs.jetstream.connection import NatsSettings

@@ -8,6 +8,7 @@ import click
 
 from cli import options, project
 from cli.output import finish, print_counts, print_line, quiet_work
+from nats_transform.words import plural
 
 if TYPE_CHECKING:
     from jobs.replay import ReplayResult
@@ -91,8 +92,9 @@ def _print(result: ReplayResult) -> None:
     if result.refusals:
         print_line(f"{result.stream} into {result.to}: nothing {would}sent")
     else:
-        print_line(f"{result.stream} into {result.to}: {result.sent:,} messages {would}sent")
+        sent = plural(result.sent, "message")
+        print_line(f"{result.stream} into {result.to}: {sent} {would}sent")
     print_counts({"there already": result.already, **result.not_sent})
-    print_line(f"{result.to} holds {result.target_messages:,} messages")
+    print_line(f"{result.to} holds {plural(result.target_messages, 'message')}")
     if result.removed:
-        print_line(f"{result.to} removed {result.removed:,} messages while they were sent")
+        print_line(f"{result.to} removed {plural(result.removed, 'message')} during the replay")

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from cli import options, project
-from cli.output import end, finish, print_lines
+from cli.output import end, finish, print_line
 from nats_transform.subject import is_valid_publish_subject
+
+if TYPE_CHECKING:
+    from nats_transform.trace import Trace
 
 
 @project.command(
@@ -58,5 +62,10 @@ def command(
         load_streams(streams) if streams else (),
         cluster,
     )
-    finish(traced, as_json, lambda traced: print_lines(traced.text()))
+    finish(traced, as_json, _print)
     end(is_fine=is_valid_publish_subject(subject))
+
+
+def _print(traced: Trace) -> None:
+    for line in traced.text().split("\n"):
+        print_line(line)

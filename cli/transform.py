@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cli import options, project
-from cli.output import end, finish, plural, print_counts, print_line, quiet_work
+from cli.output import end, finish, print_counts, print_line, quiet_work
+from nats_transform.words import plural
 
 if TYPE_CHECKING:
     from jobs.session import Spark
@@ -58,7 +59,7 @@ def command(spark: Spark, as_json: bool, **given: object) -> None:
 def _print(result: TransformResult) -> None:
     if result.days:
         days = plural(len(result.days), "day")
-        print_line(f"{result.stream}: {result.messages:,} messages of {days}")
+        print_line(f"{result.stream}: {plural(result.messages, 'message')} of {days}")
         print_counts(result.fates)
         print_line(f"mapping version {result.mapping_version}, seed {result.seed}")
         print_line(f"digest {result.digest}, snapshot {result.snapshot_id}")

@@ -47,6 +47,7 @@ from nats_transform.digest import Digest
 from nats_transform.errors import InvalidBackup
 from nats_transform.kernel.covering import Covering
 from nats_transform.kernel.digest import digest_batch
+from nats_transform.words import plural
 
 if TYPE_CHECKING:
     from jobs.dry_run.held import Held
@@ -228,7 +229,8 @@ class _Export:
             )
         if self.settings.invalid == "refuse" and (count := rows.fates["invalid"]):
             raise JobError(
-                f"{count:,} messages of stream {stream} have no legal new subject; "
+                f"{plural(count, 'message')} of stream {stream} "
+                f"{'has' if count == 1 else 'have'} no legal new subject; "
                 "--invalid keep leaves them as they are, --invalid gap leaves them out"
             )
 
@@ -366,9 +368,9 @@ class _Export:
         if uncaptured:
             self._find(
                 "subjects",
-                f"{uncaptured:,} messages have a subject that the exported stream does not "
-                f"capture ({', '.join(config['subjects'])}): they are restored, and no more of "
-                "their kind will come",
+                f"{plural(uncaptured, 'message has', 'messages have')} a subject that the exported "
+                f"stream does not capture ({', '.join(config['subjects'])}): what is there is "
+                "restored, and no more of its kind will come",
             )
         return set(pending[~there].tolist())
 

@@ -44,6 +44,7 @@ from jobs.warehouse.coverage import Coverage
 from jobs.warehouse.specs import TRANSFORMED
 from jobs.warehouse.tables import open_table
 from nats_transform.subject import decode, encode
+from nats_transform.words import plural
 
 EXAMPLES = 3
 """How many of the messages that cannot be sent are named."""
@@ -261,9 +262,12 @@ class _Run:
         }
         for reason, kept in sorted(kept_out.items()):
             self.result.not_sent[reason] = kept.messages
-            self._refusal(reason, f"{kept.messages:,} messages {whats[reason]} ({kept})", "skips")
+            many = whats[reason]
+            one = many.replace("have ", "has ", 1).replace("are ", "is ", 1)
+            text = plural(kept.messages, f"message {one}", f"messages {many}")
+            self._refusal(reason, f"{text} ({kept})", "skips")
         if renamed.messages:
-            text = f"{renamed.messages:,} messages would be stored under another subject"
+            text = f"{plural(renamed.messages, 'message')} would be stored under another subject"
             self._refusal("ingress", f"{text} ({renamed})", "ingress")
         return found
 
@@ -282,7 +286,8 @@ class _Run:
         if versions and not self.result.refusals:
             others = ", ".join(sorted(v.decode(errors="replace")[:12] for v in versions))
             count = sum(map(len, versions.values()))
-            text = f"stream {target.name} has {count:,} messages of {self.settings.stream} under"
+            known = plural(count, "message")
+            text = f"stream {target.name} has {known} of {self.settings.stream} under"
             self._refusal("versions", f"{text} another mapping version ({others})", "versions")
         held = Coverage.of((n, n) for n in ours)
         if ours and any(target.forgets()):

@@ -86,7 +86,9 @@ class Path(_Model):
         fate: the fate of the message under the account mappings.
         subject: the subject that it is delivered under; None if it reaches nobody.
         mapping_source: the source of the mapping that applies, if there is one.
-        mapping_destination: the chosen destination, if there is one.
+        mapping_destination: the chosen destination, if there is one; the source itself where none
+            is drawn, so that the message keeps its subject.
+        is_remainder: whether the weights of the mapping leave the message over.
         reason: why the fate is invalid.
         streams: the streams that capture it.
     """
@@ -96,6 +98,7 @@ class Path(_Model):
     subject: str | None
     mapping_source: str | None
     mapping_destination: str | None
+    is_remainder: bool
     reason: str | None
     streams: list[StreamStep]
 
@@ -144,25 +147,29 @@ def trace(
             not followed.
         cluster: the cluster that it is published in, if there is one.
     """
-    network = Network(streams)
-    outcomes = (mappings or AccountMappings(())).outcomes(subject, cluster)
+    network, account = Network(streams), mappings or AccountMappings(())
+    outcomes = account.outcomes(subject, cluster)
+    listed = {mapping.source for mapping in account.mappings if mapping.lists_source}
     if literal_fault(subject) is None and not is_valid_publish_subject(subject):
         # The server's mappings would take it, but its protocol ends a subject at a blank.
         outcomes = [(Outcome(None, Fate.INVALID, reason=BLANK), 100)]
     return Trace(
         subject=subject,
         cluster=cluster,
-        paths=[_path(outcome, percent, network) for outcome, percent in outcomes],
+        paths=[_path(outcome, percent, network, listed) for outcome, percent in outcomes],
     )
 
 
-def _path(outcome: Outcome, percent: int, network: Network) -> Path:
+def _path(outcome: Outcome, percent: int, network: Network, listed: set[str]) -> Path:
+    source = outcome.mapping_source
+    is_left_over = source is not None and source == outcome.mapping_destination
     return Path(
         percent=percent,
         fate=outcome.fate,
         subject=outcome.subject,
         mapping_source=outcome.mapping_source,
         mapping_destination=outcome.mapping_destination,
+        is_remainder=is_left_over and source not in listed,
         reason=outcome.reason,
         streams=[] if outcome.subject is None else _steps(outcome.subject, network),
     )
@@ -222,6 +229,8 @@ _Branch = tuple[str, "list[_Branch]"]
 
 def _path_line(path: Path) -> str:
     by = f"by {_shown(path.mapping_source)}" if path.mapping_source is not None else ""
+    if path.is_remainder:
+        return f"{path.percent} % {by}, no destination drawn: keeps its subject"
     if path.mapping_destination is not None:
         by += f" -> {_shown(path.mapping_destination)}"
     match path.fate:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from jobs.audit.settings import AuditError
 from nats_transform.audit import Period
+from nats_transform.words import plural
 
 
 def cluster_notes(
@@ -34,7 +35,8 @@ def cluster_notes(
             )
         if without:
             yield (
-                f"{without:,} of {total:,} messages of {mapping.source} have no cluster name; "
+                f"{without:,} of {plural(total, 'message')} of {mapping.source} "
+                f"{'has' if without == 1 else 'have'} no cluster name; "
                 f"{instead}"
             )
         names = ", ".join(mapping.clusters)
@@ -52,7 +54,8 @@ def cluster_notes(
             alike = folded.get(cluster.casefold().strip())
             if alike is not None or not is_general:
                 yield (
-                    f"{mine[cluster]:,} messages of {mapping.source} are labelled {cluster}, which "
+                    f"{plural(mine[cluster], 'message')} of {mapping.source} "
+                    f"{'is' if mine[cluster] == 1 else 'are'} labelled {cluster}, which "
                     f"the mapping does not have (it has {names}); "
                     + (
                         f"if {alike} is meant, ingest again with that name"

@@ -38,6 +38,7 @@ from nats_transform.audit import (
     is_audited,
     worst_of,
 )
+from nats_transform.words import plural
 
 
 def audit(spark: Spark, settings: AuditSettings) -> AuditResult:
@@ -217,7 +218,9 @@ def _observed_notes(
             seen[tally.period, tally.ends[0].source, tally.cluster] += tally.count
     yield from cluster_notes(periods, labelled, "they are not counted")
     for ends, count in attribution.mixed.items():
-        yield f"{count:,} messages fit each of these, and count for none alone: {'; '.join(ends)}"
+        fit = plural(count, "message fits", "messages fit")
+        counts = "counts" if count == 1 else "count"
+        yield f"{fit} each of these, and {counts} for none alone: {'; '.join(ends)}"
     for one, other in attribution.alike:
         yield (
             f"the destinations {one.destination} and {other.destination} of {one.source} make the "
@@ -233,14 +236,16 @@ def _observed_notes(
         sent = sent if isinstance(sent, int) else sum(sent.values())
         if seen[scope] > sent:
             where = f" in cluster {scope[2]}" if scope[2] else ""
+            stored = plural(seen[scope], "message")
             if settings.published:
                 raise AuditError(
-                    f"{seen[scope]:,} messages of {scope[1]} were stored{where}, but the counter "
+                    f"{stored} of {scope[1]} {'was' if seen[scope] == 1 else 'were'} "
+                    f"stored{where}, but the counter "
                     f"says that only {sent:,} were published: read it for the same time and "
                     "cluster, or name other publishers (--publisher)"
                 )
             yield (
-                f"{seen[scope]:,} messages of {scope[1]} came out{where}, but only {sent:,} were "
+                f"{stored} of {scope[1]} came out{where}, but only {sent:,} were "
                 "published: something else publishes to its destinations, or the two streams do "
                 "not cover the same time"
             )

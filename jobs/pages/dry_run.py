@@ -16,6 +16,7 @@ from jobs.pages.page import nice_scale, page, write_page
 from nats_transform.findings import Severity
 from nats_transform.migration.changes import OTHER, Flow
 from nats_transform.subject import SEPARATOR
+from nats_transform.words import plural
 
 Way = tuple[str | None, str | None]
 """A prefix before and after."""
@@ -159,7 +160,7 @@ def picture(flows: Sequence[Flow]) -> Picture:
                 f"M0 {y:.2f}C450 {y:.2f} 550 {z:.2f} 1000 {z:.2f}V{z + size:.2f}"
                 f"C550 {z + size:.2f} 450 {y + size:.2f} 0 {y + size:.2f}Z",
                 kind,
-                f"{start or 'nobody'} to {end or 'nobody'}: {messages:,.0f} messages",
+                f"{start or 'nobody'} to {end or 'nobody'}: {plural(round(messages), 'message')}",
             )
         )
     height = max((node.top + max(node.height, _LABEL) for node in (*left, *right)), default=0.0)

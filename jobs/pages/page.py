@@ -19,6 +19,7 @@ from markupsafe import Markup
 
 from jobs.errors import JobError, text_of
 from nats_transform.untrusted import visible
+from nats_transform.words import plural
 
 
 class ReportError(JobError):
@@ -55,6 +56,7 @@ def _environment() -> Environment:
     environment.globals["version"] = version("nats-transform")
     environment.filters |= {
         "number": _number,
+        "plural": plural,
         "percent": _percent,
         "moment": _moment,
         "chance": _chance,

@@ -7,6 +7,7 @@ from datetime import datetime
 from math import ceil
 
 from nats_transform.audit.verdicts import Criteria, Split, Verdict
+from nats_transform.words import plural
 
 
 def reason_of(
@@ -43,11 +44,12 @@ def reason_of(
     if whole.verdict is Verdict.UNDECIDED:
         needed = [d for d in whole.destinations if d.verdict is Verdict.UNDECIDED]
         if whole.ambiguous and any(d.ambiguous for d in needed):
-            return f"{whole.ambiguous:,} messages may have come from more than one destination"
+            messages = plural(whole.ambiguous, "message")
+            return f"{messages} may have come from more than one destination"
         sizes = [size for d in needed if (size := d.messages_to_decide) is not None]
         if len(sizes) < len(needed):
             return "a share lies on the edge of the tolerance, so more messages would not decide it"
-        return f"about {_rounded(max(sizes)):,} messages would decide it"
+        return f"about {plural(_rounded(max(sizes)), 'message')} would decide it"
     # Destinations come by ascending weight: if two are equally far off, this names the canary.
     worst_end = max(whole.destinations, key=lambda d: round(abs((d.share or 0.0) - d.expected), 6))
     off = (worst_end.share or 0.0) - worst_end.expected

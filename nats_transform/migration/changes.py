@@ -184,4 +184,6 @@ def _rule(outcome: Outcome) -> str | None:
 
 @lru_cache(maxsize=2**14)  # every subject asks for the same few
 def _ruled(source: str, destination: str | None) -> str:
+    if destination == source:  # the remainder of the weights, or the source among its destinations
+        return f"{shown(source)}, which keeps the subject"
     return f"{shown(source)} -> {'nobody' if destination is None else shown(destination)}"

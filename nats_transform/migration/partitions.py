@@ -21,6 +21,7 @@ from nats_transform.migration.count import PARTS, Amount, Count, hashed, whole
 from nats_transform.migration.names import Names
 from nats_transform.migration.rows import Groups, Largest, Store
 from nats_transform.subject import encode
+from nats_transform.words import plural
 
 MOST_PARTITIONS = 4096
 """The balance is shown for up to this many partitions."""
@@ -234,7 +235,7 @@ class Partitions(Analysis):
             empty = sum(not count for count in balance.counts)
             if empty:
                 told = f"{empty} of {balance.partitions} partitions get no message: "
-                told += f"there are only {balance.keys:,} keys"
+                told += f"the subjects have only {plural(balance.keys, 'key')}"
                 yield "partition-empty", about, told, Count()
             if balance.busiest > UNEVEN:
                 told = f"the busiest partition has {balance.busiest:.2f} times the average"

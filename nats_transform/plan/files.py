@@ -16,6 +16,7 @@ from nats_transform.plan.model import Change, Plan, Step
 from nats_transform.plan.state import drained_sources, drains
 from nats_transform.sharing import PRIVATE
 from nats_transform.untrusted import markdown_code, markdown_text, one_line
+from nats_transform.words import plural
 
 PLAN = "plan.json"
 PAGE = "README.md"
@@ -328,7 +329,8 @@ def _audit(step: Step, plan: Plan) -> Iterator[str]:
             yield f"- {source}: no number of messages tells this share from a wrong one."
             continue
         hours = "no traffic was seen" if need.hours is None else f"about {need.hours:,.1f} hours"
-        yield f"- {source} needs about {need.messages:,} messages ({hours} at this traffic)."
+        messages = plural(need.messages, "message")
+        yield f"- {source} needs about {messages} ({hours} at this traffic)."
     if step.needs:
         yield ""
     mapping = next(path(step, change, False) for change in step.changes)

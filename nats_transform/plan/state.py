@@ -90,11 +90,11 @@ def _difference(plan: Plan, step: int, thing: Thing, fields: Fields) -> str | No
     if at is None and same(thing, fields, history[0][1].before):
         at = 0
     if at is None:
-        return f" has a state that is not in the plan: {_shown(fields)}"
+        return f" has a state that is not in the plan: {_shown(thing, fields)}"
     if at > step:
         return f": step {at} is in force already; undo it, or verify that step"
     missing = next(n for n, _ in history if at < n <= step)
-    return f": step {missing} is not in force: {_shown(fields)}"
+    return f": step {missing} is not in force: {_shown(thing, fields)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,10 @@ def _unordered(value: Any) -> Any:
     return value
 
 
-def _shown(fields: Fields) -> str:
+def _shown(thing: Thing, fields: Fields) -> str:
+    if not fields:
+        return "the account has none" if thing[0] == "mappings" else "there are none"
+
     def text(value: Any) -> str:
         if isinstance(value, list | tuple):
             return ", ".join(map(text, value))
@@ -199,7 +202,7 @@ def _shown(fields: Fields) -> str:
             return f"{value['weight']} % to {value['destination']}{cluster}"
         return str(value)
 
-    return "; ".join(f"{name}: {text(value)}" for name, value in fields.items()) or "nothing"
+    return "; ".join(f"{name}: {text(value) or 'none'}" for name, value in fields.items())
 
 
 def other_fields(change: Change, planned: Fields, shown: Fields) -> Iterator[str]:

@@ -43,7 +43,7 @@ def test_version(asked: str) -> None:
     assert invoke(asked)[:2] == (0, "nats-transform 0.1.0\n")
 
 
-@pytest.mark.parametrize("command", [(), ("check",), ("census", "export")])
+@pytest.mark.parametrize("command", [(), ("check",), ("map",), ("census", "export")])
 def test_h_is_help(command: tuple[str, ...]) -> None:
     assert invoke(*command, "-h") == invoke(*command, "--help")
 

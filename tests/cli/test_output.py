@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 from pathlib import Path
 
@@ -70,16 +71,50 @@ RED, OFF = "\x1b[1;31m", "\x1b[0m"
 
 
 @pytest.mark.parametrize("columns", [40, 80])
-def test_a_finding_fits_the_terminal(tmp_path: Path, columns: int) -> None:
-    config = tmp_path / "mapping.conf"
+def test_a_finding_fits_the_terminal(
+    tmp_path: Path, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = Path("mapping.conf")
     config.write_text("mappings = {\n  orders: [ { destination: 'a.*', weight: 40% } ]\n}\n")
     code, shown = on_a_terminal("check", str(config), columns=columns)
     assert code == 1
-    finding, *cure, summary = shown.splitlines()
+    finding, *lines, summary = shown.splitlines()
     assert finding.startswith(f"{config}:2:3: {RED}error{OFF} refused: ")
     assert summary.endswith("1 error")
+    assert all(len(line) <= columns for line in lines)
+    cure = [line for line in lines if line.startswith("    ")]
     assert len(cure) == (2 if columns == 40 else 1)
-    assert all(line.startswith("    ") and len(line) <= columns for line in cure)
+
+
+@pytest.mark.parametrize("columns", [40, 80, 104])
+def test_no_word_is_broken(tmp_path: Path, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("m.conf").write_text(
+        'mappings = { "shop.*.*": [ { destination: "elsewhere.$1.$2", weight: 40% } ] }\n'
+    )
+    for command in (
+        ("check", "m.conf"),
+        ("trace", "shop.eu.1", "--config", "m.conf"),
+        ("check", "m.conf", "--show-config"),
+    ):
+        code, shown = on_a_terminal(*command, columns=columns, NO_COLOR="1")
+        piped = subprocess.run([SCRIPT, *command], capture_output=True, text=True, check=False)
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
+        assert code == 0
+        assert max(map(len, plain.splitlines())) <= columns
+        assert plain.split() == piped.stdout.split()
+
+
+def test_a_table_breaks_no_word_that_fits(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cli.output._ANY_WIDTH", 40)
+    print_table([("a long text of many words", "1,234,567 messages", "within the tolerance")])
+    lines = capsys.readouterr().out.splitlines()
+    assert all(len(line) <= 40 for line in lines)
+    text = "a long text of many words 1,234,567 messages within the tolerance"
+    assert sorted(" ".join(lines).split()) == sorted(text.split())
 
 
 def test_every_verdict_and_severity_has_a_color() -> None:

@@ -46,14 +46,14 @@ def test_refused_then_sent(
     for more in (("--dry-run",), ()):
         code, out, _ = nats_transform(*replay, *more)
         assert code == 1
-        assert "refused: 1 messages have a subject that the protocol cannot carry" in out
+        assert "refused: 1 message has a subject that the protocol cannot carry" in out
         assert "(other: stream TARGET does not capture it)" in out
         assert "--allow skips" in out
         assert "S into TARGET: nothing would be sent" in out
         assert "\x1b" not in out
     code, out, _ = nats_transform(*replay, "--fates", "mapped")
-    assert (code, "S into TARGET: 1 messages sent" in out) == (0, True)
-    assert "TARGET holds 1 messages" in out
+    assert (code, "S into TARGET: 1 message sent" in out) == (0, True)
+    assert "TARGET holds 1 message" in out
     code, out, _ = nats_transform(*replay, "--allow", "skips", "--json")
     document = json.loads(out)
     assert (code, document["sent"], document["already"]) == (0, 0, 1)

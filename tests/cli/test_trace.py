@@ -73,6 +73,7 @@ def test_json_is_one_document() -> None:
                 "subject": "orders.east.7",
                 "mapping_source": "new.*",
                 "mapping_destination": "orders.east.$1",
+                "is_remainder": False,
                 "reason": None,
                 "streams": [],
             }

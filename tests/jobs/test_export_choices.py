@@ -64,7 +64,7 @@ def test_gaps_can_be_closed(make: Callable[..., Exporting]) -> None:
 @pytest.mark.parametrize(("choice", "kept"), [("keep", renamed({})), ("gap", renamed({}, drop=15))])
 def test_invalid_messages(make: Callable[..., Exporting], choice: str, kept: list[Entry]) -> None:
     made = make(INVALID)
-    with pytest.raises(JobError, match="1 messages of stream S have no legal new subject"):
+    with pytest.raises(JobError, match="1 message of stream S has no legal new subject"):
         made.export()
     assert not Path(made.place).parent.exists()
     made.export(invalid=choice)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from nats_transform import (
     AccountMappings,
     Destination,
@@ -55,7 +57,7 @@ STREAMS = [
 
 TEXT = """\
 shop.eu.42 published
-├─ 2 % shop.eu.42 by shop.*.* -> shop.*.*
+├─ 2 % by shop.*.*, no destination drawn: keeps its subject
 ├─ 8 % v2.42.2 by shop.*.* -> v2.$2.{{partition(3,1)}}
 │  └─ stream V2 stores v2.42.2
 │     └─ stream SUMS sources it [1]: filtered
@@ -146,3 +148,30 @@ def test_a_bucket_sourcing_another() -> None:
     (taken,) = stored.taken_by
     assert isinstance(taken, StreamStep)
     assert (taken.stream, taken.stored) == ("KV_B", "$KV.B.key")
+
+
+@pytest.mark.parametrize(
+    ("source", "destinations", "lines"),
+    [
+        pytest.param(
+            "orders.*",
+            [Destination("v2.$1", 2)],
+            [
+                "2 % v2.42 by orders.* -> v2.$1",
+                "98 % by orders.*, no destination drawn: keeps its subject",
+            ],
+            id="what the weights leave over",
+        ),
+        pytest.param(
+            "orders.>",
+            [Destination("orders.>", 98), Destination("v2.>", 2)],
+            ["2 % v2.42 by orders.> -> v2.>", "98 % orders.42 by orders.> -> orders.>"],
+            id="a destination that is the source",
+        ),
+    ],
+)
+def test_no_rule_is_invented(
+    source: str, destinations: list[Destination], lines: list[str]
+) -> None:
+    traced = trace("orders.42", AccountMappings([Mapping(source, destinations)]))
+    assert [line[3:] for line in traced.text().split("\n")[1:]] == lines

@@ -150,7 +150,7 @@ def test_the_page_says_what_was_found() -> None:
 def test_a_clean_change_says_so() -> None:
     text = dry_run_report.render(result(clean()))
     assert "Nothing stands in the way of the change" in text
-    assert "1 consumers of streams/" in text
+    assert "1 consumer of streams/" in text
     assert 'class="finding"' not in text
 
 
@@ -193,7 +193,7 @@ def test_the_picture_keeps_all_messages() -> None:
     kinds = {ribbon.title: ribbon.kind for ribbon in picture.ribbons}
     assert kinds["a.* to b.*: 300 messages"] == "moved"
     assert kinds["y to nobody: 5 messages"] == "nobody"
-    assert kinds["x0 to x0: 1 messages"] == "same"
+    assert kinds["x0 to x0: 1 message"] == "same"
 
 
 def test_a_page_that_cannot_be_written(tmp_path: Path) -> None:

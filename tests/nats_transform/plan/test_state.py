@@ -74,7 +74,7 @@ def told(step: int, *seen: dict[tuple[str, str], Any]) -> list[str]:
         pytest.param(
             2,
             [{MAPPINGS: way(50)}, {MAPPINGS: way(0)}, {MAPPINGS: way(50)}],
-            ["mappings $G on n2: step 2 is not in force: nothing"],
+            ["mappings $G on n2: step 2 is not in force: the account has none"],
             id="one server not reloaded",
         ),
         pytest.param(
@@ -88,7 +88,7 @@ def told(step: int, *seen: dict[tuple[str, str], Any]) -> list[str]:
             [{MAPPINGS: way(50)}, {MAPPINGS: way(0)}],
             [
                 "mappings $G on n1: step 3 is not in force: a.*: 50 % to b.$1",
-                "mappings $G on n2: step 2 is not in force: nothing",
+                "mappings $G on n2: step 2 is not in force: the account has none",
             ],
             id="two servers behind, each at another step",
         ),
