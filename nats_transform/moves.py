@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
+from nats_transform.check_transform import is_identity
 from nats_transform.functions import Literal, Partition, Random, Tail, Wildcard
 from nats_transform.mapping import AccountMappings, Mapping
-from nats_transform.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR, is_subset
+from nats_transform.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR, has_wildcard, is_subset
 from nats_transform.subject_index import Effort, SubjectIndex
 from nats_transform.transform import Transform
 
@@ -56,10 +57,12 @@ def image(transform: Transform, part: str) -> str:
                 tokens.append(given[position])
             case Tail(position):
                 return SEPARATOR.join([*tokens, *given[position:]])
-            case _ if token.makes_one_token:
-                tokens.append(ANY_TOKEN)
-            case _:
+            case _ if not token.makes_one_token:
                 return SEPARATOR.join([*tokens, ANY_TAIL])
+            case _ if token.reads and not any(has_wildcard(given[at]) for at in token.reads):
+                tokens.append(token.evaluate(given, 0))
+            case _:
+                tokens.append(ANY_TOKEN)
     return SEPARATOR.join(tokens)
 
 
@@ -70,11 +73,14 @@ class Move:
     Attributes:
         part: the filter of the subjects as they are published.
         old, new: the transform today and under the candidate; None leaves the subject as it is.
+        is_partial: whether other messages under these subjects keep their names, by weights or
+            clusters.
     """
 
     part: str
     old: Transform | None
     new: Transform | None
+    is_partial: bool = False
 
     def names(self, place: str) -> tuple[str, str] | None:
         """Filters of the old and the new names of those subjects whose old names a filter covers.
@@ -122,10 +128,9 @@ def moves(
     """
     found = []
     for part, old, new in _parts(current, candidate, effort):
-        for before in _transforms(old):
-            for after in _transforms(new):
-                if _text(before, part) != _text(after, part):
-                    found.append(Move(part, before, after))
+        pairs = [(before, after) for before in _ends(old) for after in _ends(new)]
+        moved = [pair for pair in pairs if _text(pair[0], part) != _text(pair[1], part)]
+        found += [Move(part, *pair, len(moved) < len(pairs)) for pair in moved]
     return Moves(dict.fromkeys(found))
 
 
@@ -149,17 +154,19 @@ def _parts(
             yield old.source, old, None
 
 
-def _transforms(mapping: Mapping | None) -> tuple[Transform | None, ...]:
-    return (None,) if mapping is None else mapping.transforms
+def _ends(mapping: Mapping | None) -> Iterable[Transform | None]:
+    """What can become of subjects: also what weights and clusters leave over, and a weight of 0."""
+    if mapping is None:
+        return (None,)
+    left = (share.transform for _, share in mapping.ends() if share.transform is not None)
+    return dict.fromkeys(
+        None if is_identity(transform) else transform for transform in (*mapping.transforms, *left)
+    )
 
 
 def _text(transform: Transform | None, part: str) -> tuple[str, str]:
     """A text pair that is equal for two transforms if they do the same to the subjects."""
-    if transform is None or (
-        transform.destination == transform.source and transform.source == part
-    ):
-        return part, part
-    return transform.source, transform.destination
+    return (part, part) if transform is None else (transform.source, transform.destination)
 
 
 _Symbols: TypeAlias = list[str | int | None]

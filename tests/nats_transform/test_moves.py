@@ -56,7 +56,10 @@ def test_image_covers_every_result(source: str, place: str, text: str, tail: boo
 
 def test_image_keeps_what_the_part_says() -> None:
     transform = Transform("orders.*.*", "shop.$2.{{partition(9,1)}}.$1")
-    assert image(transform, "orders.eu.*") == "shop.*.*.eu"
+    assert image(transform, "orders.*.eu") == "shop.eu.*.*"
+    # What is computed from known tokens is known too.
+    assert transform.apply("orders.eu.1") == "shop.1.8.eu"
+    assert image(transform, "orders.eu.*") == "shop.*.8.eu"
     assert image(Transform("a.>", "b.>"), "a.x.*") == "b.x.*"
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from nats_transform.migration.permissions import Allowance, User
-from nats_transform.moves import Moves, kept
+from nats_transform.moves import Moves, kept, made
 from nats_transform.service_imports import is_import
 from nats_transform.sharing import Entry
-from nats_transform.subject import is_subset
+from nats_transform.subject import collide, is_subset
 from nats_transform.subject_index import SubjectIndex
 from nats_transform.transform import Transform, number_wildcards
 
@@ -28,12 +28,12 @@ def widened(filters: Sequence[str], moves: Moves) -> tuple[str, ...]:
 
 
 def is_gone(place: str, moves: Moves) -> bool:
-    """Whether every subject under a filter gets a name outside the filter."""
-    return any(
-        move.old is None
-        and is_subset(place, of=move.part)
-        and not any(is_subset(place, of=names[1]) for names in [move.names(place)] if names)
-        for move in moves.under([place])
+    """Whether every message under a filter gets a name outside the filter."""
+    covering = [
+        move for move in moves.under([place]) if move.old is None and is_subset(place, of=move.part)
+    ]
+    return bool(covering) and not any(
+        move.is_partial or collide(made(move.new, place), place) for move in covering
     )
 
 

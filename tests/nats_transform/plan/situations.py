@@ -264,8 +264,9 @@ SITUATIONS = (
     Situation(
         "more-than-before",
         '"orders.*": "shop.{{left(1,1)}}"',
+        census=["orders.eu", "orders.es"],
         streams=[ORDERS],
-        consumers={"ORDERS.eu": ["orders.eu"], "ORDERS.us": ["orders.us"]},
+        consumers={"ORDERS.eu": ["orders.eu"]},
         refused=("consumer-more", "consumer eu of stream ORDERS"),
         twin={"mappings": MOVE},
     ),
@@ -286,13 +287,13 @@ SITUATIONS = (
     Situation(
         "work-queue",
         '"orders.*": "shop.{{left(1,1)}}"',
-        census=["orders.eu", "orders.us"],
+        census=["orders.eu", "orders.es"],
         streams=[stream("ORDERS", "orders.*", retention="workqueue")],
-        consumers={"ORDERS.eu": ["orders.eu"], "ORDERS.us": ["orders.us"]},
-        refused=("work-queue-overlap", "the consumer us would get the same subjects"),
+        consumers={"ORDERS.eu": ["orders.eu"], "ORDERS.es": ["orders.es"]},
+        refused=("work-queue-overlap", "the consumer eu would get the same subjects"),
         server=(
-            "CONSUMER.CREATE.ORDERS.us",
-            filters("ORDERS", "us", "orders.us", "orders.eu"),
+            "CONSUMER.CREATE.ORDERS.es",
+            filters("ORDERS", "es", "orders.es", "orders.eu"),
             10100,
         ),
         twin={"mappings": MOVE},
@@ -377,6 +378,7 @@ SITUATIONS = (
     Situation(
         "opens-more",
         '"orders.*": "shop.{{left(1,1)}}"',
+        census=["orders.eu", "orders.es"],
         permissions='{ publish: ["orders.eu"] }',
         refused=("publish-opened", "-app"),
         twin={"mappings": MOVE},
@@ -535,6 +537,41 @@ PLANNED = (
         theirs=["{ service: req.* }"],
         planned=["expand imports $SHOP", "contract imports $SHOP"],
         requests=["orders.eu"],
+    ),
+    Situation(
+        # What the weights leave under the old subjects needs them for ever.
+        "half-of-it",
+        '"orders.*": [{destination: "shop.orders.$1", weight: 50},'
+        ' {destination: "orders.$1", weight: 50}]',
+        streams=[ORDERS],
+        consumers={"ORDERS.eu": ["orders.eu"]},
+        planned=EXPAND,
+        delivered={"consumer ORDERS.eu": "orders.eu"},
+    ),
+    Situation(
+        "one-cluster-of-many",
+        '"orders.*": [{destination: "shop.orders.$1", weight: 100, cluster: east}]',
+        streams=[ORDERS],
+        planned=["expand stream ORDERS"],
+        delivered={"stream ORDERS": "orders.*"},
+    ),
+    Situation(
+        # The new subjects are under the old filter.
+        "below-itself",
+        '"orders.>": "orders.v2.>"',
+        streams=[stream("ORDERS", "orders.>", "bills.>")],
+        planned=(),
+        delivered={"stream ORDERS": "orders.>"},
+    ),
+    Situation(
+        # The filters of what mappings and consumers share, and of the tokens that are known.
+        "a-part-of-a-mapping",
+        '"fleet.*.*.*": "telemetry.v2.$1.{{left(2,2)}}.$2.$3"',
+        census=["fleet.eu.bus.1", "fleet.us.bus.1", "fleet.eu.x"],
+        streams=[stream("FLEET", "fleet.>")],
+        consumers={"FLEET.eu": ["fleet.eu.>"]},
+        planned=["expand stream FLEET", "expand consumer FLEET/eu"],
+        delivered={"consumer FLEET.eu": "fleet.eu.>"},
     ),
     Situation(
         "a-mapping-today",
