@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nats_transform.errors import InvalidBackup, InvalidStream
-from nats_transform.functions import Literal, Tail, Wildcard
 from nats_transform.mapping import AccountMappings
+from nats_transform.moves import image, intersection
 from nats_transform.stream import parse_stream
-from nats_transform.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR, collide, has_wildcard, is_subset
-from nats_transform.transform import Transform
+from nats_transform.subject import ANY_TAIL, collide, is_subset
 
 # The fields, beside the subjects, with which a stream reads or writes subjects that may change.
 _TRANSFORMS = ("subject_transform", "republish")
@@ -62,31 +61,13 @@ def _images(filter: str, mappings: AccountMappings) -> list[str]:
     for mapping in mappings.mappings:
         if not collide(filter, mapping.source):
             continue
-        found += [_image(filter, share.transform) for _, share in mapping.ends() if share.transform]
+        # A token such as `*a` covers any token, which no filter of what is shared can say.
+        part = intersection(filter, mapping.source)
+        found += [
+            transform.filter_of_results if part is None else image(transform, part)
+            for _, share in mapping.ends()
+            if (transform := share.transform)
+        ]
         if is_subset(filter, mapping.source):
             return found  # all its messages are mapped by now
     return [*found, filter]
-
-
-def _image(filter: str, transform: Transform) -> str:
-    """A filter of the results of a transform for the messages of a filter. It may cover more."""
-    given = filter.split(SEPARATOR)
-    if not is_subset(filter, transform.source):
-        return transform.filter_of_results
-    made: list[str] = []
-    for token in transform.tokens:
-        if isinstance(token, Tail):
-            made += given[token.position :]
-            break
-        if isinstance(token, Literal):
-            made.append(token.text)
-        elif not token.makes_one_token:
-            made.append(ANY_TAIL)
-            break
-        elif isinstance(token, Wildcard):
-            made.append(given[token.position])
-        elif (places := token.reads) and not any(has_wildcard(given[at]) for at in places):
-            made.append(token.evaluate(given, 0))
-        else:
-            made.append(ANY_TOKEN)
-    return SEPARATOR.join(made)

@@ -11,7 +11,9 @@ from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.backup.adapt import adapted_config, adapted_filters
 from nats_transform.backup.consumers import filters_of, with_filters
 from nats_transform.errors import InvalidBackup
-from nats_transform.subject import subscribes
+from nats_transform.migration.room.filters import narrowed, widened
+from nats_transform.moves import moves
+from nats_transform.subject import is_subset, subscribes
 
 
 def mappings(*rules: tuple[str, Any]) -> AccountMappings:
@@ -47,7 +49,24 @@ CASES = [
     pytest.param([("a.x", "b"), ("a.*", "c.$1")], ["a.*"], ["b", "c.*"], id="first-rule-first"),
     pytest.param([("a.*", "all.$1"), ("b.*", "all.$1")], ["a.*", "b.*"], ["all.*"], id="merged"),
     pytest.param([("a.*", "b.c.$1")], ["a.*", "b.>"], ["b.>"], id="into-another"),
+    pytest.param(
+        [("a.*.*", "t.v2.$1.{{left(2,1)}}.$2")],
+        ["a.x.>"],
+        ["t.v2.x.*.*", "a.x.>"],
+        id="crossing",
+    ),
 ]
+
+
+@pytest.mark.parametrize(("rules", "filters", "adapted"), CASES)
+def test_a_plan_writes_the_same_filters(
+    rules: list[Any], filters: list[str], adapted: list[str]
+) -> None:
+    changing = moves(AccountMappings([]), mappings(*rules))
+    both = widened(filters, changing)
+    assert all(any(is_subset(one, of=other) for other in both) for one in adapted)
+    after = narrowed(filters, both, changing)
+    assert all(any(is_subset(one, of=other) for other in after) for one in adapted)
 
 
 @pytest.mark.parametrize(("rules", "filters", "adapted"), CASES)
