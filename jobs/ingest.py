@@ -43,6 +43,7 @@ from jobs.warehouse.accounting import NOTHING, Archived, Total, total_of
 from jobs.warehouse.rows import WORDS, utc
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.staging import new_files, publish
+from jobs.warehouse.store import with_endpoint
 from jobs.warehouse.tables import Warehouse, open_table, snapshot_id
 from nats_transform.digest import Digest
 
@@ -331,7 +332,7 @@ def _dump(spark: Spark, settings: IngestSettings) -> DumpSource:
     catalog = settings.warehouse.catalog
     # Keys of an object store are those of the warehouse.
     keys = Config().get_catalog_config(catalog) if catalog else None
-    storage = Storage(cast(dict[str, str], keys or {}))
+    storage = Storage(with_endpoint(cast(dict[str, str], keys or {})))
     choice = Choice(
         _with_zone(settings.since),
         _with_zone(settings.until),

@@ -1,11 +1,27 @@
-"""The files of object stores, opened by PyArrow."""
+"""Object stores: where they are, and their files, which PyArrow opens."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from typing import Any
 
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.typedef import EMPTY_DICT, Properties
+
+
+def with_endpoint(settings: Mapping[str, str]) -> dict[str, str]:
+    """Settings of PyIceberg with the endpoint of S3 that the environment names, if they name none.
+
+    PyArrow takes keys from the environment, but calls AWS. A store that is not AWS's has no region
+    to ask for, though requests are signed for one.
+    """
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    if not endpoint or "s3.endpoint" in settings:
+        return dict(settings)
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+    named = {"s3.endpoint": endpoint, "s3.region": settings.get("client.region", region)}
+    return named | dict(settings)
 
 
 class StoreIO(PyArrowFileIO):
@@ -16,7 +32,7 @@ class StoreIO(PyArrowFileIO):
     """
 
     def __init__(self, properties: Properties = EMPTY_DICT) -> None:
-        super().__init__(properties)
+        super().__init__(with_endpoint(properties))
         del self.fs_by_scheme  # the cache
         self._systems: dict[tuple[str, str | None], Any] = {}
 

@@ -19,6 +19,7 @@ from jobs.session import SessionOnDemand
 from jobs.sources.files import DumpFiles, FindFiles
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.tables import Warehouse, open_table
+from tests.support.object_stores import BUCKET, s3
 
 TREE = ("a.jsonl", "b/c.jsonl", "b/d.txt", "b/.DS_Store", "_SUCCESS", "x=1/_y=2.jsonl")
 
@@ -143,3 +144,21 @@ def test_folders_named_as_columns_are_columns(
         rows = open_table(warehouse, MESSAGES).scan(row_filter=f"stream = '{stream}'").to_arrow()
         assert sorted(rows["cluster"].to_pylist()) == ["east", "west"]
         assert len(result.files_read) == 2
+
+
+@pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
+def test_a_store_that_the_environment_names(
+    variable: str, here: SessionOnDemand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As AWS's own tools take it; no catalog is needed for a dump."""
+    with s3(tmp_path) as store:
+        with store.files.open_output_stream(f"{BUCKET}/dumps/a.jsonl") as dump:
+            dump.write(b'{"subject": "a", "ts": 0}\n')
+        monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+        monkeypatch.setenv(variable, store.settings["s3.endpoint"])
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        warehouse = Warehouse(dir=tmp_path / "warehouse")
+        dumps = f"{store.bucket}/dumps/"
+        added = ingest(here, IngestSettings(stream="S", jsonl=dumps, warehouse=warehouse))
+    assert (added.messages, added.files_read) == (1, [f"{dumps}a.jsonl"])
