@@ -36,7 +36,10 @@ if TYPE_CHECKING:
     help="Remove this stream from all tables, and do nothing else.",
 )
 @options.warehouse
-@options.json("Print one JSON document: for each table snapshots, files, bytes, snapshots_left.")
+@options.json(
+    "Print one JSON document: for each table snapshots, files, bytes, snapshots_left, young, "
+    "young_until."
+)
 def command(
     retention: float, remove_stream: str | None, warehouse: Warehouse, as_json: bool
 ) -> None:
@@ -78,3 +81,8 @@ def _print(removed: Mapping[str, Removed]) -> None:
             f"({plural(what.bytes, 'byte')}) removed, "
             f"{plural(what.snapshots_left, 'snapshot')} left"
         )
+        if what.young_until is not None:
+            print_line(
+                f"  {what.young:,} more files are in no snapshot, but files so young may be those "
+                f"of a running job: run this again after {what.young_until:%Y-%m-%d %H:%M} UTC"
+            )

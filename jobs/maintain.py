@@ -66,12 +66,16 @@ class Removed(BaseModel):
         files: how many files were deleted.
         bytes: the size of these files.
         snapshots_left: how many snapshots the table still has.
+        young: how many more files no snapshot needs, but are too young to be deleted.
+        young_until: the time when the last of them is old enough.
     """
 
     snapshots: int
     files: int
     bytes: int
     snapshots_left: int
+    young: int = 0
+    young_until: datetime | None = None
 
 
 def maintain(settings: MaintenanceSettings) -> dict[str, Removed]:
@@ -84,10 +88,10 @@ def maintain(settings: MaintenanceSettings) -> dict[str, Removed]:
     """
     warehouse = settings.warehouse
     catalog = open_catalog(warehouse)
-    limit = (settings.now or datetime.now(UTC)) - settings.retention
+    now = settings.now or datetime.now(UTC)
     with warehouse_errors(warehouse):
         names = [name for _, name in sorted(catalog.list_tables(NAMESPACE))]
-        return {name: _maintain(catalog, name, limit, settings) for name in names}
+        return {name: _maintain(catalog, name, now, settings.retention) for name in names}
 
 
 def remove_stream(warehouse: Warehouse, stream: str) -> dict[str, int]:
@@ -128,31 +132,37 @@ def remove_stream(warehouse: Warehouse, stream: str) -> dict[str, int]:
     return found
 
 
-def _maintain(
-    catalog: Catalog, name: str, limit: datetime, settings: MaintenanceSettings
-) -> Removed:
+def _maintain(catalog: Catalog, name: str, now: datetime, retention: timedelta) -> Removed:
     with step(f"removing old snapshots of {name}"):
-        expired = _expire(catalog, name, limit)
-    young = (settings.now or datetime.now(UTC)) - _YOUNG
+        expired = _expire(catalog, name, now - retention)
+    age = max(retention, _YOUNG)
     # Files are listed before the table is read, so a file that is published in between is known.
     table = catalog.load_table((NAMESPACE, name))
     entries = list(files_of(table))
     live = _referenced(table.refresh())
     files = size = 0
+    kept = []
     with step(f"looking at the files of {name}", len(entries), "files"):
         for entry in entries:
             advance()
-            if entry.mtime.astimezone(UTC) > min(limit, young):
-                continue
             # Hadoop's local file system keeps a checksum beside each file.
             base = entry.base_name
             owner = base[1:-4] if base.startswith(".") and base.endswith(".crc") else base
-            if entry.path[: -len(base)] + owner not in live:
+            if entry.path[: -len(base)] + owner in live:
+                continue
+            if entry.mtime > now - age:
+                kept.append(entry.mtime)
+            else:
                 with contextlib.suppress(FileNotFoundError):  # another maintenance was faster
                     delete(entry.path, table)
                     files, size = files + 1, size + entry.size
     return Removed(
-        snapshots=expired, files=files, bytes=size, snapshots_left=len(table.metadata.snapshots)
+        snapshots=expired,
+        files=files,
+        bytes=size,
+        snapshots_left=len(table.metadata.snapshots),
+        young=len(kept),
+        young_until=max(kept) + age if kept else None,
     )
 
 

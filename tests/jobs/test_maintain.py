@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -19,6 +20,7 @@ from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.staging import Staged, publish
 from jobs.warehouse.tables import Warehouse, open_table
 from tests.support.archive import Row, message, sequences, staged
+from tests.support.command import nats_transform
 
 STREAM = "S"
 DAY = date(2026, 1, 1)
@@ -84,8 +86,11 @@ def test_a_job_that_has_not_published_yet_keeps_its_files(
 ) -> None:
     replace(table, staged(table, messages(1)))
     late = staged(table, messages(5, 6))
-    nothing_kept = run(warehouse, datetime.now(UTC), retention=timedelta(0))
-    assert nothing_kept.files == 0
+    now = datetime.now(UTC)
+    nothing_kept = run(warehouse, now, retention=timedelta(0))
+    assert (nothing_kept.files, nothing_kept.young) == (0, len(late.data_files))
+    assert nothing_kept.young_until is not None
+    assert timedelta(hours=23) < nothing_kept.young_until - now < timedelta(days=1)
     replace(table, late)
     assert sequences(table) == [5, 6]
 
@@ -116,6 +121,23 @@ def test_beside_a_job_that_publishes(table: Table, warehouse: Warehouse) -> None
     assert len(open_table(warehouse, MESSAGES).metadata.snapshots) == 1
 
 
+def test_what_is_too_young_says_when_it_goes(table: Table, warehouse: Warehouse) -> None:
+    """With no retention snapshots go at once, and their files a day later."""
+    for n in range(3):
+        replace(table, staged(table, messages(n + 1)))
+    where = ("--warehouse", str(warehouse.folder), "--retention", "0")
+    code, text, _ = nats_transform("maintain", *where)
+    first, second = text.splitlines()
+    assert code == 0
+    assert first.startswith("messages: 2 snapshots and 0 files (0 bytes) removed, 1 snapshots left")
+    told = re.search(r"more files are in no snapshot.* after (\S+ \S+) UTC$", second)
+    assert told
+    then = datetime.fromisoformat(f"{told[1]}+00:00") + timedelta(minutes=1)
+    left = run(warehouse, then, retention=timedelta(0))
+    assert left.files >= 2
+    assert (left.young, left.young_until) == (0, None)
+
+
 def test_nothing_to_maintain(tmp_path: Path) -> None:
     with pytest.raises(NoTable, match=r"no tables in .*; run `nats-transform ingest` first"):
         maintain(MaintenanceSettings(warehouse=Warehouse(dir=tmp_path / "none")))
@@ -130,4 +152,5 @@ def test_as_a_program(table: Table, warehouse: Warehouse) -> None:
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {
         "messages": {"snapshots": 0, "files": 0, "bytes": 0, "snapshots_left": 0}
+        | {"young": 0, "young_until": None}
     }
