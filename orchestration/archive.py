@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 from zoneinfo import available_timezones
 
 import dagster as dg
@@ -15,7 +15,7 @@ from pydantic import Field, field_validator, model_validator
 
 from jobs.ingest import IngestSettings
 from jobs.jetstream.connection import NatsSettings
-from jobs.session import SparkSettings, spark_session
+from jobs.session import SessionOnDemand, SparkSettings
 from jobs.sources.dumps import DumpColumns
 from jobs.warehouse.tables import Warehouse
 from orchestration.hooks import function_named
@@ -28,10 +28,6 @@ from orchestration.settings import (
     Text,
     positive,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 # What `NatsSettings` takes beside the servers, and the columns of a dump that can be named.
 _LOGIN = (
@@ -445,9 +441,14 @@ class Archive(Settings):
         """The concurrency pool that whatever writes days of the archive waits for."""
         return f"archive_{self.name}"
 
-    def session(self) -> SparkSession:
-        """The Spark session; a process has one, so the first archive of a run decides."""
-        return spark_session(self.spark.settings)
+    @property
+    def session(self) -> SessionOnDemand:
+        """Gives the Spark session. A process has one, so the first archive of a run decides.
+
+        Small work needs none, unless the environment names where Spark runs: the executor of a
+        project may start a process for each asset, and each would start a JVM.
+        """
+        return SessionOnDemand(self.spark.settings)
 
     def key(self, asset: str) -> dg.AssetKey:
         """The key of one of the archive's assets."""

@@ -29,6 +29,8 @@ def mapping_version_asset(archive: Archive) -> dg.AssetsDefinition:
         key=archive.key("mapping_version"),
         group_name=archive.name,
         kinds={"nats"},
+        # It has no days, but Dagster asks each asset of a run over a range of days for it.
+        backfill_policy=dg.BackfillPolicy.single_run(),
         description="The mappings in force. The data version is a hash of what the mappings do.",
     )
     def mapping_version(context: AssetExecutionContext) -> dg.MaterializeResult[None]:

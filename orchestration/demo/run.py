@@ -189,6 +189,10 @@ def _environment(
         "NATS_TRANSFORM_DEMO_SERVER": server,
         "NATS_TRANSFORM_DEMO_STREAM": stream,
     }
+    if not os.environ.get("NATS_TRANSFORM_SPARK_REMOTE"):
+        # So little work would be done without Spark, which the demo is to show.
+        master = os.environ.get("NATS_TRANSFORM_SPARK_MASTER") or "local[*]"
+        variables["NATS_TRANSFORM_SPARK_MASTER"] = master
     lines = [f"{name}={shlex.quote(value)}\n" for name, value in variables.items()]
     (folder / "environment").write_text("".join(lines))
     return variables

@@ -18,7 +18,8 @@ def project(
     monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
 ) -> Iterator[Project]:
-    """An empty project; a parameter is further YAML of its instance."""
+    """An empty project whose runs ask for Spark; a parameter is further YAML of its instance."""
+    monkeypatch.setenv("NATS_TRANSFORM_SPARK_MASTER", "local[2]")
     with empty_project(tmp_path, monkeypatch, getattr(request, "param", "")) as made:
         yield made
 

@@ -17,6 +17,9 @@ from dagster._core.workspace.load_target import InProcessWorkspaceLoadTarget
 from dagster._daemon.backfill import execute_backfill_iteration
 from dagster_graphql.test.utils import execute_dagster_graphql
 
+from jobs.warehouse import specs
+from jobs.warehouse.tables import days_of, open_table
+from tests.orchestration.test_definitions import run_dg
 from tests.support.dagster_processes import NO_QUEUE, ONE_WRITER, daemon, webserver
 from tests.support.dagster_project import DAYS, Project, failures
 
@@ -119,3 +122,32 @@ def test_a_backfill_by_a_real_daemon(
             status = found["status"]
         assert status == "COMPLETED_SUCCESS"
     assert runs_of(bare_project.instance, asked["backfillId"]) == expected
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        pytest.param(("--job", "east_reprocess"), id="a job"),
+        # Each asset in a process of its own: what a project has that names no executor.
+        pytest.param(
+            ("--assets", "key:east/messages,key:east/subject_census"),
+            id="assets",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_a_range_of_days_by_command(
+    bare_project: Project, monkeypatch: pytest.MonkeyPatch, what: tuple[str, str]
+) -> None:
+    """One run for all days, which starts no JVM: there is none."""
+    bare_project.add("east", count=40)
+    definitions = bare_project.root / "src" / bare_project.name / "definitions.py"
+    definitions.write_text(definitions.read_text().replace("executor=dg.in_process_executor", ""))
+    monkeypatch.setenv("DAGSTER_HOME", str(bare_project.root / "dagster"))
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    done = run_dg(bare_project.root, "launch", *what, "--partition-range", "...".join(DAY_KEYS))
+    assert done.returncode == 0, done.stderr[-3000:]
+    (run,) = bare_project.instance.get_runs()
+    assert run.is_success
+    table = open_table(bare_project.warehouse, specs.MESSAGES)
+    assert days_of(table, "EAST") == list(DAYS)
