@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _MOST = 2**63 - 1
+# A value of a dictionary may stand in every row, so batches are sized by what rows have if it does.
+# Headers have many values a row: the largest row is looked for, which takes longer, only if they
+# could take more than _MOST_HEADERS together.
+_BATCH_BYTES, _LARGEST_ROW, _MOST_HEADERS = 16 * 2**20, 128 * 2**20, 256 * 2**20
+_MOST_VALUES = 16 * 2**20  # of a column in a row group; even nulls take memory
+_VALUE_BYTES = 24  # what a value takes beside its text
+_PACKED = 1000  # a column of many bytes is not packed to less than one in so many
+# What a block may unpack to, in bytes: so much, and so much for each byte of its file.
+_UNPACKED, _UNPACKED_A_BYTE = 2**30, 10_000
 _UNIT_NS = {"s": 10**9, "ms": 10**6, "us": 1000, "ns": 1}
 
 
@@ -50,14 +59,28 @@ class _ReadFooter:
     def __call__(self, file: DumpFile) -> Footer:
         with _opened(self.storage, file) as parquet:
             meta = parquet.metadata
+            filesystem, place = located(self.storage, file.path)
+            with filesystem.open_input_file(place) as opened:
+                opened.seek(file.size - 8)
+                # Longer by a signature: a column is encrypted, and pyarrow aborts if asked for it.
+                if int.from_bytes(opened.read(4), "little") != meta.serialized_size:
+                    raise OSError("a column is encrypted")
             groups = [meta.row_group(n) for n in range(meta.num_row_groups)]
             names = tuple(parquet.schema_arrow.names)
             return Footer(names, tuple((g.num_rows, g.total_byte_size) for g in groups))
 
 
 @contextmanager
-def _opened(storage: Storage, file: DumpFile) -> Iterator[pq.ParquetFile]:
-    """A file, whose errors name it and say what to do."""
+def _opened(
+    storage: Storage, file: DumpFile, dictionaries: Sequence[str] = ()
+) -> Iterator[pq.ParquetFile]:
+    """A file, whose errors name it and say what to do.
+
+    Args:
+        storage: the file systems of the dump.
+        file: the file.
+        dictionaries: the paths of columns that are read as dictionaries.
+    """
     try:
         filesystem, place = located(storage, file.path)
         with (
@@ -67,6 +90,7 @@ def _opened(storage: Storage, file: DumpFile) -> Iterator[pq.ParquetFile]:
                 page_checksum_verification=True,
                 coerce_int96_timestamp_unit="us",  # what Spark writes there
                 pre_buffer=filesystem.type_name != "local",
+                read_dictionary=list(dictionaries),
             ) as parquet,
         ):
             yield parquet
@@ -136,16 +160,26 @@ class Parquet:
             ArchiveError: the file is damaged, or a column cannot be taken for what it should be.
         """
         seq, path = block.seq, block.file.path
-        with _opened(self.storage, block.file) as file:
+        left = _UNPACKED + _UNPACKED_A_BYTE * block.file.size
+        with (
+            _opened(self.storage, block.file) as file,
+            _opened(self.storage, block.file, _texts(file)) as encoded,
+        ):
             there = set(file.schema_arrow.names)
             wanted = [name for name in self.found.values() if name in there]
             for group in range(block.start, block.end or 0):
                 for batch in file.iter_batches(
-                    batch_size=rows_of_batch(file.metadata.row_group(group)),
+                    batch_size=self._rows_of_batch(path, encoded, group, wanted),
                     row_groups=[group],
                     columns=wanted,
                     use_threads=False,
                 ):
+                    left -= batch.nbytes
+                    if left < 0:
+                        raise ArchiveError(
+                            f"{path}: it has more than {_UNPACKED_A_BYTE:,} times its size; write "
+                            "fewer messages into a file"
+                        )
                     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
                     for name, value in block.file.columns:
                         columns[name] = pa.repeat(pa.scalar(value, pa.string()), len(batch))
@@ -156,6 +190,48 @@ class Parquet:
                     }
                     yield self.choice.of(self._rows(taken, seq, len(batch)))
                     seq += len(batch)
+
+    def _rows_of_batch(
+        self, path: str, encoded: pq.ParquetFile, group: int, wanted: Sequence[str]
+    ) -> int:
+        """How many rows of a row group make a batch, however often their values repeat.
+
+        Args:
+            path: the path of the file, for errors.
+            encoded: the file, with its texts as dictionaries.
+            group: the number of the row group.
+            wanted: the names of the columns.
+
+        Raises:
+            ArchiveError: a row is larger than any message, or there are too many values.
+        """
+        metadata = encoded.metadata.row_group(group)
+        leaves = [
+            (encoded.schema.column(number), metadata.column(number))
+            for number in range(metadata.num_columns)
+        ]
+        leaves = [pair for pair in leaves if pair[0].path.partition(".")[0] in wanted]
+        largest: int = metadata.total_byte_size // max(1, metadata.num_rows)
+        for leaf, column in leaves:
+            if column.num_values > max(_MOST_VALUES, metadata.num_rows):
+                raise ArchiveError(
+                    f"{path}: column {leaf.path} has {column.num_values:,} values in row "
+                    f"group {group}; write at most {_MOST_VALUES:,} into one"
+                )
+            size = column.total_uncompressed_size
+            if size > max(_LARGEST_ROW, _PACKED * column.total_compressed_size):
+                raise ArchiveError(
+                    f"{path}: column {leaf.path} unpacks to {size >> 20:,} MiB in row group "
+                    f"{group}; write row groups of at most {_LARGEST_ROW >> 20} MiB"
+                )
+            if column.physical_type == "BYTE_ARRAY" and column.has_dictionary_page:
+                largest += _largest_row(encoded, group, leaf, column.num_values)
+        if largest > _LARGEST_ROW:
+            raise ArchiveError(
+                f"{path}: row group {group} can have a row of {largest >> 20:,} MiB, and no "
+                "message is as large; write other columns apart"
+            )
+        return max(1, min(rows_of_batch(metadata), _BATCH_BYTES // max(1, largest)))
 
     def _rows(self, taken: dict[str, _Column], first: int, count: int) -> pa.RecordBatch:
         def column(name: str, take: Callable[[_Column], pa.Array], kind: pa.DataType) -> pa.Array:
@@ -185,6 +261,37 @@ class Parquet:
             else pa.nulls(count, pa.binary()),
             data.payload(self.encoding) if data else pa.repeat(b"", count),
         )
+
+
+def _texts(file: pq.ParquetFile) -> list[str]:
+    """The paths of the columns that can be read as dictionaries."""
+    columns = [file.schema.column(number) for number in range(len(file.schema))]
+    return [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
+
+
+def _largest_row(file: pq.ParquetFile, group: int, leaf: Any, count: int) -> int:
+    """The most bytes that the values of a dictionary can take in one row; 0 if few altogether."""
+    largest = 0
+    for batch in file.iter_batches(1024, [group], [leaf.path], use_threads=False):
+        values, offsets = batch.column(0), np.arange(len(batch) + 1)
+        while not pa.types.is_dictionary(values.type):
+            if pa.types.is_struct(values.type):
+                (values,) = values.flatten()
+            else:
+                inner, values = _entries(values)
+                offsets = inner[offsets]
+        sizes = pc.fill_null(pc.binary_length(values.dictionary), 0).to_numpy()
+        most = int(sizes.max(initial=0))
+        if not len(sizes):
+            continue
+        if leaf.max_repetition_level == 0:
+            return most
+        if count * (most + _VALUE_BYTES) <= _MOST_HEADERS:
+            return 0
+        places = values.indices.fill_null(0).to_numpy()
+        ends = np.concatenate([[0], np.cumsum(sizes[places] + _VALUE_BYTES)])
+        largest = max(largest, int(np.diff(ends[offsets]).max(initial=0)))
+    return largest
 
 
 def _gathered(file: DumpFile, footer: Footer) -> Iterator[Block]:

@@ -31,6 +31,7 @@ from jobs.sources.files import FindFiles
 from jobs.sources.json_lines import parse_line
 from jobs.sources.parquet import open_parquet
 from jobs.sources.times import epoch_ns
+from jobs.warehouse.rows import HEADERS
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.tables import Warehouse, open_table
 from tests.support.archive import rows_of
@@ -640,6 +641,79 @@ def test_a_file_that_vanishes(
     with pytest.raises(JobError, match=rf"/2\.{kind} cannot be read: it is not there any more"):
         run(**{kind: folder})
     assert list(warehouse.folder.rglob("*.parquet")) == []
+
+
+def headers(values: list[list[str | None]]) -> pa.Array:
+    return pa.array([[{"name": "k", "value": v} for v in one] for one in values], HEADERS)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        pytest.param({"data": ["x" * 2**20] * 100}, id="payload"),
+        pytest.param({"data": [None] * 99 + ["x" * 2**20]}, id="payload-after-nulls"),
+        pytest.param({"subject": ["s" * 2**20] * 100}, id="subject"),
+        pytest.param({"headers": headers([["x" * 2**20]] * 100)}, id="headers"),
+        pytest.param({"headers": headers([[]] * 80 + [["x" * 2**20] * 5] * 20)}, id="some-headers"),
+        pytest.param({"headers": pa.array([[("k", "x" * 2**20)]] * 100, pa.map_(S, S))}, id="map"),
+        pytest.param({"headers": [{"k": "x" * 2**20}] * 100}, id="struct"),
+    ],
+)
+def test_values_that_repeat_make_no_large_batches(
+    parquet: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, columns: dict[str, Any]
+) -> None:
+    """A dictionary has a value once, however many rows of 1 MiB it makes."""
+    monkeypatch.setattr(jobs.sources.parquet, "_MOST_HEADERS", 2**20)
+    path = parquet(**{"subject": ["a"] * 100, "ts": [0] * 100} | columns)
+    assert path.stat().st_size < 1_000_000
+    files = FindFiles(Storage())(str(path))
+    read, blocks = open_parquet(Storage(), files, "S", DumpColumns(), Choice(), None)
+    sizes = [batch.nbytes for block in blocks for batch in read(block)]
+    assert sum(sizes) > 2**20 - 1
+    assert max(sizes) < 17 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        pytest.param(
+            {"headers": headers([["x" * 2**20] * 150])},
+            "can have a row of 151 MiB, and no message",
+            id="headers",
+        ),
+        pytest.param(
+            {"headers": headers([[None] * 1001])},
+            r"column headers\.\S+ has 1,001 values in row group 0; write at most 1,000 into one",
+            id="nulls",
+        ),
+        pytest.param(
+            {"data": [bytes(2**20)] * 129},
+            "column data unpacks to 129 MiB in row group 0; write row groups of at most 128 MiB",
+            id="packed",
+        ),
+        pytest.param(
+            {"data": ["x" * 300] * 500}, "more than 10 times its size; write fewer", id="all"
+        ),
+    ],
+)
+def test_parquet_of_which_no_batch_is_small(
+    run: Ingest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    columns: dict[str, Any],
+    message: str,
+) -> None:
+    monkeypatch.setattr(jobs.sources.parquet, "_MOST_VALUES", 1000)
+    monkeypatch.setattr(jobs.sources.parquet, "_MOST_HEADERS", 2**20)
+    monkeypatch.setattr(jobs.sources.parquet, "_UNPACKED", 0)
+    monkeypatch.setattr(jobs.sources.parquet, "_UNPACKED_A_BYTE", 10)
+    rows = len(next(iter(columns.values())))
+    table = pa.table({"subject": ["a"] * rows, "ts": [0] * rows} | columns)
+    path = tmp_path / "dump.parquet"
+    pq.write_table(table, path, compression="zstd", use_dictionary=["headers.list.element.value"])
+    assert path.stat().st_size < 100_000
+    with pytest.raises(ArchiveError, match=message):
+        run(parquet=path)
 
 
 def test_a_column_counts_if_any_file_has_it(
