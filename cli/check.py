@@ -35,7 +35,7 @@ class CheckResult:
 
     Attributes:
         files: the files, as they were given.
-        fine: whether no finding is as bad as `--fail-on`.
+        fine: whether no finding is as bad as `--fail-on`; with `never`, as an error.
         summary: how many findings there are of each severity.
         findings: all findings.
     """
@@ -103,11 +103,13 @@ def command(
     findings: list[Finding] = []
     loaded: list[tuple[str, list[Located]]] = []
     for file in files:
-        held = _load(file, account)
-        if isinstance(held, Finding):
-            findings.append(held)
-        else:
-            loaded.append((file, held))
+        try:
+            loaded.append((file, _load(file, account)))
+        except UnknownAccount:
+            raise
+        except InvalidConfig as error:
+            refused = (error, *error.others)
+            findings += (_refused(one, file) for one in refused if isinstance(one, InvalidConfig))
     everything = [one for _, held in loaded for one in held]
     for file, held in loaded:
         for one in held:
@@ -118,10 +120,9 @@ def command(
             origins.append(Origin(file, name, one.places, one.expires, shared, *known))
     seen = _lines(subjects) if subjects else ()
     findings += check(configs, clusters=clusters, subjects=seen, origins=origins, now=time.time())
-    fine = not any(
-        fail_on != options.NEVER and finding.severity.rank <= Severity(fail_on).rank
-        for finding in findings
-    )
+    # What never fails is not fine for that.
+    worst = Severity.ERROR if fail_on == options.NEVER else Severity(fail_on)
+    fine = not any(finding.severity.rank <= worst.rank for finding in findings)
     counts = Counter(finding.severity for finding in findings)
     if form == "json":
         summary = {severity: counts[severity] for severity in Severity}
@@ -143,27 +144,25 @@ def command(
         print_findings(
             form, "nats-transform check", [summary_line], map(_reported, findings), CODES
         )
-    end(is_fine=fine)
+    end(is_fine=fine or fail_on == options.NEVER)
 
 
-def _load(file: str, account: str | None) -> list[Located] | Finding:
-    """The configurations in a file, or the finding that it is refused.
+def _load(file: str, account: str | None) -> list[Located]:
+    """The configurations in a file.
 
     Raises:
         ClickException: the file cannot be read.
-        UnknownAccount: it has no such account.
+        InvalidConfig: nats-server refuses it; or it has no such account.
     """
     from nats_transform.config import load_all
 
     _open(file).close()
-    try:
-        return load_all(file, account)
-    except UnknownAccount:
-        raise
-    except InvalidConfig as error:
-        return Finding(
-            "refused", error.reason, path=error.path or file, line=error.line, column=error.column
-        )
+    return load_all(file, account)
+
+
+def _refused(error: InvalidConfig, file: str) -> Finding:
+    path = error.path or file
+    return Finding("refused", error.reason, path=path, line=error.line, column=error.column)
 
 
 def _open(file: str) -> BinaryIO:

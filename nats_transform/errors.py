@@ -22,7 +22,8 @@ Children of InvalidTransform follow nats-server's family under `ErrInvalidMappin
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from nats_transform.untrusted import one_line, visible
@@ -34,7 +35,13 @@ _LONGEST = 120  # characters of a subject in a message; real ones are far shorte
 
 
 class NatsTransformError(Exception):
-    """An error that the user can correct; its text is one line with what, where and the cure."""
+    """An error that the user can correct; its text is one line with what, where and the cure.
+
+    Attributes:
+        others: what else is wrong in the same file or stream, if somebody collected it.
+    """
+
+    others: tuple[NatsTransformError, ...] = ()
 
     def __str__(self) -> str:
         # Terminals, logs and pages show errors, and the text can contain names that others wrote.
@@ -138,6 +145,33 @@ class InvalidConfig(NatsTransformError, ValueError):
         self.column = column
         place = ":".join(str(part) for part in (path, line, column) if part)
         super().__init__(f"{place}: {message}" if place else message)
+
+
+class Refusals:
+    """The errors of all parts of something, so that people need not correct one to see the next.
+
+    Args:
+        kind: the class of the errors.
+    """
+
+    def __init__(self, kind: type[NatsTransformError]) -> None:
+        self._kind = kind
+        self._errors: list[NatsTransformError] = []
+
+    @contextmanager
+    def collected(self) -> Iterator[None]:
+        """Keeps an error of a part, and those that it has of others."""
+        try:
+            yield
+        except self._kind as error:
+            self._errors += [error, *error.others]
+
+    def tell(self) -> None:
+        """Raises the first error, if there is one; it has all others."""
+        if self._errors:
+            first, *others = self._errors
+            first.others = tuple(others)
+            raise first
 
 
 class UnknownAccount(InvalidConfig):

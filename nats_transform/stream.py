@@ -17,7 +17,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from nats_transform import stream_rules
 from nats_transform.draw import mapping_key, message_entropy
-from nats_transform.errors import InvalidStream
+from nats_transform.errors import InvalidStream, Refusals
 from nats_transform.mapping import Fate, Outcome
 from nats_transform.stream_source import StreamMirror, StreamSource, SubjectTransform, UInt64, Wire
 from nats_transform.subject import (
@@ -276,14 +276,18 @@ def parse_stream(data: object) -> StreamConfig:
     """The stream configuration in parsed JSON.
 
     Raises:
-        InvalidStream: one line with the field and the server's reason.
+        InvalidStream: one line with the field and the server's reason, and its `others`.
     """
     try:
         return StreamConfig.model_validate(data)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        cause = first.get("ctx", {}).get("error")
-        if isinstance(cause, InvalidStream):
-            raise cause from None
-        where = SEPARATOR.join(str(part) for part in first["loc"])
-        raise InvalidStream(f"{where or 'stream configuration'}: {first['msg']}") from None
+        refusals = Refusals(InvalidStream)
+        for one in error.errors(include_url=False):
+            with refusals.collected():
+                cause = one.get("ctx", {}).get("error")
+                if isinstance(cause, InvalidStream):
+                    raise cause from None
+                where = SEPARATOR.join(str(part) for part in one["loc"])
+                raise InvalidStream(f"{where or 'stream configuration'}: {one['msg']}") from None
+        refusals.tell()
+        raise

@@ -8,16 +8,17 @@ not refused either, because `nats stream info` prints such configurations.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from itertools import permutations
 from typing import TYPE_CHECKING
 
-from nats_transform.errors import InvalidStream, InvalidTransform, printable
+from nats_transform.errors import InvalidStream, InvalidTransform, Refusals, printable
 from nats_transform.subject import collide, encode, has_wildcard, is_subset, is_valid_filter
 from nats_transform.transform import Transform, validate_mapping
 
 if TYPE_CHECKING:
     from nats_transform.stream import StreamConfig
-    from nats_transform.stream_source import ConsumerReference, SubjectTransform
+    from nats_transform.stream_source import ConsumerReference, StreamSource, SubjectTransform
 
 _MILLISECOND = 1_000_000
 _SECOND = 1000 * _MILLISECOND
@@ -36,20 +37,25 @@ def check(config: StreamConfig) -> None:
     """Refuse a stream configuration as nats-server does.
 
     Raises:
-        InvalidStream: with the server's words and error code.
+        InvalidStream: the server's words and error code, and what it would say next.
     """
-    _check_limits(config)
-    _check_features(config)
-    _check_mirror(config)
-    _check_sources(config)
-    _check_externals(config)
-    _check_cycle(config)
-    _check_subjects(config)
-    _check_ingress(config)
-    _check_republish(config)
-    if config.placement and config.placement.get("preferred"):
-        raise _invalid("preferred server not permitted in placement")
-    _check_filters(config)
+    refusals = Refusals(InvalidStream)
+    for rule in (
+        _check_limits,
+        _check_features,
+        _check_mirror,
+        _check_sources,
+        _check_externals,
+        _check_cycle,
+        _check_subjects,
+        _check_ingress,
+        _check_republish,
+        _check_placement,
+        _check_filters,
+    ):
+        with refusals.collected():
+            rule(config)
+    refusals.tell()
 
 
 def _invalid(reason: str, code: int = _INVALID_CONFIG) -> InvalidStream:
@@ -152,11 +158,15 @@ def _check_mirror(config: StreamConfig) -> None:
         )
     if config.subject_delete_marker_ttl > 0:
         raise _invalid("subject delete markers forbidden on mirrors")
+    refusals = Refusals(InvalidStream)
     for position, transform in enumerate(mirror.subject_transforms):
-        _check_transform("mirror", transform, 10151, 10154)
-        others = mirror.subject_transforms[:position] + mirror.subject_transforms[position + 1 :]
-        if any(collide(transform.source, other.source) for other in others):
-            raise _invalid("mirror subject filters can not overlap", 10152)
+        with refusals.collected():
+            _check_transform("mirror", transform, 10151, 10154)
+            others = [*mirror.subject_transforms]
+            del others[position]
+            if any(collide(transform.source, other.source) for other in others):
+                raise _invalid("mirror subject filters can not overlap", 10152)
+    refusals.tell()
     if mirror.external is None and not _is_asset_name(mirror.name):
         raise _invalid("mirrored stream name is invalid", 10142)
 
@@ -164,31 +174,41 @@ def _check_mirror(config: StreamConfig) -> None:
 def _check_sources(config: StreamConfig) -> None:
     if config.sources and config.allow_msg_schedules:
         raise _invalid("stream source can not also schedule messages", 10187)
-    seen = set()
-    consumers = set()
+    seen: set[Hashable] = set()
+    consumers: set[Hashable] = set()
+    refusals = Refusals(InvalidStream)
     for source in config.sources:
-        if not _is_asset_name(source.name):
-            raise _invalid("sourced stream name is invalid", 10141)
-        if source.identity in seen:
-            raise _invalid("duplicate source configuration detected", 10140)
-        seen.add(source.identity)
-        if source.filter_subject and source.subject_transforms:
-            raise _invalid(
-                "source with multiple subject transforms cannot also have a single subject filter",
-                10144,
-            )
-        for transform in source.subject_transforms:
+        with refusals.collected():
+            _check_source(source, seen, consumers)
+    refusals.tell()
+
+
+def _check_source(source: StreamSource, seen: set[Hashable], consumers: set[Hashable]) -> None:
+    if not _is_asset_name(source.name):
+        raise _invalid("sourced stream name is invalid", 10141)
+    if source.identity in seen:
+        raise _invalid("duplicate source configuration detected", 10140)
+    seen.add(source.identity)
+    if source.filter_subject and source.subject_transforms:
+        raise _invalid(
+            "source with multiple subject transforms cannot also have a single subject filter",
+            10144,
+        )
+    refusals = Refusals(InvalidStream)
+    for transform in source.subject_transforms:
+        with refusals.collected():
             _check_transform("source", transform, 10145, 10146)
-        filters = [transform.source for transform in source.subject_transforms]
-        if any(is_subset(one, other) for one, other in permutations(filters, 2)):
-            raise _invalid("source filters can not overlap", 10147)
-        if source.consumer:
-            if not _is_usable(source.consumer, source.starts_somewhere, source.filter_subject):
-                raise _invalid("stream source consumer config is invalid", 10215)
-            consumer = (source.name, source.api_prefix, source.consumer.name)
-            if consumer in consumers:
-                raise _invalid("duplicate stream source consumer detected", 10216)
-            consumers.add(consumer)
+    refusals.tell()
+    filters = [transform.source for transform in source.subject_transforms]
+    if any(is_subset(one, other) for one, other in permutations(filters, 2)):
+        raise _invalid("source filters can not overlap", 10147)
+    if source.consumer:
+        if not _is_usable(source.consumer, source.starts_somewhere, source.filter_subject):
+            raise _invalid("stream source consumer config is invalid", 10215)
+        consumer = (source.name, source.api_prefix, source.consumer.name)
+        if consumer in consumers:
+            raise _invalid("duplicate stream source consumer detected", 10216)
+        consumers.add(consumer)
 
 
 def _check_transform(
@@ -291,6 +311,11 @@ def _check_republish(config: StreamConfig) -> None:
                 f"stream configuration for republish with transform from {printable(source)} "
                 f"to {printable(destination)} not valid: {error}"
             ) from error
+
+
+def _check_placement(config: StreamConfig) -> None:
+    if config.placement and config.placement.get("preferred"):
+        raise _invalid("preferred server not permitted in placement")
 
 
 def _check_filters(config: StreamConfig) -> None:

@@ -8,11 +8,19 @@ the mappings of all accounts are read, even if only one account is needed.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from collections.abc import Mapping as MappingABC
 
 from nats_transform.config.shares import shares_of_config
 from nats_transform.config.tree import Entry, Node, Place, Section, field, lower, quoted
-from nats_transform.errors import InvalidMapping, InvalidTransform, UnknownAccount, did_you_mean
+from nats_transform.errors import (
+    InvalidConfig,
+    InvalidMapping,
+    InvalidTransform,
+    Refusals,
+    UnknownAccount,
+    did_you_mean,
+)
 from nats_transform.mapping import AccountMappings, Destination, Mapping
 from nats_transform.sharing import Shares
 from nats_transform.subject import is_valid_filter
@@ -55,18 +63,23 @@ def account_mappings(tree: Node) -> dict[str, AccountMappings]:
         InvalidConfig: a field is unknown, or a mapping is one that nats-server refuses.
     """
     top = entries_of(tree)
-    _refuse_unknown(top, TOP_FIELDS, "nats-server knows no such field")
-    found = {GLOBAL_ACCOUNT: _mappings(top)}
-    accounts = field(top, "accounts")
-    if accounts is None:
-        return found
-    match accounts.node.value:
-        case tuple() as names:
-            return found | _named(names)
-        case MappingABC() as sections:
-            return found | _accounts(sections)
-        case _:
-            return found  # the server looks at nothing else here
+    refusals = Refusals(InvalidConfig)
+    found: dict[str, AccountMappings] = {}
+    with refusals.collected():
+        _refuse_unknown(top, TOP_FIELDS, "nats-server knows no such field")
+    with refusals.collected():
+        found[GLOBAL_ACCOUNT] = _mappings(top)
+    with refusals.collected():
+        accounts = field(top, "accounts")
+        match accounts.node.value if accounts is not None else None:
+            case tuple() as names:
+                found |= _named(names)
+            case MappingABC() as sections:
+                found |= _accounts(sections)
+            case _:
+                pass  # the server looks at nothing else here
+    refusals.tell()
+    return found
 
 
 def account_shares(tree: Node) -> dict[str, Shares]:
@@ -141,13 +154,19 @@ def _named(names: tuple[Node, ...]) -> dict[str, AccountMappings]:
 
 def _accounts(sections: Section) -> dict[str, AccountMappings]:
     found: dict[str, AccountMappings] = {}
+    refusals = Refusals(InvalidConfig)
     for name, entry in sections.items():
         if entry.is_variable:
             continue  # what is referred to as a variable is no account
-        fields = entries_of(entry.node)
-        _refuse_reserved(name, entry.place)
-        _refuse_unknown(fields, ACCOUNT_FIELDS, "nats-server knows no such field of an account")
-        found[name] = _mappings(fields)
+        with refusals.collected():
+            fields = entries_of(entry.node)
+            _refuse_reserved(name, entry.place)
+            with refusals.collected():
+                _refuse_unknown(
+                    fields, ACCOUNT_FIELDS, "nats-server knows no such field of an account"
+                )
+            found[name] = _mappings(fields)
+    refusals.tell()
     return found
 
 
@@ -157,20 +176,32 @@ def _refuse_reserved(name: str, place: Place) -> None:
 
 
 def _refuse_unknown(fields: Section, known: frozenset[str], complaint: str) -> None:
+    refusals = Refusals(InvalidConfig)
     for key, entry in fields.items():
         if lower(key) not in known and not entry.is_variable:
-            raise entry.place.error(
-                f"unknown field {quoted(key)}: {complaint}{did_you_mean(key, known)}"
-            )
+            with refusals.collected():
+                raise entry.place.error(
+                    f"unknown field {quoted(key)}: {complaint}{did_you_mean(key, known)}"
+                )
+    refusals.tell()
 
 
 def _mappings(fields: Section) -> AccountMappings:
     entry = field(fields, "mappings", "maps")
     if entry is None:
         return AccountMappings(())
-    return AccountMappings(
-        tuple(_mapping(source, mapping) for source, mapping in entries_of(entry.node).items())
-    )
+    return each_mapping(entries_of(entry.node), _mapping)
+
+
+def each_mapping(entries: Section, mapping_of: Callable[[str, Entry], Mapping]) -> AccountMappings:
+    """The mappings of entries; if some are refused, the error has all of these."""
+    found = []
+    refusals = Refusals(InvalidConfig)
+    for source, entry in entries.items():
+        with refusals.collected():
+            found.append(mapping_of(source, entry))
+    refusals.tell()
+    return AccountMappings(tuple(found))
 
 
 def _mapping(source: str, entry: Entry) -> Mapping:

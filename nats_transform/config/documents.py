@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping as MappingABC
 from typing import TYPE_CHECKING
 
-from nats_transform.config.accounts import checked_weight, entries_of, located_mapping
+from nats_transform.config.accounts import checked_weight, each_mapping, entries_of, located_mapping
 from nats_transform.config.tree import Entry, Node, Section, field, lower, plain, quoted
-from nats_transform.errors import InvalidConfig, InvalidStream
+from nats_transform.errors import InvalidConfig, InvalidStream, Refusals
 from nats_transform.mapping import AccountMappings, Destination, Mapping
 
 if TYPE_CHECKING:
@@ -41,9 +41,7 @@ def mappings_of(tree: Node) -> AccountMappings:
     Raises:
         InvalidConfig: a field is unknown or of the wrong type, or nats-server refuses the mapping.
     """
-    return AccountMappings(
-        tuple(_mapping(source, entry) for source, entry in entries_of(tree).items())
-    )
+    return each_mapping(entries_of(tree), _mapping)
 
 
 def zeros_of(tree: Node) -> frozenset[tuple[str, str]]:
@@ -136,7 +134,12 @@ def stream_of(node: Node) -> StreamConfig:
     try:
         return parse_stream(plain(node))
     except InvalidStream as error:
-        raise _place_of(node, str(error)).place.error(str(error)) from None
+        refusals = Refusals(InvalidConfig)
+        for one in (error, *error.others):
+            with refusals.collected():
+                raise _place_of(node, str(one)).place.error(str(one)) from None
+        refusals.tell()
+        raise
 
 
 def _place_of(node: Node, message: str) -> Node:

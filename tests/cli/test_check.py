@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from nats_transform.config import load
+from nats_transform.errors import InvalidConfig
 from nats_transform.findings import CODES
 from tests.support.command import nats_transform
 from tests.support.jwt_signing import claims, new_key, token
@@ -246,3 +248,53 @@ def test_a_jwt_that_is_not_to_be_trusted(folder: Path) -> None:
     code, found = document("a.jwt")
     assert (code, [f["code"] for f in found["findings"]]) == (1, ["expired"])
     assert found["findings"][0]["message"] == "the JWT expired on 2020-09-13 at 12:26:40 UTC"
+
+
+WRONG = {
+    "server.conf": (
+        'wrong: 1\nmappings {\n  "a.*": "b.$2"\n  "fine": "x"\n  "c.>": "d"\n'
+        '  "e": [{dest: f, weight: 60}, {dest: g, weight: 50}]\n}\n'
+        'accounts {\n  A { mappings { "h.*": "i.$3" } }\n'
+        '  B { oops: 1, mappings { "j": "k..l" } }\n}\n',
+        [1, 3, 5, 6, 9, 10, 10],
+    ),
+    "mappings.yaml": (
+        "a.*:\n- subject: b.$2\nfine:\n- subject: x\nc:\n- subject: d\n  wieght: 3\n",
+        [1, 7],
+    ),
+    "stream.json": (
+        '{"name": "S", "subjects": ["a..b"],\n'
+        ' "subject_transform": {"src": "a.*", "dest": "b.$2"},\n'
+        ' "sources": [{"name": "U", "subject_transforms": [\n'
+        '   {"src": "x.*", "dest": "y.$2"}, {"src": "z.*", "dest": "y.$3"}]},\n'
+        '   {"name": "V", "subject_transforms": [{"src": "v.*", "dest": "w.$4"}]}]}\n',
+        [1] * 5,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_all_that_is_refused_is_told(name: str, tmp_path: Path) -> None:
+    text, lines = WRONG[name]
+    (tmp_path / name).write_text(text)
+    code, out, err = run(str(tmp_path / name), "--json")
+    findings = json.loads(out)["findings"]
+    assert (code, err) == (1, "")
+    assert {finding["code"] for finding in findings} == {"refused"}
+    assert [finding["line"] for finding in findings] == lines
+    assert len({finding["message"] for finding in findings}) == len(lines)
+    # Whatever reads the file for another purpose names the first.
+    with pytest.raises(InvalidConfig) as caught:
+        load(tmp_path / name)
+    assert str(caught.value).endswith(findings[0]["message"])
+
+
+def test_what_never_fails_is_not_called_fine(tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.conf"
+    wrong.write_text('mappings { "a.*": "b.$2" }')
+    code, out, _ = run(str(wrong), "--fail-on", "never", "--json")
+    found = json.loads(out)
+    assert (code, found["summary"]["error"], found["fine"]) == (0, 1, False)
+    wrong.write_text('mappings { "a.*": "b" }')
+    code, out, _ = run(str(wrong), "--fail-on", "never", "--json")
+    assert (code, json.loads(out)["fine"]) == (0, True)
