@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from nats_transform.draw import draw_of, mapping_key, message_entropy
 from nats_transform.errors import InvalidMapping, printable
+from nats_transform.functions import is_placeholder
 from nats_transform.subject import SEPARATOR, Filter, is_valid_filter, literal_fault
 from nats_transform.transform import Transform, number_wildcards, validate_mapping
 
@@ -141,9 +142,7 @@ class Mapping:
         totals: dict[str, int] = {}
         for destination in self.destinations:
             if destination.subject in transforms:
-                raise self._refused(
-                    destination, "is listed twice; nats-server takes each text once"
-                )
+                raise self._refused(destination, self._twice(destination))
             if not 0 <= destination.weight <= 100:
                 raise self._refused(destination, f"has weight {destination.weight}; use 0 to 100")
             cluster = destination.cluster or ""
@@ -154,6 +153,18 @@ class Mapping:
                 raise self._refused(destination, reason)
             transforms[destination.subject] = validate_mapping(self.source, destination.subject)
         return transforms
+
+    def _twice(self, destination: Destination) -> str:
+        """Why a destination that is listed twice is refused, and the cure."""
+        first = next(one for one in self.destinations if one.subject == destination.subject)
+        once = "is listed twice; nats-server takes each text once"
+        if first.cluster == destination.cluster:
+            return f"{once}: add up the weights in one entry"
+        if any(map(is_placeholder, destination.subject.split(SEPARATOR))):
+            cure = "write its wildcards in another way for the other cluster, $1 as {{wildcard(1)}}"
+        else:
+            cure = "give the other cluster another subject"
+        return f"{once}, whatever the cluster: {cure}"
 
     def _refused(self, destination: Destination, reason: str) -> InvalidMapping:
         about = f"mapping {printable(self.source)}: destination {printable(destination.subject)}"

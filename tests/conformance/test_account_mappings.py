@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jobs.jetstream.process import NatsServer, nats_server
-from nats_transform import AccountMappings, Destination, Fate, InvalidTransform, Mapping, Outcome
+from jobs.jetstream.process import NatsServer, nats_server, nats_server_binary
+from nats_transform import (
+    AccountMappings,
+    Destination,
+    Fate,
+    InvalidConfig,
+    InvalidTransform,
+    Mapping,
+    Outcome,
+    load,
+)
 from nats_transform.subject import literal_fault
 from tests import cases
 from tests.conformance.client import Client
@@ -204,3 +215,33 @@ def _compare_frequencies(
         share = percent / 100
         slack = SIGMAS * (count * share * (1 - share)) ** 0.5
         assert abs(seen[end] - count * share) <= slack, f"{subject} -> {end}: {seen}, {exact}"
+
+
+@pytest.mark.parametrize(
+    ("east", "west", "cure"),
+    [
+        ("b.$1", "b.$1", "$1 as {{wildcard(1)}}"),
+        ("b.$1", "b.{{wildcard(1)}}", None),
+        ("b", "b", "give the other cluster another subject"),
+    ],
+)
+def test_the_cluster_does_not_make_a_destination_another_one(
+    east: str, west: str, cure: str | None, tmp_path: Path
+) -> None:
+    entries = (
+        f'{{destination: "{subject}", weight: 100, cluster: {cluster}}}'
+        for cluster, subject in (("east", east), ("west", west))
+    )
+    config = tmp_path / "server.conf"
+    config.write_text(f'mappings {{ "a.*": [ {", ".join(entries)} ] }}')
+    command = [nats_server_binary(), "-t", "-c", str(config)]
+    said = subprocess.run(command, capture_output=True, text=True, check=False)
+    if cure is None:
+        assert said.returncode == 0
+        assert load(config)
+        return
+    assert said.returncode != 0
+    assert "duplicate entry" in said.stderr
+    with pytest.raises(InvalidConfig, match="whatever the cluster") as caught:
+        load(config)
+    assert cure in str(caught.value)
