@@ -334,6 +334,9 @@ async def connection(settings: NatsSettings) -> AsyncIterator[RawClient]:
     client.options |= {"allow_reconnect": True, "max_reconnect_attempts": -1}
     try:
         yield client
+    except asyncio.CancelledError:
+        await _hang_up(client)  # a server that is silent does not say goodbye either
+        raise
     finally:
         client.sink = None
         with contextlib.suppress(Exception):
@@ -341,7 +344,7 @@ async def connection(settings: NatsSettings) -> AsyncIterator[RawClient]:
 
 
 async def _hang_up(client: RawClient) -> None:
-    """Closes a connection that failed to start, without waiting for the other side."""
+    """Closes a connection without waiting for the other side."""
     for name in ("_io_writer", "_bare_io_writer"):
         writer: Any = getattr(client._transport, name, None)
         # There may be none, and asyncio before 3.11.3 cannot abort TLS that it has closed.

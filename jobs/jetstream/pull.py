@@ -24,6 +24,7 @@ from jobs.jetstream.connection import ApiError, NatsSettings, RawClient, api
 _SILENCE_SECONDS = 5.0  # without an answer to a request: ask again through a new consumer
 _PAUSE_SECONDS = 0.05  # without an answer: look whether the request has all its bytes
 _INACTIVE_SECONDS = 120
+_FAREWELL_SECONDS = 2.0  # for the server to delete the consumer, which it else does by itself
 
 
 @contextlib.asynccontextmanager
@@ -49,9 +50,10 @@ async def consumer(
     try:
         yield name, info
     finally:
-        with contextlib.suppress(ApiError):
+        with contextlib.suppress(ApiError, TimeoutError):
             if client.is_connected:
-                await api(client, nats, f"CONSUMER.DELETE.{stream}.{name}")
+                async with asyncio.timeout(_FAREWELL_SECONDS):
+                    await api(client, nats, f"CONSUMER.DELETE.{stream}.{name}")
 
 
 @contextlib.asynccontextmanager

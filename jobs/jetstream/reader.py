@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +26,8 @@ from jobs.jetstream.headers import header_columns
 from jobs.jetstream.pull import Delivered, Pull, arrive, consumer, pulling, request
 from jobs.jetstream.stream import STREAM_NOT_FOUND, JetStreamSettings, StreamState
 from jobs.warehouse.rows import constant, header_values, rows_of
+
+_LOOK_SECONDS = 0.5  # without a message: look whether the read should end
 
 
 class _Stale(Exception):
@@ -40,11 +42,13 @@ class RangeReader:
         nats: how to reach the server.
         settings: what to read; its range and times are ignored.
         state: the state of the stream when the ranges were planned.
+        look: a function that is called while nothing comes; what it raises ends the read.
     """
 
     nats: NatsSettings
     settings: JetStreamSettings
     state: StreamState
+    look: Callable[[], object] | None = None
 
     def __call__(self, sequences: tuple[int, int]) -> Iterator[pa.RecordBatch]:
         """The messages of a range, in batches.
@@ -55,19 +59,27 @@ class RangeReader:
         batches = read_range(self.nats, self.settings, *sequences, self.state)
         loop = asyncio.new_event_loop()
         try:
-            while True:
-                try:
-                    yield loop.run_until_complete(anext(batches))
-                except StopAsyncIteration:
-                    return
+            while (rows := loop.run_until_complete(self._next(batches))) is not None:
+                yield rows
         finally:
-            loop.run_until_complete(batches.aclose())  # type: ignore[attr-defined]
+            loop.run_until_complete(batches.aclose())
             loop.close()
+
+    async def _next(self, batches: AsyncGenerator[pa.RecordBatch]) -> pa.RecordBatch | None:
+        coming = asyncio.ensure_future(anext(batches, None))
+        try:
+            while not (await asyncio.wait([coming], timeout=_LOOK_SECONDS))[0]:
+                if self.look is not None:
+                    self.look()
+            return coming.result()
+        finally:
+            if coming.cancel():
+                await asyncio.wait([coming])
 
 
 async def read_range(
     nats: NatsSettings, settings: JetStreamSettings, first: int, last: int, state: StreamState
-) -> AsyncIterator[pa.RecordBatch]:
+) -> AsyncGenerator[pa.RecordBatch]:
     """The messages with sequences first..last, in order, in batches.
 
     Raises:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyiceberg.table import Table
 
 from jobs.errors import ArchiveError
+from jobs.files.run import end_if_told
 from jobs.jetstream.connection import NatsSettings, RawClient, connection
 from jobs.jetstream.reader import RangeReader
 from jobs.jetstream.stream import (
@@ -147,7 +148,7 @@ class StreamSource:
         """Ranges of the span; none of its messages is in the table."""
         state = asyncio.run(self._connected_state())
         ranges = split(span.first, span.last, state, self.settings.readers)
-        return RangeReader(self.nats, self.settings, state), ranges
+        return RangeReader(self.nats, self.settings, state, end_if_told), ranges
 
     async def _connected_state(self) -> StreamState:
         async with connection(self.nats) as client:

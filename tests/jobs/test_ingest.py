@@ -30,6 +30,7 @@ from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.tables import Warehouse, open_table, snapshot_properties
 from tests.support.archive import rows_of
 from tests.support.digest import digest_of
+from tests.support.silence import silent_after
 
 pytestmark = pytest.mark.server
 
@@ -261,6 +262,23 @@ def test_a_program_that_ends_does_not_wait_for_the_rest(
     with pytest.raises(ArchiveError, match="it fails"):
         run(stream.name)
     assert len(batches) < 2000
+    assert files_in(warehouse) == []
+
+
+@pytest.mark.parametrize("word", [b"CONSUMER.CREATE", b"CONSUMER.MSG.NEXT"])
+def test_a_program_that_is_terminated_does_not_wait_for_a_silent_server(
+    word: bytes, warehouse: Warehouse, stream: Any, tmp_path: Path
+) -> None:
+    """It would be patient for an hour; Kubernetes kills after half a minute."""
+    stream.count(100)
+    with silent_after(stream.server.url, word) as (url, silent):
+        server = {"servers": url, "patience": 3600, "connect_timeout": 3600}
+        tables = {"dir": str(warehouse.folder)}
+        process = start({"stream": stream.name, "server": server, "warehouse": tables}, tmp_path)
+        assert silent.wait()
+        process.terminate()
+        assert process.communicate() == (b"", b"")
+        assert process.returncode == 143
     assert files_in(warehouse) == []
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
 import pytest
 from nats import connect
@@ -30,6 +31,7 @@ from jobs.jetstream.stream import JetStreamSettings, stream_state
 from jobs.session import SessionOnDemand
 from jobs.warehouse.tables import Warehouse
 from tests.support.jwt_signing import credentials, new_key, operator_config, public, seed
+from tests.support.silence import silent_after
 
 pytestmark = pytest.mark.server
 
@@ -124,6 +126,34 @@ def tls_server(folder: Path, config: str) -> Iterator[tuple[NatsServer, NatsSett
         )
         fill(servers=server.url, tls=settings.tls())
         yield server, settings
+
+
+def test_a_silent_server_is_not_waited_for(
+    certificates: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TLS would say goodbye, and wait for the answer; here for an hour."""
+    monkeypatch.setattr("asyncio.sslproto.constants.SSL_SHUTDOWN_TIMEOUT", 3600)
+
+    async def stay(nats: NatsSettings, connected: asyncio.Event) -> None:
+        async with connection(nats) as client:
+            await client.flush()
+            connected.set()
+            await asyncio.Event().wait()
+
+    async def give_up(nats: NatsSettings, silent: threading.Event) -> None:
+        connected = asyncio.Event()
+        task = asyncio.create_task(stay(nats, connected))
+        await connected.wait()
+        silent.set()
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+
+    with (
+        tls_server(certificates, tls_config(certificates)) as (_, settings),
+        silent_after(f"tls://{urlparse(settings.servers).netloc}", b"\0never") as (url, silent),
+    ):
+        asyncio.run(give_up(settings.model_copy(update={"servers": url}), silent))
 
 
 MAPPED_USER = 'authorization { users [ { user: "archive@example.com" } ] }'
