@@ -13,7 +13,7 @@ from nats_transform.migration.permissions import Allowance
 from nats_transform.plan.build import NoPlan, build
 from nats_transform.plan.model import Accepted, Plan
 from nats_transform.plan.stages import stages
-from nats_transform.stream import StreamConfig
+from nats_transform.stream import StreamConfig, parse_stream
 from tests.support.scalar import of_question
 
 SUBJECTS = ("orders.eu", "orders.us", "other.x")
@@ -198,3 +198,20 @@ def test_streams_that_would_overlap_block_whoever_accepts_it() -> None:
             Question(NEW, NOTHING, streams=streams),
             accepted=(Accepted(code="streams-overlap", reason="x"),),
         )
+
+
+def test_all_reasons_are_told_at_once() -> None:
+    """A stream that nats-server would refuse hides neither the others nor what a dry run finds."""
+    republish = {"src": ">", "dest": "shop.>"}
+    mirror = {"name": "ORDERS", "filter_subject": "orders.eu"}
+    streams = (
+        parse_stream({"name": "ORDERS", "subjects": ["orders.*"], "republish": republish}),
+        parse_stream({"name": "EU", "mirror": mirror}),
+    )
+    candidate = AccountMappings([Mapping("orders.*", [Destination("shop.all")])])
+    with pytest.raises(NoPlan) as caught:
+        plan(Question(candidate, NOTHING, streams=streams))
+    told = [one.code for one in caught.value.blocked]
+    assert {"collision", "irreversible", "mirror-filter", "not-captured"} <= {*told}
+    assert told[0] == "stream-refused"
+    assert f"(and {len(told) - 1} more)" in str(caught.value)
