@@ -52,6 +52,12 @@ _FINDINGS = 50
 )
 @options.seed("A number that decides every draw of --exact and --simulate.")
 @options.report("Write the result into this file, as an HTML page.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Keep the tables of the dry run in this folder, for your own queries with any SQL engine.",
+)
 @options.fail_on(list(Severity), "The mildest severity that makes the exit code 1.")
 @options.run_id
 @options.warehouse
@@ -100,6 +106,8 @@ def command(
         _print(result)
         if report is not None:
             print_line(f"report {report}")
+        if given["out"] is not None:
+            print_line(f"tables {given['out']}")
     else:
         from nats_transform.migration.findings import ALL
 

@@ -20,12 +20,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
-from jobs.progress import step
+from jobs.dry_run.tried import tried
 from nats_transform.errors import InvalidConfig
 from nats_transform.functions import Literal, OfToken, Partition, Tail, Wildcard
 from nats_transform.mapping import AccountMappings
 from nats_transform.migration import DryRun, Question
-from nats_transform.migration.columns import added_up, dry_run_of_columns
+from nats_transform.migration.tables.census import added_up
 from nats_transform.moves import image, intersection
 from nats_transform.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR, decode
 from nats_transform.transform import Transform
@@ -73,10 +73,9 @@ class PortableCensus:
     about: About
     rows: pa.Table
 
-    def dry_run(self, question: Question) -> DryRun:
-        """What a candidate would do to these subjects."""
-        with step("comparing what the mappings make of the subjects"):
-            return dry_run_of_columns([added_up(self.rows)], question)
+    def dry_run(self, question: Question, out: Path | None = None) -> DryRun:
+        """What a candidate would do to these subjects; `out` is a folder for the tables."""
+        return tried([added_up(self.rows)], question, out)
 
     def counts(self) -> Iterator[tuple[str | None, str | None, int]]:
         """Each subject and cluster, with the number of its messages."""

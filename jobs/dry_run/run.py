@@ -101,7 +101,7 @@ def _of_file(settings: DryRunSettings, file: Path, question: Question) -> DryRun
     check_redaction(census, question, file)
     question = replace(question, stream=census.about.stream)
     return DryRunResult(
-        found=census.dry_run(question),
+        found=census.dry_run(question, settings.out),
         stream=census.about.stream,
         days=census.about.days,
         **_asked(settings, question),

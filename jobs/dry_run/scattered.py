@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
+import os
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -14,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from xxhash import xxh3_64_intdigest
 
 from jobs.errors import JobError
-from nats_transform.migration.columns.column import Column
 
 _ROWS = 2**18
 """About how many rows a part has. Fewer than this are in memory at once, which takes 150 MB."""
@@ -24,17 +27,27 @@ _ROWS = 2**18
 _MOST_FILES = 256
 """How many files are open at once. If more parts are needed, each has more rows instead."""
 
+_NAME = "nats-transform-run-"
+_LOCK = "lock"
+
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """A folder that is deleted afterwards.
+    """A folder that is deleted afterwards; what killed processes left is deleted before.
 
     Raises:
         JobError: there is no room for what is written into it.
     """
+    for left in Path(tempfile.gettempdir()).glob(f"{_NAME}*"):
+        _delete_if_left(left)
+    folder = Path(tempfile.mkdtemp(prefix=_NAME))
     try:
-        with tempfile.TemporaryDirectory(prefix="nats-transform-") as folder:
-            yield Path(folder)
+        with (folder / "new").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            # Whoever finds the lock finds it taken.
+            (folder / "new").rename(folder / _LOCK)
+            (folder / "files").mkdir()
+            yield folder / "files"
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
@@ -42,6 +55,18 @@ def temporary_folder() -> Iterator[Path]:
             f"no room for temporary files in {tempfile.gettempdir()}; "
             "make room there, or set TMPDIR to another folder"
         ) from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _delete_if_left(folder: Path) -> None:
+    """Delete a folder of this user whose process is no longer there."""
+    with contextlib.suppress(OSError):
+        if folder.is_symlink() or folder.lstat().st_uid != os.getuid():
+            return
+        with (folder / _LOCK).open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def parts_for(rows: int) -> int:
@@ -66,7 +91,8 @@ def scattered(
         for batch in batches:
             for path in paths if not writers else ():
                 writers.append(files.enter_context(pa.ipc.new_stream(str(path), batch.schema)))
-            hashes = Column(batch[column].cast(pa.binary())).hashes
+            values = batch[column].cast(pa.binary()).fill_null(b"").to_numpy(zero_copy_only=False)
+            hashes = np.fromiter(map(xxh3_64_intdigest, values), np.uint64, len(values))
             of = (hashes % np.uint64(count)).astype(np.uint16)
             order = np.argsort(of, kind="stable")
             ends = np.searchsorted(of[order], np.arange(1, count + 1))

@@ -55,6 +55,7 @@ class DryRunSettings(StreamDays):
         exact: whether to replay every message with its own draw, instead of counting shares.
         simulate: whether to write what the streams would hold into `simulated_streams`.
         seed: the number that decides the draws of `exact` and `simulate`.
+        out: a folder that keeps the tables of the dry run, for queries of your own.
     """
 
     stream: str = ""
@@ -71,6 +72,7 @@ class DryRunSettings(StreamDays):
     exact: bool = False
     simulate: bool = False
     seed: int = 0
+    out: Path | None = None
 
     @model_validator(mode="after")
     def _with_streams(self) -> Self:

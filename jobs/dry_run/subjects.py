@@ -2,12 +2,11 @@
 
 One process does this, however many subjects there are. The rows are divided into files by the hash
 of the subject, so that the rows of each file fit into memory easily. Each file is then added up and
-given to `nats_transform.migration.columns`.
+given to `nats_transform.migration.tables`.
 """
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, timedelta
@@ -22,6 +21,7 @@ from jobs.census import CENSUS, CensusSettings, census
 from jobs.days import StreamDays
 from jobs.dry_run.scattered import parts_for, scattered, temporary_folder
 from jobs.dry_run.settings import DryRunSettings
+from jobs.dry_run.tried import tried
 from jobs.errors import ArchiveError
 from jobs.files.commit import arrow_schema
 from jobs.files.plan import plan
@@ -34,7 +34,7 @@ from jobs.session import Spark
 from jobs.warehouse import specs, tables
 from jobs.warehouse.accounting import Archived
 from nats_transform.migration import DryRun, Question
-from nats_transform.migration.columns import Part, added_up, dry_run_of_columns
+from nats_transform.migration.tables.census import Part, added_up
 
 
 def archived_days(settings: StreamDays) -> tuple[Table, list[date]]:
@@ -66,7 +66,7 @@ def of_census(
     table = counted_census(spark, settings, messages, days)
     columns = ["subject", "cluster", "messages", "bytes"]
     rows = columns_of(table, settings.stream, days, columns)
-    return _looked_at(rows, _rows(table, settings.stream, days), question), table
+    return _looked_at(rows, _rows(table, settings.stream, days), question, settings.out), table
 
 
 def of_replay(
@@ -74,16 +74,17 @@ def of_replay(
 ) -> DryRun:
     """Evaluate the mappings on every message, each with its own draw."""
     rows = replayed(messages, settings.stream, days, question, settings.seed)
-    return _looked_at(rows, _rows(messages, settings.stream, days), question)
+    return _looked_at(rows, _rows(messages, settings.stream, days), question, settings.out)
 
 
-def _looked_at(rows: Iterable[pa.RecordBatch], most: int, question: Question) -> DryRun:
+def _looked_at(
+    rows: Iterable[pa.RecordBatch], most: int, question: Question, out: Path | None
+) -> DryRun:
     """The result of a dry run over rows of a census; `most` is the highest number of rows."""
-    with temporary_folder() as folder, tempfile.TemporaryFile() as overflow:
+    with temporary_folder() as folder:
         with step("reading the subjects", most, "rows"):
             parts = parts_of(rows, most, folder)
-        with step("comparing what the mappings make of them"):
-            return dry_run_of_columns(parts, question, overflow)
+        return tried(parts, question, out)
 
 
 def replayed(
@@ -123,26 +124,15 @@ def parts_of(rows: Iterable[pa.RecordBatch], most: int, folder: Path) -> Iterabl
     count = parts_for(most)
     if count == 1:
         return [added_up(pa.Table.from_batches(rows))]
-    return _Parts(rows, count, folder)
+    return _parts(scattered(rows, "subject", count, folder))
 
 
-class _Parts:
-    """Parts in files; they can be read again and again."""
-
-    def __init__(self, rows: Iterable[pa.RecordBatch], count: int, folder: Path) -> None:
-        self._paths = scattered(rows, "subject", count, folder)
-
-    def __iter__(self) -> Iterator[Part]:
-        for path in self._paths:
-            done = path.with_suffix(".sums")
-            if not done.exists():
-                with pa.memory_map(str(path)) as file:
-                    sums = added_up(pa.ipc.open_stream(file).read_all()).rows
-                with pa.ipc.new_stream(str(done), sums.schema) as writer:
-                    writer.write_batch(sums)
-                path.unlink()
-            with pa.OSFile(str(done)) as file:
-                yield from map(Part, pa.ipc.open_stream(file))
+def _parts(paths: Sequence[Path]) -> Iterator[Part]:
+    for path in paths:
+        with pa.memory_map(str(path)) as file:
+            part = added_up(pa.ipc.open_stream(file).read_all())
+        path.unlink()
+        yield part
 
 
 def counted_census(

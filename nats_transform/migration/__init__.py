@@ -1,17 +1,15 @@
 """Migration dry runs: what a new mapping would do to the subjects of an archive."""
 
-from nats_transform.migration.case import CensusRow
 from nats_transform.migration.findings import ALL, CODES, FROM_CHECK, Example, MigrationFinding
 from nats_transform.migration.permissions import Allowance, User, users_of
 from nats_transform.migration.question import Question
-from nats_transform.migration.run import DryRun
+from nats_transform.migration.result import DryRun
 
 __all__ = [
     "ALL",
     "CODES",
     "FROM_CHECK",
     "Allowance",
-    "CensusRow",
     "DryRun",
     "Example",
     "MigrationFinding",

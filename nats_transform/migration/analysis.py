@@ -3,42 +3,38 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Iterator
+from typing import ClassVar, TypeAlias
 
-from nats_transform.migration.count import Amount, Count
-
-if TYPE_CHECKING:
-    from nats_transform.migration.case import Case
-    from nats_transform.migration.names import Names
+from nats_transform.migration.count import Count
+from nats_transform.migration.database import Database
 
 Told: TypeAlias = tuple[str, str, str, Count]
 """What a finding is made from: its code, what it is about, its message and its count."""
 
 
 class Analysis(ABC):
-    """One part of a dry run: it counts subjects and gives findings.
+    """One part of a dry run: queries over the tables, and the text of the findings.
 
-    A `Case` may stand for many subjects that are alike. So an analysis may use the names in it only
-    to find the mappings, filters and permissions that cover them, and to compare them with each
-    other. If an analysis needs to know anything else, `nats_transform.migration.columns` must tell
-    subjects apart by it.
+    Attributes:
+        name: the name of the analysis.
+        is_layered: whether it looks at streams, consumers, users or other accounts, which differ
+            between the layers of a question.
+        kinds: a query for kinds of ends; the table `rises` has those that become likelier, and with
+            which end and percent. Columns: `layer`, `code`, `about` and `kind` (numbers), `way`,
+            `side`, `number`, `percent`.
+        gains: a query for the ends that are counted, with the percent of their messages. Columns:
+            `layer`, `code`, `about`, `way`, `number` of an end after the switch, `percent`.
     """
 
-    def add(self, cases: list[Case], after: Mapping[str, Amount]) -> None:
-        """Count all cases of one subject, or of many that are alike.
+    name: ClassVar[str]
+    is_layered: ClassVar[bool] = False
+    kinds: ClassVar[str] = ""
+    gains: ClassVar[str] = ""
 
-        Args:
-            cases: one case for each cluster.
-            after: the subjects that it becomes, each with parts of its messages.
-        """
-        for case in cases:
-            self.add_case(case)
-
-    def add_case(self, case: Case) -> None:
-        """Count one case; an analysis that looks at all cases together overrides `add`."""
-        raise NotImplementedError
+    def prepare(self, database: Database) -> None:  # noqa: B027 - most need none
+        """Make the small tables that the queries need."""
 
     @abstractmethod
-    def told(self, names: Names) -> Iterator[Told]:
-        """The findings, which are complete when all subjects have been added."""
+    def findings(self, database: Database, layer: int) -> Iterator[Told]:
+        """The findings in a layer. `database.counts` has the sums of `gains`."""

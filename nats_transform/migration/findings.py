@@ -229,6 +229,11 @@ CODES: dict[str, Code] = {
         "the new subject is longer than 256 bytes",
         "write a shorter subject; put details into headers",
     ),
+    "letter-case": Code(
+        _I,
+        "new subjects differ only in the case of letters, which nats-server tells apart",
+        "write the names in one way; publishers may have mistyped some",
+    ),
     "subject-explosion": Code(
         _W,
         "there will be more than twice as many different subjects as today",

@@ -7,20 +7,12 @@ is checked after the mapping: the parser maps first (`selectMappedSubject` in `s
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from operator import attrgetter
 
 from nats_transform.config import Node, plain
 from nats_transform.config.accounts import entries_of
 from nats_transform.config.tree import Section, field
-from nats_transform.errors import shown
-from nats_transform.mapping import Outcome
-from nats_transform.migration.analysis import Analysis, Told
-from nats_transform.migration.case import Case, rise
-from nats_transform.migration.count import Count
-from nats_transform.migration.names import Names
 from nats_transform.subject import is_valid_filter, subscribes
 
 _PERMISSIONS = ("permission", "permissions", "authorization")
@@ -161,37 +153,3 @@ def _subjects(node: Node, queues: bool) -> tuple[tuple[str, ...], tuple[str, ...
             raise one.place.error("this permission is not a valid subject")
         (groups if queue else found).append(" ".join([subject, *queue]))
     return tuple(found), tuple(groups)
-
-
-class Access(Analysis):
-    """Counts the messages that users may publish and receive, before and after."""
-
-    def __init__(self, users: Iterable[User]) -> None:
-        sides = {"publish": attrgetter("publish"), "subscribe": attrgetter("subscribe")}
-        self._sides: list[tuple[str, str, Allowance]] = [
-            (user.name, verb, side(user))
-            for user in users
-            for verb, side in sides.items()
-            if side(user) != Allowance()
-        ]
-        self._counts: dict[tuple[str, str], Count] = defaultdict(Count)
-
-    def add_case(self, case: Case) -> None:
-        for name, verb, side in self._sides:
-
-            def allowed(outcome: Outcome, side: Allowance = side) -> bool | None:
-                return None if outcome.subject is None else side.allows(outcome.subject)
-
-            known = {allowed(outcome) for outcome, _ in case.before}
-            for may, outcome, parts in rise(case, allowed):
-                if (not may) in known:
-                    code = f"{verb}-{'opened' if may else 'denied'}"
-                    self._counts[code, name].add(case, outcome.subject, parts)
-
-    def told(self, names: Names) -> Iterator[Told]:
-        for (code, name), count in self._counts.items():
-            verb, result = code.split("-")
-            may = "may" if result == "opened" else "may not"
-            to = "under" if verb == "publish" else "to"
-            told = f"the user {may} {verb} {to} these new subjects"
-            yield code, f"user {shown(name)}", told, count

@@ -375,12 +375,11 @@ def test_postgres_that_is_gone_at_the_commit(
 def test_a_temporary_folder_that_is_full(
     spark: SparkSession, small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a dry run cannot keep in memory goes to a temporary file, if there is room."""
+    """The tables of a dry run are temporary files, if there is room."""
     warehouse = Warehouse(dir=tmp_path / "warehouse")
     ingest(spark, settings(dump(tmp_path, MINUTES), warehouse))
     (tmp_path / "new.conf").write_text('mappings { "a.*": "b.$1" }')
     monkeypatch.setattr(tempfile, "tempdir", str(small_disk))
-    monkeypatch.setattr("nats_transform.migration.rows.MOST_IN_MEMORY", 2)
     wanted = DryRunSettings(
         stream="S", candidate=tmp_path / "new.conf", warehouse=warehouse, exact=True
     )

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nats_transform import AccountMappings, Destination, Mapping
-from nats_transform.migration.case import Matcher
+from nats_transform.migration.tables.ways import Covering
 from nats_transform.network import Network
 from nats_transform.stream import parse_stream
 from nats_transform.subject import literal_fault
@@ -76,8 +76,8 @@ def test_a_blank_is_not_taken_for_all_of_its_kind() -> None:
 )
 def test_the_mappings_that_cover_a_subject(sources: list[str]) -> None:
     mappings = AccountMappings([Mapping(source, [Destination("new")]) for source in sources])
-    matcher = Matcher(mappings)
+    covering_of = Covering(mappings).of
     for subject in (one for one in SUBJECTS if literal_fault(one) is None):
         tokens = subject.split(".")
         covering = [n for n, m in enumerate(mappings.mappings) if m.filter.covers(tokens)]
-        assert matcher.covering(tokens) == covering
+        assert list(covering_of(subject)) == covering

@@ -1,61 +1,401 @@
-"""A dry run subject by subject: the definition of what one over columns must find."""
+"""A dry run subject by subject, by the scalar library: what one over tables must find."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
 
-from nats_transform.collector import no_search_for_cycles
-from nats_transform.consumer import Consumer
-from nats_transform.mapping import AccountMappings
-from nats_transform.migration import CensusRow, DryRun, Question, User
-from nats_transform.migration.case import Cases
-from nats_transform.migration.names import Names
-from nats_transform.migration.rows import Store
-from nats_transform.migration.run import Run
-from nats_transform.sharing import SharedStream
-from nats_transform.stream import StreamConfig
+from nats_transform.errors import shown
+from nats_transform.functions import fnv1a
+from nats_transform.mapping import AccountMappings, Fate, Mapping, Outcome
+from nats_transform.migration import Allowance, Question
+from nats_transform.migration.reverse import reversed_mappings
+from nats_transform.network import Facts, Network
+from nats_transform.subject import encode, is_valid_publish_subject, literal_fault, subscribes
+from tests.support.dry_runs import CensusRow
 
-
-def dry_run(
-    census: Iterable[CensusRow],
-    candidate: AccountMappings,
-    current: AccountMappings | None = None,
-    *,
-    streams: Sequence[StreamConfig] = (),
-    consumers: Sequence[Consumer] = (),
-    users: Sequence[User] = (),
-    clusters: Sequence[str] = (),
-    shared: Sequence[SharedStream] = (),
-    stream: str = "",
-) -> DryRun:
-    """What a candidate would do to the subjects of a census.
-
-    Args:
-        census: distinct subjects as they were published; it is read twice, and all rows of a
-            subject follow one another.
-        candidate, current, streams, consumers, users, clusters, shared, stream: as in `Question`.
-    """
-    return of_question(
-        census,
-        Question(
-            candidate,
-            current or AccountMappings(()),
-            tuple(streams),
-            tuple(consumers),
-            tuple(users),
-            tuple(clusters),
-            tuple(shared),
-            stream,
-        ),
-    )
+Ends = list[tuple[Outcome, int]]
 
 
-def of_question(census: Iterable[CensusRow], question: Question) -> DryRun:
-    """The answer to a question; the census is read twice, subject by subject."""
-    run, cases = Run(question, Store()), Cases(question.current, question.candidate)
-    with no_search_for_cycles():
-        run.read(cases.of(census))
-        names, wanted = Names(), run.wanted
-        if wanted:
-            run.name(wanted, cases.of(census), names)
-    return run.found(names)
+@dataclass
+class Tally:
+    """Hundredths of messages, and subjects."""
+
+    parts: int = 0
+    subjects: set[str | None] = field(default_factory=set)
+
+    def add(self, subject: str | None, parts: int) -> None:
+        self.parts += parts
+        self.subjects.add(subject)
+
+    @property
+    def numbers(self) -> tuple[float, int]:
+        return self.parts / 100, len(self.subjects)
+
+
+class Mapped:
+    """One side of the comparison."""
+
+    def __init__(self, mappings: AccountMappings) -> None:
+        self.mappings = mappings.mappings
+
+    def covering(self, subject: str) -> list[int]:
+        tokens = subject.split(".")
+        return [n for n, mapping in enumerate(self.mappings) if mapping.filter.covers(tokens)]
+
+    def tokens(self, subject: str) -> Sequence[str]:
+        """The tokens that mapping functions get; none if nats-server does not split the subject."""
+        covering = self.covering(subject)
+        is_whole = covering[:1] == [0] and self.mappings[0].source == subject
+        return () if is_whole else subject.split(".")
+
+    def ends(self, row: CensusRow, side: int) -> Ends:
+        if row.subject is None or literal_fault(row.subject):
+            return [(Outcome(None, Fate.INVALID), 100)]
+        covering = self.covering(row.subject)
+        if not covering:
+            return [(Outcome(row.subject, Fate.UNMATCHED), 100)]
+        mapping, tokens = self.mappings[covering[0]], self.tokens(row.subject)
+        ends = [
+            (mapping.outcome(share, tokens, None, None), share.weight)
+            for share in mapping.shares(row.cluster)
+            if share.weight
+        ]
+        if row.chosen is None:
+            return ends
+        return [(end, 100) for end, _ in ends if end.mapping_destination == row.chosen[side]]
+
+    def partitions(self, subject: str, ends: Ends) -> list[tuple[Any, str, int, int]]:
+        """Rule, key, hash and percent of each end with a `partition()`."""
+        found = []
+        for end, percent in ends:
+            for mapping in self.mappings:
+                for transform in mapping.transforms if mapping.source == end.mapping_source else ():
+                    if transform.partition and transform.destination == end.mapping_destination:
+                        key = transform.partition.key(self.tokens(subject))
+                        rule = (mapping.source, transform.destination, transform.partition)
+                        found.append((rule, key, fnv1a(encode(key)), percent))
+        return found
+
+
+def rises(before: Ends, after: Ends, kind: Callable[[Outcome], Hashable]) -> dict[Any, int]:
+    """The kinds of outcome that become likelier, with the percent of the gain."""
+    gains: Counter[Hashable] = Counter()
+    for sign, ends in ((-1, before), (1, after)):
+        for end, percent in ends:
+            if (name := kind(end)) is not None:
+                gains[name] += sign * percent
+    return {name: gain for name, gain in gains.items() if gain > 0}
+
+
+def undo(mappings: Sequence[Mapping], subject: str) -> str:
+    tokens = subject.split(".")
+    for number, mapping in enumerate(mappings):
+        if mapping.filter.covers(tokens):
+            whole = number == 0 and mapping.source == subject
+            (share,) = mapping.shares()
+            return (
+                share.transform.evaluate(() if whole else tokens, None) if share.transform else ""
+            )
+    return subject
+
+
+class Oracle:
+    """The counts of a dry run in one layer of a question."""
+
+    def __init__(self, census: Iterable[CensusRow], question: Question) -> None:
+        self.question, self.network = question, Network(question.streams)
+        self.current, self.candidate = Mapped(question.current), Mapped(question.candidate)
+        self.back = reversed_mappings(question.candidate.mappings).mappings
+        self.tallies: dict[tuple[str, Hashable], Tally] = defaultdict(Tally)
+        self.left: Counter[Hashable] = Counter()
+        self.changed = Tally()
+        self.changes: dict[tuple[Any, Any], Tally] = defaultdict(Tally)
+        self.flows: Counter[tuple[str | None, str | None]] = Counter()
+        self.fates: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
+        self.results: tuple[dict[str, dict[str | None, int]], ...] = (
+            defaultdict(Counter), defaultdict(Counter))  # fmt: skip
+        self.today: dict[str | None, set[str]] = defaultdict(set)
+        self.keys: dict[Any, Counter[tuple[str, int]]] = defaultdict(Counter)
+        self.moved: dict[Any, set[str]] = defaultdict(set)
+        self.stored: dict[tuple[str, int], dict[str, dict[str | None, int]]] = defaultdict(
+            lambda: defaultdict(Counter)
+        )
+        self.clusters: set[str | None] = set()
+        self.makers: dict[str | None, int] = {}
+        self.rows = list(census)
+        for row in self.rows:
+            self._add(row)
+
+    def tally(self, code: str, about: Hashable, row: CensusRow, percent: int) -> None:
+        self.tallies[code, about].add(row.subject, percent * row.messages)
+
+    def _add(self, row: CensusRow) -> None:
+        before, after = self.current.ends(row, 0), self.candidate.ends(row, 1)
+        self.clusters.add(row.cluster)
+        for side, ends in enumerate((before, after)):
+            for end, percent in ends:
+                self.fates[side][end.fate] += percent * row.messages
+                if end.subject is not None:
+                    self.results[side][end.subject][row.subject] += percent * row.messages
+        if row.subject is None or literal_fault(row.subject):
+            self.tally("illegal-subject", "", row, 100)
+            return
+        covering = self.candidate.covering(row.subject)
+        self.makers[row.subject] = covering[0] if covering else -1
+        self.today[row.subject] |= {end.subject for end, _ in before if end.subject is not None}
+        self._change(row, before, after, covering)
+        self._partition(row, before, after)
+        self._access(row, before, after)
+        self._share(row, before, after)
+        facts = {end.subject: self.network.facts(end.subject) for end, _ in (*before, *after)}
+        self._deliver(row, before, after, facts)
+        for first, *others in [covering] if covering else []:
+            self.tally("hit", first, row, 100)
+            self.tallies["cluster", (first, row.cluster)].add(row.subject, 0)
+            for other in others:
+                self.tally("covered", other, row, 100)
+                self.tally("pair", (first, other), row, 100)
+
+    def _change(self, row: CensusRow, before: Ends, after: Ends, covering: list[int]) -> None:
+        def rule(end: Outcome) -> Any:
+            return end.mapping_source and (end.mapping_source, end.mapping_destination)
+
+        ends = {(end.subject,): end for end, _ in sorted(after, key=lambda one: one[1])}
+        best: dict[Any, tuple[int, Outcome]] = {}
+        for end, percent in after:
+            if (end.subject,) not in best or percent > best[end.subject,][0]:
+                best[end.subject,] = percent, end
+        for name, gain in rises(before, after, lambda end: (end.subject,)).items():
+            assert name in ends
+            self.changed.add(row.subject, gain * row.messages)
+            pair = rule(before[0][0]), rule(best[name][1])
+            self.changes[pair].add(row.subject, gain * row.messages)
+
+        def fault(end: Outcome) -> str | None:
+            if end.fate is Fate.LOST:
+                return "lost"
+            illegal = end.subject is not None and not is_valid_publish_subject(end.subject)
+            return "illegal-result" if illegal or end.fate is Fate.INVALID else None
+
+        for code, gain in rises(before, after, fault).items():
+            self.tally(code, "", row, gain)
+        if not covering and before[0][0].mapping_source is not None:
+            self.tally("no-longer-mapped", "", row, 100)
+        elif not covering and not (row.subject or "").startswith("$"):
+            self.tally("unmatched", "", row, 100)
+        for one, percent in before:
+            for other, more in after:
+                ways = tuple(
+                    None if e.subject is None else ".".join(e.subject.split(".")[:2])
+                    for e in (one, other)
+                )
+                self.flows[ways[0], ways[1]] += percent * more * row.messages // 100
+        for end, percent in after:
+            if end.subject is not None and undo(self.back, end.subject) != row.subject:
+                self.tally("irreversible", "", row, percent)
+        for code, kind in (
+            ("too-many-tokens", lambda text: text.count(".") >= 16),
+            ("too-long", lambda text: len(encode(text)) > 256),
+        ):
+            found = rises(
+                before, after, lambda e, kind=kind: (e.subject and kind(e.subject)) or None
+            )
+            for gain in found.values():
+                self.tally(code, "", row, gain)
+
+    def _partition(self, row: CensusRow, before: Ends, after: Ends) -> None:
+        subject = row.subject or ""
+        numbers: Counter[int] = Counter()
+        for rule, _, hash_, percent in self.current.partitions(subject, before):
+            numbers[rule[2].number(hash_)] += percent
+        kept = [one for one in after if one[0].subject is not None]
+        for rule, key, hash_, percent in self.candidate.partitions(subject, kept):
+            self.keys[rule][key, hash_] += percent * row.messages
+            more = percent - numbers[rule[2].number(hash_)]
+            if numbers.total() and more > 0:
+                self.tally("moves", rule[:2], row, more)
+                self.moved[rule].add(key)
+
+    def _access(self, row: CensusRow, before: Ends, after: Ends) -> None:
+        for number, user in enumerate(self.question.users):
+            for verb, side in (("publish", user.publish), ("subscribe", user.subscribe)):
+                if side == Allowance():
+                    continue
+
+                def may(end: Outcome, side: Allowance = side) -> bool | None:
+                    return None if end.subject is None else side.allows(end.subject)
+
+                for allowed, gain in rises(before, after, may).items():
+                    if (not allowed) in {may(end) for end, _ in before}:
+                        code = f"{verb}-{'opened' if allowed else 'denied'}"
+                        self.tally(code, number, row, gain)
+
+    def _share(self, row: CensusRow, before: Ends, after: Ends) -> None:
+        def percent(ends: Ends, filters: list[str]) -> int:
+            return sum(
+                percent
+                for end, percent in ends
+                if end.subject is not None and any(subscribes(f, end.subject) for f in filters)
+            )
+
+        for one in dict.fromkeys(self.question.shared):
+            was = percent(before, [one.subject])
+            group = [o.subject for o in self.question.shared if o.importer == one.importer]
+            becomes = percent(after, group if was else [one.subject])
+            self.left[one] += becomes * row.messages
+            if becomes < was:
+                self.tally("shared", one, row, was - becomes)
+
+    def _deliver(
+        self, row: CensusRow, before: Ends, after: Ends, facts: dict[str | None, Facts]
+    ) -> None:
+        held = [facts[end.subject].captured for end, _ in before if end.subject is not None]
+        most = max(map(len, held), default=0)
+
+        def captured(end: Outcome) -> frozenset[str] | None:
+            return None if end.subject is None else facts[end.subject].captured
+
+        for streams, gain in rises(before, after, captured).items():
+            if streams or most:
+                code = (
+                    "not-captured"
+                    if not streams
+                    else "newly-captured"
+                    if not most
+                    else "captured-twice"
+                    if len(streams) > most
+                    else "captured-elsewhere"
+                )
+                names = streams or frozenset().union(*held)
+                self.tally(code, tuple(sorted(names)), row, gain)
+        for stream in self.network.streams if self.question.streams else ():
+            watched: list[tuple[str, str, str, Hashable]] = []
+            if stream.ingress_transform:
+                watched.append(("ingress-stops", stream.name, "ingress", stream.name))
+            if stream.republish_transform:
+                watched.append(("republish-stops", stream.name, "republished", stream.name))
+                loops = rises(
+                    before,
+                    after,
+                    lambda e, s=stream: (
+                        (s.name in facts[e.subject].loops or None) if e.subject else None
+                    ),
+                )
+                for gain in loops.values():
+                    self.tally("republish-loop", (stream.name,), row, gain)
+            for feed in {one.name for one in stream.upstreams if one.external is None}:
+                watched.append(("source-stops", feed, "taken", (stream.name, feed)))
+            for code, where, how, what in watched:
+                applies = attrgetter(how)
+
+                def stops(
+                    end: Outcome,
+                    where: str = where,
+                    what: Hashable = what,
+                    applies: Any = applies,
+                ) -> bool | None:
+                    fact = facts[end.subject]
+                    stores = any(name == where for name, _ in fact.stored)
+                    return (stores and what not in applies(fact)) or None
+
+                if any(what in applies(facts[end.subject]) for end, _ in before):
+                    for gain in rises(before, after, stops).values():
+                        self.tally(code, what if code == "source-stops" else (what,), row, gain)
+            for side, ends in enumerate((before, after)):
+                for end, percent in ends:
+                    for name, stored in facts[end.subject].stored:
+                        if name == stream.name and end.subject is not None:
+                            text = end.subject if stored is None else stored
+                            parts = percent * row.messages
+                            self.stored[name, side][text][row.subject] += parts
+        for number, consumer in enumerate(self.question.consumers):
+            shares = [
+                sum(
+                    percent
+                    for end, percent in ends
+                    if end.subject is not None
+                    and any(
+                        name == consumer.stream
+                        and consumer.wants(end.subject if stored is None else stored)
+                        for name, stored in facts[end.subject].stored
+                    )
+                )
+                for ends in (before, after)
+            ]
+            self.left["consumer", number] += shares[1] * row.messages
+            if shares[0] != shares[1]:
+                code = "gone" if shares[0] > shares[1] else "more"
+                self.tally(code, number, row, abs(shares[0] - shares[1]))
+
+    def limits(self) -> dict[str, tuple[float, int]]:
+        """For each stream the messages beyond its limit besides today's, and their subjects."""
+        found = {}
+        for stream in self.network.streams:
+            if (limit := 100 * stream.max_msgs_per_subject) <= 0:
+                continue
+            rise = sum(
+                sign * max(0, sum(of.values()) - limit)
+                for side, sign in ((0, -1), (1, 1))
+                for of in self.stored[stream.name, side].values()
+            )
+            shared = sum(
+                len(of)
+                for of in self.stored[stream.name, 1].values()
+                if len(of) > 1 and sum(of.values()) > limit
+            )
+            if rise > 0:
+                found[stream.name] = rise / 100, shared
+        return found
+
+    def collisions(self) -> Counter[tuple[bool, int, int]]:
+        """The subjects that share a result, by whether that is new and the mappings."""
+        found: Counter[tuple[bool, int, int]] = Counter()
+        for subjects in self.results[1].values():
+            if len(subjects) < 2:
+                continue
+            today = Counter(was for subject in subjects for was in self.today[subject])
+            is_new = max(today.values(), default=0) != len(subjects)
+            makers = [self.makers[subject] for subject in subjects]
+            found[is_new, min(makers), max(makers)] += len(subjects)
+        return found
+
+
+def findings(oracle: Oracle) -> dict[tuple[str, str], tuple[float, int]]:
+    """The findings that depend on the layer or on counts, with messages and subjects."""
+    found: dict[tuple[str, str], tuple[float, int]] = {}
+    question = oracle.question
+    for (code, about), tally in oracle.tallies.items():
+        text = ""
+        if code in ("hit", "covered", "pair", "cluster"):
+            continue
+        if code in ("gone", "more"):
+            consumer = question.consumers[about]  # type: ignore[call-overload]
+            text = f"consumer {shown(consumer.name)} of stream {shown(consumer.stream)}"
+            left = oracle.left["consumer", about]
+            code = "consumer-more" if code == "more" else f"consumer-{'fewer' if left else 'none'}"
+        elif code == "shared":
+            kind = "export" if about.importer is None else "import"  # type: ignore[attr-defined]
+            code, text = f"{kind}-{'fewer' if oracle.left[about] else 'none'}", shown(str(about))
+        elif code.startswith(("publish", "subscribe")):
+            text = f"user {shown(question.users[about].name)}"  # type: ignore[call-overload]
+        elif code == "moves":
+            code, text = "partition-moves", f"mapping {shown(about[0])} -> {shown(about[1])}"  # type: ignore[index]
+        elif isinstance(about, tuple):
+            names = about[:1] if code == "source-stops" else about
+            text = " and ".join(f"stream {shown(name)}" for name in names)
+        found[code, text] = tally.numbers
+    for stream in oracle.network.streams:
+        if stream.name in oracle.limits():
+            code = "limit-refuses" if stream.discard_new_per_subject else "limit-discards"
+            found[code, f"stream {shown(stream.name)}"] = oracle.limits()[stream.name]
+    return found
+
+
+def by_subject(rows: Iterable[CensusRow]) -> int:
+    """How many subjects there are, of rows in which those of a subject follow one another."""
+    return sum(1 for _ in groupby(rows, key=lambda row: row.subject))

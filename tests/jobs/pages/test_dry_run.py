@@ -19,15 +19,14 @@ from nats_transform.config import mapping_version
 from nats_transform.consumer import parse_consumer
 from nats_transform.migration import (
     Allowance,
-    CensusRow,
     DryRun,
     User,
 )
-from nats_transform.migration.changes import Flow
+from nats_transform.migration.result import Flow
 from nats_transform.stream import parse_stream
 from tests.support.browser import in_chromium, look
+from tests.support.dry_runs import CensusRow, dry_run
 from tests.support.hostile import HOSTILE, look_at
-from tests.support.scalar import dry_run
 
 LONG = ".".join(["averyverylongtokenwithoutablank"] * 5)
 CURRENT = AccountMappings([Mapping("orders.*.*", [Destination("o.{{partition(4,2)}}.$1.$2")])])

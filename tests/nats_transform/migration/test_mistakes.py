@@ -20,10 +20,9 @@ from cli.check import command as check_command
 from jobs.dry_run.settings import DryRunSettings, read_question
 from jobs.jetstream.process import nats_server
 from jobs.warehouse.tables import Warehouse
-from nats_transform.migration import CensusRow
 from tests.conformance.client import Client
 from tests.nats_transform.migration.mistakes import ACCOUNT, MISTAKES, Mistake, Side
-from tests.support.scalar import of_question
+from tests.support.dry_runs import CensusRow, of_question
 
 IDS = [mistake.id for mistake in MISTAKES]
 SIDES = {

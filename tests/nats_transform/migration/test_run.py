@@ -23,17 +23,16 @@ from nats_transform.errors import InvalidStream
 from nats_transform.migration import (
     CODES,
     FROM_CHECK,
-    CensusRow,
     DryRun,
-    collisions,
     users_of,
 )
+from nats_transform.migration.analyses import collisions
 from nats_transform.migration.count import messages
 from nats_transform.migration.reverse import ways_back
 from nats_transform.sharing import SharedStream
 from nats_transform.stream import StreamConfig, parse_stream
 from tests.nats_transform.plan.situations import SITUATIONS
-from tests.support.scalar import dry_run
+from tests.support.dry_runs import CensusRow, dry_run
 
 Weighted = list[tuple[str, int]]
 
@@ -609,6 +608,18 @@ SCENARIOS = [
                 stream("OTHER", "other", subject_transform={"src": "x", "dest": "y"}),
             ]
         },
+    ),
+    Scenario(
+        "letter-case",
+        rows({"orders.EU": 5, "orders.eu": 3, "orders.us": 1}),
+        MOVE,
+        [("letter-case", 8, 2)],
+    ),
+    Scenario(
+        "letter-case-of-what-stays",
+        rows({"other.EU": 5, "other.eu": 3, "orders.us": 1}),
+        MOVE,
+        [("unmatched", 8, 2)],
     ),
     Scenario(
         "subject-explosion",

@@ -14,10 +14,10 @@ from typing import Any
 
 from jobs.dry_run.settings import read_question
 from jobs.plan import PlanSettings
-from nats_transform.migration import CensusRow, DryRun, Question
+from nats_transform.migration import DryRun, Question
 from nats_transform.plan.build import build
 from nats_transform.plan.model import Plan
-from tests.support.scalar import of_question
+from tests.support.dry_runs import CensusRow, of_question
 
 Config = Mapping[str, Any]
 

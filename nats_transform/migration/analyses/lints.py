@@ -3,41 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from nats_transform.check import MAPPING, check
 from nats_transform.errors import shown
 from nats_transform.findings import Severity
-from nats_transform.migration.analysis import Told
+from nats_transform.migration.analyses.rules import hits
+from nats_transform.migration.analysis import Analysis, Told
 from nats_transform.migration.count import Count
+from nats_transform.migration.database import Database, text
 from nats_transform.migration.findings import FROM_CHECK
 from nats_transform.migration.question import Question
-from nats_transform.migration.rules import RuleHits
+from nats_transform.stream import StreamConfig
 from nats_transform.subject import collide
 
-if TYPE_CHECKING:
-    from nats_transform.stream import StreamConfig
 
-
-def checked(question: Question, rules: RuleHits) -> Iterator[Told]:
+class Lints(Analysis):
     """The findings of `check` for which a dry run has none of its own.
 
     A finding about a stream that the migration does not touch is left out, unless it is an error.
     """
-    seen = {name for name in rules.clusters if name}
-    untouched = tuple(f"stream {name}," for name in _untouched(question))
-    for found in check([question.candidate, *question.streams], clusters=question.clusters or seen):
-        code = f"check-{found.code}"
-        if code == "check-unknown-cluster" and not question.clusters:
-            code = "cluster-not-seen"
-        elif code not in FROM_CHECK:
-            continue
-        if found.severity is not Severity.ERROR and found.place.startswith(untouched):
-            continue
-        parts = (found.place, shown(found.source) if found.source else "")
-        about = " ".join(part for part in parts if part)
-        count = rules.of(found.source) if found.place == MAPPING else Count()
-        yield code, about, found.message, count
+
+    name = "lints"
+
+    def findings(self, database: Database, layer: int) -> Iterator[Told]:
+        question = database.questions[0]
+        names = database.rows("SELECT DISTINCT cluster FROM ways WHERE cluster <> ''::BLOB")
+        clusters = question.clusters or {text(cluster) or "" for (cluster,) in names}
+        untouched = tuple(f"stream {name}," for name in _untouched(question))
+        counts = hits(database)
+        for found in check([question.candidate, *question.streams], clusters=clusters):
+            code = f"check-{found.code}"
+            if code == "check-unknown-cluster" and not question.clusters:
+                code = "cluster-not-seen"
+            elif code not in FROM_CHECK:
+                continue
+            if found.severity is not Severity.ERROR and found.place.startswith(untouched):
+                continue
+            parts = (found.place, shown(found.source) if found.source else "")
+            about = " ".join(part for part in parts if part)
+            count = counts.get(found.source) if found.place == MAPPING else None
+            yield code, about, found.message, count or Count()
 
 
 def _untouched(question: Question) -> set[str]:

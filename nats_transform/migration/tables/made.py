@@ -6,6 +6,7 @@ there is one column of results.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,20 +15,31 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from nats_transform.functions import Literal, Partition, Random, Token, Wildcard
+from nats_transform.functions import Literal, Partition, Random, Token, Wildcard, fnv1a
 from nats_transform.kernel.accounts import compile_destinations
 from nats_transform.kernel.program import Program
 from nats_transform.kernel.rules import WHOLE_SUBJECT, State
 from nats_transform.mapping import AccountMappings
-from nats_transform.migration.case import steady
-from nats_transform.migration.columns.column import Column, Numbers
-from nats_transform.migration.partitions import HASH, entry
+from nats_transform.migration.tables.texts import Numbers
 from nats_transform.subject import SEPARATOR
 from nats_transform.transform import Transform
 
-MOST = 16
-"""How many destinations of a mapping are computed here. The scalar code takes a mapping with more,
-and a subject with more rows."""
+_RANDOM = re.compile(r"\{\{\s*random\s*\(\s*(\d+)\s*\)\s*\}\}", re.IGNORECASE)
+_MOST = 2**32 - 1
+
+
+class Keys(NamedTuple):
+    """The keys that `partition()` hashes.
+
+    Attributes:
+        texts: the keys; null where there is none.
+        hashes: the FNV-1a hash of each key.
+        partitions: the number of each partition, -1 where there is none.
+    """
+
+    texts: pa.Array
+    hashes: NDArray[np.uint64]
+    partitions: Numbers
 
 
 class Made(NamedTuple):
@@ -37,17 +49,17 @@ class Made(NamedTuple):
         results: the new subjects; null where there is none.
         states: for each subject the place of its state in `of`.
         of: the states: each says which mapping applied and whether its result was refused.
-        keys: the text that `partition()` hashes; None if no destination at the place has one.
-        entries: the `partitions.entry` of each key.
-        partitions: the number of each partition, -1 where there is none.
+        keys: the keys; None if no destination at the place has a `partition()`.
     """
 
-    results: Column
+    results: pa.Array
     states: Numbers
     of: Sequence[State]
-    keys: Column | None = None
-    entries: NDArray[np.uint64] | None = None
-    partitions: Numbers | None = None
+    keys: Keys | None
+
+    def has_partition(self, row: int) -> bool:
+        """Whether the destination of a row has a `partition()`."""
+        return self.keys is not None and bool(self.keys.partitions[row] >= 0)
 
 
 class _Place:
@@ -65,55 +77,58 @@ class _Place:
         """What becomes of each subject."""
         mapped = self._made.run(subjects)
         states = mapped.states.to_numpy().astype(np.int64)
-        made = Made(Column(mapped.subjects), states, self._made.states)
-        return self._with_keys(made, subjects) if self._has.any() else made
+        keys = self._keys_of(subjects, states) if self._has[states].any() else None
+        return Made(mapped.subjects, states, self._made.states, keys)
 
-    def _with_keys(self, made: Made, subjects: pa.Array) -> Made:
-        texts, joins = self._keys.run(subjects).subjects, self._joins[made.states]
+    def _keys_of(self, subjects: pa.Array, states: Numbers) -> Keys:
+        texts, joins = self._keys.run(subjects).subjects, self._joins[states]
         if joins.any():
             # A key is its tokens without dots between them, and no token has a dot.
             joined = pc.replace_substring(texts, pattern=SEPARATOR, replacement="")
             texts = pc.if_else(pa.array(joins), joined, texts)
-        keys = Column(texts)
-        found = entries(keys, self._hashes.run(subjects).subjects)
-        numbers = (found & np.uint64(HASH)) % self._counts[made.states]
-        return made._replace(
-            keys=keys,
-            entries=found,
-            partitions=np.where(self._has[made.states], numbers.astype(np.int64), -1),
-        )
+        found = self._hashes.run(subjects).subjects.fill_null(b"1")
+        hashes = found.cast(pa.string()).cast(pa.uint64()).to_numpy().copy()
+        # A partition of 2**32 - 1 is the hash itself, but for two hashes of which it is 0.
+        for row in np.flatnonzero(hashes == 0).tolist():
+            hashes[row] = fnv1a(texts[row].as_py() or b"")
+        numbers = (hashes % self._counts[states]).astype(np.int64)
+        return Keys(texts, hashes, np.where(self._has[states], numbers, -1))
 
 
 class Side:
     """The compiled mappings of one side of the comparison: current or candidate."""
 
     def __init__(self, mappings: AccountMappings) -> None:
-        made = compile_destinations(mappings, result)
-        keys = compile_destinations(mappings, _key, is_subject=False)
-        hashes = compile_destinations(mappings, _hash, is_subject=False)
-        programs = list(zip(made, keys, hashes, strict=True))
-        self._places = [_Place(*one, mappings) for one in programs[:MOST]]
-        beyond = {state.rule for one in made[MOST:] for state in one.states if state.destination}
-        self._is_beyond = np.array([state.rule in beyond for state in made[0].states])
+        programs = zip(
+            compile_destinations(mappings, result),
+            compile_destinations(mappings, _key, is_subject=False),
+            compile_destinations(mappings, _hash, is_subject=False),
+            strict=True,
+        )
+        self._places = [_Place(*one, mappings) for one in programs]
 
     def of(self, subjects: pa.Array) -> list[Made]:
         """The results of each place."""
         return [place.of(subjects) for place in self._places]
 
-    def has_more(self, made: Made) -> NDArray[np.bool_]:
-        """Where the mapping that applied has more than `MOST` destinations.
-
-        Args:
-            made: the results of the first place.
-        """
-        return self._is_beyond[made.states]
-
 
 def result(transform: Transform) -> Sequence[Token]:
+    """The tokens that a transform makes, with a fixed text for each `random()`."""
     return [
-        Literal(steady(token.evaluate((), None))) if isinstance(token, Literal | Random) else token
+        Literal(_RANDOM.sub(r"{{random(\1)}}", token.evaluate((), None)))
+        if isinstance(token, Literal | Random)
+        else token
         for token in transform.tokens
     ]
+
+
+def numbers_drawn(transform: Transform) -> int:
+    """How many different subjects the `random()` in a destination can make of one subject."""
+    texts = [token.text for token in result(transform) if isinstance(token, Literal)]
+    count = 1
+    for found in _RANDOM.finditer(SEPARATOR.join(texts)):
+        count *= max(1, int(found[1]))
+    return count
 
 
 def _key(transform: Transform) -> Sequence[Token] | None:
@@ -125,19 +140,4 @@ def _key(transform: Transform) -> Sequence[Token] | None:
 def _hash(transform: Transform) -> Sequence[Token] | None:
     if transform.partition is None:
         return None
-    return [Partition(HASH, transform.partition.positions)]
-
-
-def entries(keys: Column, hashes: pa.Array) -> NDArray[np.uint64]:
-    """The `entry` of each key.
-
-    Args:
-        keys: the keys.
-        hashes: the result of `partition()` with 2**32 - 1 partitions for each key, which is the
-            key's FNV-1a hash unless the result is 0.
-    """
-    lower = hashes.fill_null(b"1").cast(pa.string()).cast(pa.uint64()).to_numpy()
-    found: NDArray[np.uint64] = (keys.hashes & np.uint64(HASH)) << np.uint64(32) | lower
-    for row in np.flatnonzero(lower == 0).tolist():
-        found[row] = entry(keys.text(row) or "")
-    return found
+    return [Partition(_MOST, transform.partition.positions)]

@@ -7,13 +7,12 @@ single subject.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import cache, cached_property
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from xxhash import xxh3_64_intdigest
 
 from nats_transform.functions import Wildcard
 from nats_transform.kernel.filters import Pattern
@@ -21,46 +20,13 @@ from nats_transform.kernel.program import Program
 from nats_transform.kernel.rules import NOT_LITERAL, WHOLE_SUBJECT, Check, End, Ends, Rule, State
 from nats_transform.kinds import Kinds
 from nats_transform.mapping import Fate
-from nats_transform.migration.hygiene import MOST_BYTES, MOST_TOKENS
+from nats_transform.migration.limits import MOST_BYTES, MOST_TOKENS
 from nats_transform.subject import SEPARATOR, decode
 
 Numbers = NDArray[np.int64]
 
-
-class Column:
-    """An array of texts as bytes. What is computed of them is kept for the next time."""
-
-    def __init__(self, texts: pa.Array) -> None:
-        self.texts = texts
-        self._tokens: dict[int, Words] = {}
-
-    def text(self, row: int) -> str | None:
-        """The text of a row."""
-        raw = self.texts[row].as_py()
-        return None if raw is None else decode(raw)
-
-    @cached_property
-    def there(self) -> NDArray[np.bool_]:
-        """Where there is a text."""
-        return np.asarray(self.texts.is_valid().to_numpy(zero_copy_only=False))
-
-    @cached_property
-    def hashes(self) -> NDArray[np.uint64]:
-        """The `count.hashed` of each text; a null has the hash of the empty text."""
-        texts = self.texts.fill_null(b"") if self.texts.null_count else self.texts
-        values = texts.to_numpy(zero_copy_only=False)
-        return np.fromiter(map(xxh3_64_intdigest, values), np.uint64, len(values))
-
-    @cached_property
-    def prefixes(self) -> Words:
-        """The `changes.prefix` of each text."""
-        return Words(_prefixes().run(self.texts).subjects)
-
-    def tokens(self, place: int) -> Words:
-        """The token of each text at a place (0-based); a text with fewer tokens has none."""
-        if place not in self._tokens:
-            self._tokens[place] = Words(_token(place).run(self.texts).subjects)
-        return self._tokens[place]
+ILLEGAL = len(NOT_LITERAL)
+"""The first number of `Looks.of` is below this where a text is no legal literal subject."""
 
 
 class Words:
@@ -72,29 +38,18 @@ class Words:
     """
 
     def __init__(self, texts: pa.Array) -> None:
-        encoded = texts.dictionary_encode()
+        encoded = texts if pa.types.is_dictionary(texts.type) else texts.dictionary_encode()
         self.codes: Numbers = encoded.indices.fill_null(-1).to_numpy().astype(np.int64)
-        self._words = encoded.dictionary.cast(pa.binary())
-
-    @cached_property
-    def words(self) -> list[str]:
-        """The different texts."""
-        return [decode(word) for word in self._words.to_pylist()]
+        self.words = encoded.dictionary.cast(pa.binary())
 
     def word(self, row: int) -> str | None:
         """The text of a row."""
         code = int(self.codes[row])
-        return None if code < 0 else self.words[code]
-
-    def among(self, rows: Numbers) -> Iterator[str]:
-        """The different texts of some rows."""
-        seen = np.zeros(len(self._words) + 1, dtype=bool)
-        seen[self.codes[rows]] = True
-        return (decode(self._words[code].as_py()) for code in np.flatnonzero(seen[:-1]).tolist())
+        return None if code < 0 else decode(self.words[code].as_py())
 
     def ranks(self) -> Numbers:
         """A number for each row that sorts as its text does, byte by byte; a null sorts first."""
-        order = pc.array_sort_indices(self._words).to_numpy()
+        order = pc.array_sort_indices(self.words).to_numpy()
         ranks = np.full(len(order) + 1, -1)
         ranks[order] = np.arange(len(order))
         return ranks[self.codes]
@@ -102,7 +57,7 @@ class Words:
     def taken(self, rows: Numbers) -> pa.DictionaryArray:
         """The texts of some rows."""
         codes = self.codes[rows].astype(np.int32)
-        return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), self._words)
+        return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), self.words)
 
 
 class Looks:
@@ -110,7 +65,7 @@ class Looks:
 
     Args:
         filters: all filters that subjects are compared with. Subjects with equal numbers are of
-            the same one of their `Kinds`. The limits are those of `migration.hygiene`.
+            the same one of their `Kinds`. The limits are those of `migration.limits`.
     """
 
     def __init__(self, filters: Iterable[str]) -> None:
@@ -127,22 +82,11 @@ class Looks:
         In the first array a number below `ILLEGAL` means a null or a text that is not a legal
         literal subject.
         """
-        states = self._counts.run(texts).states.to_numpy().astype(np.int64)
-        yield states, len(self._counts.states)
+        yield _states(self._counts, texts), len(self._counts.states)
         sizes = pc.binary_length(texts).fill_null(0).to_numpy()
         yield (sizes > MOST_BYTES).astype(np.int64), 2
         for size, program in self._places:
-            states = program.run(texts).states.to_numpy().astype(np.int64)
-            yield np.maximum(states - ILLEGAL, -1) + 1, size + 1
-
-
-ILLEGAL = len(NOT_LITERAL)
-
-
-def compare(one: Column, other: Column) -> Numbers:
-    """1 where both have the same text, else 0."""
-    same = pc.equal(one.texts, other.texts).fill_null(False)
-    return np.asarray(same.to_numpy(zero_copy_only=False)).astype(np.int64)
+            yield np.maximum(_states(program, texts) - ILLEGAL, -1) + 1, size + 1
 
 
 class Classes:
@@ -155,29 +99,52 @@ class Classes:
     def add(self, numbers: Numbers, below: int) -> None:
         """Takes an array with a number for each row; all are at least 0 and below a bound."""
         if self._below * below >= 2**62:
-            self._compact()
+            self.codes()
         self._codes = self._codes * below + numbers
         self._below *= below
 
-    def _compact(self) -> int:
+    def codes(self) -> tuple[Numbers, Numbers]:
+        """The number of each row's class, and a row of each class."""
         encoded = pa.array(self._codes).dictionary_encode()
         self._codes = encoded.indices.to_numpy().astype(np.int64)
         self._below = max(1, len(encoded.dictionary))
-        return self._below
+        firsts = np.zeros(len(encoded.dictionary), dtype=np.int64)
+        firsts[self._codes[::-1]] = np.arange(len(self._codes))[::-1]
+        return self._codes, firsts
 
     def rows(self) -> Iterator[Numbers]:
         """The rows of each class, ascending."""
-        classes = self._compact()
-        # NumPy sorts 16-bit numbers with a radix sort, which is faster.
-        codes = self._codes.astype(np.uint16) if classes < 2**16 else self._codes
+        codes, firsts = self.codes()
+        if len(firsts) < 2**16:
+            codes = codes.astype(np.uint16)  # NumPy sorts these with a radix sort, which is faster
         order = np.argsort(codes, kind="stable")
-        starts = np.searchsorted(codes[order], np.arange(classes, dtype=codes.dtype))
+        starts = np.searchsorted(codes[order], np.arange(len(firsts), dtype=codes.dtype))
         return iter(np.split(order, starts[1:]) if len(order) else [])
 
 
-def publishable(texts: pa.Array) -> NDArray[np.bool_]:
-    """Whether a message can be published under each subject; it cannot under a null."""
-    return np.asarray(_publishable().run(texts).states.to_numpy() == ILLEGAL)
+def flags(found: pa.Array) -> NDArray[np.bool_]:
+    """Booleans for NumPy; a null is false."""
+    return np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False))
+
+
+def same(one: pa.Array, other: pa.Array) -> NDArray[np.bool_]:
+    """Where both have the same text."""
+    return flags(pc.equal(one, other))
+
+
+def prefixes(texts: pa.Array) -> pa.DictionaryArray:
+    """The first two tokens of each text, or the only one."""
+    found = _prefixes().run(texts).subjects
+    if found.null_count != texts.null_count:  # the kernel takes no text that is not legal
+        missing = pc.and_(found.is_null(), texts.is_valid())
+        rest = [b".".join(text.split(b".", 2)[:2]) for text in texts.filter(missing).to_pylist()]
+        found = pc.replace_with_mask(found, missing, pa.array(rest, pa.binary()))
+    return found.dictionary_encode()
+
+
+def _states(program: Program, texts: pa.Array) -> Numbers:
+    found: Numbers = program.run(texts).states.to_numpy().astype(np.int64)
+    return found
 
 
 def _program(patterns: Iterable[tuple[Pattern, End]], otherwise: End) -> Program:
@@ -205,13 +172,6 @@ def _counts(longest: int) -> Program:
     return _program(patterns, counted(longest + 1))
 
 
-@cache
-def _publishable() -> Program:
-    failed = State(Fate.INVALID)
-    made = _end(0, tokens=WHOLE_SUBJECT, check=Check.PUBLISHABLE, failed=failed)
-    return _program([], made)
-
-
 def _names(place: int, names: tuple[str, ...]) -> Program:
     """A program whose state says which of some names is the token at a place."""
     before = (None,) * place
@@ -227,10 +187,3 @@ def _names(place: int, names: tuple[str, ...]) -> Program:
 def _prefixes() -> Program:
     start = _end(0, tokens=(Wildcard(0), Wildcard(1)))
     return _program([(Pattern((None, None), is_open=True), start)], _end(1, tokens=WHOLE_SUBJECT))
-
-
-@cache
-def _token(place: int) -> Program:
-    token = _end(0, tokens=(Wildcard(place),))
-    before = (None,) * (place + 1)
-    return _program([(Pattern(before, is_open), token) for is_open in (False, True)], _end(1))

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nats_transform.migration.case import CensusRow
-from nats_transform.migration.columns.column import Numbers, Words
-from nats_transform.subject import decode
+from nats_transform.migration.tables.texts import Numbers, Words, flags
 
 KEYS = ("cluster", "before", "after")
-"""The columns in which the rows of one subject differ. `before` and `after` are optional; they hold
-the two values of `CensusRow.chosen`."""
+"""The columns in which the rows of one subject differ. `before` and `after` are optional: they hold
+the destinations that the messages drew under the current mapping and under the candidate."""
 
 
 class Part:
-    """Rows of a census, one for each subject and cluster, sorted by the bytes of the subject.
+    """Rows of a census, one for each subject, cluster and pair of draws, sorted by the subject.
 
     Args:
         rows: the rows, as `added_up` makes them.
@@ -27,37 +24,14 @@ class Part:
 
     def __init__(self, rows: pa.RecordBatch) -> None:
         self.rows = rows
-        self.subjects = rows.column("subject")
-        self.messages: Numbers = rows.column("messages").to_numpy()
-        self.bytes: Numbers = rows.column("bytes").to_numpy()
-        self.keys = [Words(rows.column(name)) for name in KEYS if name in rows.schema.names]
 
     @cached_property
-    def firsts(self) -> Numbers:
-        """The first row of each subject."""
-        return np.flatnonzero(_starts(self.subjects))
-
-    def row(self, number: int) -> CensusRow:
-        """The row with a number."""
-        subject = self.subjects[number].as_py()
-        cluster, *chosen = (keys.word(number) for keys in self.keys)
-        return CensusRow(
-            None if subject is None else decode(subject),
-            cluster,
-            int(self.messages[number]),
-            int(self.bytes[number]),
-            (chosen[0], chosen[1]) if chosen else None,
-        )
-
-    def of(self, firsts: Numbers, sizes: Numbers) -> Iterator[CensusRow]:
-        """The rows of some subjects.
-
-        Args:
-            firsts: the number of the first row of each subject.
-            sizes: how many rows each subject has.
-        """
-        for first, size in zip(firsts.tolist(), sizes.tolist(), strict=True):
-            yield from map(self.row, range(first, first + size))
+    def subjects(self) -> tuple[Numbers, Numbers]:
+        """The number of each row's subject within the part, and how many rows that subject has."""
+        starts = _starts(self.rows.column("subject"))
+        numbers = np.cumsum(starts) - 1
+        sizes = np.diff(np.flatnonzero(starts), append=len(starts))
+        return numbers, sizes[numbers]
 
 
 def added_up(rows: pa.Table) -> Part:
@@ -93,7 +67,6 @@ def _starts(subjects: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Where a subject differs from the one before."""
     before, after = subjects.slice(0, max(0, len(subjects) - 1)), subjects.slice(1)
     both = pc.and_(before.is_null(), after.is_null())
-    same = pc.or_(pc.equal(before, after).fill_null(False), both)
     found = np.ones(len(subjects), dtype=bool)
-    found[1:] = ~same.to_numpy(zero_copy_only=False)
+    found[1:] = ~(flags(pc.equal(before, after)) | flags(both))
     return found

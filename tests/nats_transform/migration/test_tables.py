@@ -1,15 +1,12 @@
-"""A dry run by the kernel finds what the scalar code finds, subject by subject."""
+"""A dry run over tables finds what the scalar library finds, subject by subject."""
 
 from __future__ import annotations
 
-import io
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import fields
 from random import Random
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pytest
 
 from nats_transform import (
@@ -21,14 +18,14 @@ from nats_transform import (
     StreamConfig,
 )
 from nats_transform.consumer import Consumer
-from nats_transform.migration import Allowance, CensusRow, Question, User
-from nats_transform.migration import rows as rows_module
-from nats_transform.migration.columns import Part, added_up, alike, dry_run_of_columns
+from nats_transform.errors import shown
+from nats_transform.migration import Allowance, Question, User
+from nats_transform.migration.layers import layers
 from nats_transform.sharing import SharedStream
 from nats_transform.stream import parse_stream
-from nats_transform.subject import encode
 from tests.nats_transform.kernel import generate
-from tests.support.scalar import dry_run
+from tests.support.dry_runs import CensusRow, of_question
+from tests.support.scalar import Oracle, findings
 
 FEW = ["a", "b", "c", "a-b", "--a"]
 ALIKE = [*(f"k{number}" for number in range(30)), *FEW, "x y", "{{random(3)}}"]
@@ -157,7 +154,7 @@ def chosen(random: Random, mappings: AccountMappings, row: CensusRow) -> str | N
     return random.choice([outcome.mapping_destination for outcome, _ in found])
 
 
-def census(random: Random, asked: Question) -> Part:
+def census(random: Random, asked: Question) -> list[CensusRow]:
     sources = [m.source for of in (asked.candidate, asked.current) for m in of.mappings]
     subjects = [generate.subject(random, sources) for _ in range(random.randint(1, 60))]
     if isinstance(random, Dense):
@@ -173,67 +170,105 @@ def census(random: Random, asked: Question) -> Part:
                 before, after = (chosen(random, of, row) for of in (asked.current, asked.candidate))
                 row = row._replace(chosen=(before, after))
             found.append(row)
-    columns = {
-        "subject": [row.subject for row in found],
-        "cluster": [row.cluster for row in found],
-    }
-    if is_drawn:
-        columns["before"] = [row.chosen[0] if row.chosen else None for row in found]
-        columns["after"] = [row.chosen[1] if row.chosen else None for row in found]
-    table = pa.table(
-        {
-            name: pa.array([None if v is None else encode(v) for v in values], pa.binary())
-            for name, values in columns.items()
-        }
-        | {"messages": [row.messages for row in found], "bytes": [row.bytes for row in found]}
-    )
-    return added_up(table)
+    return found
 
 
-def scalar(part: Part, asked: Question) -> Any:
-    firsts = part.firsts
-    rows = part.of(firsts, np.diff(firsts, append=len(part.subjects)))
-    return dry_run(
-        list(rows),
-        asked.candidate,
-        asked.current,
-        streams=asked.streams,
-        consumers=asked.consumers,
-        users=asked.users,
-        clusters=asked.clusters,
-        shared=asked.shared,
-    )
+def together(rows: Sequence[CensusRow]) -> list[CensusRow]:
+    """One row for each subject, cluster and pair of draws."""
+    found: dict[Any, CensusRow] = {}
+    for row in rows:
+        key = (row.subject, row.cluster, row.chosen)
+        known = found.get(key)
+        more = 0 if known is None else known.messages
+        found[key] = row._replace(messages=row.messages + more)
+    return list(found.values())
 
 
-def compare(random: Random) -> list[str]:
+def compare(random: Random) -> set[str]:
+    """Compares the counts of a dry run with the scalar ones; returns the codes that were found."""
     asked = question(random)
-    part = census(random, asked)
-    wanted = scalar(part, asked)
-    with io.BytesIO() as file:
-        found = dry_run_of_columns([part], asked, file)
-    for field in fields(found):
-        assert getattr(found, field.name) == getattr(wanted, field.name), field.name
-    return [finding.code for finding in found.findings]
+    rows = together(census(random, asked))
+    found, oracle = of_question(rows, asked), Oracle(rows, asked)
+    total = sum(row.messages for row in rows)
+    assert found.messages == total
+    assert found.subjects == len({row.subject for row in rows})
+    assert found.clusters == tuple(sorted(name for name in oracle.clusters if name))
+    assert (found.changed_messages, found.changed_subjects) == oracle.changed.numbers
+    assert found.subjects_before, found.subjects_after == map(len, oracle.results)
+    for fates, wanted in zip((found.fates_before, found.fates_after), oracle.fates, strict=True):
+        assert fates == {fate: parts / 100 for fate, parts in wanted.items() if parts}
+    assert {(f.before, f.after): f.messages for f in found.flows} == {
+        way: parts / 100 for way, parts in oracle.flows.items()
+    }
+    told = {(c.before, c.after): (c.messages, c.subjects) for c in found.changes}
+    assert told == {
+        (_rule(before), _rule(after)): tally.numbers
+        for (before, after), tally in oracle.changes.items()
+    }
+    for number, level in enumerate(found.levels):
+        for values, results in zip((level.before, level.after), oracle.results, strict=True):
+            tokens = (result.split(".") for result in results)
+            assert values == len({one[number] for one in tokens if len(one) > number})
+    for balance in found.partitions:
+        keys = next(
+            keys
+            for (source, destination, _), keys in oracle.keys.items()
+            if (source, destination) == (balance.source, balance.destination)
+        )
+        sums = [0.0] * balance.partitions
+        for (_, hash_), parts in keys.items():
+            sums[hash_ % balance.partitions] += parts
+        assert balance.counts == tuple(parts / 100 for parts in sums)
+        assert balance.keys == len(keys)
+        largest = sorted(keys.values(), reverse=True)[:5]
+        assert [parts for *_, parts in balance.largest] == [parts / 100 for parts in largest]
+    counted = {
+        (one.code, one.about): (one.messages, one.subjects)
+        for one in found.findings
+        if one.subjects and not one.code.startswith(("check-", "cluster-", "rule-", "collision"))
+    }
+    wanted = {key: n for key, n in findings(oracle).items() if n[1]}
+    assert counted == wanted
+    collided = Counter[bool]()
+    for (is_new, *_), subjects in oracle.collisions().items():
+        collided[is_new] += subjects
+    for code, is_new in (("collision", True), ("collision-already", False)):
+        merged = [one for one in found.findings if one.code == code]
+        assert sum(one.subjects for one in merged) == collided[is_new]
+    rules = {one.about: one for one in found.findings if one.code == "rule-overlap"}
+    for (code, about), tally in oracle.tallies.items():
+        if code == "pair" and ("hit", about[1]) in oracle.tallies:  # type: ignore[index]
+            assert f"mapping {shown(asked.candidate.mappings[about[0]].source)}" in rules  # type: ignore[index]
+            assert tally.parts
+    for layer, one in layers(asked).questions.items():
+        wanted = {key: n for key, n in findings(Oracle(rows, one)).items() if n[1]}
+        for finding in found.with_room:
+            if finding.layer is layer and finding.subjects:
+                numbers = finding.messages, finding.subjects
+                assert numbers == wanted[finding.code, finding.about]
+    return {finding.code for finding in found.findings}
+
+
+def _rule(rule: tuple[str, str | None] | None) -> str | None:
+    if rule is None:
+        return None
+    source, destination = rule
+    if destination == source:
+        return f"{shown(source)}, which keeps the subject"
+    return f"{shown(source)} -> {'nobody' if destination is None else shown(destination)}"
 
 
 SOME = pytest.param(4, id="some")
-MANY = pytest.param(300, id="many", marks=[pytest.mark.slow, pytest.mark.timeout(1800)])
+MANY = pytest.param(700, id="many", marks=[pytest.mark.slow, pytest.mark.timeout(3600)])
 
 
 @pytest.mark.parametrize("count", [SOME, MANY])
-@pytest.mark.parametrize(("kind", "few"), [(Random, 0), (Dense, 0), (Dense, 4), (Tiny, 0)])
-def test_scenarios(
-    kind: type[Random], few: int, count: int, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(alike, "_FEW", few)
-    monkeypatch.setattr(rows_module, "MOST_IN_MEMORY", 500)
+@pytest.mark.parametrize("kind", [Random, Dense, Tiny])
+def test_scenarios(kind: type[Random], count: int, seed: int) -> None:
     for number in range(count):
         compare(kind(seed + number))
 
 
 @pytest.mark.parametrize("number", [102, 144, 157])
-def test_results_that_are_now_and_then_the_subject(
-    number: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(alike, "_FEW", 0)
+def test_results_that_are_now_and_then_the_subject(number: int) -> None:
     compare(Tiny(number))

@@ -1,0 +1,46 @@
+"""Tries a candidate on a census, in a temporary folder that the tables may leave in the end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from jobs.dry_run.scattered import temporary_folder
+from jobs.errors import JobError
+from jobs.progress import step
+from nats_transform.migration import DryRun, Question
+from nats_transform.migration.run import dry_run
+from nats_transform.migration.tables.census import Part
+
+
+def tried(parts: Iterable[Part], question: Question, out: Path | None) -> DryRun:
+    """What a candidate would do to the subjects of a census.
+
+    Args:
+        parts: the census.
+        question: the mappings to compare, and what depends on them.
+        out: a folder for the tables; None if nobody wants them.
+
+    Raises:
+        JobError: there is no room for the tables, or they cannot be written to `out`.
+    """
+    with temporary_folder() as folder:
+        with step("comparing what the mappings make of the subjects"):
+            found = dry_run(parts, question, folder)
+        if out is not None:
+            _keep(folder, out)
+    return found
+
+
+def _keep(folder: Path, out: Path) -> None:
+    """Copies the tables, each of them whole or not at all."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for file in sorted(folder.glob("*.parquet")):
+            part = out / f".{file.name}.part"
+            shutil.copyfile(file, part)
+            os.replace(part, out / file.name)
+    except OSError as error:
+        raise JobError(f"the tables cannot be written to {out}: {error.strerror}") from error

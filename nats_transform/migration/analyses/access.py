@@ -1,0 +1,54 @@
+"""What users may publish and subscribe to, before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from nats_transform.errors import shown
+from nats_transform.migration.analysis import Analysis, Told
+from nats_transform.migration.database import Database
+from nats_transform.migration.permissions import Allowance
+
+
+class Access(Analysis):
+    """Counts the messages that users may publish and receive."""
+
+    name = "access"
+    is_layered = True
+    kinds = """
+    SELECT u.layer, u.how, [u.number], [(r.form IS NOT NULL)::INT], way, side, w.number, percent
+    FROM ways w CROSS JOIN users u LEFT JOIN receivers r
+      ON r.form = w.form AND r.layer = u.layer AND r.how = u.how AND r.receiver = u.number
+    WHERE result IS NOT NULL
+    """
+    gains = """
+    SELECT layer, code || CASE WHEN kind = [1] THEN '-opened' ELSE '-denied' END, about,
+           way, number, percent
+    FROM rises r
+    WHERE analysis = 'access' AND EXISTS (
+      FROM kinds k WHERE k.analysis = 'access' AND k.way = r.way AND k.layer = r.layer
+      AND k.code = r.code AND k.about = r.about AND k.side = 'before' AND k.kind <> r.kind
+    )
+    """
+
+    def prepare(self, database: Database) -> None:
+        rows = [
+            (layer, how, number)
+            for layer, question in enumerate(database.questions)
+            for number, user in enumerate(question.users)
+            for how, side in (("publish", user.publish), ("subscribe", user.subscribe))
+            if side != Allowance()
+        ]
+        schema = pa.schema({"layer": pa.int32(), "how": pa.string(), "number": pa.int32()})
+        database.table("users", schema, rows)
+
+    def findings(self, database: Database, layer: int) -> Iterator[Told]:
+        users = database.questions[layer].users
+        for code, (number,), count in database.counts(self.name, layer):
+            verb, result = code.split("-")
+            may = "may" if result == "opened" else "may not"
+            to = "under" if verb == "publish" else "to"
+            message = f"the user {may} {verb} {to} these new subjects"
+            yield code, f"user {shown(users[number].name)}", message, count

@@ -1,0 +1,142 @@
+"""Subjects whose result differs between the mappings, and where their messages go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nats_transform.errors import shown
+from nats_transform.mapping import Fate
+from nats_transform.migration.analysis import Analysis, Told
+from nats_transform.migration.count import PARTS, Count, whole
+from nats_transform.migration.database import Database, text
+from nats_transform.migration.result import OTHER, Change, Flow
+
+_MOST_FLOWS = 20_000
+"""If there are more flows, the smallest of them become one."""
+
+_MESSAGES = {
+    "lost": "the weights of the candidate lose these messages",
+    "illegal-result": "the candidate makes these subjects illegal",
+    "illegal-subject": "these archived subjects are not legal",
+    "unmatched": "no mapping of the candidate covers these subjects",
+    "no-longer-mapped": "the current mapping covers these subjects, and the candidate does not",
+}
+
+
+class Changes(Analysis):
+    """Counts the subjects and messages that change."""
+
+    name = "changes"
+    kinds = """
+    SELECT 0, 'changed', []::INT[], [coalesce(result, -1)], way, side, number, percent
+    FROM ways WHERE is_legal
+    UNION ALL
+    SELECT 0, 'lost', [], [], way, side, number, percent FROM ways WHERE is_legal AND fate = 'lost'
+    UNION ALL
+    SELECT 0, 'illegal-result', [], [], way, side, number, percent
+    FROM ways LEFT JOIN forms USING (form)
+    WHERE ways.is_legal AND (fate = 'invalid' OR NOT forms.is_legal)
+    """
+    gains = """
+    SELECT layer, code, about, way, number, percent FROM rises WHERE analysis = 'changes'
+    UNION ALL
+    SELECT 0, 'change', [coalesce(b.share, -1), coalesce(a.share, -1)], a.way, a.number, r.percent
+    FROM rises r JOIN ways a ON a.way = r.way AND a.side = 'after' AND a.number = r.number
+    JOIN ways b ON b.way = r.way AND b.side = 'before' AND b.number = 0
+    WHERE r.code = 'changed'
+    UNION ALL
+    SELECT 0, 'illegal-subject', [], way, number, 100
+    FROM ways WHERE side = 'after' AND NOT is_legal
+    UNION ALL
+    -- Subjects of the server itself ($KV.>, $O.>) belong to no namespace that moves.
+    SELECT 0, CASE WHEN b.mapping < 0 THEN 'unmatched' ELSE 'no-longer-mapped' END, [],
+           a.way, a.number, 100
+    FROM ways a JOIN ways b ON b.way = a.way AND b.side = 'before' AND b.number = 0
+    WHERE a.side = 'after' AND a.is_legal AND len(a.covering) = 0
+      AND (b.mapping >= 0 OR NOT a.is_of_server)
+    """
+
+    def findings(self, database: Database, layer: int) -> Iterator[Told]:
+        for code, _, count in database.counts(self.name):
+            if code in _MESSAGES:
+                yield code, "", _MESSAGES[code], count
+
+
+def changed(database: Database) -> Count:
+    """The messages and subjects whose result differs."""
+    found = [count for code, _, count in database.counts(Changes.name) if code == "changed"]
+    return found[0] if found else Count()
+
+
+def changes(database: Database, messages: int) -> tuple[Change, ...]:
+    """The changes, one for each pair of rules, the largest first.
+
+    Args:
+        database: the tables.
+        messages: the number of all messages.
+    """
+    rules = [_rule(*share) for share in database.shares]
+    found = [
+        (rules[before] if before >= 0 else None, rules[after] if after >= 0 else None, count)
+        for code, about, count in database.counts(Changes.name)
+        if code == "change"
+        for before, after in [about]
+    ]
+    found.sort(key=lambda one: (-one[2].parts, one[0] or "", one[1] or ""))
+    total = max(1, messages * PARTS)
+    return tuple(
+        Change(before, after, whole(n.parts), n.subjects, 100 * n.parts / total, n.examples)
+        for before, after, n in found
+    )
+
+
+def flows(database: Database) -> tuple[Flow, ...]:
+    """The flows between prefixes, the largest first; the table `flows` keeps them all."""
+    database.run("""
+    CREATE TABLE flows AS
+    WITH drawn AS (
+      SELECT way FROM ways WHERE side = 'before' AND is_legal GROUP BY way HAVING count(*) > 1
+    ),
+    legal AS (SELECT DISTINCT way FROM ways WHERE is_legal)
+    SELECT before, after, sum(parts) AS parts FROM (
+      SELECT was_prefix AS before, prefix AS after, percent * messages AS parts
+      FROM outcomes WHERE side = 'after' AND way IN (FROM legal) AND way NOT IN (FROM drawn)
+      UNION ALL
+      SELECT b.prefix, a.prefix, b.percent::BIGINT * a.percent * a.messages // 100
+      FROM outcomes a JOIN outcomes b USING (row_id)
+      WHERE a.side = 'after' AND b.side = 'before'
+        AND a.way IN (FROM drawn) AND b.way IN (FROM drawn)
+    ) GROUP BY ALL
+    """)
+    rows = database.rows(
+        "FROM flows ORDER BY parts DESC, coalesce(before, ''::BLOB), coalesce(after, ''::BLOB) "
+        "LIMIT ?",
+        _MOST_FLOWS + 1,
+    )
+    kept = rows if len(rows) <= _MOST_FLOWS else rows[: _MOST_FLOWS // 2]
+    found = [(text(before), text(after), int(parts)) for before, after, parts in kept]
+    if len(kept) < len(rows):
+        ((everything,),) = database.rows("SELECT sum(parts)::HUGEINT FROM flows")
+        found.append((OTHER, OTHER, everything - sum(parts for *_, parts in found)))
+        found.sort(key=lambda flow: -flow[2])
+    return tuple(Flow(before, after, whole(parts)) for before, after, parts in found)
+
+
+def fates(database: Database) -> tuple[dict[str, float], dict[str, float]]:
+    """The number of messages of each fate, before and after."""
+    rows = database.rows("""
+      SELECT side, fate, sum(percent * messages)::HUGEINT
+      FROM ways JOIN way_messages USING (way) GROUP BY ALL
+    """)
+    parts = {(side, fate): int(sum_) for side, fate, sum_ in rows}
+    before, after = (
+        {fate.value: whole(n) for fate in Fate if (n := parts.get((side, fate.value), 0))}
+        for side in ("before", "after")
+    )
+    return before, after
+
+
+def _rule(source: str, destination: str | None) -> str:
+    if destination == source:  # the remainder of the weights, or the source among its destinations
+        return f"{shown(source)}, which keeps the subject"
+    return f"{shown(source)} -> {'nobody' if destination is None else shown(destination)}"

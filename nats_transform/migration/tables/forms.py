@@ -1,0 +1,283 @@
+"""What streams, consumers, users and other accounts make of a subject, once for each form of it.
+
+Two subjects have the same form if everybody treats them alike. The kernel finds subjects that no
+filter tells apart, and the scalar library looks at one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from nats_transform.consumer import Consumer
+from nats_transform.functions import Literal, Random
+from nats_transform.kernel.program import Program
+from nats_transform.kernel.rules import End, State
+from nats_transform.kinds import MOST_KINDS, Kind, Kinds
+from nats_transform.mapping import Fate
+from nats_transform.migration.limits import MOST_BYTES, MOST_TOKENS
+from nats_transform.migration.question import Question
+from nats_transform.migration.tables.texts import Classes, Looks, Numbers, same
+from nats_transform.network import Facts, Network
+from nats_transform.subject import (
+    NOT_LITERAL,
+    SEPARATOR,
+    decode,
+    encode,
+    is_valid_publish_subject,
+    subscribes,
+)
+from nats_transform.transform import Transform
+
+
+class Receiver(NamedTuple):
+    """Who gets a subject.
+
+    Attributes:
+        layer: the number of the layer of the question.
+        how: `captures`, `stores`, `keeps` (stores under the subject itself), `ingress`, `takes`,
+            `republishes` or `loops` for streams; `consumer`; `export` for exports and imports;
+            `publish` or `subscribe` for a user who may.
+        number: the stream, consumer, user and so on by its place in the question.
+        other: for `takes` the stream that it is taken from; else -1.
+    """
+
+    layer: int
+    how: str
+    number: int
+    other: int = -1
+
+    def name(self, question: Question) -> str:
+        """The name of the stream, `stream/consumer`, user, or export or import."""
+        match self.how:
+            case "consumer":
+                consumer = question.consumers[self.number]
+                return f"{consumer.stream}/{consumer.name}"
+            case "export":
+                return str(list(dict.fromkeys(question.shared))[self.number])
+            case "publish" | "subscribe":
+                return question.users[self.number].name
+        return question.streams[self.number].name
+
+
+class Form(NamedTuple):
+    """What is known of a subject.
+
+    Attributes:
+        is_legal: whether a message can be published under it.
+        has_many_tokens, is_long: whether it is beyond the limits of `migration.limits`.
+        receivers: who gets it.
+    """
+
+    is_legal: bool
+    has_many_tokens: bool
+    is_long: bool
+    receivers: frozenset[Receiver]
+
+
+class Renamed(NamedTuple):
+    """Texts under which a stream stores subjects.
+
+    Attributes:
+        layer, stream: the numbers of the layer and of the stream.
+        rows: the rows of the subjects.
+        texts: the text for each row.
+    """
+
+    layer: int
+    stream: int
+    rows: Numbers
+    texts: pa.Array
+
+
+_Columns: TypeAlias = Sequence[pa.Array]
+
+
+class Forms:
+    """Numbers the forms of subjects.
+
+    Args:
+        questions: the layers of a question.
+
+    Attributes:
+        numbers: the number of each form, from 0 on.
+        most_tokens: how many tokens a subject has, up to the number that filters look at.
+    """
+
+    def __init__(self, questions: Sequence[Question]) -> None:
+        self._questions = questions
+        self._networks = [Network(question.streams) for question in questions]
+        self._renames = any(network.renames_any for network in self._networks)
+        self._streams = [
+            {stream.name: number for number, stream in enumerate(network.streams)}
+            for network in self._networks
+        ]
+        filters = list(dict.fromkeys(filter for one in questions for filter in _filters(one)))
+        self._looks, self._kinds = Looks(filters), Kinds(filters)
+        self._known: dict[tuple[Kind, bool, bool], int] = {}
+        self.numbers: dict[Form, int] = {}
+        self.most_tokens = 0
+
+    def of(self, texts: pa.Array) -> tuple[Numbers, list[Renamed]]:
+        """The form of each text, -1 for a null; and the texts under which streams store them."""
+        found, renamed = np.full(len(texts), -1, dtype=np.int64), list[Renamed]()
+        for rows in self._classes([texts]):
+            taken = texts.take(pa.array(rows))
+            first = taken[0].as_py()
+            if first is None:
+                continue
+            if not NOT_LITERAL.isdisjoint(decode(first).split(SEPARATOR)):
+                self._each(rows, taken, found, renamed)
+            elif self._renames:
+                self._follow(rows, [taken], frozenset(), found, renamed)
+            else:
+                found[rows] = self._form(decode(first))
+        return found, renamed
+
+    def _classes(self, columns: _Columns) -> Iterator[Numbers]:
+        """The rows of texts that no filter tells apart; the last column decides."""
+        *others, texts = columns
+        classes = Classes(len(texts))
+        for numbers, below in self._looks.of(texts):
+            classes.add(numbers, below)
+        for other in others:
+            classes.add(same(other, texts).astype(np.int64), 2)
+        return classes.rows()
+
+    def _each(self, rows: Numbers, texts: pa.Array, found: Numbers, renamed: list[Renamed]) -> None:
+        """Looks at texts one by one."""
+        for row, text in zip(rows.tolist(), texts.to_pylist(), strict=True):
+            found[row] = self._form(decode(text))
+            for layer, facts in enumerate(self._facts(decode(text))):
+                for stream, stored in facts.stored:
+                    if stored is not None:
+                        column = pa.array([encode(stored)], pa.binary())
+                        number = self._streams[layer][stream]
+                        renamed.append(Renamed(layer, number, np.array([row]), column))
+
+    def _follow(
+        self,
+        rows: Numbers,
+        columns: _Columns,
+        done: frozenset[tuple[int, Transform]],
+        found: Numbers,
+        renamed: list[Renamed],
+    ) -> None:
+        """Follows subjects through the transforms of streams, which may tell them apart.
+
+        Args:
+            rows: the rows of the subjects.
+            columns: all texts of the subjects on their way; the subjects themselves come first.
+            done: pairs of a place in `columns` and a transform whose results are there too.
+            found, renamed: take what is found.
+        """
+        places: dict[str, int] = {}
+        for place, column in enumerate(columns):
+            places.setdefault(decode(column[0].as_py()), place)
+        first = next(iter(places))
+        steps = (
+            (places[text], transform)
+            for network in self._networks
+            for text, transform in network.renames(first)
+        )
+        step = next((one for one in steps if one not in done), None)
+        if step is None:
+            found[rows] = self._form(first)
+            for layer, facts in enumerate(self._facts(first)):
+                for stream, stored in facts.stored:
+                    if stored is not None:
+                        number = self._streams[layer][stream]
+                        renamed.append(Renamed(layer, number, rows, columns[places[stored]]))
+            return
+        made = _program(step[1]).run(columns[step[0]]).subjects
+        for some in self._classes([*columns, made]):
+            chosen = pa.array(some)
+            texts = [column.take(chosen) for column in (*columns, made)]
+            tokens = decode(texts[-1][0].as_py() or b"").split(SEPARATOR)
+            if not NOT_LITERAL.isdisjoint(tokens):
+                self._each(rows[some], texts[0], found, renamed)
+            else:
+                self._follow(rows[some], texts, done | {step}, found, renamed)
+
+    def _facts(self, text: str) -> list[Facts]:
+        return [network.facts(text) for network in self._networks]
+
+    def _form(self, text: str) -> int:
+        """The number of the form of a text."""
+        self.most_tokens = max(self.most_tokens, text.count(SEPARATOR) + 1)
+        kind = None if self._renames else self._kinds.of(text.split(SEPARATOR))
+        is_legal, is_long = is_valid_publish_subject(text), len(encode(text)) > MOST_BYTES
+        known = None if kind is None else self._known.get((kind, is_legal, is_long))
+        if known is None:
+            form = Form(
+                is_legal,
+                text.count(SEPARATOR) >= MOST_TOKENS,
+                is_long,
+                frozenset(self._receivers(text)),
+            )
+            known = self.numbers.setdefault(form, len(self.numbers))
+            if kind is not None and len(self._known) < MOST_KINDS:
+                self._known[kind, is_legal, is_long] = known
+        return known
+
+    def _receivers(self, text: str) -> Iterator[Receiver]:
+        for layer, (question, facts) in enumerate(
+            zip(self._questions, self._facts(text), strict=True)
+        ):
+            numbers = self._streams[layer]
+            for how, names in (
+                ("captures", facts.captured),
+                ("ingress", facts.ingress),
+                ("republishes", facts.republished),
+                ("loops", facts.loops),
+            ):
+                yield from (Receiver(layer, how, numbers[name]) for name in names)
+            for stream, stored in facts.stored:
+                yield Receiver(layer, "stores", numbers[stream])
+                if stored is None:
+                    yield Receiver(layer, "keeps", numbers[stream])
+            for stream, upstream in facts.taken:
+                yield Receiver(layer, "takes", numbers[stream], numbers[upstream])
+            for number, consumer in enumerate(question.consumers):
+                if _gets(consumer, text, facts):
+                    yield Receiver(layer, "consumer", number)
+            for number, shared in enumerate(dict.fromkeys(question.shared)):
+                if subscribes(shared.subject, text):
+                    yield Receiver(layer, "export", number)
+            for number, user in enumerate(question.users):
+                if user.publish.allows(text):
+                    yield Receiver(layer, "publish", number)
+                if user.subscribe.allows(text):
+                    yield Receiver(layer, "subscribe", number)
+
+
+def _gets(consumer: Consumer, subject: str, facts: Facts) -> bool:
+    return any(
+        stream == consumer.stream and consumer.wants(subject if stored is None else stored)
+        for stream, stored in facts.stored
+    )
+
+
+@cache
+def _program(transform: Transform) -> Program:
+    """The compiled transform, for subjects that its source is known to cover."""
+    tokens = [
+        Literal(token.evaluate((), None)) if isinstance(token, Random) else token
+        for token in transform.tokens
+    ]
+    return Program([], End(State(Fate.MAPPED), tokens))
+
+
+def _filters(question: Question) -> Iterator[str]:
+    """All filters that a subject is compared with once it has been mapped."""
+    yield from Network(question.streams).filters
+    for consumer in question.consumers:
+        yield from consumer.filters
+    for user in question.users:
+        for side in (user.publish, user.subscribe):
+            yield from (*(side.allow or ()), *side.deny)
+    yield from (shared.subject for shared in question.shared)

@@ -1,0 +1,335 @@
+"""The ways of subjects: which ends their messages can come to, with which shares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from nats_transform.kernel.accounts import compile_destinations
+from nats_transform.kernel.rules import State
+from nats_transform.kinds import MOST_KINDS, Kind, Kinds
+from nats_transform.mapping import AccountMappings, Fate, Mapping
+from nats_transform.migration.question import Question
+from nats_transform.migration.reverse import reversed_mappings
+from nats_transform.migration.tables.forms import Renamed
+from nats_transform.migration.tables.made import Made, numbers_drawn, result
+from nats_transform.migration.tables.schemas import SCHEMAS, SIDES
+from nats_transform.migration.tables.texts import Classes, Looks, Numbers, Words, flags, same
+from nats_transform.subject import ANY_TOKEN, SEPARATOR, decode, encode
+from nats_transform.subject_index import SubjectIndex
+
+
+class End(NamedTuple):
+    """One possible end of the messages of a row.
+
+    Attributes:
+        place: the place of the destination among those of its mapping; -1 if nothing is made.
+        percent: the share of the messages.
+        mapping: the number of the mapping; -1 if none applies.
+        rule, destination: the texts of the mapping.
+        fate: the fate if nothing is made.
+        draws: how many subjects its `random()` can make of one.
+    """
+
+    place: int
+    percent: int
+    mapping: int = -1
+    rule: str | None = None
+    destination: str | None = None
+    fate: Fate = Fate.MAPPED
+    draws: int = 1
+
+
+class _Ends:
+    """The ends of one side: current or candidate."""
+
+    def __init__(self, mappings: AccountMappings) -> None:
+        self._mappings = mappings.mappings
+        self._known: dict[tuple[object, ...], tuple[End, ...]] = {}
+
+    def of(self, state: State, cluster: str | None, chosen: Sequence[str | None]) -> Sequence[End]:
+        """The ends of a row, in the order in which nats-server tries them.
+
+        Args:
+            state: the state of the first place.
+            cluster: the cluster of the row.
+            chosen: the destination that was drawn; none if all count by their weights.
+        """
+        if state.rule is None:
+            is_legal = state.fate is not Fate.INVALID
+            return (
+                End(0, 100, fate=Fate.UNMATCHED) if is_legal else End(-1, 100, fate=Fate.INVALID),
+            )
+        key = (state.rule, cluster, *chosen)
+        if key not in self._known:
+            self._known[key] = tuple(self._listed(state.rule, cluster, chosen))
+        return self._known[key]
+
+    def _listed(
+        self, number: int, cluster: str | None, chosen: Sequence[str | None]
+    ) -> Iterator[End]:
+        mapping = self._mappings[number]
+        places = _places(mapping)
+        for share in mapping.shares(cluster):
+            if not share.weight or (chosen and share.destination != chosen[0]):
+                continue
+            percent = 100 if chosen else share.weight
+            texts = number, mapping.source, share.destination
+            if share.transform is None:
+                fate = Fate.LOST if share.destination is None else Fate.INVALID
+                yield End(-1, percent, *texts, fate)
+            else:
+                place = places[share.destination or ""]
+                yield End(place, percent, *texts, draws=numbers_drawn(share.transform))
+
+
+def _places(mapping: Mapping) -> dict[str, int]:
+    """The place of each destination, as `compile_destinations` has them."""
+    shares = (share for _, share in mapping.ends() if share.weight and share.transform)
+    names = dict.fromkeys(share.destination or "" for share in shares)
+    return {name: place for place, name in enumerate(names)}
+
+
+class Column(NamedTuple):
+    """The results of one place of one side, and what is known of them."""
+
+    side: int
+    place: int
+    made: Made
+    forms: Numbers
+    renamed: list[Renamed]
+
+
+class Way(NamedTuple):
+    """The ends of a way on each side, and the number of the likeliest of them."""
+
+    ends: tuple[Sequence[End], Sequence[End]]
+    likeliest: tuple[int, int]
+
+
+class _Looked(NamedTuple):
+    """What one result of a subject is; its fields make a row of `ways`.
+
+    Attributes:
+        state: the state of the mapping.
+        form: the number of its form, or -1.
+        result, partition: the number of the first column with the same result or partition.
+        comes_back: whether the mappings that undo those of the side give the subject back.
+    """
+
+    state: State
+    form: int
+    result: int
+    partition: int | None
+    comes_back: bool
+
+
+class Ways:
+    """Numbers the ways of subjects.
+
+    Attributes:
+        all: the ways by their numbers.
+        shares: the number of each source of a mapping with one of its destinations.
+        rows: the columns of the table.
+    """
+
+    def __init__(self, question: Question) -> None:
+        self._ends = _Ends(question.current), _Ends(question.candidate)
+        self._covering = Covering(question.candidate)
+        self._back = _Back(question.current), _Back(question.candidate)
+        self._numbers: dict[tuple[object, ...], int] = {}
+        self.all: list[Way] = []
+        self.shares: dict[tuple[str, str | None], int] = {}
+        self.rows: dict[str, list[Any]] = {name: [] for name in SCHEMAS["ways"].names}
+
+    def of(
+        self, subjects: pa.Array, words: Sequence[Words], columns: Sequence[Column], forms: int
+    ) -> tuple[Numbers, Numbers]:
+        """The ways of some subjects.
+
+        Args:
+            subjects: the subjects.
+            words: the cluster of each, and the destinations that it drew, if any.
+            columns: what becomes of them.
+            forms: how many forms there are.
+
+        Returns:
+            For each row the place of its way in the second array, and the numbers of the ways.
+        """
+        classes = Classes(len(subjects))
+        for one in words:
+            classes.add(one.codes + 1, len(one.words) + 1)
+        for numbers, below in self._covering.looks.of(subjects):
+            classes.add(numbers, below)
+        for column in columns:
+            classes.add(column.made.states, len(column.made.of))
+            classes.add(column.forms + 1, forms + 1)
+        pairs = list(combinations(range(len(columns)), 2))
+        alike = [same(columns[i].made.results, columns[j].made.results) for i, j in pairs]
+        meet = [_meet(columns[i].made, columns[j].made) for i, j in pairs]
+        back = [self._back[one.side].gives(one.made.results, subjects) for one in columns]
+        is_of_server = flags(pc.starts_with(subjects, "$"))
+        for found in (is_of_server, *alike, *meet, *back):
+            classes.add(found.astype(np.int64), 2)
+        codes, firsts = classes.codes()
+        ways = []
+        for row in firsts.tolist():
+            results = _firsts(len(columns), pairs, alike, row)
+            partitions = _firsts(len(columns), pairs, meet, row)
+            looked = tuple(
+                _Looked(
+                    column.made.of[column.made.states[row]],
+                    int(column.forms[row]),
+                    results[n],
+                    partitions[n] if column.made.has_partition(row) else None,
+                    bool(back[n][row]),
+                )
+                for n, column in enumerate(columns)
+            )
+            covering = self._covering.of(decode(subjects[row].as_py() or b""))
+            texts = tuple(one.word(row) for one in words)
+            places = {(column.side, column.place): n for n, column in enumerate(columns)}
+            ways.append(self._number(texts, covering, bool(is_of_server[row]), looked, places))
+        return codes, np.array(ways, np.int64)
+
+    def _number(
+        self,
+        words: tuple[str | None, ...],
+        covering: tuple[int, ...],
+        is_of_server: bool,
+        looked: tuple[_Looked, ...],
+        places: dict[tuple[int, int], int],
+    ) -> int:
+        """The number of a way, which is added to the table if it is new."""
+        way = self._numbers.setdefault((words, covering, is_of_server, looked), len(self.all))
+        if way < len(self.all):
+            return way
+        cluster, *chosen = words
+        ends = tuple(
+            of.of(looked[places[side, 0]].state, cluster, chosen[side : side + 1])
+            for side, of in enumerate(self._ends)
+        )
+        likeliest = tuple(_likeliest(one) for one in ends)
+        of_all = (
+            way,
+            None if cluster is None else encode(cluster),
+            ends[0][0].fate is not Fate.INVALID or ends[0][0].mapping >= 0,
+            is_of_server,
+            covering,
+        )
+        for side, name in enumerate(SIDES):
+            for number, end in enumerate(ends[side]):
+                made = looked[places[side, end.place]] if end.place >= 0 else None
+                has_result = made is not None and made.form >= 0
+                row = (
+                    *of_all,
+                    name,
+                    number,
+                    end.percent,
+                    number == likeliest[side],
+                    end.mapping,
+                    self._share(end),
+                    None if end.rule is None else encode(end.rule),
+                    None if end.destination is None else encode(end.destination),
+                    (end.fate if made is None else made.state.fate).value,
+                    made.form if made and has_result else None,
+                    made.result if made and has_result else None,
+                    made.partition if made else None,
+                    made.comes_back if made else False,
+                    min(end.draws, 2**62),
+                )
+                for values, value in zip(self.rows.values(), row, strict=True):
+                    values.append(value)
+        self.all.append(Way((ends[0], ends[1]), (likeliest[0], likeliest[1])))
+        return way
+
+    def _share(self, end: End) -> int | None:
+        if end.rule is None:
+            return None
+        return self.shares.setdefault((end.rule, end.destination), len(self.shares))
+
+
+def _likeliest(ends: Sequence[End]) -> int:
+    return max(range(len(ends)), key=lambda number: ends[number].percent)
+
+
+def _meet(one: Made, other: Made) -> NDArray[np.bool_]:
+    """Where both have the same partition."""
+    if one.keys is None or other.keys is None:
+        return np.zeros(len(one.states), bool)
+    found: NDArray[np.bool_] = one.keys.partitions == other.keys.partitions
+    return found & (one.keys.partitions >= 0)
+
+
+def _firsts(
+    count: int, pairs: Sequence[tuple[int, int]], equal: Sequence[NDArray[np.bool_]], row: int
+) -> list[int]:
+    """For each column the first column that is equal to it in a row."""
+    found = list(range(count))
+    for (i, j), one in zip(pairs, equal, strict=True):
+        if one[row]:
+            found[j] = min(found[i], found[j])
+    return found
+
+
+class _Back:
+    """The mappings that undo others."""
+
+    def __init__(self, mappings: AccountMappings) -> None:
+        undoing = reversed_mappings(mappings.mappings)
+        self._mappings = undoing.mappings
+        self._program = compile_destinations(undoing, result)[0]
+
+    def gives(self, results: pa.Array, subjects: pa.Array) -> NDArray[np.bool_]:
+        """Where they change a result back into its subject."""
+        back = self._program.run(results).subjects
+        found = same(back, subjects)
+        # The kernel takes no result that is not legal.
+        for row in np.flatnonzero(flags(pc.and_(back.is_null(), results.is_valid()))).tolist():
+            text = decode(results[row].as_py())
+            tokens = text.split(SEPARATOR)
+            transforms = (
+                mapping.shares()[0].transform
+                for mapping in self._mappings
+                if mapping.filter.covers(tokens)
+            )
+            transform = next(transforms, None)
+            undone = text if transform is None else transform.evaluate(tokens, None)
+            found[row] = undone == decode(subjects[row].as_py())
+        return found
+
+
+class Covering:
+    """Which mappings cover a subject, found once for each kind of subject."""
+
+    def __init__(self, mappings: AccountMappings) -> None:
+        self._mappings = mappings.mappings
+        sources = [mapping.source for mapping in self._mappings]
+        self.looks = Looks(sources)
+        self._kinds, self._index = Kinds(sources), SubjectIndex(sources)
+        # The index compares tokens like `*a` with literals letter by letter.
+        self._odd = [
+            number
+            for number, source in enumerate(sources)
+            if any(t.startswith(ANY_TOKEN) and t != ANY_TOKEN for t in source.split(SEPARATOR))
+        ]
+        self._known: dict[Kind, tuple[int, ...]] = {}
+
+    def of(self, subject: str) -> tuple[int, ...]:
+        """The numbers of the mappings, ascending; none for a subject that is not legal."""
+        tokens = subject.split(SEPARATOR)
+        kind = self._kinds.of(tokens)
+        if kind is None:
+            return ()
+        if kind not in self._known:
+            if len(self._known) >= MOST_KINDS:
+                self._known.clear()
+            odd = (n for n in self._odd if self._mappings[n].filter.covers(tokens))
+            self._known[kind] = tuple(sorted({*self._index.colliding(subject), *odd}))
+        return self._known[kind]

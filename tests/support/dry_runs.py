@@ -1,0 +1,92 @@
+"""Dry runs of a few subjects."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from nats_transform.consumer import Consumer
+from nats_transform.mapping import AccountMappings
+from nats_transform.migration import DryRun, Question, User
+from nats_transform.migration.run import dry_run as dry_run_of_parts
+from nats_transform.migration.tables.census import Part, added_up
+from nats_transform.sharing import SharedStream
+from nats_transform.stream import StreamConfig
+from nats_transform.subject import encode
+
+
+class CensusRow(NamedTuple):
+    """A distinct subject in one cluster.
+
+    Attributes:
+        subject: the archived subject; None if the message had none.
+        cluster: the cluster that it was published in, if known.
+        messages: the number of messages.
+        bytes: the size of their payloads.
+        chosen: the destinations that these messages drew under the current mapping and under the
+            candidate; None in place of a destination if the draw gave none. Without `chosen` every
+            outcome counts by its weight.
+    """
+
+    subject: str | None
+    cluster: str | None
+    messages: int
+    bytes: int = 0
+    chosen: tuple[str | None, str | None] | None = None
+
+
+def part_of(census: Iterable[CensusRow]) -> Part:
+    """Rows of a census, added up."""
+    rows = list(census)
+    texts: dict[str, list[str | None]] = {
+        "subject": [row.subject for row in rows],
+        "cluster": [row.cluster for row in rows],
+    }
+    if any(row.chosen for row in rows):
+        chosen = [row.chosen or (None, None) for row in rows]
+        texts |= {"before": [one for one, _ in chosen], "after": [one for _, one in chosen]}
+    columns = {
+        name: pa.array([None if v is None else encode(v) for v in values], pa.binary())
+        for name, values in texts.items()
+    }
+    columns |= {
+        "messages": pa.array([row.messages for row in rows], pa.int64()),
+        "bytes": pa.array([row.bytes for row in rows], pa.int64()),
+    }
+    return added_up(pa.table(columns))
+
+
+def of_question(census: Iterable[CensusRow], question: Question) -> DryRun:
+    """The answer to a question."""
+    with tempfile.TemporaryDirectory() as folder:
+        return dry_run_of_parts([part_of(census)], question, Path(folder))
+
+
+def dry_run(
+    census: Iterable[CensusRow],
+    candidate: AccountMappings,
+    current: AccountMappings | None = None,
+    *,
+    streams: Sequence[StreamConfig] = (),
+    consumers: Sequence[Consumer] = (),
+    users: Sequence[User] = (),
+    clusters: Sequence[str] = (),
+    shared: Sequence[SharedStream] = (),
+    stream: str = "",
+) -> DryRun:
+    """What a candidate would do to the subjects of a census; see `Question`."""
+    question = Question(
+        candidate,
+        current or AccountMappings(()),
+        tuple(streams),
+        tuple(consumers),
+        tuple(users),
+        tuple(clusters),
+        tuple(shared),
+        stream,
+    )
+    return of_question(census, question)
