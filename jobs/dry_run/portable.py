@@ -3,6 +3,8 @@
 One row for each distinct subject and cluster: `subject`, `cluster`, `messages`, `bytes`. As in the
 tables of a warehouse the texts are always UTF-8, and `subject_raw` and `cluster_raw` hold the bytes
 where they are not. What else is known stands in the metadata of the file, as JSON under `KEY`.
+Beside it stands a checksum of that JSON and of the rows: a file that was damaged on its way is
+refused.
 """
 
 from __future__ import annotations
@@ -18,11 +20,13 @@ from typing import Annotated
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import xxhash
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from jobs.dry_run.tried import tried
 from nats_transform.errors import InvalidConfig
 from nats_transform.functions import Literal, OfToken, Partition, Tail, Wildcard
+from nats_transform.kernel.digest import digest_batch
 from nats_transform.mapping import AccountMappings
 from nats_transform.migration import DryRun, Question
 from nats_transform.migration.tables.census import added_up
@@ -31,6 +35,7 @@ from nats_transform.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR, decode
 from nats_transform.transform import Transform
 
 KEY = b"nats-transform.census"
+CHECKSUM = b"nats-transform.checksum"
 TEXTS = ("subject", "cluster")
 COUNTS = ("messages", "bytes")
 _PARQUET = b"PAR"  # so each such file starts, an encrypted one too
@@ -121,7 +126,9 @@ def write_census(census: PortableCensus, path: Path, readable: Callable[[bytes],
         columns[f"{name}_raw"] = pa.array(raw, pa.binary())
     columns |= {name: census.rows[name].combine_chunks() for name in COUNTS}
     about = census.about.model_dump_json().encode()
-    table = pa.table(columns).replace_schema_metadata({KEY: about})
+    table = pa.table(columns).replace_schema_metadata(
+        {KEY: about, CHECKSUM: _checksum(about, census.rows)}
+    )
     part = path.with_name(f".{path.name}.part")
     try:
         pq.write_table(table, part, compression="zstd")
@@ -147,7 +154,8 @@ def read_census(path: Path, stream: str = "") -> PortableCensus:
         if not is_parquet:
             raise InvalidConfig(f"this is no Parquet file, so {_NO_CENSUS}", str(path))
         file = pq.ParquetFile(path, page_checksum_verification=True)
-        told = (file.schema_arrow.metadata or {}).get(KEY)
+        metadata = file.schema_arrow.metadata or {}
+        told = metadata.get(KEY)
         if told is None:
             raise InvalidConfig(f"this is a Parquet file, but {_NO_CENSUS}", str(path))
         about = About.model_validate_json(told)
@@ -160,11 +168,15 @@ def read_census(path: Path, stream: str = "") -> PortableCensus:
             counts = rows[name].to_numpy()
             if rows[name].null_count or (counts < 0).any() or counts.sum(dtype=float) > _MOST:
                 raise KeyError("a row without a count, or with one that no stream can have")
+        found = pa.table(rows)
+        # Releases before 0.2 wrote no checksum.
+        if CHECKSUM in metadata and metadata[CHECKSUM] != _checksum(told, found):
+            raise KeyError("rows or metadata that are not those that were written")
     except OSError as error:
         raise InvalidConfig(
             f"the census cannot be read: {error.strerror or error}", str(path)
         ) from error
-    except (pa.ArrowException, KeyError, ValidationError) as error:
+    except (pa.ArrowException, KeyError, UnicodeDecodeError, ValidationError) as error:
         raise InvalidConfig(
             "this census is damaged, or of another release; export it again", str(path)
         ) from error
@@ -172,7 +184,13 @@ def read_census(path: Path, stream: str = "") -> PortableCensus:
         raise InvalidConfig(
             f"this census is of the stream {about.stream!r}, not of {stream!r}", str(path)
         )
-    return PortableCensus(about, summed(pa.table(rows)))
+    return PortableCensus(about, summed(found))
+
+
+def _checksum(about: bytes, rows: pa.Table) -> bytes:
+    """The same for any order of the rows."""
+    count, total = digest_batch(rows, (*TEXTS, *COUNTS))
+    return f"{xxhash.xxh64_hexdigest(about)} {count} {total:016x}".encode()
 
 
 def check_redaction(census: PortableCensus, question: Question, path: Path) -> None:

@@ -257,6 +257,21 @@ def test_no_census_is_one_line(spoil: Any, text: str, tmp_path: Path) -> None:
         read_census(path)
 
 
+def test_no_flipped_bit_gives_another_census(tmp_path: Path) -> None:
+    path = census_file(tmp_path / "c.parquet", SUBJECTS)
+    whole, census = path.read_bytes(), read_census(path)
+    refused = 0
+    for place in range(0, len(whole), 3):
+        spoilt = bytearray(whole)
+        spoilt[place] ^= 1 << place % 8
+        path.write_bytes(spoilt)
+        try:
+            assert read_census(path) == census, place
+        except InvalidConfig:
+            refused += 1
+    assert refused > len(whole) / 9
+
+
 def test_dry_run_of_a_file(tmp_path: Path) -> None:
     census = str(census_file(tmp_path / "c.parquet", SUBJECTS))
     (tmp_path / "new.conf").write_text('mappings { "orders.*.*": "by.$2" }')
