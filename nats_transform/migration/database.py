@@ -140,6 +140,7 @@ class Database:
         folder: the folder with the files of the tables; DuckDB writes there too.
         questions: the layers of the question.
         shares: the source and destination of each share of a mapping.
+        has_capitals: whether some new subject has a capital letter.
     """
 
     def __init__(
@@ -147,8 +148,9 @@ class Database:
         folder: Path,
         questions: Sequence[Question],
         shares: Sequence[tuple[str, str | None]],
+        has_capitals: bool,
     ) -> None:
-        self.questions, self.shares = questions, shares
+        self.questions, self.shares, self.has_capitals = questions, shares, has_capitals
         self._connection = duckdb.connect(
             ":memory:",
             config={

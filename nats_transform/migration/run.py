@@ -65,9 +65,10 @@ def dry_run(census: Iterable[Part], question: Question, folder: Path) -> DryRun:
         KernelUnavailable: the compiled kernel is missing.
     """
     asked = layers(question)
-    outcomes = Outcomes(tuple(asked.questions.values()), folder)
+    questions = tuple(asked.questions.values())
+    outcomes = Outcomes(questions, folder)
     outcomes.write(census)
-    database = Database(folder, tuple(asked.questions.values()), outcomes.shares)
+    database = Database(folder, questions, outcomes.shares, outcomes.has_capitals)
     try:
         database.count(ANALYSES)
         return _result(database, outcomes, asked)

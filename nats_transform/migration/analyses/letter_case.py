@@ -27,10 +27,14 @@ class LetterCase(Analysis):
     name = "letter case"
 
     def findings(self, database: Database, layer: int) -> Iterator[Told]:
+        if not database.has_capitals:
+            return
         database.run(f"""
         CREATE TABLE twins AS
         SELECT share FROM ({_TWINS} AND result <> was)
-        WHERE share IN (SELECT share FROM ({_TWINS} AND regexp_matches(result::VARCHAR, '[A-Z]')))
+        WHERE share IN (
+          SELECT share FROM ({_TWINS}) WHERE lower(result::VARCHAR) <> result::VARCHAR
+        )
         GROUP BY share HAVING min(result) <> max(result)
         """)  # noqa: S608 - our own text
         ((groups, subjects, parts),) = database.rows(f"""

@@ -17,7 +17,7 @@ from nats_transform.migration.tables.census import KEYS, Part
 from nats_transform.migration.tables.forms import Forms
 from nats_transform.migration.tables.made import Side
 from nats_transform.migration.tables.schemas import SCHEMAS, SIDES
-from nats_transform.migration.tables.texts import Numbers, Words, prefixes
+from nats_transform.migration.tables.texts import Numbers, Words, has_capitals, prefixes
 from nats_transform.migration.tables.ways import Column, End, Way, Ways
 from nats_transform.subject import encode
 
@@ -34,6 +34,7 @@ class Outcomes:
 
     Attributes:
         messages, subjects, bytes: the sums over the census.
+        has_capitals: whether some new subject has a capital letter.
     """
 
     def __init__(self, questions: Sequence[Question], folder: Path) -> None:
@@ -41,6 +42,7 @@ class Outcomes:
         self._sides = Side(questions[0].current), Side(questions[0].candidate)
         self._forms, self._ways = Forms(questions), Ways(questions[0])
         self.messages = self.subjects = self.bytes = self._rows = 0
+        self.has_capitals = False
 
     @property
     def shares(self) -> tuple[tuple[str, str | None], ...]:
@@ -86,6 +88,9 @@ class Outcomes:
             for side, compiled in enumerate(self._sides)
             for place, made in enumerate(compiled.of(subjects))
         ]
+        self.has_capitals = self.has_capitals or any(
+            has_capitals(column.made.results) for column in columns if column.side
+        )
         words = [Words(rows.column(name)) for name in KEYS if name in rows.schema.names]
         classes, ways = self._ways.of(subjects, words, columns, len(self._forms.numbers))
         row_ids = np.arange(len(ids)) + self._rows

@@ -132,6 +132,14 @@ def same(one: pa.Array, other: pa.Array) -> NDArray[np.bool_]:
     return flags(pc.equal(one, other))
 
 
+def has_capitals(texts: pa.Array) -> bool:
+    """Whether some text has a letter from A to Z; for texts that the kernel made."""
+    data = texts.buffers()[2]
+    raw = np.frombuffer(data or b"", np.uint8)
+    # Below A the difference is a large number, because it has no sign.
+    return bool((raw - np.uint8(ord("A")) < 26).any())
+
+
 def prefixes(texts: pa.Array) -> pa.DictionaryArray:
     """The first two tokens of each text, or the only one."""
     found = _prefixes().run(texts).subjects
