@@ -94,6 +94,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("ca", "other-ca"):
         openssl(
             "req", "-x509", *key, "-days", "2", "-subj", f"/CN={name}",
+            "-addext", "keyUsage=critical,keyCertSign",  # Python 3.13 asks for it
             "-keyout", f"{name}.key", "-out", f"{name}.pem",
         )  # fmt: skip
     for name, extensions in (
