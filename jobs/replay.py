@@ -34,8 +34,9 @@ from jobs.days import StreamDays
 from jobs.errors import JobError
 from jobs.files.selection import Selection
 from jobs.jetstream import wire
+from jobs.jetstream.answers import ApiError
 from jobs.jetstream.chain import Chain, Outgoing, StreamLost
-from jobs.jetstream.connection import ApiError, NatsSettings, RawClient, connection
+from jobs.jetstream.connection import NatsSettings, RawClient, connection
 from jobs.jetstream.outgoing import COLUMNS, Making, look, messages
 from jobs.jetstream.stream import StreamState, counts_by_subject, stream_state
 from jobs.jetstream.target import Target, source_stream

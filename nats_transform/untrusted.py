@@ -12,6 +12,10 @@ import json
 import re
 from typing import Any
 
+_MARKS = (b",", b"[", b"{")  # of values in JSON
+_MOST_VALUES = 500_000
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"')
+
 
 def visible(text: str, keep: str = "") -> str:
     r"""A text in which every character can be seen and none acts.
@@ -26,6 +30,18 @@ def visible(text: str, keep: str = "") -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in keep else repr(c)[1:-1] for c in text)
+
+
+def few_values(text: bytes) -> None:
+    """Refuses JSON with so many values that reading it would take many times its size.
+
+    Raises:
+        ValueError: with its text.
+    """
+    if sum(map(text.count, _MARKS)) > _MOST_VALUES:
+        outside = _STRING.sub(b"", text)
+        if sum(map(outside.count, _MARKS)) > _MOST_VALUES:
+            raise ValueError(f"it has more than {_MOST_VALUES:,} values")
 
 
 def in_a_log(text: str) -> str:

@@ -4,7 +4,7 @@ It only asks for `STREAM.LIST` and `CONSUMER.LIST` of the JetStream API, and for
 `$SYS.REQ.USER.INFO`, which names the account. So it changes nothing on the server.
 
 A user of the account who may subscribe to these requests can answer in the place of the server.
-So a name becomes that of a file only if it is no path, and the answers have limits.
+So names are no paths (`jobs.jetstream.answers`), and the answers have limits.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import nats.errors
 
 from jobs.errors import ArchiveError
-from jobs.jetstream.connection import NatsSettings, RawClient, api, connection, document
+from jobs.jetstream.answers import Consumers, Streams, User, parse_answer
+from jobs.jetstream.connection import NatsSettings, RawClient, api, connection
 
 _WHO = "$SYS.REQ.USER.INFO"
 _MOST_BYTES = 256 * 1024 * 1024
 """What all answers have together at most: hundreds of thousands of streams and consumers."""
-_NAME = re.compile(r"[^\x00-\x20\x7f.*>/\ud800-\udfff]{1,255}")
+_P = TypeVar("_P", Streams, Consumers)
 
 
 @contextlib.contextmanager
@@ -43,87 +43,65 @@ def account_files(settings: NatsSettings, account: str) -> Iterator[tuple[Path, 
         ArchiveError: the server cannot be reached, has no JetStream for the account, or the user is
             of another account; or there is no stream.
     """
-    streams, consumers = asyncio.run(_read(settings, account))
-    if not streams:
-        raise ArchiveError(f"the account has no stream on {settings.where}")
     with tempfile.TemporaryDirectory(prefix="nats-transform-") as name:
-        folders = []
-        for kind, documents in (("streams", streams), ("consumers", consumers)):
-            folder = Path(name) / kind
+        folders = Path(name, "streams"), Path(name, "consumers")
+        for folder in folders:
             folder.mkdir(mode=0o700)
-            folders.append(folder)
-            for file, document in documents.items():
-                text = json.dumps(document, sort_keys=True)
-                (folder / f"{file}.json").write_text(text, "utf-8")
-        yield folders[0], folders[1] if consumers else None
+        asyncio.run(_write(settings, account, *folders))
+        if not any(folders[0].iterdir()):
+            raise ArchiveError(f"the account has no stream on {settings.where}")
+        yield folders[0], folders[1] if any(folders[1].iterdir()) else None
 
 
-async def _read(
-    settings: NatsSettings, account: str
-) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
+async def _write(settings: NatsSettings, account: str, streams: Path, consumers: Path) -> None:
+    """Writes the files one by one: all answers together need not fit into memory."""
+
+    def write(file: Path, document: dict[str, Any]) -> None:
+        file.write_text(json.dumps(document, sort_keys=True), "utf-8")
+
     async with connection(settings) as client:
         await _check_account(client, settings, account)
-        streams: dict[str, dict[str, Any]] = {}
-        consumers: dict[str, dict[str, Any]] = {}
-        for info in await _listed(client, settings, "STREAM.LIST", "streams"):
-            name = _name(settings, info["config"])
-            streams[name] = {"config": info["config"]}
-            for one in await _listed(client, settings, f"CONSUMER.LIST.{name}", "consumers"):
-                if one["config"].get("durable_name"):  # others come and go
-                    durable = _name(settings, one)
-                    consumers[f"{name}.{durable}"] = {
-                        "stream_name": name,
-                        "name": durable,
-                        "config": one["config"],
-                    }
-        return streams, consumers
-
-
-def _name(settings: NatsSettings, of: dict[str, Any]) -> str:
-    name = of.get("name")
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ArchiveError(
-            f"{settings.where} shows a name that no stream or consumer can have: {str(name)[:100]}"
-        )
-    return name
+        names = []
+        async for stream in _listed(client, settings, Streams, "STREAM.LIST", "streams"):
+            names.append(stream.config.name)
+            config = stream.config.model_dump(exclude_unset=True)
+            write(streams / f"{names[-1]}.json", {"config": config})
+        for name in names:
+            subject = f"CONSUMER.LIST.{name}"
+            async for one in _listed(client, settings, Consumers, subject, "consumers"):
+                if one.config.durable_name:  # others come and go
+                    config = one.config.model_dump(exclude_unset=True)
+                    shown = {"stream_name": name, "name": one.name, "config": config}
+                    write(consumers / f"{name}.{one.name}.json", shown)
 
 
 async def _listed(
-    client: RawClient, settings: NatsSettings, subject: str, field: str
-) -> list[dict[str, Any]]:
-    """Every entry of a list that comes in pages. Each of them has a `config`.
+    client: RawClient, settings: NatsSettings, model: type[_P], subject: str, field: str
+) -> AsyncIterator[Any]:
+    """Every entry of a list that comes in pages.
 
     Raises:
         ArchiveError: the list is not whole, is no list, or does not end.
     """
-    found: list[dict[str, Any]] = []
+    found = 0
     while True:
-        page = await api(client, settings, subject, {"offset": len(found)})
-        entries, total = page.get(field) or [], page.get("total")
-        if missing := page.get("missing"):
-            names = ", ".join(map(str, missing)) if isinstance(missing, list) else missing
+        page = await api(client, settings, model, subject, {"offset": found})
+        if page.missing:
             raise ArchiveError(
-                f"{settings.where} cannot show {names} now: try again when every "
+                f"{settings.where} cannot show {', '.join(page.missing)} now: try again when every "
                 "server of the cluster is there"
-            )
-        if (
-            not isinstance(total, int)
-            or not isinstance(entries, list)
-            or not all(
-                isinstance(one, dict) and isinstance(one.get("config"), dict) for one in entries
-            )
-        ):
-            raise ArchiveError(
-                f"{settings.where} answers with no list of {field}: does a nats-server answer?"
             )
         if client.stats["in_bytes"] > _MOST_BYTES:
             raise ArchiveError(
                 f"{settings.where} shows more than {_MOST_BYTES // 2**20} MiB of streams and "
                 "consumers: give their files instead (--streams, --consumers)"
             )
-        found += entries
-        if not entries or len(found) >= total:
-            return found
+        entries = getattr(page, field) or ()
+        for entry in entries:
+            yield entry
+        found += len(entries)
+        if not entries or found >= page.total:
+            return
 
 
 async def _check_account(client: RawClient, settings: NatsSettings, account: str) -> None:
@@ -131,9 +109,8 @@ async def _check_account(client: RawClient, settings: NatsSettings, account: str
         answer = await client.request(_WHO, timeout=settings.connect_timeout)
     except nats.errors.Error:  # servers before 2.10, or no permission to ask
         return
-    told = document(settings, answer.data).get("data")
-    told = told if isinstance(told, dict) else {}
-    names = [name for name in (told.get("account"), told.get("account_name")) if name]
+    told = parse_answer(User, settings.where, _WHO, answer.data).data
+    names = [name for name in (told.account, told.account_name) if name]
     if names and account not in names:
         raise ArchiveError(
             f"this user of {settings.where} is of the account {names[0]}, and the mappings are of "

@@ -19,18 +19,18 @@ both headers in the order in which messages are stored.
 from __future__ import annotations
 
 import asyncio
-import json
 import secrets
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from nats import errors as nats_errors
 
 from jobs.errors import ArchiveError, JobError, text_of
 from jobs.jetstream import wire
-from jobs.jetstream.connection import ApiError, NatsSettings, RawClient, refusal
+from jobs.jetstream.answers import Ack, ApiError
+from jobs.jetstream.connection import NatsSettings, RawClient, refusal
 from jobs.jetstream.stream import STREAM_NOT_FOUND, StreamState, stream_state
 from jobs.jetstream.target import MSG_ID, Replayed, Target
 
@@ -38,6 +38,7 @@ CHAIN_BYTES = 160
 """The most bytes that the headers of the chain add to a header block."""
 _ANSWER_SECONDS = 30.0
 _LOOK_SECONDS = 1.0  # how often a lost connection is looked for while answers are awaited
+_LARGEST_ACK = 65_536  # bytes; what is cut is no JSON
 _FLUSH_EVERY = 64  # messages
 # Wrong last message id; wrong last sequence, with and without it: somebody else was quicker.
 _CONFLICTS = {10070, 10071, 10164}
@@ -226,27 +227,31 @@ class Chain:
         """Takes the server's answer to one message."""
         try:
             number = int(subject.rpartition(b".")[2])
-            answer: Any = json.loads(data or b'{"error": {}}')
-        except (ValueError, RecursionError):
+            answer = Ack.model_validate_json(data[:_LARGEST_ACK] or b'{"error": {}}')
+        except ValueError:
             return  # of somebody else, because whoever gets our messages sees the inbox
-        if number not in self._unanswered or not _is_answer(answer):
+        if number not in self._unanswered or not (answer.error or answer.stream):
             return  # of a chain that broke, or of somebody else
         self._unanswered.discard(number)
         self._answered.set()
-        if "error" not in answer:
-            if answer.get("stream") != self._target.name or answer.get("duplicate"):
+        if answer.error is None:
+            if answer.stream != self._target.name or answer.duplicate:
                 self._failure = f"the server says {wire.shown(data)}"
                 return
-            self._stored_up_to(number, int(answer["seq"]))
+            self._stored_up_to(number, answer.seq)
             return
-        code = answer["error"].get("err_code", 0)
+        code = answer.error.err_code
         if not data or code in _BROKEN:  # no data: nobody listens, as while a server starts
             self._is_broken = True
             self._is_deaf |= code not in _CONFLICTS
         elif not self._is_broken and self._failure is None:
             name = next((m.subject for n, m in self._waiting if n == number), b"")
-            reason = answer["error"].get("description", answer["error"])
+            reason = answer.error.description or f"error {code}"
             self._failure = f"subject {wire.shown(name)} is refused: {reason}"
+
+    def lost(self) -> None:
+        """Ends the wait for answers."""
+        self._answered.set()
 
     def _stored_up_to(self, number: int, seq: int) -> None:
         # One that is stored has all before it in front of it.
@@ -371,10 +376,3 @@ class Chain:
         if self._is_deaf:
             self._tries += 1
             await asyncio.sleep(min(0.01 * 2**self._tries, 0.5))
-
-
-def _is_answer(found: Any) -> bool:
-    """Whether a document has what a server says about a message: an error, or the stream."""
-    if not isinstance(found, dict):
-        return False
-    return isinstance(found["error"], dict) if "error" in found else "stream" in found

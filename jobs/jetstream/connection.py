@@ -15,18 +15,27 @@ import re
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import nats.errors
 from nats.aio.client import Client, RawCredentials
 from nats.aio.subscription import Subscription
 from nats.protocol.parser import AWAITING_CONTROL_LINE, CRLF_SIZE, Parser
-from pydantic import BaseModel, ConfigDict, SecretStr, field_validator
+from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError, field_validator
 
 from jobs.errors import ArchiveError, text_of
 from jobs.jetstream import wire
+from jobs.jetstream.answers import Answer, ApiError, parse_answer
+from nats_transform.errors import first_fault
+from nats_transform.stream_state import Count
 from nats_transform.untrusted import visible
 
+_A = TypeVar("_A", bound=Answer)
+LARGEST_MESSAGE = (64 * 2**10 + 128) * 2**10
+"""The most bytes of a message: nats-server allows no `max_payload` above 64 MiB, and adds headers
+of its own. What a server says is no limit: its answers may be larger than its `max_payload`."""
+_LARGEST_LINE = 2**20  # bytes; INFO names every server of a cluster
+_MOST_URLS = 2_000  # of servers, of which INFO may tell more and more
 _SCHEMES = ("nats", "tls", "ws", "wss")
 
 
@@ -174,6 +183,8 @@ _CREDS = re.compile(
     rb"(?:.*\n)*?.*BEGIN USER NKEY SEED-+\r?\n(S[A-Z2-7]{20,})=*\s"
 )
 
+# What nats-py raises where INFO or another line has something else than it expects.
+_NO_INFO = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
 _ATTEMPTS = 5  # at a server that hangs up while we introduce ourselves
 
 
@@ -192,6 +203,9 @@ class Sink(Protocol):
     def add(self, subject: bytes, reply: bytes, block: bytes | None, data: bytes) -> None:
         """Takes one message that came in pieces."""
 
+    def lost(self) -> None:
+        """Hears that nothing more will come."""
+
 
 class NoTls(nats.errors.Error):
     """The settings want TLS, but the server does not offer it."""
@@ -201,6 +215,32 @@ class NoTls(nats.errors.Error):
             "it does not offer TLS, but the URL says tls:// or a certificate was given; "
             "nothing was sent to it"
         )
+
+
+class NoNats(nats.errors.ProtocolError):
+    """What answers does not speak the protocol."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"it does not speak the protocol of NATS: {self.why}"
+
+
+class _Info(BaseModel):
+    """What nats-py takes from INFO."""
+
+    max_payload: Count = 0
+    headers: bool = False
+    tls_required: bool = False
+    tls_available: bool = False
+    auth_required: bool = False
+    nonce: str = ""
+    connect_urls: list[str] | None = None
+    client_id: Count = 0
+    server_id: str = ""
+    version: str = ""
+    cluster: str = ""
 
 
 class RawClient(Client):
@@ -220,6 +260,7 @@ class RawClient(Client):
         self._ps = _BulkParser(self)
         self._wants_tls = wants_tls
         self.sink: Sink | None = None
+        self._fault: NoNats | None = None
 
     async def _send_command(self, cmd: bytes, priority: bool = False) -> None:
         frame = cmd if isinstance(cmd, wire.Frame) else wire.one_operation(bytes(cmd))
@@ -234,6 +275,12 @@ class RawClient(Client):
         return await super().subscribe(subject, *args, **kwargs)
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        try:
+            urls = _Info.model_validate(info).connect_urls or ()
+        except ValidationError as error:
+            raise NoNats(f"INFO {first_fault(error)}") from None
+        if len(self._server_pool) + len(urls) > _MOST_URLS:
+            raise NoNats(f"it names more than {_MOST_URLS:,} servers")
         # This is the first line of a connection, before TLS starts and before our CONNECT.
         if initial_connection and self._wants_tls:
             if not (info.get("tls_required") or info.get("tls_available")):
@@ -243,6 +290,17 @@ class RawClient(Client):
         if info.get("connect_info") and not initial_connection:  # this answers our CONNECT
             self.is_system = info.get("acc_is_sys") is True
         await super()._process_info(info, initial_connection)
+
+    async def _process_op_err(self, e: Exception) -> None:
+        if self._fault is not None:  # nats-py replaces it, and would connect again
+            e = self._fault
+            self.options["allow_reconnect"] = False
+            for asked in list(self._resp_map.values()):
+                if not asked.done():
+                    asked.set_exception(e)
+            if self.sink is not None:
+                self.sink.lost()
+        await super()._process_op_err(e)
 
     async def _process_msg(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes
@@ -259,6 +317,20 @@ class _BulkParser(Parser):
     nc: RawClient
 
     async def parse(self, data: bytes = b"") -> None:
+        try:
+            await self._parse(data)
+            if self.needed > LARGEST_MESSAGE:
+                raise NoNats(f"a message of {self.needed:,} bytes")
+            if self.state == AWAITING_CONTROL_LINE and len(self.buf) > _LARGEST_LINE:
+                raise NoNats(f"a line of more than {_LARGEST_LINE:,} bytes")
+        except nats.errors.ProtocolError as error:
+            self.nc._fault = error if isinstance(error, NoNats) else NoNats("an unknown line")
+            raise
+        except _NO_INFO as error:
+            self.nc._fault = NoNats(text_of(error))
+            raise nats.errors.ProtocolError from error
+
+    async def _parse(self, data: bytes) -> None:
         sink = self.nc.sink
         if sink is None:
             await super().parse(data)
@@ -322,7 +394,7 @@ async def connection(settings: NatsSettings) -> AsyncIterator[RawClient]:
             limit = settings.connect_timeout * 4 * len(settings.urls) + 1
             await asyncio.wait_for(client.connect(**options), limit)
             break
-        except (OSError, ValueError, nats.errors.Error) as error:
+        except (*_NO_INFO, OSError, nats.errors.Error) as error:
             await _hang_up(client)
             # nats-py says "no servers available" when its last attempt failed; say why it did.
             cause = seen[-1] if seen else error
@@ -363,6 +435,8 @@ def refusal(settings: NatsSettings, error: BaseException) -> str:
                 "give --context, --creds or --user"
             )
         return f"NATS server {settings.where} refuses these credentials: {reason}"
+    if isinstance(error, NoNats):
+        return f"NATS server {settings.where} cannot be read: {error}; check the URL"
     if isinstance(error, ssl.SSLError):
         return f"TLS with NATS server {settings.where} failed: {reason}"
     reason = reason or type(error).__name__
@@ -370,25 +444,17 @@ def refusal(settings: NatsSettings, error: BaseException) -> str:
     return f"NATS server {settings.where} cannot be reached: {reason}; {cure}"
 
 
-class ApiError(ArchiveError):
-    """The JetStream API answered with an error.
-
-    Attributes:
-        code: the server's `err_code`, such as 10059 for "stream not found"; 0 for no answer.
-    """
-
-    def __init__(self, message: str, code: int = 0) -> None:
-        super().__init__(message)
-        self.code = code
-
-
 async def api(
-    client: Client, settings: NatsSettings, subject: str, body: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+    client: RawClient,
+    settings: NatsSettings,
+    model: type[_A],
+    subject: str,
+    body: Mapping[str, Any] | None = None,
+) -> _A:
     """The answer of the JetStream API.
 
     Raises:
-        ApiError: it refuses, or nobody answers.
+        ApiError: it refuses, nobody answers, or it is no such answer.
     """
     payload = json.dumps(body).encode() if body else b""
     try:
@@ -402,6 +468,8 @@ async def api(
             else f"JetStream is not enabled on {settings.where} for this account"
         ) from error
     except nats.errors.Error as error:
+        if client.is_closed:
+            raise ArchiveError(refusal(settings, client.last_error or error)) from error
         # The server does not answer what a user may not ask; it says so beside, in small letters.
         denied = str(client.last_error or "").lower()
         if "permissions violation" in denied:
@@ -411,25 +479,4 @@ async def api(
                 f"the user may not {what}; allow it on the server, or give another user"
             ) from error
         raise ApiError(f"NATS server {settings.where} does not answer: {text_of(error)}") from error
-    result = document(settings, answer.data)
-    if "error" in result:
-        refusal = result["error"] if isinstance(result["error"], dict) else {}
-        code = refusal.get("err_code")
-        told = str(refusal.get("description", result["error"]))
-        raise ApiError(told, code if isinstance(code, int) else 0)
-    return result
-
-
-def document(settings: NatsSettings, answer: bytes) -> dict[str, Any]:
-    """The JSON object in an answer. Whoever may subscribe to a request can answer it first.
-
-    Raises:
-        ApiError: it is something else.
-    """
-    try:
-        found = json.loads(answer)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise ApiError(f"{settings.where} answers with no JSON object: does a nats-server answer?")
-    return found
+    return parse_answer(model, settings.where, subject, answer.data)

@@ -19,7 +19,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.jetstream.connection import ApiError, NatsSettings, RawClient, api
+from jobs.errors import ArchiveError
+from jobs.jetstream import wire
+from jobs.jetstream.answers import Answer, ConsumerInfo
+from jobs.jetstream.connection import LARGEST_MESSAGE, NatsSettings, NoNats, RawClient, api
 
 _SILENCE_SECONDS = 5.0  # without an answer to a request: ask again through a new consumer
 _PAUSE_SECONDS = 0.05  # without an answer: look whether the request has all its bytes
@@ -30,7 +33,7 @@ _FAREWELL_SECONDS = 2.0  # for the server to delete the consumer, which it else 
 @contextlib.asynccontextmanager
 async def consumer(
     client: RawClient, nats: NatsSettings, stream: str, subject: str | None, **start: Any
-) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+) -> AsyncIterator[tuple[str, ConsumerInfo]]:
     """An ephemeral consumer: its name, and what the server said when it made it."""
     name = f"nats-transform-{secrets.token_hex(8)}"
     config: dict[str, Any] = {
@@ -46,14 +49,14 @@ async def consumer(
     if subject:
         config["filter_subject"] = subject
     body = {"stream_name": stream, "config": config, "action": "create"}
-    info = await api(client, nats, f"CONSUMER.CREATE.{stream}.{name}", body)
+    info = await api(client, nats, ConsumerInfo, f"CONSUMER.CREATE.{stream}.{name}", body)
     try:
         yield name, info
     finally:
-        with contextlib.suppress(ApiError, TimeoutError):
+        with contextlib.suppress(ArchiveError, TimeoutError):
             if client.is_connected:
                 async with asyncio.timeout(_FAREWELL_SECONDS):
-                    await api(client, nats, f"CONSUMER.DELETE.{stream}.{name}")
+                    await api(client, nats, Answer, f"CONSUMER.DELETE.{stream}.{name}")
 
 
 @contextlib.asynccontextmanager
@@ -118,6 +121,7 @@ class Pull:
         self.blocks: list[bytes | None] = []
         self.data: list[bytes] = []
         self.status: bytes | None = None
+        self._taken = 0
         self.changed.clear()
 
     def size(self) -> int:
@@ -126,7 +130,11 @@ class Pull:
         return sum(map(len, chain(self.subjects, self.replies, blocks, self.data)))
 
     def take(self, buffer: bytes) -> int:
-        """Takes whole messages without a status; returns how far the buffer was read."""
+        """Takes whole messages without a status; returns how far the buffer was read.
+
+        Raises:
+            NoNats: more came than any request asks for.
+        """
         sid = b" %d " % self.sid
         find = buffer.find
         add_subject, add_reply = self.subjects.append, self.replies.append
@@ -137,14 +145,14 @@ class Pull:
             if end_of_line < 0:
                 break
             words = buffer[at:end_of_line].split(b" ")
-            if words[0] == b"MSG" and len(words) == 5:
+            if words[0] == b"MSG" and len(words) == 5 and words[4].isdigit():
                 start = end_of_line + 2
                 end = start + int(words[4])
                 if end + 2 > size or words[2] != sid[1:-1]:
                     break
                 add_block(None)
                 add_data(buffer[start:end])
-            elif words[0] == b"HMSG" and len(words) == 6:
+            elif words[0] == b"HMSG" and len(words) == 6 and (words[4] + words[5]).isdigit():
                 start = end_of_line + 2
                 end = start + int(words[5])
                 if end + 2 > size or words[2] != sid[1:-1]:
@@ -158,8 +166,14 @@ class Pull:
             add_reply(words[3])
             at = end + 2
         if at:
-            self.changed.set()
+            self._took(at)
         return at
+
+    def _took(self, count: int) -> None:
+        self._taken += count
+        if self._taken > 2 * LARGEST_MESSAGE:
+            raise NoNats("it sends more than was asked for")
+        self.changed.set()
 
     def add(self, subject: bytes, reply: bytes, block: bytes | None, data: bytes) -> None:
         """Takes one message, or the status that ends the request: only that has no reply."""
@@ -168,8 +182,13 @@ class Pull:
             self.replies.append(reply)
             self.blocks.append(block)
             self.data.append(data)
+            self._took(len(subject) + len(reply) + len(block or b"") + len(data))
         elif not (block or b"").startswith(b"NATS/1.0 100"):  # a heartbeat
             self.status = block or b""
+        self.changed.set()
+
+    def lost(self) -> None:
+        """Ends the wait for more."""
         self.changed.set()
 
 
@@ -183,14 +202,28 @@ class Delivered:
     pending: np.ndarray[Any, np.dtype[np.int64]]
 
     @classmethod
-    def parse(cls, replies: Sequence[bytes]) -> Delivered:
-        """From `$JS.ACK.[domain.account.]stream.consumer.delivered.sseq.cseq.time.pending[.x]`."""
+    def parse(cls, replies: Sequence[bytes], where: str) -> Delivered:
+        """From `$JS.ACK.[domain.account.]stream.consumer.delivered.sseq.cseq.time.pending[.x]`.
+
+        Raises:
+            ArchiveError: a reply says something else.
+        """
         tokens = pc.split_pattern(pa.array(replies, pa.binary()).view(pa.string()), ".")
         width = len(tokens[0])
         flat = tokens.values
         base = 5 if width == 9 else 7
-        columns = [
-            flat.take(pa.array(np.arange(base + n, len(flat), width))).cast(pa.int64()).to_numpy()
-            for n in range(4)
-        ]
+        try:
+            if width < base + 4 or not (np.diff(tokens.offsets.to_numpy()) == width).all():
+                raise pa.ArrowInvalid
+            columns = [
+                flat.take(pa.array(np.arange(base + n, len(flat), width)))
+                .cast(pa.int64())
+                .to_numpy()
+                for n in range(4)
+            ]
+        except pa.ArrowInvalid:
+            raise ArchiveError(
+                f"{where} sends messages with replies that no nats-server gives, such as "
+                f"{wire.shown(replies[0])}: does one answer?"
+            ) from None
         return cls(*columns)

@@ -21,7 +21,15 @@ import pyarrow as pa
 from nats import errors as nats_errors
 
 from jobs.errors import ArchiveError, text_of
-from jobs.jetstream.connection import ApiError, NatsSettings, RawClient, api, connection, refusal
+from jobs.jetstream.answers import ApiError, StreamInfo
+from jobs.jetstream.connection import (
+    LARGEST_MESSAGE,
+    NatsSettings,
+    RawClient,
+    api,
+    connection,
+    refusal,
+)
 from jobs.jetstream.headers import header_columns
 from jobs.jetstream.pull import Delivered, Pull, arrive, consumer, pulling, request
 from jobs.jetstream.stream import STREAM_NOT_FOUND, JetStreamSettings, StreamState
@@ -112,7 +120,7 @@ async def _check_same_stream(
     client: RawClient, nats: NatsSettings, stream: str, state: StreamState
 ) -> None:
     try:
-        now = await api(client, nats, f"STREAM.INFO.{stream}")
+        now = await api(client, nats, StreamInfo, f"STREAM.INFO.{stream}")
     except ApiError as error:
         if error.code == STREAM_NOT_FOUND:
             raise ArchiveError(
@@ -120,7 +128,7 @@ async def _check_same_stream(
                 "what was archived before stays"
             ) from error
         return  # the server is not back yet
-    if now["created"] != state.created:
+    if now.created != state.created:
         raise ArchiveError(
             f"stream {stream} on {nats.where} was made anew while it was read; "
             "ingest it under another name"
@@ -141,7 +149,7 @@ async def _pulls(
             pulling(client) as (pull, inbox),
             consumer(client, nats, stream, settings.subject, **start) as (name, info),
         ):
-            left = int(info["num_pending"])
+            left = info.num_pending
             while left and first <= last:
                 wanted = min(settings.batch, last - first + 1, left)
                 asked = {"batch": wanted, "max_bytes": batch_bytes, "no_wait": True}
@@ -149,18 +157,25 @@ async def _pulls(
                 await arrive(client, pull, wanted, batch_bytes)
                 if not pull.replies:
                     status = pull.status or b"the connection was lost"
-                    if b" 409 Message Size" in status:
+                    if b" 409 Message Size" in status and batch_bytes < LARGEST_MESSAGE:
                         batch_bytes *= 2  # a message larger than a whole batch
                         pull.clear()
                         continue
                     if b" 404 " in status:
                         return
                     raise _Stale(status.decode(errors="replace").strip())
-                delivered = Delivered.parse(pull.replies)
+                delivered = Delivered.parse(pull.replies, nats.where)
                 expected = np.arange(consumer_sequence + 1, consumer_sequence + 1 + len(pull.data))
                 whole = delivered.consumer_sequence == expected
                 count = len(whole) if whole.all() else int(np.argmin(whole))
                 consumer_sequence += count
+                rises = np.diff(delivered.sequence[:count], prepend=first - 1) > 0
+                if not rises.all():
+                    wrong = int(delivered.sequence[np.argmin(rises)])
+                    raise ArchiveError(
+                        f"stream {stream} on {nats.where}: sequence {wrong} comes after a later "
+                        "one, or twice: does a nats-server answer?"
+                    )
                 count_in_range = int(np.searchsorted(delivered.sequence[:count], last, "right"))
                 if count_in_range:
                     first = int(delivered.sequence[count_in_range - 1]) + 1

@@ -13,7 +13,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from jobs.errors import ArchiveError
-from jobs.jetstream.connection import ApiError, NatsSettings, RawClient, api
+from jobs.jetstream.answers import ApiError, Names, StreamInfo
+from jobs.jetstream.connection import NatsSettings, RawClient, api
 from jobs.jetstream.pull import Delivered, arrive, consumer, pulling, request
 from jobs.warehouse.rows import utc
 from nats_transform.errors import did_you_mean
@@ -24,6 +25,7 @@ _SUBJECTS = 100_000  # nats-server counts so many in one answer
 # What one range should hold, in bytes as the stream counts them: large enough for good Parquet
 # files, small enough that the tasks of a job even out.
 _RANGE_BYTES = 256 * 1024 * 1024
+_MOST_RANGES = 1000  # whatever the server says
 _SMALLEST_RANGE = 20_000  # messages; below, another consumer costs more than it brings
 
 
@@ -91,21 +93,21 @@ async def stream_state(client: RawClient, nats: NatsSettings, stream: str) -> St
         ApiError: there is no such stream, or nobody answers.
     """
     try:
-        info = await api(client, nats, f"STREAM.INFO.{stream}")
+        info = await api(client, nats, StreamInfo, f"STREAM.INFO.{stream}")
     except ApiError as error:
         if error.code == STREAM_NOT_FOUND:
             near = await _nearest(client, nats, stream)
             raise ApiError(f"no stream {stream} on {nats.where}{near}", error.code) from error
         raise ApiError(f"stream {stream} on {nats.where}: {error}", error.code) from error
-    state = info["state"]
+    state = info.state
     return StreamState(
-        info["created"],
-        state["messages"],
-        state["bytes"],
-        state["first_seq"],
-        state["last_seq"],
-        (info.get("cluster") or {}).get("name"),
-        info["config"],
+        info.created,
+        state.messages,
+        state.bytes,
+        state.first_seq,
+        state.last_seq,
+        info.cluster.name if info.cluster else None,
+        info.config.model_dump(exclude_unset=True),
     )
 
 
@@ -119,21 +121,19 @@ async def counts_by_subject(
     Raises:
         ApiError: there is no such stream, or nobody answers.
     """
-    info = await api(client, nats, f"STREAM.INFO.{stream}")
-    if info["state"].get("num_subjects", 0) > _SUBJECTS:
+    info = await api(client, nats, StreamInfo, f"STREAM.INFO.{stream}")
+    if info.state.num_subjects > _SUBJECTS:
         return None  # it would cost the server seconds to sort them
     asked = {"subjects_filter": ANY_TAIL}
-    info = await api(client, nats, f"STREAM.INFO.{stream}", asked)
-    if info.get("total", 0) > _SUBJECTS:
-        return None
-    return Counter(info["state"].get("subjects") or {})
+    info = await api(client, nats, StreamInfo, f"STREAM.INFO.{stream}", asked)
+    return None if info.total > _SUBJECTS else Counter(info.state.subjects or {})
 
 
 async def _nearest(client: RawClient, nats: NatsSettings, stream: str) -> str:
     """The end of an error about a stream that a server has not: the one that was meant."""
     names: list[str] = []
     with contextlib.suppress(ApiError):  # not everyone may ask
-        names = (await api(client, nats, "STREAM.NAMES"))["streams"] or []
+        names = (await api(client, nats, Names, "STREAM.NAMES")).streams or []
     return did_you_mean(stream, names) or "; `nats stream ls` lists those that it has"
 
 
@@ -144,7 +144,7 @@ async def count_from(
     start = {"deliver_policy": "by_start_sequence", "opt_start_seq": max(first, 1)}
     try:
         async with consumer(client, nats, stream, subject, **start) as (_, info):
-            return int(info["num_pending"])
+            return info.num_pending
     except ApiError as error:
         raise ArchiveError(f"stream {stream} on {nats.where}: {error}") from error
 
@@ -154,7 +154,13 @@ async def message_at(
 ) -> tuple[int, int] | None:
     """Sequence and time (ns) of the first message at or after a sequence, or None."""
     start = {"deliver_policy": "by_start_sequence", "opt_start_seq": max(sequence, 1)}
-    return await _first_message(client, nats, stream, start)
+    found = await _first_message(client, nats, stream, start)
+    if found is not None and found[0] < sequence:
+        raise ArchiveError(
+            f"stream {stream} on {nats.where} gives sequence {found[0]} where {sequence} or a "
+            "later one was asked for: does a nats-server answer?"
+        )
+    return found
 
 
 async def sequence_at(
@@ -172,7 +178,7 @@ async def _first_message(
 ) -> tuple[int, int] | None:
     try:
         async with consumer(client, nats, stream, None, **start) as (name, info):
-            if not info["num_pending"]:
+            if not info.num_pending:
                 return None
             # As bytes: nats-py stops reading at a subject that is not UTF-8.
             async with pulling(client) as (pull, inbox):
@@ -182,7 +188,7 @@ async def _first_message(
                     if pull.status is None:
                         raise ApiError(f"NATS server {nats.where} does not answer")
                     return None  # the message was deleted just now
-                delivered = Delivered.parse(pull.replies)
+                delivered = Delivered.parse(pull.replies, nats.where)
                 return int(delivered.sequence[0]), int(delivered.time[0])
     except ApiError as error:
         raise ArchiveError(f"stream {stream} on {nats.where}: {error}") from error
@@ -222,6 +228,7 @@ def split(first: int, last: int, state: StreamState, readers: int) -> list[tuple
         return []
     share = (last - first + 1) / max(state.last - state.first + 1, 1)
     messages, size = state.messages * share, state.bytes * share
-    count = max(min(readers, int(messages // _SMALLEST_RANGE)), int(size // _RANGE_BYTES), 1)
+    by_size = min(int(size // _RANGE_BYTES), _MOST_RANGES)
+    count = max(min(readers, int(messages // _SMALLEST_RANGE)), by_size, 1)
     edges = [first + (last - first + 1) * n // count for n in range(count + 1)]
     return [(a, b - 1) for a, b in itertools.pairwise(edges) if a < b]

@@ -10,12 +10,13 @@ import asyncio
 import base64
 from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
 
-from jobs.jetstream.connection import ApiError, NatsSettings, RawClient, api
+from jobs.errors import ArchiveError
+from jobs.jetstream.answers import ApiError, Message, Stored
+from jobs.jetstream.connection import NatsSettings, RawClient, api
 from jobs.jetstream.control import OWN
 from jobs.jetstream.headers import Pair, parse_headers
 from jobs.jetstream.reader import read_range
@@ -29,6 +30,7 @@ SOURCE = OWN + b"Source"
 MSG_ID = b"Nats-Msg-Id"
 _NO_MESSAGE = 10037
 _ONE_BY_ONE = 500  # messages; more are read through a consumer
+_MOST_ONE_BY_ONE = 1_000_000  # messages, whatever the server says
 _AT_ONCE = 50  # requests on the way
 
 
@@ -168,6 +170,11 @@ class Target:
         """What `messages` gives of a short range, over the connection that there is."""
         if last - first >= _ONE_BY_ONE and self.is_readable:
             return {seq: found async for seq, found in self.messages(nats, first, last)}
+        if last - first >= _MOST_ONE_BY_ONE:
+            raise ArchiveError(
+                f"stream {self.name} on {nats.where} has {last - first + 1:,} new messages, too "
+                "many to look at one by one; run again when fewer are written"
+            )
         found: dict[int, Replayed | None] = {}
         for at in range(first, last + 1, _AT_ONCE):
             sequences = range(at, min(at + _AT_ONCE, last + 1))
@@ -177,20 +184,17 @@ class Target:
                     found[seq] = _of_stored(message)
         return found
 
-    async def _stored(
-        self, client: RawClient, nats: NatsSettings, seq: int
-    ) -> dict[str, Any] | None:
+    async def _stored(self, client: RawClient, nats: NatsSettings, seq: int) -> Stored | None:
         """A message as the API has it; None if the stream does not hold it any more."""
         try:
-            answer = await api(client, nats, f"STREAM.MSG.GET.{self.name}", {"seq": seq})
+            subject = f"STREAM.MSG.GET.{self.name}"
+            return (await api(client, nats, Message, subject, {"seq": seq})).message
         except ApiError as error:
             if error.code == _NO_MESSAGE:
                 return None
             raise
-        message: dict[str, Any] = answer["message"]
-        return message
 
 
-def _of_stored(message: dict[str, Any]) -> Replayed | None:
-    block = base64.b64decode(message.get("hdrs") or "")
+def _of_stored(message: Stored) -> Replayed | None:
+    block = base64.b64decode(message.hdrs)
     return replayed(parse_headers(block)) if block else None

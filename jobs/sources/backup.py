@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -24,15 +23,17 @@ from pathlib import Path
 from typing import Any
 
 import nats.errors
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from jobs.errors import ArchiveError, text_of
-from jobs.jetstream.connection import ApiError, NatsSettings, RawClient, api, connection
+from jobs.jetstream.answers import Answer, ApiError, Config, Restore, parse_answer
+from jobs.jetstream.connection import NatsSettings, RawClient, api, connection
 from jobs.jetstream.process import USER, nats_server
 from jobs.jetstream.stream import stream_state
 from jobs.scratch import everything_in
-from nats_transform.backup.archive import MAGIC, State, first_bytes
+from nats_transform.backup.archive import MAGIC, first_bytes
 from nats_transform.errors import InvalidBackup
+from nats_transform.stream_state import State
 
 INFO, CONTENTS = "backup.json", ("stream.arc.s2", "stream.tar.s2")
 _CHUNK_BYTES = 512 * 1024  # below the server's default for the largest message
@@ -55,22 +56,10 @@ _NEUTRAL: dict[str, Any] = {
 }
 
 
-class _Config(BaseModel):
-    model_config = ConfigDict(extra="allow")
-
-    name: str = Field(min_length=1)
-    retention: str = "limits"
-    allow_msg_ttl: bool = False
-    max_age: int = 0
-    max_msgs: int = 0
-    max_bytes: int = 0
-    max_msgs_per_subject: int = 0
-
-
 class _Description(BaseModel):
     """What `backup.json` has."""
 
-    config: _Config
+    config: Config
     state: State
 
 
@@ -197,8 +186,9 @@ async def _restore(backup: Backup, settings: NatsSettings) -> None:
     where = f"backup {backup.folder}"
     async with connection(settings) as client:
         try:
-            answer = await api(client, settings, f"STREAM.RESTORE.{backup.stream}", body)
-            await _send(client, backup.content, answer["deliver_subject"])
+            subject = f"STREAM.RESTORE.{backup.stream}"
+            answer = await api(client, settings, Restore, subject, body)
+            await _send(client, backup.content, answer.deliver_subject)
         except (ApiError, nats.errors.Error, OSError) as error:
             raise ArchiveError(f"{where} cannot be restored: {text_of(error)}") from error
         state = await stream_state(client, settings, backup.stream)
@@ -226,6 +216,5 @@ async def _send(client: RawClient, path: Path, subject: str) -> None:
 
 
 def _check(answer: Any) -> None:
-    error = json.loads(answer.data).get("error") if answer.data else None
-    if error:
-        raise ApiError(str(error.get("description", error)), int(error.get("err_code", 0)))
+    if answer.data:
+        parse_answer(Answer, "the server", "a part of the backup", answer.data)

@@ -11,7 +11,6 @@ import binascii
 import contextlib
 import io
 import json
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ from jobs.sources.files import DumpFile, DumpFiles, located, unreadable
 from jobs.sources.times import epoch_ns, exact_ns
 from jobs.warehouse.rows import header_lists, rows_of
 from nats_transform.collector import no_search_for_cycles
+from nats_transform.untrusted import few_values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,8 +39,6 @@ _BUFFER = 2**20
 LARGEST_LINE = 96 * 2**20
 """The most bytes of a line: the largest payload of nats-server in base64, and some more."""
 _LARGE_LINE = 2**16  # bytes; the values of a smaller one need no count
-_MOST_VALUES = 500_000
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"')
 
 # seq, ts_ns, subject, cluster, headers, data
 Message = tuple[int, int, bytes, bytes | None, list[tuple[bytes, bytes]], bytes]
@@ -299,11 +297,7 @@ class _Parser:
 
 
 def _decode_large(line: bytes) -> Any:
-    """The value of a line, unless it has so many values that they take many times its size."""
-    if line.count(b",") + line.count(b"[") + line.count(b"{") > _MOST_VALUES:
-        outside = _STRING.sub(b"", line)
-        if sum(map(outside.count, (b",", b"[", b"{"))) > _MOST_VALUES:
-            raise ValueError(f"it has more than {_MOST_VALUES:,} values, as no message has")
+    few_values(line)
     with no_search_for_cycles():
         return _decode(line.decode())
 

@@ -33,6 +33,7 @@ from jobs.warehouse.coverage import Coverage
 from jobs.warehouse.rows import DAY_NS
 from jobs.warehouse.tables import times_of
 
+_MOST_SPANS = 250  # each takes some requests, so a server that lies must not make us plan many
 ReadTask = Callable[[Any], Iterator[pa.RecordBatch]]
 """Gives the messages of a task, as `jobs.warehouse.rows` has them; it can be pickled."""
 
@@ -120,9 +121,10 @@ class StreamSource:
                 )
             first, last = await wanted_range(client, self.nats, self.settings, state)
             spans = []
+            most = max(self.publish_messages, (last - max(first, state.first)) // _MOST_SPANS)
             for start, end in (Coverage.of([(first, last)]) - have).ranges:
                 while start <= end:
-                    cut = await self._end_of_span(client, state, start, end)
+                    cut = await self._end_of_span(client, state, start, end, most)
                     messages = await self._most(client, start, cut)
                     size = messages * state.bytes // max(1, state.messages)
                     spans.append(Span(start, cut, messages, size))
@@ -130,9 +132,9 @@ class StreamSource:
             return [span for span in spans if span.messages]
 
     async def _end_of_span(
-        self, client: RawClient, state: StreamState, start: int, end: int
+        self, client: RawClient, state: StreamState, start: int, end: int, most: int
     ) -> int:
-        beyond = max(start, state.first) + self.publish_messages
+        beyond = max(start, state.first) + most
         if beyond > end:
             return end
         message = await message_at(client, self.nats, self.settings.stream, beyond)
@@ -141,8 +143,8 @@ class StreamSource:
         day = date(1970, 1, 1) + timedelta(days=message[1] // DAY_NS)
         midnight = datetime.combine(day + timedelta(days=1), time(), UTC)
         cut = await sequence_at(client, self.nats, self.settings.stream, midnight, state) - 1
-        # A clock that was set back can put the midnight before the start.
-        return min(cut, end) if cut >= start else end
+        # A clock that was set back can put the midnight before.
+        return min(max(cut, beyond), end)
 
     def tasks(self, span: Span, have: Coverage) -> tuple[ReadTask, Sequence[Any]]:
         """Ranges of the span; none of its messages is in the table."""

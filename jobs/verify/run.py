@@ -4,18 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Collection, Iterable, Mapping
+from http.client import HTTPException
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import nats.errors
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from jobs.errors import ArchiveError, text_of
-from jobs.jetstream.connection import ApiError, NatsSettings, RawClient, api, connection
+from jobs.jetstream.answers import (
+    AccountDetail,
+    Accountz,
+    ApiError,
+    ConsumerInfo,
+    Mapped,
+    Message,
+    Routez,
+    Source,
+    Statsz,
+    StreamInfo,
+    Varz,
+    parse_answer,
+)
+from jobs.jetstream.connection import NatsSettings, RawClient, api, connection
 from jobs.plan import PlanError
 from jobs.verify.probe import probe
 from nats_transform.config import load_all, parse_server_config
@@ -35,11 +51,14 @@ from nats_transform.plan.state import (
 )
 from nats_transform.sharing import NO_SHARES
 
+_M = TypeVar("_M", bound=BaseModel)
 _NO_STREAM, _NO_CONSUMER = 10059, 10014
 _NO_MESSAGE = 10037
 _NO_ACCOUNT = 400  # what /accountz answers then
 _STATSZ = "$SYS.REQ.SERVER.PING.STATSZ"
 _ACCOUNTZ = "$SYS.REQ.SERVER.PING.ACCOUNTZ"
+_MOST_SERVERS = 10_000  # whatever a server says
+_MOST_PAGE, _PAGE_SECONDS = 64 * 2**20, 60  # of a monitoring page
 _SYSTEM_SECONDS = 2.0  # until somebody would have answered a user of the system account
 
 
@@ -241,7 +260,9 @@ async def _config(
     """Look at a stream or consumer."""
     name = change.name.replace("/", ".")
     try:
-        info = await api(client, settings, f"{change.kind.upper()}.INFO.{name}")
+        model: type[StreamInfo | ConsumerInfo]
+        model = StreamInfo if change.kind == "stream" else ConsumerInfo
+        info = await api(client, settings, model, f"{change.kind.upper()}.INFO.{name}")
     except ApiError as error:
         if error.code not in (_NO_STREAM, _NO_CONSUMER):
             raise
@@ -252,7 +273,7 @@ async def _config(
             "plan is for?"
         )
         return
-    config = info["config"]
+    config = info.config.model_dump(exclude_unset=True)
     if change.kind == "stream":
         fields = {name: config.get(name) or None for name in change.after}
         view.seen["stream", change.name] = fields
@@ -273,26 +294,26 @@ async def _unread(settings: NatsSettings, plan: Plan, step: int, undo: bool) -> 
     when = f"step {step} is undone" if undo else f"step {step + 1} is taken"
     async with connection(settings) as client:
         for stream, gone in drained_sources(plan, step, undo):
-            info = await api(client, settings, f"STREAM.INFO.{stream}")
-            for source in info.get("sources") or ():
+            shown = await api(client, settings, StreamInfo, f"STREAM.INFO.{stream}")
+            for source in shown.sources or ():
                 if not any(_is_source(source, one) for one in gone):
                     continue
-                filters = [one["src"] for one in source.get("subject_transforms") or ()]
-                filters = filters or [source.get("filter_subject") or ">"]
-                last = await _last(client, settings, source["name"], filters)
+                filters = [one.src for one in source.subject_transforms or ()]
+                filters = filters or [source.filter_subject or ">"]
+                last = await _last(client, settings, source.name, filters)
                 # While a source stands still, its lag can be 0; how far it is stays.
-                if source.get("lag") or last > source.get("seq", last):
+                if source.lag or (source.seq is not None and last > source.seq):
                     found.append(
-                        f"stream {stream} has not taken all messages from {source['name']} yet: "
+                        f"stream {stream} has not taken all messages from {source.name} yet: "
                         f"wait before {when}"
                     )
         for drain in drains(plan, step, undo):
             stream, _, name = drain.consumer.partition("/")
             last = await _last(client, settings, stream, drain.filters)
             # After the messages: what is read meanwhile counts as read.
-            info = await api(client, settings, f"CONSUMER.INFO.{stream}.{name}")
-            behind = info["num_pending"] or info["num_ack_pending"]
-            if behind and info["ack_floor"]["stream_seq"] < last:
+            info = await api(client, settings, ConsumerInfo, f"CONSUMER.INFO.{stream}.{name}")
+            behind = info.num_pending or info.num_ack_pending
+            if behind and info.ack_floor.stream_seq < last:
                 found.append(
                     f"consumer {drain.consumer} has not read all messages under "
                     f"{', '.join(drain.filters)} yet: wait before {when}"
@@ -307,16 +328,18 @@ async def _last(
     last = 0
     for one in filters:
         try:
-            answer = await api(client, settings, f"STREAM.MSG.GET.{stream}", {"last_by_subj": one})
-            last = max(last, answer["message"]["seq"])
+            subject = f"STREAM.MSG.GET.{stream}"
+            answer = await api(client, settings, Message, subject, {"last_by_subj": one})
+            last = max(last, answer.message.seq)
         except ApiError as error:
             if error.code != _NO_MESSAGE:
                 raise
     return last
 
 
-def _is_source(shown: Fields, configured: Fields) -> bool:
+def _is_source(source: Source, configured: Fields) -> bool:
     """Whether a server shows how far it is with this source."""
+    shown = source.model_dump(exclude_unset=True)
     return all(
         (shown.get(name) or None) == (configured.get(name) or None)
         for name in ("name", "filter_subject", "subject_transforms")
@@ -332,7 +355,9 @@ async def _accountz(client: RawClient, settings: NatsSettings, account: str) -> 
         answer = await client.request(_STATSZ, b"", timeout=_SYSTEM_SECONDS)
     except nats.errors.Error:  # nobody responds, or may
         return []
-    servers = json.loads(answer.data)["statsz"]["active_servers"]
+    servers = parse_answer(Statsz, settings.where, _STATSZ, answer.data).statsz.active_servers
+    if servers > _MOST_SERVERS:
+        raise ArchiveError(f"{settings.where} says that it has {servers:,} servers: is it one?")
     views: list[View] = []
     inbox = client.new_inbox()
     subscription = await client.subscribe(inbox)
@@ -346,11 +371,10 @@ async def _accountz(client: RawClient, settings: NatsSettings, account: str) -> 
                     f"{servers - number} of the {servers} servers do not answer: start them, or "
                     "look again"
                 ) from error
-            document = json.loads(message.data)
-            detail = (document.get("data") or {}).get("account_detail")
-            if detail is not None:
-                mappings = cumulative(detail.get("mappings") or {})
-                views.append(View(document["server"]["name"], {("mappings", account): mappings}))
+            shown = parse_answer(Accountz, settings.where, _ACCOUNTZ, message.data)
+            if shown.data and (detail := shown.data.account_detail):
+                mappings = _mappings(detail)
+                views.append(View(shown.server.name, {("mappings", account): mappings}))
     finally:
         await subscription.unsubscribe()
     return views
@@ -361,23 +385,33 @@ def _monitored(url: str, account: str) -> tuple[View, set[str]]:
     if not url.startswith(("http://", "https://")):
         raise PlanError(f"{url} is no URL of a monitoring port, such as http://localhost:8222")
     try:
-        name = _page(url, "varz")["server_name"]
-        routes = _page(url, "routez")["routes"]
-        detail = _page(url, f"accountz?acc={quote(account)}").get("account_detail")
+        name = _page(url, Varz, "varz").server_name
+        routes = _page(url, Routez, "routez").routes or ()
+        detail = _page(url, AccountDetail, f"accountz?acc={quote(account)}").account_detail
     except urllib.error.HTTPError as error:
         error.close()
         if error.code != _NO_ACCOUNT:
             raise PlanError(f"{url} does not answer: {text_of(error)}") from error
         detail = None
-    except (OSError, ValueError, LookupError) as error:
+    except (OSError, HTTPException) as error:
         raise PlanError(f"{url} does not answer: {text_of(error)}") from error
     if detail is None:
         raise PlanError(f"{url} has no account {account}: is it a server that the plan is for?")
-    mappings = cumulative(detail.get("mappings") or {})
-    return View(name, {("mappings", account): mappings}), {one["remote_name"] for one in routes}
+    return View(name, {("mappings", account): _mappings(detail)}), {
+        one.remote_name for one in routes
+    }
 
 
-def _page(url: str, name: str) -> Any:
+def _page(url: str, model: type[_M], name: str) -> _M:
     where = f"{url.rstrip('/')}/{name}"
+    until, text = time.monotonic() + _PAGE_SECONDS, b""
     with urllib.request.urlopen(where, timeout=10) as answer:  # noqa: S310 - checked by the caller
-        return json.load(answer)
+        while part := answer.read1(65_536):
+            text += part
+            if len(text) > _MOST_PAGE or time.monotonic() > until:
+                raise PlanError(f"{where} does not end: is it a monitoring port?")
+    return parse_answer(model, url, name, text)
+
+
+def _mappings(detail: Mapped) -> dict[str, Any]:
+    return cumulative(detail.model_dump(exclude_unset=True).get("mappings") or {})

@@ -13,15 +13,16 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
 from nats_transform.backup.library import Bytes, Numbers, address, checked, library, size
 from nats_transform.backup.s2 import LARGEST_BLOCK, Decoder, Readable
 from nats_transform.errors import InvalidBackup, first_fault
+from nats_transform.stream_state import State
 from nats_transform.untrusted import visible
 
 MAGIC = b"NATSARC1"
@@ -31,7 +32,7 @@ LARGEST_HEADERS = 128 * 2**10
 """The most bytes of headers: nats-server stores 64 KiB of a client, and adds some of its own."""
 # What the state and all consumers may have together, in bytes: so much, and so much for each byte
 # of the file. The states of real consumers are packed to a third, those of hostile ones to nothing.
-_DOCUMENTS, _DOCUMENTS_A_BYTE = 4 * 2**20, 10
+_DOCUMENTS, _DOCUMENTS_A_BYTE = 2 * 2**20, 10
 _DOCUMENT = 256  # what a document counts beside its bytes
 _BUFFER = 8 * 2**20  # unpacked bytes that are held at a time
 _BATCH = 65_536  # messages
@@ -59,21 +60,6 @@ class Point:
     position: int
     after: int
     state: int
-
-
-_Count = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
-
-
-class State(BaseModel):
-    """The state of a stream, as the server writes it into an archive and into `backup.json`."""
-
-    model_config = ConfigDict(extra="allow")
-
-    messages: _Count
-    bytes: _Count
-    first_seq: _Count
-    last_seq: _Count
-    consumer_count: _Count = 0
 
 
 @dataclass(frozen=True)

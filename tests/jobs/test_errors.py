@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import PythonException
 
 from jobs.errors import ArchiveError, JobError, text_of
-from jobs.jetstream.connection import ApiError
+from jobs.jetstream.answers import ApiError
 from jobs.spark_errors import job_error
 from nats_transform.errors import KernelUnavailable, NatsTransformError
 

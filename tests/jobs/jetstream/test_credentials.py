@@ -23,6 +23,7 @@ from nats.js.api import StorageType
 
 from jobs.errors import ArchiveError
 from jobs.ingest import IngestSettings, ingest
+from jobs.jetstream.answers import Answer
 from jobs.jetstream.connection import NatsSettings, api, connection
 from jobs.jetstream.process import NatsServer
 from jobs.jetstream.process import nats_server as run_nats_server
@@ -388,7 +389,7 @@ def test_the_rights_that_reading_takes() -> None:
 
         async def delete() -> None:
             async with connection(settings) as client:
-                await api(client, settings, f"STREAM.DELETE.{STREAM}")
+                await api(client, settings, Answer, f"STREAM.DELETE.{STREAM}")
 
         with pytest.raises(ArchiveError):
             asyncio.run(delete())

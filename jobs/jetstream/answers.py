@@ -1,0 +1,315 @@
+"""What a nats-server answers, with one model for each kind of answer.
+
+A user of the account who may subscribe to a request can answer in the place of the server, so an
+answer counts only if it fits its model. Fields that no model names are kept as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Annotated, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from jobs.errors import ArchiveError
+from nats_transform.errors import first_fault
+from nats_transform.stream_state import Count, State
+from nats_transform.untrusted import few_values
+
+_NAME = re.compile(r"[^\x00-\x20\x7f.*>/\ud800-\udfff]{1,255}")
+
+
+def _named(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError("a name that no stream or consumer can have")
+    return name
+
+
+Name = Annotated[str, AfterValidator(_named)]
+Limit = Annotated[int, Field(strict=True)]  # -1, and mostly 0 too, for none
+Flag = Annotated[bool, Field(strict=True)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+
+class Transform(_Part):
+    """A transform of subjects."""
+
+    src: str = ""
+    dest: str = ""
+
+
+class Config(_Part):
+    """The configuration of a stream."""
+
+    name: Name
+    subjects: list[str] | None = None
+    retention: str = "limits"
+    discard: str = "old"
+    discard_new_per_subject: Flag = False
+    max_age: Limit = 0
+    max_msgs: Limit = -1
+    max_bytes: Limit = -1
+    max_msgs_per_subject: Limit = -1
+    allow_msg_ttl: Flag = False
+    subject_transform: Transform | None = None
+
+
+class ConsumerConfig(_Part):
+    """The configuration of a consumer."""
+
+    durable_name: str = ""
+    filter_subject: str | None = None
+    filter_subjects: list[str] | None = None
+
+
+class Fault(_Part):
+    """Why a request was refused."""
+
+    description: str = ""
+    err_code: Annotated[int, Field(strict=True)] = 0
+
+
+class Answer(_Part):
+    """Any answer. One with an error has nothing else."""
+
+    error: Fault | None = None
+
+
+class Cluster(_Part):
+    """Where a stream lives."""
+
+    name: str | None = None
+
+
+class Source(_Part):
+    """How far a stream is with one of its sources."""
+
+    name: Name
+    seq: Count | None = None
+    lag: Count = 0
+    filter_subject: str | None = None
+    subject_transforms: list[Transform] | None = None
+
+
+class InfoState(State):
+    """The state of a stream, perhaps with the number of messages under each subject."""
+
+    num_subjects: Count = 0
+    subjects: dict[str, Count] | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> InfoState:
+        if self.messages > max(self.last_seq - self.first_seq + 1, 0):
+            raise ValueError("more messages than sequences")
+        return self
+
+
+class StreamInfo(Answer):
+    """The answer to `STREAM.INFO`."""
+
+    created: str
+    config: Config
+    state: InfoState
+    cluster: Cluster | None = None
+    sources: list[Source] | None = None
+    total: Count = 0
+
+
+class Acknowledged(_Part):
+    """How far a consumer is."""
+
+    stream_seq: Count = 0
+
+
+class ConsumerInfo(Answer):
+    """The answer to `CONSUMER.INFO` and `CONSUMER.CREATE`."""
+
+    config: ConsumerConfig
+    num_pending: Count = 0
+    num_ack_pending: Count = 0
+    ack_floor: Acknowledged = Acknowledged()
+
+
+class Names(Answer):
+    """The answer to `STREAM.NAMES`."""
+
+    streams: list[str] | None = None
+
+
+class _Page(Answer):
+    """A part of a list."""
+
+    total: Count
+    missing: list[str] | None = None
+
+
+class ListedStream(_Part):
+    """A stream in a list."""
+
+    config: Config
+
+
+class Streams(_Page):
+    """The answer to `STREAM.LIST`."""
+
+    streams: list[ListedStream] | None
+
+
+class ListedConsumer(_Part):
+    """A consumer in a list."""
+
+    name: Name
+    config: ConsumerConfig
+
+
+class Consumers(_Page):
+    """The answer to `CONSUMER.LIST`."""
+
+    consumers: list[ListedConsumer] | None
+
+
+class Stored(_Part):
+    """A message as the API has it; its headers are in base64."""
+
+    seq: Count
+    hdrs: Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]*={0,2}$")] = ""
+
+
+class Message(Answer):
+    """The answer to `STREAM.MSG.GET`."""
+
+    message: Stored
+
+
+class Ack(Answer):
+    """The answer to a message that a stream stores."""
+
+    stream: str = ""
+    seq: Count = 0
+    duplicate: Flag = False
+
+
+class Restore(Answer):
+    """The answer to `STREAM.RESTORE`."""
+
+    deliver_subject: str
+
+
+class Account(_Part):
+    """The account of a user: its key and its name."""
+
+    account: str = ""
+    account_name: str = ""
+
+
+class User(Answer):
+    """The answer to `$SYS.REQ.USER.INFO`."""
+
+    data: Account = Account()
+
+
+class Stats(_Part):
+    """The statistics of a server."""
+
+    active_servers: Count
+
+
+class Statsz(_Part):
+    """The answer to `$SYS.REQ.SERVER.PING`."""
+
+    statsz: Stats
+
+
+class Server(_Part):
+    """The server that answers."""
+
+    name: str
+
+
+class ShownDestination(_Part):
+    """A destination of a mapping, as a server shows it."""
+
+    subject: str
+    weight: Count
+    cluster: str = ""
+
+
+class Mapped(_Part):
+    """The mappings of an account: the destinations of each source."""
+
+    mappings: dict[str, list[ShownDestination]] | None = None
+
+
+class AccountDetail(_Part):
+    """What a server knows of an account."""
+
+    account_detail: Mapped | None = None
+
+
+class Accountz(_Part):
+    """The answer to `$SYS.REQ.SERVER.PING.ACCOUNTZ`."""
+
+    server: Server
+    data: AccountDetail | None = None
+
+
+class Varz(_Part):
+    """A monitoring page with what a server is."""
+
+    server_name: str
+
+
+class Route(_Part):
+    """A connection to another server of the cluster."""
+
+    remote_name: str
+
+
+class Routez(_Part):
+    """A monitoring page with the cluster of a server."""
+
+    routes: list[Route] | None = None
+
+
+_A = TypeVar("_A", bound=BaseModel)
+
+
+class ApiError(ArchiveError):
+    """A server answered with an error, or with nothing that counts as an answer.
+
+    Attributes:
+        code: the server's `err_code`, such as 10059 for "stream not found"; 0 for no answer.
+    """
+
+    def __init__(self, message: str, code: int = 0) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def parse_answer(model: type[_A], where: str, what: str, text: bytes) -> _A:
+    """The answer in a text.
+
+    Args:
+        model: the kind of answer.
+        where: the server, for errors.
+        what: what was asked, for errors.
+        text: what came.
+
+    Raises:
+        ApiError: it is an error, or no such answer.
+    """
+    try:
+        few_values(text)
+        document = json.loads(text)
+        if issubclass(model, Answer) and (error := Answer.model_validate(document).error):
+            raise ApiError(error.description or str(error.err_code), error.err_code)
+        return model.model_validate(document)
+    except (ValueError, RecursionError) as error:
+        fault = first_fault(error) if isinstance(error, ValidationError) else "it is no JSON"
+        raise ApiError(
+            f"{where} answers {what} as no nats-server does ({fault}): does one answer?"
+        ) from None

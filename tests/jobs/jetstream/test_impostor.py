@@ -1,0 +1,227 @@
+"""A server that lies: whatever it sends, the end is near, small, and one line that says why."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.errors import ArchiveError
+from jobs.ingest import IngestSettings, ingest
+from jobs.jetstream.connection import LARGEST_MESSAGE, NatsSettings, connection
+from jobs.jetstream.pull import Delivered
+from jobs.jetstream.stream import JetStreamSettings, counts_by_subject, stream_state
+from jobs.session import SessionOnDemand, SparkSettings
+from jobs.sources.source import StreamSource
+from jobs.warehouse.coverage import Coverage
+from jobs.warehouse.tables import Warehouse
+from tests.support.impostor import INFO, INFO_OF_STREAM, Impostor, message, serving
+
+Pieces = Callable[[bytes, bytes], Iterator[bytes]]
+STATE = INFO_OF_STREAM["state"]
+HERE = SessionOnDemand(SparkSettings())
+
+
+def reading(impostor: Impostor, folder: Path) -> None:
+    """Ingests the stream S."""
+    with serving(impostor):
+        nats = NatsSettings(servers=impostor.url, connect_timeout=2, patience=5)
+        warehouse = Warehouse(dir=folder / "w")
+        ingest(HERE, IngestSettings(stream="S", server=nats, warehouse=warehouse))
+
+
+def once(text: bytes) -> Pieces:
+    """Sends a text, in which `SID` stands for the number of the subscription."""
+    return lambda inbox, sid: iter([text.replace(b"SID", sid)])
+
+
+def endless(start: bytes, piece: bytes) -> Pieces:
+    """Sends a start, and then a piece again and again."""
+    return lambda inbox, sid: itertools.chain(
+        [start.replace(b"SID", sid)], itertools.repeat(piece.replace(b"SID", sid))
+    )
+
+
+REPLY = b"$JS.ACK.S.c.1.1.1.1.2"
+
+
+@pytest.mark.parametrize(
+    ("pieces", "why"),
+    [
+        pytest.param(once(b"MSG a SID r -40\r\nx\r\n"), "an unknown line", id="negative"),
+        pytest.param(once(b"MSG a SID r x\r\n\r\n"), "an unknown line", id="no-number"),
+        pytest.param(once(b"MSG a SID r 1_0\r\n\r\n"), "an unknown line", id="underscore"),
+        pytest.param(
+            once(b"MSG a SID r " + b"9" * 5000 + b"\r\n"), "Exceeds the limit", id="digits"
+        ),
+        pytest.param(once(b"HMSG a SID r -9 -3\r\n\r\n"), "an unknown line", id="headers"),
+        pytest.param(once(b"WHAT\r\n"), "an unknown line", id="unknown"),
+        pytest.param(once(b"INFO []\r\n"), "INFO Input should be", id="info-list"),
+        pytest.param(once(b"INFO {\r\n"), "Expecting property name", id="info-no-json"),
+        pytest.param(
+            once(b'INFO {"connect_urls": 7}\r\n'), "INFO connect_urls: Input", id="info-urls"
+        ),
+        pytest.param(once(b"-ERR \r\n"), "", id="err"),
+        pytest.param(
+            endless(b"MSG a SID r 1000000000000\r\n", bytes(65_536)),
+            "a message of 1,000,000,000,000 bytes",
+            id="large",
+        ),
+        pytest.param(endless(b"MSG ", b"a" * 65_536), "a line of more than", id="line"),
+        pytest.param(endless(b"", b"a" * 65_536), "a line of more than", id="nothing"),
+        pytest.param(endless(b"", b"MSG a SID r x\n" * 6_000), "a line of more than", id="lf"),
+        pytest.param(
+            lambda inbox, sid: (
+                b'INFO {"connect_urls": %s}\r\n'
+                % json.dumps([f"h{n}:{m}" for m in range(1000)]).encode()
+                for n in itertools.count()
+            ),
+            "it names more than 2,000 servers",
+            id="urls",
+        ),
+        pytest.param(
+            endless(b"", b"MSG a SID %s 65000\r\n%s\r\n" % (REPLY, bytes(65_000))),
+            "it sends more than was asked for",
+            id="more",
+        ),
+        pytest.param(
+            endless(b"", b"HMSG a SID %s 30000 65000\r\n%s\r\n" % (REPLY, bytes(65_000))),
+            "it sends more than was asked for",
+            id="more-in-pieces",
+        ),
+    ],
+)
+def test_what_is_no_protocol(tmp_path: Path, pieces: Pieces, why: str) -> None:
+    impostor = Impostor(pieces=pieces)
+    with pytest.raises(ArchiveError, match=rf"does not speak the protocol of NATS: .*{why}") as e:
+        reading(impostor, tmp_path)
+    assert "\n" not in str(e.value)
+    assert impostor.sent < 2 * LARGEST_MESSAGE + 2**24  # what the sockets hold beside
+
+
+@pytest.mark.parametrize(
+    ("info", "why"),
+    [
+        pytest.param(b"INFO []\r\n", "", id="list"),
+        pytest.param(b'INFO {"max_payload": -1}\r\n', "INFO max_payload", id="below-zero"),
+        pytest.param(b'INFO {"max_payload": "1"}\r\n', "INFO max_payload", id="text"),
+        pytest.param(b'INFO {"nonce": 7}\r\n', "INFO nonce", id="nonce"),
+        pytest.param(b"INFO " + b"x" * 1_000_000, "", id="endless"),
+        pytest.param(b"SSH-2.0-OpenSSH\r\n", "", id="another"),
+    ],
+)
+def test_a_first_line_that_no_server_sends(tmp_path: Path, info: bytes, why: str) -> None:
+    with pytest.raises(ArchiveError, match=f"NATS server .*{why}") as caught:
+        reading(Impostor(info=info), tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def with_state(**more: Any) -> dict[str, Any]:
+    return {"STREAM.INFO": {**INFO_OF_STREAM, "state": {**STATE, **more}}}
+
+
+@pytest.mark.parametrize(
+    ("answers", "why"),
+    [
+        pytest.param({"STREAM.INFO": {}}, "created: Field required", id="nothing"),
+        pytest.param({"STREAM.INFO": b"[1]"}, "valid dictionary", id="list"),
+        pytest.param({"STREAM.INFO": b"{"}, "it is no JSON", id="half"),
+        pytest.param({"STREAM.INFO": b"{" * 9999}, "it is no JSON", id="deep"),
+        pytest.param({"STREAM.INFO": {**INFO_OF_STREAM, "config": 1}}, "config: ", id="config"),
+        pytest.param(
+            {"STREAM.INFO": {**INFO_OF_STREAM, "config": {"name": "../S"}}},
+            "config.name: a name that no stream",
+            id="name",
+        ),
+        pytest.param(
+            {"STREAM.INFO": {**INFO_OF_STREAM, "config": {"name": "S", "max_age": "1"}}},
+            "config.max_age: ",
+            id="limit",
+        ),
+        pytest.param(with_state(messages="3"), "state.messages: ", id="text"),
+        pytest.param(with_state(messages=True), "state.messages: ", id="bool"),
+        pytest.param(with_state(bytes=1.5), "state.bytes: ", id="fraction"),
+        pytest.param(with_state(last_seq=-1), "state.last_seq: ", id="below-zero"),
+        pytest.param(with_state(last_seq=2**63), "state.last_seq: ", id="beyond"),
+        pytest.param(with_state(messages=4), "more messages than sequences", id="too-many"),
+        pytest.param({"CONSUMER.CREATE": {"config": {}, "num_pending": "x"}}, "num_p", id="left"),
+        pytest.param({"CONSUMER.CREATE": {"num_pending": 3}}, "config: Field", id="consumer"),
+    ],
+)
+def test_answers_that_no_server_gives(tmp_path: Path, answers: dict[str, Any], why: str) -> None:
+    with pytest.raises(
+        ArchiveError, match=rf"as no nats-server does \(.*{why}.*\): does"
+    ) as caught:
+        reading(Impostor(answers=answers), tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("sequences", "why"),
+    [
+        pytest.param([1, 1, 2, 2, 3], "sequence 1 comes after a later one, or twice", id="twice"),
+        pytest.param([3, 2, 1], "sequence 2 comes after a later one", id="falling"),
+        pytest.param([0, 1, 2], "sequence 0 comes after a later one", id="before-the-range"),
+        pytest.param([2**63, 1, 2], "replies that no nats-server gives", id="beyond"),
+    ],
+)
+def test_sequences_that_do_not_rise(tmp_path: Path, sequences: list[int], why: str) -> None:
+    def pieces(inbox: bytes, sid: bytes) -> Iterator[bytes]:
+        left = len(sequences)
+        yield b"".join(
+            message(inbox, sid, sequence, number, left - number)
+            for number, sequence in enumerate(sequences, 1)
+        )
+
+    count = len(sequences)
+    answers = with_state(messages=count, last_seq=count)
+    with pytest.raises(ArchiveError, match=why):
+        reading(Impostor(answers=answers, messages=count, pieces=pieces), tmp_path)
+    assert not (tmp_path / "w").exists() or not list((tmp_path / "w").rglob("*.parquet"))
+
+
+@pytest.mark.parametrize(
+    "replies", [[b"r"], [b"$JS.ACK.S.c.1.x.1.1.1"], [REPLY, REPLY + b".x"], [b"..........."]]
+)
+def test_replies_that_no_server_gives(replies: list[bytes]) -> None:
+    with pytest.raises(ArchiveError, match="replies that no nats-server gives, such as"):
+        Delivered.parse(replies, "here")
+
+
+@pytest.mark.parametrize("count", [3, 2**62])
+def test_sequences_up_to_the_sky(count: int) -> None:
+    """Neither the plan nor a span of it is in proportion to what the server says."""
+    last = 2**62
+    answers = with_state(messages=count, bytes=last, last_seq=last)
+    impostor = Impostor(answers=answers, messages=last)
+    impostor.pieces = lambda inbox, sid: iter([message(inbox, sid, impostor.first, 1)])
+    with serving(impostor):
+        source = StreamSource(
+            NatsSettings(servers=impostor.url), JetStreamSettings(stream="S"), 1_000_000
+        )
+        spans = source.plan(Coverage.of([]))
+        assert 200 < len(spans) < 300
+        assert [spans[0].first, spans[-1].last] == [1, last]
+        assert len(source.tasks(spans[0], Coverage.of([]))[1]) <= 1000
+
+
+def test_subjects_without_end() -> None:
+    state = {**STATE, "subjects": {f"s{n}": 1 for n in range(300_000)}}
+
+    async def count(url: str) -> None:
+        nats = NatsSettings(servers=url, connect_timeout=20)
+        async with connection(nats) as client:
+            assert (await stream_state(client, nats, "T")).messages == 3
+            with pytest.raises(ArchiveError, match="it is no JSON"):
+                await counts_by_subject(client, nats, "S")
+
+    many = json.dumps({**INFO_OF_STREAM, "state": {**state, "x": [[]] * 300_000}}).encode()
+    info = b"INFO " + json.dumps({**INFO, "max_payload": 2**60}).encode() + b"\r\n"
+    answers = {"STREAM.INFO.S": many, "STREAM.INFO": INFO_OF_STREAM}
+    with serving(Impostor(info=info, answers=answers)) as impostor:
+        asyncio.run(count(impostor.url))
