@@ -57,7 +57,7 @@ COMMANDS = {
     "plan-canary": (["plan-canary", *MAPPED], [f"counting {NAME}"]),
     "dry-run": (
         ["dry-run", *OF, "--candidate", "mapping.conf", "--exact", "--fail-on", "never"],
-        ["reading the subjects", "comparing what the mappings make of them"],
+        ["reading the subjects", "comparing what the mappings make of the subjects"],
     ),
     "export": (
         ["export", *OF, "--untransformed", "--config", "stream.json", "--to-backup", "backup"],

@@ -65,7 +65,7 @@ def test_the_image_has_no_tools_of_development() -> None:
     wanted = re.findall(r"^([\w-]+)==", (DEPLOY / "requirements.lock").read_text(), re.MULTILINE)
     locked = set((ROOT / "requirements.lock").read_text().splitlines())
     assert {"dagster-postgres", "psycopg2-binary", "pyspark"} <= set(wanted)
-    assert not {"pytest", "mypy", "ruff", "hypothesis", "duckdb"} & set(wanted)
+    assert not {"pytest", "mypy", "ruff", "hypothesis", "polars"} & set(wanted)
     pinned = re.findall(r"^[\w-]+==\S+", (DEPLOY / "requirements.lock").read_text(), re.MULTILINE)
     tested = {line.split(" ")[0] for line in locked}
     assert [pin for pin in pinned if pin not in tested] == []

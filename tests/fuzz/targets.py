@@ -17,6 +17,7 @@ import pyarrow as pa
 from jobs.jetstream.wire import one_operation
 from nats_transform import AccountMappings, Fate, NatsTransformError, Transform
 from nats_transform.backup.archive import Batch, Head, read_head, read_messages
+from nats_transform.backup.consumers import Consumer, parse_consumer
 from nats_transform.backup.s2 import IDENTIFIER, chunk
 from nats_transform.backup.writer import ArchiveWriter
 from nats_transform.config import canonical, from_canonical, load
@@ -132,17 +133,18 @@ def backup(data: bytes) -> str:
     """The file of a stream backup."""
     try:
         head, messages = _archive(data)
+        consumers = _consumers(head)
     except NatsTransformError as error:
         return _one_line(error)
     # What is read can be written, and reads the same.
     file = io.BytesIO()
-    writer = ArchiveWriter(file, head.consumers)
+    writer = ArchiveWriter(file, consumers)
     for batch in messages:
         columns = (batch.subjects(), batch.headers(), batch.data())
         writer.write(pa.array(batch.sequences), pa.array(batch.times), *columns)
     writer.close(head.state["last_seq"])
     again, written = _archive(file.getvalue())
-    if again.consumers != head.consumers or _digest(written) != _digest(messages):
+    if _consumers(again) != consumers or _digest(written) != _digest(messages):
         raise Broken("what was read is not what was written of it")
     return "read"
 
@@ -158,6 +160,10 @@ def _archive(data: bytes) -> tuple[Head, list[Batch]]:
     file = io.BytesIO(data)
     head = read_head(file)
     return head, list(read_messages(file, head.messages))
+
+
+def _consumers(head: Head) -> dict[str, Consumer]:
+    return {name: parse_consumer(name, text) for name, text in head.consumers.items()}
 
 
 def _digest(batches: list[Batch]) -> Digest:

@@ -129,7 +129,7 @@ def test_what_is_too_young_says_when_it_goes(table: Table, warehouse: Warehouse)
     code, text, _ = nats_transform("maintain", *where)
     first, second = text.splitlines()
     assert code == 0
-    assert first.startswith("messages: 2 snapshots and 0 files (0 bytes) removed, 1 snapshots left")
+    assert first.startswith("messages: 2 snapshots and 0 files (0 bytes) removed, 1 snapshot left")
     told = re.search(r"more files are in no snapshot.* after (\S+ \S+) UTC$", second)
     assert told
     then = datetime.fromisoformat(f"{told[1]}+00:00") + timedelta(minutes=1)

@@ -194,7 +194,7 @@ def compare(random: Random) -> set[str]:
     assert found.subjects == len({row.subject for row in rows})
     assert found.clusters == tuple(sorted(name for name in oracle.clusters if name))
     assert (found.changed_messages, found.changed_subjects) == oracle.changed.numbers
-    assert found.subjects_before, found.subjects_after == map(len, oracle.results)
+    assert [found.subjects_before, found.subjects_after] == [*map(len, oracle.results)]
     for fates, wanted in zip((found.fates_before, found.fates_after), oracle.fates, strict=True):
         assert fates == {fate: parts / 100 for fate, parts in wanted.items() if parts}
     assert {(f.before, f.after): f.messages for f in found.flows} == {
