@@ -9,7 +9,7 @@ ARGS ?=
 WHAT ?= transform
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test test-slow cluster containers faults bench fuzz dist docs lint sbom format lock clean
+.PHONY: help setup demo ui test test-slow cluster containers matrix faults bench fuzz dist docs lint sbom format lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -36,6 +36,9 @@ cluster: ## run the tests of Spark clusters and of the production set-up
 
 containers: ## build the image, start compose and wait for a run in it; needs docker
 	@$(IN_VENV) python -m pytest -m containers $(ARGS)
+
+matrix: ## set up and test new clones with every Python here: ARGS='--only 3.13', or --list
+	@$${PYTHON:-python3} scripts/matrix.py $(ARGS)
 
 faults: ## cause every fault of the table in tests/faults and say which promises held
 	@$(IN_VENV) python -m tests.faults $(ARGS)

@@ -67,6 +67,28 @@ def test_refuses_other_pythons(checkout: Path, tmp_path: Path, script: str, foun
     assert not (checkout / ".venv").exists()
 
 
+def test_the_matrix_takes_the_oldest_python_and_the_newest_of_each(tmp_path: Path) -> None:
+    for name, script in {
+        "a/python3.11": "echo 3 11 0 /old",
+        "b/python3.11": "echo 3 11 1 /between",
+        "b/python3.29": "echo 3 29 9 /new python",
+        "b/python3.28": "exit 127",
+    }.items():
+        executable(tmp_path / name, script)
+
+    def matrix(*arguments: str) -> list[str]:
+        path = ":".join([f"{tmp_path}/a", f"{tmp_path}/b", os.environ["PATH"]])
+        command = (sys.executable, ROOT / "scripts/matrix.py", *arguments)
+        return run(*command, cwd=tmp_path, PATH=path, HOME=str(tmp_path)).stdout.splitlines()
+
+    assert matrix("--oldest") == ["/old"]
+    cells = matrix("--list")
+    assert [name for name in cells if name.startswith(("3.11.1-", "3.28"))] == []
+    assert len([name for name in cells if name.startswith("3.11.0-")]) == 2
+    assert [name.split("-")[1] for name in cells if name.startswith("3.29.9-")] == ["pip", "uv"]
+    assert len(matrix("--all", "--list")) == len(cells) * (2 if os.getuid() == 0 else 1)
+
+
 @pytest.fixture(scope="module")
 def complete() -> None:
     """Completes the set-up of this checkout; skips where the tests run in another environment."""
