@@ -24,10 +24,11 @@ from jobs.errors import ArchiveError, ConcurrentWrite
 from jobs.progress import advance, step
 from jobs.warehouse.accounting import Archived
 from jobs.warehouse.catalogs import Catalog
-from jobs.warehouse.folder import damaged, delete, files_of, filesystem_of
+from jobs.warehouse.folder import delete, files_of, filesystem_of
 from jobs.warehouse.paths import NAMESPACE
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.staging import Staged, publish
+from jobs.warehouse.store import damaged
 from jobs.warehouse.tables import (
     Warehouse,
     data_files,

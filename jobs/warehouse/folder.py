@@ -6,7 +6,6 @@ Iceberg keeps absolute paths; `paths` finds the files in this folder, wherever i
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 
 import pyarrow.fs as pafs
 from pyiceberg.exceptions import NamespaceAlreadyExistsError
-from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
+from pyiceberg.io import FileIO, InputFile, OutputFile
 from pyiceberg.io.pyarrow import PyArrowFile
 from pyiceberg.table import Table
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
@@ -22,10 +21,9 @@ from sqlalchemy import URL
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from jobs.errors import WarehouseError
-from jobs.warehouse.avro import is_whole
 from jobs.warehouse.catalogs import SqlCatalog
 from jobs.warehouse.paths import FOLDER, NAMESPACE, path_in
-from jobs.warehouse.store import StoreIO
+from jobs.warehouse.store import StoreIO, file_of
 
 CATALOG_FILE = "catalog.db"
 _BUSY_SECONDS = 60  # how long to wait for another writer's lock on the catalog
@@ -76,8 +74,7 @@ class FolderIO(StoreIO):
 
     def new_input(self, location: str) -> PyArrowFile:
         """A file to read."""
-        kind = _AvroFile if location.endswith(".avro") else PyArrowFile
-        return kind(location, self.path_of(location), self.fs_by_scheme("file", ""))
+        return file_of(location, self.path_of(location), self.fs_by_scheme("file", ""))
 
     def new_output(self, location: str) -> PyArrowFile:
         """A file to write."""
@@ -86,25 +83,6 @@ class FolderIO(StoreIO):
     def delete(self, location: str | InputFile | OutputFile) -> None:
         """Deletes a file."""
         os.remove(self.path_of(location if isinstance(location, str) else location.location))
-
-
-class _AvroFile(PyArrowFile):
-    """A list of files of a table. One that was cut is refused: it would hide data files."""
-
-    def open(self, seekable: bool = True) -> InputStream:
-        with super().open(seekable) as stream:
-            data = stream.read()
-        if not is_whole(data):
-            raise damaged(self._path)
-        return io.BytesIO(data)
-
-
-def damaged(path: str) -> WarehouseError:
-    """The error about a file that lists others, and that lacks some of them."""
-    return WarehouseError(
-        f"{path} was cut or damaged, so nobody can say which files the table has: restore it "
-        "from a copy"
-    )
 
 
 def folder_catalog(folder: Path) -> FolderCatalog:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Mapping
 from typing import Any
 
-from pyiceberg.io.pyarrow import PyArrowFileIO
-from pyiceberg.typedef import EMPTY_DICT, Properties
+from pyiceberg.avro.file import AvroFile
+from pyiceberg.io import InputStream
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
+from pyiceberg.serializers import FromByteStream
+from pyiceberg.typedef import EMPTY_DICT, Properties, Record
+
+from jobs.errors import WarehouseError
+from jobs.warehouse.avro import is_whole
 
 
 def with_endpoint(settings: Mapping[str, str]) -> dict[str, str]:
@@ -42,3 +49,56 @@ class StoreIO(PyArrowFileIO):
         if key not in self._systems:
             self._systems[key] = self._initialize_fs(scheme, netloc)
         return self._systems[key]
+
+    def new_input(self, location: str) -> PyArrowFile:
+        """A file to read."""
+        file = super().new_input(location)
+        return file_of(location, file._path, file._filesystem)
+
+
+def file_of(location: str, path: str, filesystem: Any) -> PyArrowFile:
+    """A file of a table; one that says which files there are is looked at before it is read."""
+    is_list = location.endswith((".avro", ".metadata.json"))
+    return (_List if is_list else PyArrowFile)(location, path, filesystem)
+
+
+class _List(PyArrowFile):
+    """A file that lists others. One that was damaged is refused: it would hide data files."""
+
+    def open(self, seekable: bool = True) -> InputStream:
+        try:
+            with super().open(seekable) as stream:
+                data = stream.read()
+        except FileNotFoundError:
+            raise damaged(self._path, "is missing") from None
+        try:
+            # PyIceberg's own errors name no file; and it reads on behind the end of a list.
+            if not self.location.endswith(".avro"):
+                FromByteStream.table_metadata(io.BytesIO(data))
+            elif not is_whole(data):
+                raise ValueError
+            else:
+                with AvroFile[Record](_InMemory(data)) as entries:  # type: ignore[arg-type]
+                    for _ in entries:
+                        pass
+        except Exception:  # noqa: BLE001 - of whatever kind PyIceberg's readers raise
+            raise damaged(self._path) from None
+        return io.BytesIO(data)
+
+
+class _InMemory:
+    """The bytes of a file, as PyIceberg opens it."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def open(self) -> InputStream:
+        """The bytes from their start."""
+        return io.BytesIO(self._data)
+
+
+def damaged(path: str, how: str = "was cut or damaged") -> WarehouseError:
+    """The error about a file that lists others, and that lacks some of them."""
+    return WarehouseError(
+        f"{path} {how}, so nobody can say which files the table has: restore it from a copy"
+    )

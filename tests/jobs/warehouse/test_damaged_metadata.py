@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -65,7 +66,7 @@ def test_maintenance_counts_what_is_listed(
     file = latest(warehouse, kind)
     data = file.read_bytes()
     file.write_bytes(data[: header_of(data)])
-    monkeypatch.setattr("jobs.warehouse.folder.is_whole", lambda _: True)
+    monkeypatch.setattr("jobs.warehouse.store.is_whole", lambda _: True)
     assert sequences(warehouse) != [1, 2]
     maintained(warehouse)
 
@@ -102,3 +103,43 @@ def test_bytes_of_somebody_else(data: bytes) -> None:
 
 def test_a_list_of_nothing_is_whole() -> None:
     assert is_whole(header(0) + bytes(16) + bytes(2) + bytes(16))
+
+
+METADATA = "*.metadata.json"
+WRONG: list[tuple[str, Callable[[bytes], bytes]]] = [
+    (METADATA, lambda data: data[: len(data) // 2]),
+    (METADATA, lambda data: b""),
+    (METADATA, lambda data: b"[]"),
+    (METADATA, lambda data: data.replace(b'"format-version":2', b'"format-version":9')),
+    (METADATA, lambda data: data.replace(b'"schemas"', b'"shemata"')),
+    (METADATA, lambda data: data.replace(b'"table-uuid":"', b'"table-uuid":"x')),
+    (METADATA, lambda data: data.replace(b"messages", b"mess\xffges")),
+    (LIST, lambda data: data.replace(b'"record"', b'"rekord"')),
+    (MANIFEST, lambda data: data.replace(b'"record"', b'[record"')),
+    (MANIFEST, lambda data: data.replace(b"avro.schema", b"avro.schama", 1)),
+    (MANIFEST, lambda data: data.replace(b"deflate", b"deflbte").replace(b"null\x14", b"nul0\x14")),
+]
+
+
+@pytest.mark.parametrize(("kind", "spoil"), WRONG, ids=range(len(WRONG)))
+def test_content_that_is_wrong(
+    warehouse: Warehouse, kind: str, spoil: Callable[[bytes], bytes]
+) -> None:
+    """PyIceberg's errors say neither which file it is nor what to do."""
+    file = latest(warehouse, kind)
+    data = file.read_bytes()
+    assert spoil(data) != data
+    file.write_bytes(spoil(data))
+    with pytest.raises(
+        WarehouseError, match=rf"{file.name} was cut or damaged.*restore it"
+    ) as told:
+        sequences(warehouse)
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("kind", [LIST, MANIFEST, METADATA])
+def test_a_list_that_is_missing(warehouse: Warehouse, kind: str) -> None:
+    file = latest(warehouse, kind)
+    file.unlink()
+    with pytest.raises(WarehouseError, match=rf"{file.name} is missing, .*restore it"):
+        sequences(warehouse)
