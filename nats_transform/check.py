@@ -27,9 +27,8 @@ from nats_transform.collector import no_search_for_cycles
 from nats_transform.errors import printable
 from nats_transform.findings import CODES, Finding, Severity
 from nats_transform.mapping import AccountMappings, Mapping
-from nats_transform.moves import moves
 from nats_transform.network import Network
-from nats_transform.obstacles import obstacles
+from nats_transform.obstacles import obstacles_to
 from nats_transform.sharing import Entry, SharedStream
 from nats_transform.stream import StreamConfig
 from nats_transform.subject import SEPARATOR, is_subset, matches
@@ -123,7 +122,7 @@ def check(
             found = chain(
                 _check_account(one, captured, clusters, seen, effort),
                 _sharing(one, origin.shared, effort),
-                _moving(one, around, origin.imports),
+                _moving(one, around, origin.imports, effort),
                 regrets.of_account(
                     one,
                     MAPPING,
@@ -369,10 +368,13 @@ class _Captured:
 
 
 def _moving(
-    account: AccountMappings, streams: Sequence[StreamConfig], imports: Sequence[Entry]
+    account: AccountMappings,
+    streams: Sequence[StreamConfig],
+    imports: Sequence[Entry],
+    effort: Effort,
 ) -> Iterator[Finding]:
     """What keeps to the old subjects whatever else is changed."""
-    for found in obstacles(moves(AccountMappings(()), account), streams, imports):
+    for found in obstacles_to(account, streams, imports, effort):
         yield Finding(found.code, f"{found.about}: {found.message}", found.source, place=MAPPING)
 
 

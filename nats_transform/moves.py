@@ -137,6 +137,9 @@ def moves(
 def _parts(
     current: AccountMappings, candidate: AccountMappings, effort: Effort | None
 ) -> Iterator[tuple[str, Mapping | None, Mapping | None]]:
+    if not current.mappings:
+        yield from ((new.source, None, new) for new in candidate.mappings)
+        return
     olds, news = (
         SubjectIndex((mapping.source for mapping in account.mappings), effort)
         for account in (current, candidate)

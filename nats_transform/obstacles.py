@@ -10,11 +10,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from nats_transform.errors import shown
-from nats_transform.moves import Move, Moves, made
+from nats_transform.mapping import AccountMappings
+from nats_transform.moves import Move, Moves, intersection, made, moves
 from nats_transform.service_imports import stuck_services
 from nats_transform.sharing import Entry
 from nats_transform.stream import StreamConfig
 from nats_transform.subject import collide, is_subset
+from nats_transform.subject_index import Effort, SubjectIndex
 
 _BUCKETS = ("$KV.>", "$O.>")
 
@@ -29,12 +31,12 @@ class Obstacle(NamedTuple):
 
 
 def obstacles(
-    moves: Moves, streams: Iterable[StreamConfig] = (), imports: Sequence[Entry] = ()
+    changing: Moves, streams: Iterable[StreamConfig] = (), imports: Sequence[Entry] = ()
 ) -> Iterator[Obstacle]:
     """The moves of keys of buckets, and those that mirrors and imports of services cannot follow.
 
     Args:
-        moves: the subjects that move.
+        changing: the subjects that move.
         streams: the streams of the account.
         imports: the imports of the account.
     """
@@ -47,7 +49,7 @@ def obstacles(
         stuck = (
             move.part
             for filter in filters
-            for move in moves.under([filter])
+            for move in changing.under([filter])
             if (names := move.names(filter)) and not any(collide(names[1], one) for one in filters)
         )
         if (source := next(stuck, None)) is not None:
@@ -58,7 +60,7 @@ def obstacles(
                 "changes no mirror (10055)",
                 source,
             )
-    yield from _buckets(moves, known)
+    yield from _buckets(changing, known)
     yield from dict.fromkeys(
         Obstacle(
             "service-import",
@@ -67,25 +69,42 @@ def obstacles(
             "and no import can take them under their new names",
             move.part,
         )
-        for entry, move in stuck_services(imports, moves)
+        for entry, move in stuck_services(imports, changing)
     )
 
 
-def _buckets(moves: Moves, streams: Iterable[StreamConfig]) -> Iterator[Obstacle]:
+def obstacles_to(
+    account: AccountMappings,
+    streams: Sequence[StreamConfig],
+    imports: Sequence[Entry],
+    effort: Effort,
+) -> Iterator[Obstacle]:
+    """The obstacles if no mapping is in force yet; some are missing once the effort is spent."""
+    held = [*_BUCKETS, *(one.local for one in imports if one.kind == "service")]
+    for stream in streams:
+        held += [rule.source for rule in (stream.mirror.filters if stream.mirror else ())]
+    index = SubjectIndex(held, effort)
+    some = [mapping for mapping in account.mappings if index.colliding(mapping.source)]
+    return obstacles(moves(AccountMappings(()), AccountMappings(some)), streams, imports)
+
+
+def _buckets(changing: Moves, streams: Iterable[StreamConfig]) -> Iterator[Obstacle]:
     told = "the mapping moves keys of a bucket, and its clients look under the old names alone"
     known: set[Move] = set()
     for stream in streams:
         moving = [
             move
             for place in stream.subjects
-            for move in moves.under([place])
-            if (names := move.names(place)) and any(collide(names[0], one) for one in _BUCKETS)
+            for bucket in _BUCKETS
+            if (keys := intersection(place, bucket)) is not None
+            for move in changing.under([keys])
+            if move.names(keys)
         ]
         known.update(moving)
         if moving:
             yield Obstacle("bucket-moves", f"stream {shown(stream.name)}", told, moving[0].part)
     # Without the stream, only a mapping that is written for buckets is known to move keys.
-    for move in moves.under(_BUCKETS):
+    for move in changing.under(_BUCKETS):
         old = made(move.old, move.part)
         if move not in known and any(is_subset(old, of=bucket) for bucket in _BUCKETS):
             yield Obstacle("bucket-moves", f"mapping {shown(move.part)}", told, move.part)
