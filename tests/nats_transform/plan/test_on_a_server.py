@@ -178,7 +178,8 @@ class Rollout:
                 payload for subject, payload in self.sent if subscribes(filter, subject)
             )
             kind, _, what = name.partition(" ")
-            for _ in range(100):
+            # On a busy machine the server tries a source again only after seconds.
+            for _ in range(1200):
                 if kind == "consumer":
                     await self._read(what, self.got[name])
                 elif kind == "stream":
