@@ -402,6 +402,25 @@ _CONNECTION: dict[str, tuple[str, str, str | None, str]] = {
 }
 
 
+class Connection(click.Option):
+    """An option of a connection.
+
+    Attributes:
+        instead_of: the options that go before a server which is only implied.
+    """
+
+    def __init__(self, *args: Any, instead_of: tuple[str, ...] = (), **attributes: Any) -> None:
+        self.instead_of = instead_of
+        super().__init__(*args, **attributes)
+
+    def unused_with(self, ctx: click.Context) -> str | None:
+        """The option that makes this one go unused; None if it applies."""
+        if any(_is_on_command_line(name, ctx) for name in ("context", "servers")):
+            return None
+        given = (name for name in self.instead_of if ctx.params.get(name) not in (None, ()))
+        return next(given, None)
+
+
 def server(instead_of: tuple[str, ...] = ()) -> _Wrap:
     """`--server`, `--context` and what a connection takes, as the `nats` command has them.
 
@@ -428,6 +447,8 @@ def server(instead_of: tuple[str, ...] = ()) -> _Wrap:
     context = click.option(
         "--context",
         metavar="NAME",
+        cls=Connection,
+        instead_of=instead_of,
         envvar="NATS_CONTEXT",
         show_envvar=True,
         help="A context of the `nats` command; options of a connection replace parts of it.  "
@@ -438,6 +459,8 @@ def server(instead_of: tuple[str, ...] = ()) -> _Wrap:
             *([flag, "-s"] if flag == "--server" else [flag]),
             name,
             metavar=metavar,
+            cls=Connection,
+            instead_of=instead_of,
             envvar=variable,
             show_envvar=bool(variable),
             help=help,
@@ -447,8 +470,8 @@ def server(instead_of: tuple[str, ...] = ()) -> _Wrap:
     return _together(*options, context, wrap)
 
 
-def _is_on_command_line(name: str) -> bool:
-    source = click.get_current_context().get_parameter_source(name)
+def _is_on_command_line(name: str, ctx: click.Context | None = None) -> bool:
+    source = (ctx or click.get_current_context()).get_parameter_source(name)
     return source is click.core.ParameterSource.COMMANDLINE
 
 

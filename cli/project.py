@@ -317,6 +317,9 @@ def _shown(
             where = f"environment, {option.envvar}"
         elif source is ParameterSource.DEFAULT_MAP and project is not None:
             where = _place(project, ctx, name)
+        if isinstance(option, options.Connection) and value is not None:
+            other = option.unused_with(ctx)
+            where += f"; not used, because of --{other}" if other else ""
         secret = name in ("password", "token") and value is not None
         yield name, "(hidden)" if secret else _toml(value), where
 

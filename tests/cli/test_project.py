@@ -102,6 +102,19 @@ def test_the_server_of_the_environment_gets_no_context_of_the_file(
     assert found["server"] == ('"nats://elsewhere"', "environment, NATS_URL")
 
 
+@pytest.mark.parametrize("command", ["dry-run", "plan"])
+def test_a_server_that_is_not_asked_is_not_shown_as_one(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NATS_URL", "nats://elsewhere")
+    line = (command, "--candidate", "x", *(("--out", "y") * (command == "plan")), "--show-config")
+    assert shown(*line)["server"] == ('"nats://elsewhere"', "environment, NATS_URL")
+    unused = "environment, NATS_URL; not used, because of --streams"
+    assert shown(*line, "--streams", "s")["server"] == ('"nats://elsewhere"', unused)
+    asked = shown(*line, "--streams", "s", "--server", "nats://hub")
+    assert asked["server"] == ('"nats://hub"', "command line")
+
+
 def test_secrets_are_not_shown() -> None:
     found = shown("ingest", "--stream", "S", "--password", "secret", "--show-config")
     assert found["password"] == ("(hidden)", "command line")
