@@ -12,21 +12,26 @@ machine only, and has no login.
 
 from __future__ import annotations
 
+import asyncio
 import html
+import os
 import re
 from datetime import UTC, datetime
+from http import HTTPStatus
 from pathlib import Path
 from typing import NamedTuple
 
 import click
 import uvicorn
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from jobs.pages.page import page
 
@@ -39,6 +44,10 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
+PATIENCE = 30
+"""Seconds for a request with its answer."""
+_LARGEST_HEAD = 32_768  # bytes of a request; uvicorn's faster parser has no limit
+_MOST_CLIENTS = 200
 LISTED = 100
 """Pages that the first page lists, the latest; the others are in the folder all the same."""
 _TITLE = re.compile(r"<title>(.*?)</title>", re.DOTALL)
@@ -57,7 +66,7 @@ def home(folder: Path) -> str:
     """The first page, as HTML: audits and dry runs by their titles, and where the Data Docs are."""
     listed = []
     for file in folder.glob("*.html"):
-        if file.is_file() and not file.is_symlink():
+        if file.is_file() and not file.is_symlink() and os.access(file, os.R_OK):
             with file.open("rb") as opened:
                 found = _TITLE.search(opened.read(_TITLE_WITHIN).decode("utf-8", "replace"))
             title = html.unescape(found[1]) if found else file.name
@@ -76,9 +85,32 @@ class _Pages(StaticFiles):
     """The files of a folder, GET and HEAD only; a link that leads out of it is not followed."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
-        response = await super().get_response(path, scope)
+        try:
+            response = await super().get_response(path, scope)
+        except OSError as error:  # a link to itself
+            raise HTTPException(HTTPStatus.NOT_FOUND) from error
         response.headers.update(HEADERS)
         return response
+
+
+class _Patience(H11Protocol):
+    """Hangs up on a client that takes too long to ask or to read; uvicorn itself waits for ever."""
+
+    _answers = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._look(-1)
+
+    def on_response_complete(self) -> None:
+        self._answers += 1
+        super().on_response_complete()
+
+    def _look(self, before: int) -> None:
+        if self._answers == before:
+            self.transport.abort()
+        elif not self.transport.is_closing():
+            self.loop.call_later(PATIENCE, self._look, self._answers)
 
 
 def site(folder: Path, hosts: tuple[str, ...] = ()) -> Starlette:
@@ -112,7 +144,16 @@ def site(folder: Path, hosts: tuple[str, ...] = ()) -> Starlette:
 @click.option("--name", "names", multiple=True, help="A name of this machine in links to it.")
 def main(folder: Path, host: str, port: int, names: tuple[str, ...]) -> None:
     """Serves until it is stopped."""
-    uvicorn.run(site(folder, (host, *names)), host=host, port=port, access_log=False)
+    uvicorn.run(
+        site(folder, (host, *names)),
+        host=host,
+        port=port,
+        access_log=False,
+        http=_Patience,
+        ws="none",
+        h11_max_incomplete_event_size=_LARGEST_HEAD,
+        limit_concurrency=_MOST_CLIENTS,
+    )
 
 
 if __name__ == "__main__":

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
 import http.client
 import re
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,8 +34,11 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     (above / "secret.html").write_text("secret")
     (folder / "link.html").symlink_to(above / "secret.html")
     (folder / "up").symlink_to(above)
+    (folder / "itself.html").symlink_to("itself.html")
+    (folder / "data_docs" / "circle").symlink_to("../data_docs/circle/x")
     port = free_port()
-    command = [sys.executable, "-m", "orchestration.reports", str(folder), "--port", str(port)]
+    patient = "from orchestration import reports; reports.PATIENCE = 2; reports.main()"
+    command = [sys.executable, "-c", patient, str(folder), "--port", str(port)]
     with daemon(command, above / "log", {"PYTHONWARNINGS": "ignore"}, ROOT) as server:
         server.wait_for(f"running on http://127.0.0.1:{port}")
         yield port
@@ -106,12 +111,60 @@ def test_the_first_page_in_chromium(tmp_path: Path) -> None:
         "/%00",
         "/data_docs/index.html%00.json",
         "/up",
+        "/itself.html",
+        "/itself.html/x",
+        "/data_docs/circle",
+        "/" + "x" * 5000,
     ],
 )
 def test_nothing_else_is_shown(port: int, path: str) -> None:
     status, _, body = asked(port, path)
     assert status == 404, (status, body)
     assert b"secret" not in body
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"GET / HTTP/1.1\r\n", id="half-a-head"),
+        pytest.param(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n", id="body"),
+    ],
+)
+def test_a_client_that_does_not_go_on(port: int, start: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+        client.sendall(start)
+        with contextlib.suppress(ConnectionResetError):
+            while client.recv(65_536):
+                pass
+
+
+def test_a_client_that_sends_drop_by_drop(port: int) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nX: ")
+        client.settimeout(0.3)
+        ended = False
+        while not ended:
+            try:
+                client.sendall(b"x")
+                ended = not client.recv(1)
+            except TimeoutError:
+                pass
+            except OSError:
+                ended = True
+
+
+@pytest.mark.parametrize(
+    "head", [b"X: " + b"x" * 10_000_000, b"X: x\r\n" * 1_000_000], ids=["long", "many"]
+)
+def test_a_head_without_end(port: int, head: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+        answer = b""
+        with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+            client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n" + head + b"\r\n\r\n")
+            answer = client.recv(65_536)
+        assert answer == b"" or answer.startswith(b"HTTP/1.1 400 ")
+    assert asked(port, "/audit.json")[0] == 200
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
