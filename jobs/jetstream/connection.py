@@ -266,6 +266,11 @@ class RawClient(Client):
         frame = cmd if isinstance(cmd, wire.Frame) else wire.one_operation(bytes(cmd))
         await super()._send_command(frame, priority)
 
+    async def _send_ping(self, future: asyncio.Future[Any] | None = None) -> None:
+        # nats-py writes it before commands that wait to be written: its flush() would not.
+        await self._flush_pending(force_flush=True)
+        await super()._send_ping(future)
+
     def _connect_command(self) -> bytes:
         return wire.one_operation(super()._connect_command())
 

@@ -474,3 +474,18 @@ def test_split(first: int, last: int, of: StreamState, readers: int, expected: i
         assert ranges[0][0] == max(first, of.first)
         assert ranges[-1][1] == last
         assert all(b + 1 == a for (_, b), (a, _) in itertools.pairwise(ranges))
+
+
+def test_what_was_published_before_a_flush_was_delivered(nats: NatsSettings) -> None:
+    async def work() -> set[int]:
+        async with connection(nats) as client:
+            subscription = await client.subscribe("flushed")
+            arrived = set()
+            for rounds in range(1, 101):
+                for _ in range(500):
+                    await client.publish("flushed", b"")
+                await client.flush()
+                arrived.add(subscription.pending_msgs - 500 * rounds)
+            return arrived
+
+    assert asyncio.run(work()) == {0}
