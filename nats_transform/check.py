@@ -16,13 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from nats_transform import regrets
 from nats_transform.check_stream import check_stream
-from nats_transform.check_transform import (
-    can_land_in,
-    few_keys,
-    is_identity,
-    source_faults,
-    transform_faults,
-)
+from nats_transform.check_transform import few_keys, source_faults, transform_faults
 from nats_transform.collector import no_search_for_cycles
 from nats_transform.errors import printable
 from nats_transform.findings import CODES, Finding, Severity
@@ -33,6 +27,7 @@ from nats_transform.sharing import Entry, SharedStream
 from nats_transform.stream import StreamConfig
 from nats_transform.subject import SEPARATOR, is_subset, matches
 from nats_transform.subject_index import Effort, SubjectIndex
+from nats_transform.symbolic import can_land_in, filter_of_results, is_identity
 from nats_transform.transform import Transform
 
 if TYPE_CHECKING:
@@ -288,7 +283,7 @@ def _chained(
     for transform in renaming:
         covering = [
             source
-            for number in index.colliding(transform.filter_of_results)
+            for number in index.colliding(filter_of_results(transform))
             if (source := index.filters[number]) != mapping.source
             and all_renaming[number]
             and can_land_in(transform, source)
@@ -343,7 +338,7 @@ def _sharing(
     for mapping in account.mappings:
         before = [shared[number] for number in index.colliding(mapping.source)]
         for transform in _renaming(mapping) if before else ():
-            after = [shared[number] for number in index.colliding(transform.filter_of_results)]
+            after = [shared[number] for number in index.colliding(filter_of_results(transform))]
             still = {one.importer for one in after if can_land_in(transform, one.subject)}
             if lost := [one for one in before if one.importer not in still]:
                 yield _found(
@@ -405,7 +400,7 @@ def _streams_around(
 ) -> Iterator[Finding]:
     before = list(dict.fromkeys(name for name, _ in captured.colliding(mapping.source)))
     for transform in renaming:
-        landing = captured.colliding(transform.filter_of_results)
+        landing = captured.colliding(filter_of_results(transform))
         takes = dict.fromkeys(name for name, filter in landing if can_land_in(transform, filter))
         if before and not takes:
             yield _found(

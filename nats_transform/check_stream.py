@@ -12,6 +12,7 @@ from nats_transform.functions import Literal
 from nats_transform.network import Network
 from nats_transform.stream import StreamConfig
 from nats_transform.subject import ANY_TAIL, collide, is_subset
+from nats_transform.symbolic import filter_of_results
 from nats_transform.transform import Transform
 
 
@@ -48,7 +49,7 @@ def _stream_transforms(
         place = f"{'mirror' if upstream is stream.mirror else 'source'} {upstream.name}"
         for rule in upstream.filters:
             yield place, rule.source, rule.transform, [] if upstream.takes_nothing else [ANY_TAIL]
-            received.append(rule.transform.filter_of_results if rule.transform else rule.source)
+            received.append(filter_of_results(rule.transform) if rule.transform else rule.source)
         if not upstream.filters:
             received.append(ANY_TAIL)
     ingress = stream.ingress_transform
@@ -65,7 +66,7 @@ def _stored(received: Sequence[str], ingress: Transform | None) -> list[str]:
         return list(received)
     kept = [filter for filter in received if not is_subset(filter, ingress.source)]
     if any(collide(filter, ingress.source) for filter in received):
-        kept.append(ingress.filter_of_results)
+        kept.append(filter_of_results(ingress))
     return kept
 
 

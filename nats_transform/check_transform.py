@@ -1,4 +1,4 @@
-"""Finds mistakes in one transform, and the filters that its results can match."""
+"""Finds mistakes in one transform."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from nats_transform.functions import (
     Split,
     Tail,
     Token,
-    Wildcard,
     looks_like_function,
 )
-from nats_transform.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR
+from nats_transform.subject import ANY_TOKEN, SEPARATOR
+from nats_transform.symbolic import dropped
 from nats_transform.transform import Transform
 
 # A literal `$KV` or `$SYS` names a namespace of the server; `$1x`, `$name` or `{{...` was meant to
@@ -85,19 +85,14 @@ def _functions_that_mislead(transform: Transform) -> Iterator[tuple[str, str]]:
 
 
 def _dropped_wildcards(transform: Transform) -> Iterator[tuple[str, str]]:
-    kept: set[int] = set()
-    read: set[int] = set()
-    for token in transform.tokens:
-        (kept if token.keeps_token else read).update(token.reads)
-    for number, place in enumerate(transform.filter.wildcards, start=1):
-        if place not in kept:
-            part = "only in part or as a partition " if place in read else ""
-            verb = "is" if part else "is not"
-            yield (
-                "wildcards-dropped",
-                f"`*` number {number} {verb} {part}in the result, so subjects that differ in it "
-                "become one",
-            )
+    for number, is_read in dropped(transform):
+        part = "only in part or as a partition " if is_read else ""
+        verb = "is" if part else "is not"
+        yield (
+            "wildcards-dropped",
+            f"`*` number {number} {verb} {part}in the result, so subjects that differ in it "
+            "become one",
+        )
 
 
 def few_keys(transform: Transform, seen: Sequence[Sequence[str]]) -> Iterator[tuple[str, str]]:
@@ -111,49 +106,6 @@ def few_keys(transform: Transform, seen: Sequence[Sequence[str]]) -> Iterator[tu
                 "few-keys",
                 f"the given subjects have {len(keys)} different keys for {token.count} partitions",
             )
-
-
-def is_identity(transform: Transform) -> bool:
-    """Whether the transform leaves every subject as it is."""
-    if len(transform.tokens) != len(transform.filter.tokens):
-        return False
-    return all(
-        isinstance(token, Tail)
-        or (isinstance(token, Wildcard) and wanted == ANY_TOKEN and token.position == place)
-        or (isinstance(token, Literal) and token.text == wanted)
-        for place, (token, wanted) in enumerate(
-            zip(transform.tokens, transform.filter.tokens, strict=True)
-        )
-    )
-
-
-def can_land_in(transform: Transform, filter: str) -> bool:
-    """Whether a result of the transform can be covered by a filter.
-
-    If the destination cuts its first token, nothing is known of the result, and the answer is no.
-    After a later cut the number of tokens is not known; the answer is yes if the tokens before fit.
-    """
-    wanted = filter.split(SEPARATOR)
-    for place, token in enumerate(transform.tokens):
-        if place >= len(wanted):
-            return False
-        if wanted[place] == ANY_TAIL or isinstance(token, Tail):
-            return True
-        if not token.makes_one_token:
-            return place > 0
-        if not _can_be(token, wanted[place]):
-            return False
-    return len(transform.tokens) == len(wanted)
-
-
-def _can_be(token: Token, wanted: str) -> bool:
-    if wanted.startswith(ANY_TOKEN):
-        return True
-    if isinstance(token, Literal):
-        return token.text == wanted
-    if isinstance(token, Partition | Random):
-        return wanted.isdecimal() and int(wanted) < max(abs(token.count), 1)
-    return True
 
 
 def _written(transform: Transform) -> list[tuple[Token, str]]:

@@ -5,65 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
 
-from nats_transform.check_transform import is_identity
-from nats_transform.functions import Literal, Partition, Random, Tail, Wildcard
 from nats_transform.mapping import AccountMappings, Mapping
-from nats_transform.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR, has_wildcard, is_subset
+from nats_transform.subject import SEPARATOR, intersection, is_subset
 from nats_transform.subject_index import Effort, SubjectIndex
+from nats_transform.symbolic import (
+    Symbols,
+    applied,
+    between,
+    image,
+    is_identity,
+    results,
+    symbols_of,
+)
 from nats_transform.transform import Transform
-
-
-def intersection(one: str, other: str) -> str | None:
-    """The filter of the subjects that two filters share; None if they share none."""
-    tokens: list[str] = []
-    left, right = one.split(SEPARATOR), other.split(SEPARATOR)
-    for place in range(max(len(left), len(right))):
-        # A `>` stands for its own place and for all places after it.
-        here = [side[min(place, len(side) - 1)] for side in (left, right)]
-        ends = [side[-1] == ANY_TAIL and place >= len(side) - 1 for side in (left, right)]
-        if any(
-            place >= len(side) and not end for side, end in zip((left, right), ends, strict=True)
-        ):
-            return None
-        if all(ends):
-            return SEPARATOR.join([*tokens, ANY_TAIL])
-        if any(ends):
-            tokens.append(here[0] if ends[1] else here[1])
-        elif here[0] == here[1] or here[1] == ANY_TOKEN:
-            tokens.append(here[0])
-        elif here[0] == ANY_TOKEN:
-            tokens.append(here[1])
-        else:
-            return None
-    return SEPARATOR.join(tokens)
-
-
-def image(transform: Transform, part: str) -> str:
-    """A filter that covers what a transform makes of some subjects of its source.
-
-    Args:
-        transform: any transform.
-        part: a filter that its source covers.
-    """
-    given = part.split(SEPARATOR)
-    tokens: list[str] = []
-    for token in transform.tokens:
-        match token:
-            case Literal(text):
-                tokens.append(text)
-            case Wildcard(position):
-                tokens.append(given[position])
-            case Tail(position):
-                return SEPARATOR.join([*tokens, *given[position:]])
-            case _ if not token.makes_one_token:
-                return SEPARATOR.join([*tokens, ANY_TAIL])
-            case _ if token.reads and not any(has_wildcard(given[at]) for at in token.reads):
-                tokens.append(token.evaluate(given, 0))
-            case _:
-                tokens.append(ANY_TOKEN)
-    return SEPARATOR.join(tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,74 +127,6 @@ def _text(transform: Transform | None, part: str) -> tuple[str, str]:
     return (part, part) if transform is None else (transform.source, transform.destination)
 
 
-_Symbols: TypeAlias = list[str | int | None]
-"""The tokens of a group of subjects. A token is a text, the number of a wildcard in the subjects as
-they are published, or None if it is computed (a partition or a random number)."""
-
-
-def _symbols(part: str) -> _Symbols:
-    found: _Symbols = []
-    for token in part.split(SEPARATOR):
-        found.append(sum(isinstance(one, int) for one in found) if token == ANY_TOKEN else token)
-    return found
-
-
-def _applied(transform: Transform | None, given: _Symbols | None) -> _Symbols | None:
-    """The tokens that a transform makes of some tokens.
-
-    None if its source does not cover all the subjects, or if it has a function that cuts tokens.
-    """
-    if transform is None or given is None:
-        return given
-    source = transform.source.split(SEPARATOR)
-    fixed = source[:-1] if source[-1] == ANY_TAIL else source
-    if len(given) < len(source) or (fixed is source and len(given) != len(source)):
-        return None
-    for wanted, token in zip(fixed, given, strict=False):
-        if token == ANY_TAIL or (wanted not in (ANY_TOKEN, token)):
-            return None
-    made: _Symbols = []
-    for one in transform.tokens:
-        match one:
-            case Literal(text):
-                made.append(text)
-            case Wildcard(position):
-                made.append(given[position])
-            case Tail(position):
-                made += given[position:]
-            case Partition() | Random():
-                made.append(None)
-            case _:
-                return None
-    return made
-
-
-def _between(before: _Symbols | None, after: _Symbols | None) -> tuple[str, str] | None:
-    """The source and destination of a transform from one list of tokens to another.
-
-    None if no transform does that.
-    """
-    if before is None or after is None or (before[-1] == ANY_TAIL) != (after[-1] == ANY_TAIL):
-        return None
-    numbers: dict[int, int] = {}
-    wildcards = 0
-    for token in before:
-        if not isinstance(token, str):
-            wildcards += 1
-            if token is not None:
-                numbers.setdefault(token, wildcards)
-    made = []
-    for token in after:
-        if isinstance(token, str):
-            made.append(token)
-        elif token in numbers:
-            made.append(f"${numbers[token]}")
-        else:
-            return None
-    source = SEPARATOR.join(t if isinstance(t, str) else ANY_TOKEN for t in before)
-    return source, SEPARATOR.join(made)
-
-
 def kept(move: Move, place: str, local: Transform | None) -> tuple[str, str] | None:
     """The transform that gives new names the result that a transform gives the old ones.
 
@@ -254,7 +141,7 @@ def kept(move: Move, place: str, local: Transform | None) -> tuple[str, str] | N
         Source and destination; None if there is no such transform.
     """
     shape = _shape(move, place)
-    return _between(_applied(move.new, shape), _applied(local, _applied(move.old, shape)))
+    return between(applied(move.new, shape), applied(local, applied(move.old, shape)))
 
 
 def onward(move: Move, place: str, transform: Transform) -> Move | None:
@@ -269,25 +156,24 @@ def onward(move: Move, place: str, transform: Transform) -> Move | None:
         None if nothing moves there, or if it cannot be described.
     """
     shape = _shape(move, place)
-    before = _applied(transform, _applied(move.old, shape))
-    after = _applied(transform, _applied(move.new, shape))
-    pair = _between(before, after)
+    before = applied(transform, applied(move.old, shape))
+    after = applied(transform, applied(move.new, shape))
+    pair = between(before, after)
     return None if pair is None or before == after else Move(pair[0], None, Transform(*pair))
 
 
 def prefix(transform: Transform) -> str | None:
     """The tokens that a transform puts in front of a subject that it otherwise keeps; else None."""
-    given = _symbols(transform.source)
-    made = _applied(transform, given) or []
+    given, made = symbols_of(transform.source), results(transform)
     front = [token for token in made[: -len(given)] if isinstance(token, str)]
     if not front or len(front) + len(given) != len(made) or made[-len(given) :] != given:
         return None
     return SEPARATOR.join(front)
 
 
-def _shape(move: Move, place: str) -> _Symbols | None:
+def _shape(move: Move, place: str) -> Symbols | None:
     """The tokens of the published subjects of a move whose old names a filter covers."""
     if move.old is None:
         part = intersection(move.part, place)
-        return None if part is None else _symbols(part)
-    return _symbols(move.part) if is_subset(image(move.old, move.part), of=place) else None
+        return None if part is None else symbols_of(part)
+    return symbols_of(move.part) if is_subset(image(move.old, move.part), of=place) else None

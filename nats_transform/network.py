@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-from nats_transform.check_transform import can_land_in
 from nats_transform.functions import Random
 from nats_transform.kinds import MOST_KINDS, Kind, Kinds
 from nats_transform.mapping import Fate, Outcome
 from nats_transform.stream import INGRESS, Republished, StreamConfig
 from nats_transform.stream_source import StreamSource
 from nats_transform.subject import SEPARATOR, Filter
+from nats_transform.symbolic import can_land_in
 from nats_transform.transform import Transform
 
 Entropy: TypeAlias = Callable[[str], int | None]

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from nats_transform.errors import shown
 from nats_transform.mapping import AccountMappings
-from nats_transform.moves import Move, Moves, intersection, made, moves
+from nats_transform.moves import Move, Moves, made, moves
 from nats_transform.service_imports import stuck_services
 from nats_transform.sharing import Entry
 from nats_transform.stream import StreamConfig
-from nats_transform.subject import collide, is_subset
+from nats_transform.subject import collide, intersection, is_subset
 from nats_transform.subject_index import Effort, SubjectIndex
 
 _BUCKETS = ("$KV.>", "$O.>")

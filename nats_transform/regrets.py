@@ -13,6 +13,7 @@ from nats_transform.mapping import AccountMappings
 from nats_transform.stream import StreamConfig
 from nats_transform.subject import ANY_TAIL, is_subset
 from nats_transform.subject_index import Effort, SubjectIndex
+from nats_transform.symbolic import filter_of_results
 
 _BUCKETS = (("KV_", "$KV."), ("OBJ_", "$O."))
 
@@ -67,7 +68,7 @@ def of_stream(stream: StreamConfig) -> Iterator[Finding]:
         own = f"{front}{stream.name.removeprefix(kind)}.{ANY_TAIL}"
         for source in stream.sources:
             made = [
-                rule.transform.filter_of_results if rule.transform else rule.source
+                filter_of_results(rule.transform) if rule.transform else rule.source
                 for rule in source.filters
             ]
             if source.name.startswith(kind) and not all(

@@ -28,6 +28,7 @@ from nats_transform.functions import (
     Wildcard,
 )
 from nats_transform.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR, Filter, encode
+from nats_transform.symbolic import Symbol, filter_of_results, results
 from nats_transform.transform import Transform
 
 _BYTE = "[^.]"
@@ -73,7 +74,9 @@ def shape_of(transform: Transform) -> Shape:
         for token, part in zip(transform.tokens, parts, strict=True)
     ]
     is_filter = all(says_all[:-1]) and (says_all[-1] or parts[-1] == _tokens())
-    return Shape(_DOT.join(parts), transform.filter_of_results, is_filter, dict(_places(transform)))
+    return Shape(
+        _DOT.join(parts), filter_of_results(transform), is_filter, dict(_places(transform))
+    )
 
 
 def shape_of_filter(filter: str) -> Shape:
@@ -131,11 +134,11 @@ class _Shaper:
 
 
 def _places(transform: Transform) -> Iterator[tuple[int, int]]:
-    for place, token in enumerate(transform.tokens):
-        if not token.makes_one_token:
-            return  # how many tokens it makes depends on the subject
-        if isinstance(token, Wildcard) and token.position in transform.filter.wildcards:
-            yield transform.filter.wildcards.index(token.position) + 1, place
+    for place, one in enumerate(results(transform)):
+        if isinstance(one, Symbol) and one.most > 1:
+            return  # how many tokens it is depends on the subject
+        if isinstance(one, Symbol) and one.position in transform.filter.wildcards:
+            yield transform.filter.wildcards.index(one.position) + 1, place
 
 
 def _text(text: str) -> str:

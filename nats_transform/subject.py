@@ -182,6 +182,31 @@ def collide(one: str, other: str) -> bool:
     return all(_can_match(a, b) for a, b in zip(shorter, longer, strict=False))
 
 
+def intersection(one: str, other: str) -> str | None:
+    """The filter of the subjects that two filters share; None if they share none."""
+    tokens: list[str] = []
+    left, right = one.split(SEPARATOR), other.split(SEPARATOR)
+    for place in range(max(len(left), len(right))):
+        # A `>` stands for its own place and for all places after it.
+        here = [side[min(place, len(side) - 1)] for side in (left, right)]
+        ends = [side[-1] == ANY_TAIL and place >= len(side) - 1 for side in (left, right)]
+        if any(
+            place >= len(side) and not end for side, end in zip((left, right), ends, strict=True)
+        ):
+            return None
+        if all(ends):
+            return SEPARATOR.join([*tokens, ANY_TAIL])
+        if any(ends):
+            tokens.append(here[0] if ends[1] else here[1])
+        elif here[0] == here[1] or here[1] == ANY_TOKEN:
+            tokens.append(here[0])
+        elif here[0] == ANY_TOKEN:
+            tokens.append(here[1])
+        else:
+            return None
+    return SEPARATOR.join(tokens)
+
+
 def _can_match(one: str, other: str) -> bool:
     # By the first byte alone, as the server's tokensCanMatch does.
     return bool(one and other) and (one[0] in "*>" or other[0] in "*>" or one == other)

@@ -114,16 +114,6 @@ class Transform:
         return hash((self.source, self.destination, self.strict))
 
     @property
-    def filter_of_results(self) -> str:
-        """A filter that covers every result, and maybe more: `*` for a token that is computed."""
-        tokens: list[str] = []
-        for token in self.tokens:
-            if not token.makes_one_token:
-                return SEPARATOR.join([*tokens, ANY_TAIL])
-            tokens.append(token.text if isinstance(token, Literal) else ANY_TOKEN)
-        return SEPARATOR.join(tokens)
-
-    @property
     def partition(self) -> Partition | None:
         """The first `partition()` of the destination, if there is one."""
         return next((token for token in self.tokens if isinstance(token, Partition)), None)

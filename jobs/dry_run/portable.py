@@ -25,13 +25,12 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 
 from jobs.dry_run.tried import tried
 from nats_transform.errors import InvalidConfig
-from nats_transform.functions import Literal, OfToken, Partition, Tail, Wildcard
 from nats_transform.kernel.digest import digest_batch
 from nats_transform.mapping import AccountMappings
 from nats_transform.migration import DryRun, Question
 from nats_transform.migration.tables.census import added_up
-from nats_transform.moves import image, intersection
-from nats_transform.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR, decode
+from nats_transform.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR, decode, intersection
+from nats_transform.symbolic import Symbol, computes_with, filter_of, results
 from nats_transform.transform import Transform
 
 KEY = b"nats-transform.census"
@@ -217,7 +216,8 @@ def _seen(question: Question, redacted: Collection[int]) -> Iterator[tuple[str, 
             shapes.append((mapping.source, {position: position for position in redacted}))
             yield from _literals(f"the mapping of {mapping.source}", mapping.source, shapes[-1:])
             for transform in mapping.transforms:
-                yield from _functions(transform, redacted)
+                what = f"a function in {transform.destination}"
+                yield from ((what, p) for p in computes_with(transform, redacted))
                 shapes.append(_shape(transform, redacted))
     yield from (
         found
@@ -259,28 +259,15 @@ def _literals(
 
 def _shape(transform: Transform, redacted: Collection[int]) -> tuple[str, dict[int, int]]:
     """What a transform makes, and where the redacted tokens are in it."""
-    places = {}
-    for place, token in enumerate(transform.tokens):
-        match token:
-            case Wildcard(position) if position in redacted:
-                places[place] = position
-            case Tail(start):
-                places |= {place + p - start: p for p in redacted if p >= start}
-    return image(transform, transform.source), places
-
-
-def _functions(transform: Transform, redacted: Collection[int]) -> Iterator[tuple[str, int]]:
-    tokens = transform.source.split(SEPARATOR)
-    here = [p for p in sorted(redacted) if p < len(tokens) or tokens[-1] == ANY_TAIL]
-    for token in transform.tokens:
-        what = f"a function in {transform.destination}"
-        match token:
-            case Literal() | Wildcard() | Tail():
-                pass
-            case Partition(_, positions):
-                yield from ((what, p) for p in here if not positions or p in positions)
-            case OfToken(position=position) if position in redacted:
-                yield what, position
+    places: dict[int, int] = {}
+    made, spread = results(transform), 1
+    for place, one in enumerate(made):
+        if isinstance(one, Symbol) and one.is_cut:
+            spread = one.most  # what follows a token in pieces can be at any of these places
+        elif isinstance(one, Symbol) and (first := one.position) is not None:
+            kept = [p for p in redacted if p == first or (one.most > 1 and p > first)]
+            places |= {place + p - first + n: p for p in kept for n in range(spread)}
+    return filter_of(made), places
 
 
 def messages_by_source(

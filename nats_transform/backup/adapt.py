@@ -7,9 +7,9 @@ from typing import Any
 
 from nats_transform.errors import InvalidBackup, InvalidStream
 from nats_transform.mapping import AccountMappings
-from nats_transform.moves import image, intersection
 from nats_transform.stream import parse_stream
-from nats_transform.subject import ANY_TAIL, collide, is_subset
+from nats_transform.subject import ANY_TAIL, collide, intersection, is_subset
+from nats_transform.symbolic import filter_of_results, image
 
 # The fields, beside the subjects, with which a stream reads or writes subjects that may change.
 _TRANSFORMS = ("subject_transform", "republish")
@@ -64,7 +64,7 @@ def _images(filter: str, mappings: AccountMappings) -> list[str]:
         # A token such as `*a` covers any token, which no filter of what is shared can say.
         part = intersection(filter, mapping.source)
         found += [
-            transform.filter_of_results if part is None else image(transform, part)
+            filter_of_results(transform) if part is None else image(transform, part)
             for _, share in mapping.ends()
             if (transform := share.transform)
         ]

@@ -30,9 +30,9 @@ from nats_transform.migration.findings import ALL, STOPS_PLAN, Layer, MigrationF
 from nats_transform.migration.layers import Layers, layers
 from nats_transform.migration.question import Question
 from nats_transform.migration.result import DryRun
-from nats_transform.migration.reverse import reversed_mappings
 from nats_transform.migration.tables.census import Part
 from nats_transform.migration.tables.outcomes import Outcomes
+from nats_transform.symbolic import reversed_mappings
 
 ANALYSES: tuple[Analysis, ...] = (
     Changes(),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nats_transform.check_transform import can_land_in
 from nats_transform.consumer import Consumer
 from nats_transform.migration.question import Question
 from nats_transform.stream import StreamConfig
 from nats_transform.stream_source import StreamSource
 from nats_transform.subject import ANY_TAIL, collide, is_subset
+from nats_transform.symbolic import can_land_in, filter_of_results
 
 
 class Seen:
@@ -49,7 +49,7 @@ class Seen:
         """Filters of what a stream may store and the archive does not show."""
         if stream is self._archived:
             received = [
-                transform.filter_of_results
+                filter_of_results(transform)
                 for mapping in self._candidate.mappings
                 if not any(is_subset(mapping.source, of=filter) for filter in self._filters)
                 for transform in mapping.transforms
@@ -73,7 +73,7 @@ def _received(stream: StreamConfig) -> list[str]:
 def _taken(upstream: StreamSource) -> list[str]:
     """Filters of what a stream takes from another one."""
     return [
-        rule.transform.filter_of_results if rule.transform else rule.source
+        filter_of_results(rule.transform) if rule.transform else rule.source
         for rule in upstream.filters
     ] or [ANY_TAIL]
 
@@ -83,4 +83,4 @@ def _stored(stream: StreamConfig, received: list[str]) -> list[str]:
     ingress = stream.ingress_transform
     if ingress is None or not any(collide(one, ingress.source) for one in received):
         return received
-    return [*received, ingress.filter_of_results]
+    return [*received, filter_of_results(ingress)]

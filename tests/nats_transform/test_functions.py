@@ -25,7 +25,6 @@ from nats_transform.functions import (
     fnv1a,
 )
 from nats_transform.subject import SEPARATOR, encode
-from nats_transform.transform import Transform
 
 # Token -> whether it makes one token of every subject, and the positions that it reads.
 TRAITS: dict[str, tuple[Token, bool, tuple[int, ...]]] = {
@@ -91,17 +90,3 @@ def test_key_and_number_of_a_partition(partition: Partition, tokens: list[str], 
     number = partition.number(fnv1a(encode(key)))
     assert str(number) == partition.evaluate(tokens, None)
     assert Partition(0).number(12345) == 0
-
-
-@pytest.mark.parametrize(
-    ("source", "destination", "filter"),
-    [
-        pytest.param("a.*", "b.$1", "b.*", id="wildcard"),
-        pytest.param("a.*", "b.{{partition(3,1)}}.c.{{left(1,2)}}", "b.*.c.*", id="computed"),
-        pytest.param("a.*", "b.{{split(1,-)}}.c", "b.>", id="cut"),
-        pytest.param("a.*.>", "b.$1.>", "b.*.>", id="tail"),
-        pytest.param("a", "b", "b", id="literal"),
-    ],
-)
-def test_filter_of_results(source: str, destination: str, filter: str) -> None:
-    assert Transform(source, destination).filter_of_results == filter

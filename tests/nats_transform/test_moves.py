@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from nats_transform.errors import NatsTransformError
 from nats_transform.mapping import AccountMappings, Destination, Mapping
-from nats_transform.moves import image, intersection, moves
-from nats_transform.subject import subscribes
-from nats_transform.transform import Transform
+from nats_transform.moves import moves
+from nats_transform.subject import intersection, subscribes
 
 SUBJECTS = [
     ".".join(tokens) for size in (1, 2, 3) for tokens in product(("a", "b", "c"), repeat=size)
@@ -37,30 +36,6 @@ def covered(filter: str | None) -> set[str]:
 def test_intersection_is_exact(one: str, other: str) -> None:
     assert covered(intersection(one, other)) == covered(one) & covered(other)
     assert intersection(one, other) == intersection(other, one)
-
-
-@given(filters, filters, destinations, st.booleans())
-def test_image_covers_every_result(source: str, place: str, text: str, tail: bool) -> None:
-    part = intersection(source, place)
-    try:
-        transform = Transform(source, text + (".>" if source.endswith(">") and tail else ""))
-    except NatsTransformError:
-        return
-    if part is None:
-        return
-    for subject in covered(part):
-        result = transform.apply(subject)
-        assert result is not None
-        assert subscribes(image(transform, part), result)
-
-
-def test_image_keeps_what_the_part_says() -> None:
-    transform = Transform("orders.*.*", "shop.$2.{{partition(9,1)}}.$1")
-    assert image(transform, "orders.*.eu") == "shop.eu.*.*"
-    # What is computed from known tokens is known too.
-    assert transform.apply("orders.eu.1") == "shop.1.8.eu"
-    assert image(transform, "orders.eu.*") == "shop.*.8.eu"
-    assert image(Transform("a.>", "b.>"), "a.x.*") == "b.x.*"
 
 
 @given(st.lists(st.tuples(filters, destinations), max_size=2), filters, destinations)

@@ -13,9 +13,9 @@ from nats_transform.errors import shown
 from nats_transform.functions import fnv1a
 from nats_transform.mapping import AccountMappings, Fate, Mapping, Outcome
 from nats_transform.migration import Allowance, Question
-from nats_transform.migration.reverse import reversed_mappings
 from nats_transform.network import Facts, Network
 from nats_transform.subject import encode, is_valid_publish_subject, literal_fault, subscribes
+from nats_transform.symbolic import reversed_mappings
 from tests.support.dry_runs import CensusRow
 
 Ends = list[tuple[Outcome, int]]

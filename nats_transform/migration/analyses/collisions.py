@@ -10,6 +10,7 @@ from nats_transform.mapping import Mapping
 from nats_transform.migration.analysis import Analysis, Told
 from nats_transform.migration.count import EXAMPLES, Count
 from nats_transform.migration.database import Database
+from nats_transform.symbolic import dropped
 
 MOST_MAPPINGS = 200
 """Up to this many mappings get a finding of their own for each code; the rest share one."""
@@ -172,8 +173,7 @@ def _dropped(mappings: Iterable[Mapping]) -> str:
         f"wildcard {number} of {shown(mapping.source)}": None
         for mapping in mappings
         for transform in mapping.transforms
-        for number, position in enumerate(transform.filter.wildcards, 1)
-        if not any(token.keeps_token and position in token.reads for token in transform.tokens)
+        for number, _ in dropped(transform)
     }
     return ", ".join(list(found)[:EXAMPLES])
 

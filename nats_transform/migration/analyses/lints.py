@@ -15,6 +15,7 @@ from nats_transform.migration.findings import FROM_CHECK
 from nats_transform.migration.question import Question
 from nats_transform.stream import StreamConfig
 from nats_transform.subject import collide
+from nats_transform.symbolic import filter_of_results
 
 
 class Lints(Analysis):
@@ -52,7 +53,7 @@ def _untouched(question: Question) -> set[str]:
         for account in (question.current, question.candidate)
         for mapping in account.mappings
         for transform in mapping.transforms
-        for filter in (mapping.source, transform.filter_of_results)
+        for filter in (mapping.source, filter_of_results(transform))
     }
 
     def captures(stream: StreamConfig) -> bool:

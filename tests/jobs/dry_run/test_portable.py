@@ -177,6 +177,15 @@ ALL = mappings("orders.*.*", "shop.$2.$1")
             "import of shop.bob",
             id="import",
         ),
+        pytest.param(
+            Question(
+                mappings("orders.*.*", "shop.{{split(1,-)}}.$2"),
+                NOTHING,
+                consumers=(Consumer("S", "bob", ("shop.*.*.bob",)),),
+            ),
+            "consumer bob",
+            id="behind a token in pieces",
+        ),
     ],
 )
 def test_what_looks_at_a_hash_is_refused(question: Question, what: str) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from nats import connect
 
 from jobs.jetstream.process import nats_server
-from nats_transform import AccountMappings, Destination, InvalidConfig, Mapping, Transform
+from nats_transform import AccountMappings, Destination, InvalidConfig, Mapping
 from nats_transform.config import parse_server_config
 from nats_transform.consumer import parse_consumer
 from nats_transform.errors import InvalidStream
@@ -28,7 +28,6 @@ from nats_transform.migration import (
 )
 from nats_transform.migration.analyses import collisions
 from nats_transform.migration.count import messages
-from nats_transform.migration.reverse import ways_back
 from nats_transform.sharing import SharedStream
 from nats_transform.stream import StreamConfig, parse_stream
 from tests.nats_transform.plan.situations import SITUATIONS
@@ -785,28 +784,6 @@ def test_five_thousand_rules_find_what_one_by_one_finds() -> None:
     found = dry_run(rows({f"a{n}.x": n + 1 for n in range(5000)}), account(rules))
     assert found.findings == ()
     assert found.fates_after == {"mapped": 5000 * 5001 // 2}
-
-
-@pytest.mark.parametrize(
-    ("source", "destination", "back"),
-    [
-        ("a.*.*", "b.$2.$1", ("b.*.*", "a.$2.$1")),
-        ("a.*", "b.$1.$1", ("b.*.*", "a.$1")),
-        ("a.*.>", "b.{{partition(3,1)}}.$1.>", ("b.*.*.>", "a.$2.>")),
-        ("a.*", "b.{{random(3)}}.$1", ("b.*.*", "a.$2")),
-        ("a", "b", ("b", "a")),
-        ("a.*.*", "b.$1", None),
-        ("a.*", "b.{{split(1,-)}}", None),
-        ("a.*", "b.{{left(1,2)}}", None),
-        ("a.*", "b.{{left(1,2)}}.$1", ("b.*.*", "a.$2")),
-        ("a.*", "b.{{left(1,0)}}", ("b.*", "a.$1")),
-    ],
-)
-def test_the_way_back(source: str, destination: str, back: tuple[str, str] | None) -> None:
-    found = [
-        (m.source, m.destinations[0].subject) for m in ways_back(Transform(source, destination))
-    ]
-    assert found == ([] if back is None else [back])
 
 
 CUT = "telemetry.{{splitfromleft(1,3)}}.$2.$3"

@@ -23,6 +23,7 @@ from nats_transform.migration import Allowance, Question, User
 from nats_transform.migration.layers import layers
 from nats_transform.sharing import SharedStream
 from nats_transform.stream import parse_stream
+from nats_transform.symbolic import filter_of_results
 from tests.nats_transform.kernel import generate
 from tests.support.dry_runs import CensusRow, of_question
 from tests.support.scalar import Oracle, findings
@@ -117,7 +118,7 @@ def question(random: Random) -> Question:
         # Nearly the same, as a change is.
         current = AccountMappings([*candidate.mappings[:-1], *current.mappings[:1]])
     results = [
-        transform.filter_of_results
+        filter_of_results(transform)
         for mappings in (candidate, current)
         for mapping in mappings.mappings
         for transform in mapping.transforms
