@@ -29,6 +29,7 @@ from nats_transform.subject import SEPARATOR, is_subset, matches
 from nats_transform.subject_index import Effort, SubjectIndex
 from nats_transform.symbolic import can_land_in, filter_of_results, is_identity
 from nats_transform.transform import Transform
+from nats_transform.words import and_more
 
 if TYPE_CHECKING:
     from nats_transform.config import Place
@@ -129,7 +130,7 @@ def check(
             )
         else:
             found = chain(
-                check_stream(one, network, seen),
+                check_stream(one, network, seen, effort),
                 regrets.of_stream(one),
                 filter(None, [overlapping.get(f"stream {one.name}")]),
             )
@@ -300,11 +301,7 @@ def _chained(
 
 def _first(names: Sequence[str]) -> str:
     """The first of some subjects or the like, and how many others there are."""
-    return printable(names[0]) + _and_more(len(names) - 1)
-
-
-def _and_more(count: int) -> str:
-    return f" (and {count:,} more)" if count else ""
+    return printable(names[0]) + and_more(len(names) - 1)
 
 
 def _overlaps(index: SubjectIndex) -> Iterator[Finding]:
@@ -343,7 +340,7 @@ def _sharing(
             if lost := [one for one in before if one.importer not in still]:
                 yield _found(
                     "escapes-export",
-                    f"the {lost[0]}{_and_more(len(lost) - 1)} covers the source, and does not "
+                    f"the {lost[0]}{and_more(len(lost) - 1)} covers the source, and does not "
                     "cover the result",
                     mapping,
                     transform,
@@ -389,7 +386,7 @@ def _streams_overlap(streams: Sequence[StreamConfig], effort: Effort) -> Iterato
             yield Finding(
                 "streams-overlap",
                 f"its subject {printable(mine)} and the subject {printable(theirs)} of stream "
-                f"{name}{_and_more(len(both) - 1)} cover the same subjects",
+                f"{name}{and_more(len(both) - 1)} cover the same subjects",
                 mine,
                 place=f"stream {one.name}",
             )
@@ -405,7 +402,7 @@ def _streams_around(
         if before and not takes:
             yield _found(
                 "escapes-stream",
-                f"stream {before[0]}{_and_more(len(before) - 1)} captures the source, and no "
+                f"stream {before[0]}{and_more(len(before) - 1)} captures the source, and no "
                 "stream captures the result",
                 mapping,
                 transform,
@@ -413,7 +410,7 @@ def _streams_around(
         if new := [name for name in takes if name not in before]:
             yield _found(
                 "caught-by-stream",
-                f"stream {new[0]}{_and_more(len(new) - 1)} captures the result, and does not "
+                f"stream {new[0]}{and_more(len(new) - 1)} captures the result, and does not "
                 "capture the source",
                 mapping,
                 transform,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import combinations
+from itertools import groupby
+from operator import itemgetter
 
 from nats_transform.check_transform import few_keys, source_faults, transform_faults
 from nats_transform.errors import printable
@@ -12,12 +14,14 @@ from nats_transform.functions import Literal
 from nats_transform.network import Network
 from nats_transform.stream import StreamConfig
 from nats_transform.subject import ANY_TAIL, collide, is_subset
+from nats_transform.subject_index import Effort, SubjectIndex
 from nats_transform.symbolic import filter_of_results
 from nats_transform.transform import Transform
+from nats_transform.words import and_more
 
 
 def check_stream(
-    stream: StreamConfig, network: Network, seen: Sequence[Sequence[str]]
+    stream: StreamConfig, network: Network, seen: Sequence[Sequence[str]], effort: Effort
 ) -> Iterator[Finding]:
     """The findings about one stream.
 
@@ -25,6 +29,7 @@ def check_stream(
         stream: the stream.
         network: all streams of the account.
         seen: subjects of real messages, as tokens.
+        effort: the steps that the search for filters that overlap may take.
     """
     for place, source, transform, reaching in _stream_transforms(stream):
         where = f"stream {stream.name}, {place}"
@@ -36,7 +41,7 @@ def check_stream(
             faults.append(("unreachable", f"no subject under {_list(reaching)} matches"))
         for code, message in faults:
             yield Finding(code, message, source, destination, where)
-    yield from _sources(stream)
+    yield from _sources(stream, effort)
     yield from _republish(stream, network)
 
 
@@ -47,8 +52,9 @@ def _stream_transforms(
     received = list(stream.captured)
     for upstream in stream.upstreams:
         place = f"{'mirror' if upstream is stream.mirror else 'source'} {upstream.name}"
+        reaching = [] if upstream.takes_nothing else [ANY_TAIL]
         for rule in upstream.filters:
-            yield place, rule.source, rule.transform, [] if upstream.takes_nothing else [ANY_TAIL]
+            yield place, rule.source, rule.transform, reaching
             received.append(filter_of_results(rule.transform) if rule.transform else rule.source)
         if not upstream.filters:
             received.append(ANY_TAIL)
@@ -70,21 +76,28 @@ def _stored(received: Sequence[str], ingress: Transform | None) -> list[str]:
     return kept
 
 
-def _sources(stream: StreamConfig) -> Iterator[Finding]:
-    for one, other in combinations(stream.sources, 2):
-        if one.name != other.name or one.api_prefix != other.api_prefix:
-            continue
-        filters = [rule.source for rule in one.filters] or [ANY_TAIL]
-        others = [rule.source for rule in other.filters] or [ANY_TAIL]
-        both = [(a, b) for a in filters for b in others if collide(a, b)]
-        if both:
-            yield Finding(
-                "sourced-twice",
-                f"the filters {printable(both[0][0])} and {printable(both[0][1])} cover the same "
-                "subjects",
-                both[0][1],
-                place=f"stream {stream.name}, source {one.name}",
-            )
+def _sources(stream: StreamConfig, effort: Effort) -> Iterator[Finding]:
+    origins: dict[tuple[str, str | None], list[tuple[int, str]]] = defaultdict(list)
+    for number, source in enumerate(stream.sources):
+        filters = [rule.source for rule in source.filters] or [ANY_TAIL]
+        origins[source.name, source.api_prefix] += [(number, filter) for filter in filters]
+    for (name, _), pairs in origins.items():
+        index = SubjectIndex((filter for _, filter in pairs), effort)
+        for number, mine in groupby(pairs, itemgetter(0)):
+            both: dict[int, tuple[str, str]] = {}
+            for _, filter in mine:
+                for other, theirs in map(pairs.__getitem__, index.colliding(filter)):
+                    if other > number:
+                        both.setdefault(other, (filter, theirs))
+            for other in sorted(both)[:1]:
+                one, another = both[other]
+                yield Finding(
+                    "sourced-twice",
+                    f"the filters {printable(one)} and {printable(another)}"
+                    f"{and_more(len(both) - 1)} cover the same subjects",
+                    another,
+                    place=f"stream {stream.name}, source {name}",
+                )
 
 
 def _republish(stream: StreamConfig, network: Network) -> Iterator[Finding]:

@@ -8,12 +8,12 @@ not refused either, because `nats stream info` prints such configurations.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from itertools import permutations
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from nats_transform.errors import InvalidStream, InvalidTransform, Refusals, printable
 from nats_transform.subject import collide, encode, has_wildcard, is_subset, is_valid_filter
+from nats_transform.subject_index import Effort, SubjectIndex
 from nats_transform.transform import Transform, validate_mapping
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ _MAX_METADATA_BYTES = 128 * 1024
 _MAX_REPLICAS = 5
 _INVALID_CONFIG = 10052
 _NOT_CREATED = 10049
+_EFFORT = 4_000_000  # steps to find filters that overlap: a few seconds
 _NOT_IN_ASSET_NAMES = frozenset(" \t\r\n\f.*>\\/")
 
 
@@ -159,12 +160,11 @@ def _check_mirror(config: StreamConfig) -> None:
     if config.subject_delete_marker_ttl > 0:
         raise _invalid("subject delete markers forbidden on mirrors")
     refusals = Refusals(InvalidStream)
-    for position, transform in enumerate(mirror.subject_transforms):
+    overlaps = _others([transform.source for transform in mirror.subject_transforms])
+    for transform, others in zip(mirror.subject_transforms, overlaps, strict=True):
         with refusals.collected():
             _check_transform("mirror", transform, 10151, 10154)
-            others = [*mirror.subject_transforms]
-            del others[position]
-            if any(collide(transform.source, other.source) for other in others):
+            if others:
                 raise _invalid("mirror subject filters can not overlap", 10152)
     refusals.tell()
     if mirror.external is None and not _is_asset_name(mirror.name):
@@ -200,7 +200,7 @@ def _check_source(source: StreamSource, seen: set[Hashable], consumers: set[Hash
             _check_transform("source", transform, 10145, 10146)
     refusals.tell()
     filters = [transform.source for transform in source.subject_transforms]
-    if any(is_subset(one, other) for one, other in permutations(filters, 2)):
+    if any(_others(filters, SubjectIndex.covering)):
         raise _invalid("source filters can not overlap", 10147)
     if source.consumer:
         if not _is_usable(source.consumer, source.starts_somewhere, source.filter_subject):
@@ -271,11 +271,14 @@ def _check_cycle(config: StreamConfig) -> None:
 
 
 def _check_subjects(config: StreamConfig) -> None:
-    for position, subject in enumerate(config.subjects):
+    seen: set[str] = set()
+    overlaps = _others(config.subjects)
+    for position, (subject, others) in enumerate(zip(config.subjects, overlaps, strict=True)):
         if not is_valid_filter(subject):
             raise _invalid("invalid subject")
-        if subject in config.subjects[:position]:
+        if subject in seen:
             raise _invalid("duplicate subjects detected")
+        seen.add(subject)
         if subject == ">":
             if not config.no_ack:
                 raise _invalid("capturing all subjects requires no-ack to be true")
@@ -287,9 +290,24 @@ def _check_subjects(config: StreamConfig) -> None:
                 raise _invalid("subjects that overlap with jetstream api require no-ack to be true")
             if collide(subject, "$SYS.>") and not is_subset(subject, "$SYS.ACCOUNT.>"):
                 raise _invalid("subjects that overlap with system api require no-ack to be true")
-        for other in config.subjects[position + 1 :]:
-            if collide(other, subject):
-                raise _invalid(f"subject {printable(subject)} overlaps with {printable(other)}")
+        for other in others:
+            if other > position:
+                named = printable(config.subjects[other])
+                raise _invalid(f"subject {printable(subject)} overlaps with {named}")
+
+
+def _others(
+    filters: Sequence[str],
+    find: Callable[[SubjectIndex, str], list[int]] = SubjectIndex.colliding,
+) -> Iterator[list[int]]:
+    """For each filter, the places of the others that collide with it."""
+    effort = Effort(_EFFORT)
+    index = SubjectIndex(filters, effort)
+    for place, filter in enumerate(filters):
+        others = [other for other in find(index, filter) if other != place]
+        if effort.is_spent:
+            raise _invalid("too many filters with wildcards to compare all of them")
+        yield others
 
 
 def _check_ingress(config: StreamConfig) -> None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from nats_transform.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR, collide
+from nats_transform.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR, collide, is_subset
 
 
 @dataclass(slots=True)
@@ -55,6 +55,8 @@ class SubjectIndex:
             for token in filter.split(SEPARATOR):
                 following = node.wild if _is_wild(token) else node.literal
                 node = following.setdefault(token, _Node())
+                if token == ANY_TAIL:  # the rest of a filter that is not valid counts for nothing
+                    break
             node.ends.append(number)
 
     def colliding(self, filter: str) -> list[int]:
@@ -62,13 +64,23 @@ class SubjectIndex:
 
         Once the effort is spent, some are missing.
         """
+        return self._those(filter, collide)
+
+    def covering(self, filter: str) -> list[int]:
+        """The numbers of the filters of which one `is_subset`, as for `colliding`.
+
+        The server has filters that cover one and do not collide with it: `*a` and `a`.
+        """
+        return self._those(filter, is_subset)
+
+    def _those(self, filter: str, fits: Callable[[str, str], bool]) -> list[int]:
         take = self._effort.take
         numbers = _candidates(self._root, filter.split(SEPARATOR), take)
-        return sorted(n for n in numbers if take() and collide(self.filters[n], filter))
+        return sorted(n for n in numbers if take() and fits(filter, self.filters[n]))
 
 
 def _candidates(root: _Node, tokens: list[str], take: Callable[[], bool]) -> Iterator[int]:
-    """The filters that can collide, and maybe a few more; none twice."""
+    """The filters that can collide with or cover some tokens, and maybe a few more; none twice."""
     ways = [(root, 0)]
     while ways and take():
         node, place = ways.pop()

@@ -13,3 +13,8 @@ def plural(count: int, one: str, many: str = "") -> str:
     """
     many = many or (one if one == "info" else f"{one}s")
     return f"{count:,} {one if count == 1 else many}"
+
+
+def and_more(count: int) -> str:
+    """How many there are besides what was named, such as ` (and 2 more)`."""
+    return f" (and {count:,} more)" if count else ""

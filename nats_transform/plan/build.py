@@ -17,6 +17,7 @@ from nats_transform.plan.changes import changes
 from nats_transform.plan.model import Accepted, Blocked, Change, Need, Plan, Step
 from nats_transform.plan.stages import STAGES, Stage, stages
 from nats_transform.subject import is_subset
+from nats_transform.words import and_more
 
 
 class NoPlan(NatsTransformError):
@@ -33,7 +34,7 @@ class NoPlan(NatsTransformError):
         )
         first = self.blocked[0]
         about = f"{first.about}: " if first.about else ""
-        more = f" (and {len(self.blocked) - 1} more)" if len(self.blocked) > 1 else ""
+        more = and_more(len(self.blocked) - 1)
         accept = "" if first.code in REFUSED else ", or accept it with a reason"
         super().__init__(
             f"no safe plan: {first.code}: {about}{first.message}; {first.cure}{accept}{more}"

@@ -556,6 +556,18 @@ def test_a_mapping_has_one_finding_however_many_others_are_concerned() -> None:
     assert "'x.0.*' (and 8 more) covers some" in crossing[0].message
 
 
+def test_a_source_has_one_finding_however_many_others_store_the_same() -> None:
+    several = [{"src": "c", "dest": ""}, {"src": "a.*", "dest": ""}]
+    upstreams = [{"name": "U", "filter_subject": one} for one in ("x", "a.b", "*.b", "a.>")]
+    upstreams[:1] = [{"name": "U", "subject_transforms": several}, {"name": "V"}]
+    found = check(sources(*upstreams))
+    assert [(f.code, f.source, f.message.partition("filters ")[2]) for f in found] == [
+        ("sourced-twice", "a.b", "'a.*' and 'a.b' (and 2 more) cover the same subjects"),
+        ("sourced-twice", "*.b", "'a.b' and '*.b' (and 1 more) cover the same subjects"),
+        ("sourced-twice", "a.>", "'*.b' and 'a.>' cover the same subjects"),
+    ]
+
+
 @pytest.mark.parametrize("count", [300, 3_000])
 def test_mappings_that_all_cover_each_other_do_not_multiply(count: int) -> None:
     findings = check(maps({f"*.a{n}.>": "x.>" for n in range(count)}))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import combinations, permutations
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from nats_transform import Fate, InvalidStream, Outcome, StreamConfig, bucket_source, parse_stream
+from nats_transform.check import check
+from nats_transform.subject import collide, is_subset, is_valid_filter
 from tests import cases
 
 CASES = cases.load("streams.yaml")
@@ -179,3 +184,59 @@ def test_a_bucket_sources_another() -> None:
         "subject_transforms": [{"src": "$KV.A.>", "dest": "$KV.B.>"}],
     }
     assert source.take("$KV.A.x").subject == "$KV.B.x"
+
+
+token = st.sampled_from(["a", "b", "c", "*", ">", "*a", ">a"])
+lists_of_filters = st.lists(
+    st.lists(token, min_size=1, max_size=3).map(".".join).filter(is_valid_filter), max_size=6
+)
+
+
+def refusal(config: dict[str, Any]) -> str:
+    """What is said against a configuration, or nothing."""
+    try:
+        parse_stream(config)
+    except InvalidStream as error:
+        return str(error)
+    return ""
+
+
+@given(lists_of_filters)
+@example(["a", "a"])
+@example(["b.*", "*.c", "a.*", "b.c"])
+def test_filters_that_overlap_are_found_as_by_comparing_all_with_all(filters: list[str]) -> None:
+    pairs = list(combinations(range(len(filters)), 2))
+    overlaps = [(filters[n], filters[m]) for n, m in pairs if collide(filters[n], filters[m])]
+    within = [(a, b) for a, b in permutations(filters, 2) if is_subset(a, b)]
+    transforms = [{"src": filter, "dest": ""} for filter in filters]
+
+    said = refusal({"name": "S", "subjects": filters, "no_ack": True})
+    doubled = [filter for place, filter in enumerate(filters) if filter in filters[:place]]
+    for one, other in overlaps[:1]:
+        # The one that is reached first counts, and a doubled one is reached at its second place.
+        assert f"subject {one!r} overlaps with {other!r}" in said or doubled
+    assert bool(overlaps) == ("overlaps with" in said or "duplicate subjects" in said)
+    mirror = {"name": "M", "mirror": {"name": "O", "subject_transforms": transforms}}
+    assert bool(overlaps) == ("mirror subject filters can not overlap" in refusal(mirror))
+    source = {"name": "M", "sources": [{"name": "O", "subject_transforms": transforms}]}
+    assert bool(within) == ("source filters can not overlap" in refusal(source))
+
+
+@pytest.mark.parametrize("place", ["subjects", "mirror", "sources", "many sources"])
+def test_a_stream_of_20_000_filters_is_read_at_once(place: str) -> None:
+    filters = [f"region.{n % 100}.device{n}.*" for n in range(20_000)]
+    upstream = {"name": "O", "subject_transforms": [{"src": one, "dest": ""} for one in filters]}
+    config: dict[str, Any] = {
+        "subjects": {"subjects": filters},
+        "mirror": {"mirror": upstream},
+        "sources": {"sources": [upstream]},
+        "many sources": {"sources": [{"name": "O", "filter_subject": one} for one in filters]},
+    }[place]
+    # Comparing all with all takes minutes.
+    assert check(parse_stream({"name": "S", **config})) == []
+
+
+def test_filters_that_take_too_long_to_compare_are_refused() -> None:
+    subjects = [name for n in range(3_000) for name in (f"*.a{n}", f"b{n}.c")]
+    config = {"name": "S", "subjects": subjects, "no_ack": True}
+    assert "too many filters with wildcards" in refusal(config)
