@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 @options.file("--config", "The configuration of the exported stream as JSON, taken as it is.")
 @options.file(
     "--mapping",
-    "The mappings that the messages were transformed with.  [default: as recorded by Dagster]",
+    "The mappings that the messages were transformed with.  [default: as the warehouse records]",
 )
 @options.account
 @options.seed("The seed of the transform.")

@@ -71,8 +71,8 @@ class ExportSettings(BaseModel):
         original: a backup of the original stream, whose consumers are taken too, or its
             configuration as JSON. Subjects and filters are adapted to the mappings.
         config: the configuration of the exported stream, which is not adapted.
-        mapping: the mappings that the messages were transformed with. It is not needed if they were
-            recorded, as Dagster does.
+        mapping: the mappings that the messages were transformed with. The warehouse has those of
+            every transform by this release.
         account, seed: the account and the seed that the messages were transformed with.
         gaps: `keep` leaves gaps for messages that are left out. `close` gives all messages new
             sequences, and leaves out consumers, because their state depends on sequences.

@@ -33,7 +33,7 @@ from jobs.files.task import Task
 from jobs.files.transform import WORDS, Done, TransformTask
 from jobs.progress import step
 from jobs.session import Spark
-from jobs.warehouse import specs, staging, tables
+from jobs.warehouse import specs, staging, tables, versions
 from jobs.warehouse.accounting import Archived
 from nats_transform import AccountMappings, Fate
 from nats_transform.digest import Digest
@@ -152,6 +152,8 @@ class StagedTransform:
 def transform(spark: Spark, settings: TransformSettings) -> TransformResult:
     """Apply the mappings to the messages of some days, and publish the result in one commit.
 
+    The mappings are recorded in the warehouse, where later jobs find those of a row.
+
     Args:
         spark: a session, or a function that gives one, called only if the work is large.
         settings: what to transform.
@@ -167,7 +169,9 @@ def transform(spark: Spark, settings: TransformSettings) -> TransformResult:
 
     mappings = load_mappings(settings.mapping, settings.account)
     version = mapping_version(mappings, settings.seed)
-    return publish(stage(spark, settings, mappings, version))
+    staged = stage(spark, settings, mappings, version)
+    versions.record(settings.warehouse, mappings, account=settings.account, seed=settings.seed)
+    return publish(staged)
 
 
 def stage(

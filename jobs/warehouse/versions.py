@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.expressions import AlwaysTrue, EqualTo
 from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.table import Table
 
 from jobs.errors import ConcurrentWrite, JobError
 from jobs.warehouse import specs, tables
@@ -23,9 +24,9 @@ from jobs.warehouse.paths import NAMESPACE
 from jobs.warehouse.raw import readable
 from jobs.warehouse.tables import Warehouse
 from nats_transform import AccountMappings
+from nats_transform.check import check
 from nats_transform.config import canonical, from_canonical, mapping_version
 from nats_transform.config.block import mappings_block
-from nats_transform.findings import Finding
 from nats_transform.subject import encode
 
 _RULE = pa.struct(
@@ -164,14 +165,7 @@ def render(mappings: AccountMappings) -> str:
     )
 
 
-def record(
-    warehouse: Warehouse,
-    mappings: AccountMappings,
-    *,
-    account: str,
-    seed: int,
-    findings: Iterable[Finding] = (),
-) -> Version:
+def record(warehouse: Warehouse, mappings: AccountMappings, *, account: str, seed: int) -> Version:
     """The version of these mappings as it is in the table, where it is put if it is new.
 
     Raises:
@@ -179,7 +173,32 @@ def record(
         WarehouseError: the table cannot be read or written.
     """
     version = mapping_version(mappings, seed)
-    new = Version(
+    table = tables.open_table(warehouse, MAPPING_VERSIONS, create=True)
+    new: Version | None = None
+    for attempt in range(_ATTEMPTS):
+        if known := _in(table, version):
+            return known[0]
+        new = new or _new(version, mappings, account, seed)
+        try:
+            table.append(
+                pa.Table.from_pylist([_row(new)], schema=schema_to_pyarrow(table.schema())),
+                snapshot_properties={
+                    tables.PROPERTY + "job": "mapping_version",
+                    tables.PROPERTY + "mapping-version": version,
+                },
+            )
+        except CommitFailedException:
+            time.sleep(random.uniform(0, 0.05 * (attempt + 1)))  # noqa: S311
+            table = tables.open_table(warehouse, MAPPING_VERSIONS)
+            continue
+        return new
+    raise ConcurrentWrite(
+        f"other jobs kept changing {NAMESPACE}.{MAPPING_VERSIONS.name}; run again"
+    )
+
+
+def _new(version: str, mappings: AccountMappings, account: str, seed: int) -> Version:
+    return Version(
         mapping_version=version,
         recorded_at=datetime.now(UTC),
         account=account,
@@ -194,29 +213,9 @@ def record(
                 "source": finding.source,
                 "destination": finding.destination,
             }
-            for finding in findings
+            for finding in check(mappings)
         ),
         config=render(mappings),
-    )
-    table = tables.open_table(warehouse, MAPPING_VERSIONS, create=True)
-    rows = pa.Table.from_pylist([_row(new)], schema=schema_to_pyarrow(table.schema()))
-    properties = {
-        tables.PROPERTY + "job": "mapping_version",
-        tables.PROPERTY + "mapping-version": version,
-    }
-    for attempt in range(_ATTEMPTS):
-        known = {one.mapping_version: one for one in read(warehouse)}
-        if version in known:
-            return known[version]
-        try:
-            table.append(rows, snapshot_properties=properties)
-        except CommitFailedException:
-            time.sleep(random.uniform(0, 0.05 * (attempt + 1)))  # noqa: S311
-            table = tables.open_table(warehouse, MAPPING_VERSIONS)
-            continue
-        return new
-    raise ConcurrentWrite(
-        f"other jobs kept changing {NAMESPACE}.{MAPPING_VERSIONS.name}; run again"
     )
 
 
@@ -226,9 +225,14 @@ def read(warehouse: Warehouse) -> list[Version]:
     Raises:
         NoTable: none was ever recorded.
     """
-    table = tables.open_table(warehouse, MAPPING_VERSIONS)
-    found = [_version(row) for row in table.scan().to_arrow().to_pylist()]
+    found = _in(tables.open_table(warehouse, MAPPING_VERSIONS))
     return sorted(found, key=lambda version: version.recorded_at)
+
+
+def _in(table: Table, version: str | None = None) -> list[Version]:
+    """The versions of the table, or the one that is asked for."""
+    chosen = AlwaysTrue() if version is None else cast(Any, EqualTo)("mapping_version", version)
+    return [_version(row) for row in table.scan(row_filter=chosen).to_arrow().to_pylist()]
 
 
 def find(warehouse: Warehouse, version: str) -> Version:

@@ -42,11 +42,7 @@ def mapping_version_asset(archive: Archive) -> dg.AssetsDefinition:
                 if finding.severity is Severity.ERROR:
                     raise NatsTransformError(f"{_place(finding)}: {finding.message}")
             now = versions.record(
-                archive.tables,
-                mappings,
-                account=archive.account,
-                seed=archive.seed,
-                findings=findings,
+                archive.tables, mappings, account=archive.account, seed=archive.seed
             )
             before = materialized_version(context.instance, archive)
             known = {one.mapping_version: one for one in versions.read(archive.tables)}

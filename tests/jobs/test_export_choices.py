@@ -12,6 +12,8 @@ import pytest
 
 from jobs.errors import JobError
 from jobs.ingest import IngestSettings, ingest
+from jobs.warehouse.tables import open_table
+from jobs.warehouse.versions import MAPPING_VERSIONS
 from nats_transform.errors import NatsTransformError
 from tests.support.backups import Entry, archive, packed, state_of
 from tests.support.exporting import CONFIG, MAPPING, MESSAGES, SPARK, Exporting, consumer
@@ -129,8 +131,18 @@ def test_a_part_of_a_stream(make: Callable[..., Exporting], ingested: Any, messa
     assert re.search(message, result.findings[0].message)
 
 
+def test_the_mappings_are_those_that_the_transform_recorded(make: Callable[..., Exporting]) -> None:
+    made = make()
+    wanted = made.export()
+    found = made.export(mapping=None, to_backup=str(made.folder / "again" / "backup"))
+    assert (found.digest, found.subjects) == (wanted.digest, wanted.subjects)
+    # The tables of an older release have no such record.
+    open_table(made.settings["warehouse"], MAPPING_VERSIONS).delete()
+    with pytest.raises(JobError, match="are not recorded in the warehouse: give the file"):
+        made.export(mapping=None, to_backup=str(made.folder / "third" / "backup"))
+
+
 REFUSED = [
-    pytest.param({"mapping": None}, "are not recorded in the warehouse", id="no-mapping"),
     pytest.param({"seed": 5}, "is not the mapping version", id="another-seed"),
     pytest.param({"original": Path("/nowhere")}, "is no configuration of a stream", id="nothing"),
     pytest.param({"original": None}, "give what the stream was", id="no-configuration"),
