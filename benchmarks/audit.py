@@ -30,9 +30,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from jobs.audit.run import run as run_audit
-from jobs.audit.settings import AuditSettings
-from jobs.session import SessionOnDemand, SparkSettings, spark_session
-from jobs.transform import TransformSettings, publish, stage
+from jobs.session import SessionOnDemand, spark_session
+from jobs.settings.audit import AuditSettings
+from jobs.settings.spark import SparkSettings
+from jobs.settings.transform import TransformSettings
+from jobs.transform import publish, stage
 from jobs.warehouse import specs, staging, tables
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.audit import Period

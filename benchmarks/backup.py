@@ -24,14 +24,19 @@ from typing import Any
 
 from nats import connect
 
-from jobs.export import ExportSettings, export
-from jobs.ingest import IngestSettings, ingest
-from jobs.jetstream.connection import NatsSettings
+from jobs.export import export
+from jobs.ingest import ingest
 from jobs.jetstream.process import NatsServer, nats_server
-from jobs.replay import ReplaySettings, replay
-from jobs.session import SessionOnDemand, SparkSettings
-from jobs.transform import TransformSettings, transform
-from jobs.warehouse.tables import Warehouse
+from jobs.replay import replay
+from jobs.session import SessionOnDemand
+from jobs.settings.connection import NatsSettings
+from jobs.settings.export import ExportSettings
+from jobs.settings.ingest import IngestSettings
+from jobs.settings.replay import ReplaySettings
+from jobs.settings.spark import SparkSettings
+from jobs.settings.transform import TransformSettings
+from jobs.settings.warehouse import Warehouse
+from jobs.transform import transform
 from tests.support.stream_backups import back_up, restore
 from tests.support.streams import Stream
 

@@ -30,9 +30,12 @@ from expectations.measures.transformed import MeasureTransformed
 from expectations.suites import messages_suite, transformed_messages_suite
 from expectations.validation import validate
 from jobs.files.measured import measured
-from jobs.ingest import IngestSettings, ingest
-from jobs.session import SessionOnDemand, SparkSettings
-from jobs.transform import TransformSettings, publish, stage
+from jobs.ingest import ingest
+from jobs.session import SessionOnDemand
+from jobs.settings.ingest import IngestSettings
+from jobs.settings.spark import SparkSettings
+from jobs.settings.transform import TransformSettings
+from jobs.transform import publish, stage
 from jobs.warehouse import specs, tables
 from jobs.warehouse.accounting import Archived
 from nats_transform import AccountMappings, Destination, Mapping

@@ -33,8 +33,10 @@ from ingest import Processes
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from jobs.census import CensusSettings, census
-from jobs.session import SparkSettings, spark_session
+from jobs.census import census
+from jobs.session import spark_session
+from jobs.settings.census import CensusSettings
+from jobs.settings.spark import SparkSettings
 from jobs.warehouse import specs, staging, tables
 
 STREAM = "BENCH"

@@ -28,11 +28,13 @@ from typing import Any
 from nats import connect
 from nats.js.api import AckPolicy, ConsumerConfig
 
-from jobs.ingest import IngestSettings, ingest
-from jobs.jetstream.connection import NatsSettings
+from jobs.ingest import ingest
 from jobs.jetstream.process import nats_server
-from jobs.session import SessionOnDemand, Spark, SparkSettings, spark_session
-from jobs.warehouse.tables import Warehouse
+from jobs.session import SessionOnDemand, Spark, spark_session
+from jobs.settings.connection import NatsSettings
+from jobs.settings.ingest import IngestSettings
+from jobs.settings.spark import SparkSettings
+from jobs.settings.warehouse import Warehouse
 
 STREAM = "BENCH"
 

@@ -32,8 +32,10 @@ sys.path[:0] = [str(Path(__file__).parent), str(ROOT)]
 from frames import spark_files  # noqa: E402
 from transform import MIXED, messages  # noqa: E402 - the other benchmark
 
-from jobs.session import SessionOnDemand, SparkSettings, spark_session  # noqa: E402
-from jobs.transform import TransformSettings, publish, stage  # noqa: E402
+from jobs.session import SessionOnDemand, spark_session  # noqa: E402
+from jobs.settings.spark import SparkSettings  # noqa: E402
+from jobs.settings.transform import TransformSettings  # noqa: E402
+from jobs.transform import publish, stage  # noqa: E402
 from jobs.warehouse import specs, staging, tables  # noqa: E402
 from tests.support.spark_cluster import spark_cluster  # noqa: E402
 

@@ -38,9 +38,12 @@ from pyspark.sql import functions as F
 
 from jobs.files.run import PROCESS_BYTES
 from jobs.jetstream.process import nats_server
-from jobs.maintain import MaintenanceSettings, maintain
-from jobs.session import SessionOnDemand, Spark, SparkSettings, spark_session
-from jobs.transform import TransformSettings, publish, stage
+from jobs.maintain import maintain
+from jobs.session import SessionOnDemand, Spark, spark_session
+from jobs.settings.maintain import MaintenanceSettings
+from jobs.settings.spark import SparkSettings
+from jobs.settings.transform import TransformSettings
+from jobs.transform import publish, stage
 from jobs.warehouse import specs, staging, tables
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.functions import fnv1a

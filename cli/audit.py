@@ -13,7 +13,7 @@ from cli.output import Verdict, finish, print_line, print_table, quiet_work
 from nats_transform.words import plural
 
 if TYPE_CHECKING:
-    from jobs.audit.settings import AuditResult
+    from jobs.audit.result import AuditResult
     from jobs.session import Spark
 
 
@@ -128,8 +128,8 @@ def command(
     """
     with quiet_work():
         from jobs.audit.run import audit
-        from jobs.audit.settings import AuditSettings
         from jobs.pages.audit import write
+        from jobs.settings.audit import AuditSettings
 
         counted = [
             {"source": source, "messages": count, "cluster": given["cluster"]}

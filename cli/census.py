@@ -58,7 +58,8 @@ def export(spark: Spark, as_json: bool, **given: object) -> None:
       nats-transform census export --stream ORDERS --out census.parquet --redact 2,3
     """
     with quiet_work():
-        from jobs.census_export import CensusExportSettings, export_census
+        from jobs.census_export import export_census
+        from jobs.settings.census import CensusExportSettings
 
         result = export_census(spark, options.settings(CensusExportSettings, given))
     finish(result, as_json, _print)

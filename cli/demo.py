@@ -22,7 +22,7 @@ from cli.output import (
 from jobs.progress import watched
 
 if TYPE_CHECKING:
-    from jobs.audit.settings import AuditResult
+    from jobs.audit.result import AuditResult
     from orchestration.demo.run import DemoRun
 
 _FATES = {

@@ -19,8 +19,8 @@ from nats_transform.words import plural
 
 if TYPE_CHECKING:
     from jobs.dry_run.settings import DryRunResult
-    from jobs.jetstream.connection import NatsSettings
     from jobs.session import Spark
+    from jobs.settings.connection import NatsSettings
     from nats_transform.migration import Example, MigrationFinding
 
 _EXAMPLES = 3
@@ -94,8 +94,8 @@ def command(
     """
     with quiet_work():
         from jobs.dry_run.run import dry_run
-        from jobs.dry_run.settings import DryRunSettings
         from jobs.pages.dry_run import write
+        from jobs.settings.dry_run import DryRunSettings
 
         result = dry_run(spark, options.settings(DryRunSettings, given | {"nats": server}))
         if report is not None:

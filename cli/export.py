@@ -85,7 +85,8 @@ def command(untransformed: bool, as_json: bool, **given: object) -> None:
       nats-transform export --stream ORDERS --original backup --untransformed --to-backup old
     """
     with quiet_work():
-        from jobs.export import ExportSettings, export
+        from jobs.export import export
+        from jobs.settings.export import ExportSettings
 
         wanted = {**given, "messages": "archived" if untransformed else "transformed"}
         result = export(options.settings(ExportSettings, wanted))

@@ -108,8 +108,8 @@ def command(spark: Spark, as_json: bool, **given: object) -> None:
       nats-transform ingest --stream ORDERS --parquet dump/ --subject-column topic
     """
     with quiet_work():
-        from jobs.ingest import IngestSettings, ingest
-        from jobs.sources.dumps import DumpColumns
+        from jobs.ingest import ingest
+        from jobs.settings.ingest import DumpColumns, IngestSettings
 
         columns = {name.removesuffix("_column"): given.pop(name) for name in _COLUMNS}
         given["columns"] = options.settings(DumpColumns, columns)

@@ -14,7 +14,7 @@ from nats_transform.words import plural
 
 if TYPE_CHECKING:
     from jobs.maintain import Removed
-    from jobs.warehouse.where import Warehouse
+    from jobs.settings.warehouse import Warehouse
 
 
 @project.command(
@@ -57,12 +57,13 @@ def command(
     """
     with quiet_work():
         from jobs import maintain as job
+        from jobs.settings.maintain import MaintenanceSettings
 
         if remove_stream is not None:
             rows = job.remove_stream(warehouse, remove_stream)
         else:
             kept = timedelta(days=retention)
-            removed = job.maintain(job.MaintenanceSettings(warehouse=warehouse, retention=kept))
+            removed = job.maintain(MaintenanceSettings(warehouse=warehouse, retention=kept))
     if remove_stream is None:
         finish(removed, as_json, _print)
         return

@@ -12,13 +12,11 @@ import click
 from cli import complete
 
 if TYPE_CHECKING:
-    from datetime import date
-
     from pydantic import BaseModel
 
-    from jobs.jetstream.connection import NatsSettings
     from jobs.session import Spark
-    from jobs.warehouse.where import Warehouse
+    from jobs.settings.connection import NatsSettings
+    from jobs.settings.warehouse import Warehouse
 
     Settings = TypeVar("Settings", bound=BaseModel)
 
@@ -215,17 +213,8 @@ subjects = _together(
 """`--stream` or `--census`, the subjects that are tried."""
 
 
-def _days(day: str | None) -> dict[str, date | None]:
-    from jobs.days import day_range
-
-    try:
-        first, last = day_range(day)
-    except ValueError as error:
-        raise click.BadParameter(
-            f"{day!r} is not a day such as 2026-11-30, nor a range such as 2026-11-01..2026-11-30",
-            param_hint="--day",
-        ) from error
-    return {"first_day": first, "last_day": last}
+def _days(day: str | None) -> dict[str, str | None]:
+    return {"first_day": day}
 
 
 day = _together(
@@ -242,7 +231,7 @@ day = _together(
 
 
 def _warehouse(folder: Path | None, catalog: str | None) -> dict[str, Warehouse]:
-    from jobs.warehouse.where import Warehouse
+    from jobs.settings.warehouse import Warehouse
 
     if folder is not None and catalog is not None:
         raise click.UsageError("give --warehouse or --catalog, not both")
@@ -273,7 +262,8 @@ def _spark(master: str | None, remote: str | None) -> dict[str, Spark]:
     if master is not None and remote is not None:
         raise click.UsageError("give --master or --remote, not both")
 
-    from jobs.session import SessionOnDemand, SparkSettings
+    from jobs.session import SessionOnDemand
+    from jobs.settings.spark import SparkSettings
 
     return {"spark": SessionOnDemand(SparkSettings(master=master, remote=remote))}
 
@@ -476,16 +466,16 @@ def _is_on_command_line(name: str, ctx: click.Context | None = None) -> bool:
 
 
 def _server(context: str | None, **connection: str | None) -> NatsSettings | None:
-    from jobs.jetstream.connection import NatsSettings
-    from jobs.jetstream.contexts import selected_context, with_context
+    from jobs.settings.connection import NatsSettings
+    from jobs.settings.contexts import selected_context
 
     if connection["user"] is not None and connection["password"] is None:
         # As natscli has it: a user without a password is a token.
         connection |= {"token": connection["user"], "user": None}
     if context is not None:
-        return with_context(context, connection)
+        return settings(NatsSettings, {**connection, "context": context})
     if connection["servers"] is not None:
         # Not with the selected context: its credentials are for its own servers.
         return settings(NatsSettings, connection)
     selected = selected_context()
-    return None if selected is None else with_context(selected, connection)
+    return None if selected is None else settings(NatsSettings, {**connection, "context": selected})

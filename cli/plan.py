@@ -14,9 +14,9 @@ from nats_transform.findings import Severity
 from nats_transform.words import plural
 
 if TYPE_CHECKING:
-    from jobs.jetstream.connection import NatsSettings
     from jobs.plan import PlanResult
     from jobs.session import Spark
+    from jobs.settings.connection import NatsSettings
     from nats_transform.config import Place
     from nats_transform.plan.model import Blocked
 
@@ -71,7 +71,8 @@ def command(spark: Spark, form: str, server: NatsSettings | None, **given: objec
       nats-transform plan --census census.parquet --candidate new.conf --context shop --out plan/
     """
     with quiet_work():
-        from jobs.plan import PlanSettings, plan
+        from jobs.plan import plan
+        from jobs.settings.dry_run import PlanSettings
 
         settings = options.settings(PlanSettings, given | {"nats": server})
         result = plan(spark, settings)

@@ -52,10 +52,11 @@ def command(spark: Spark, report: Path | None, as_json: bool, **given: object) -
       nats-transform plan-canary --stream ORDERS --mapping server.conf --share 2 --tolerance 0.5
     """
     with quiet_work():
-        from jobs.audit.plan import PlanSettings, plan_canary
+        from jobs.audit.plan import plan_canary
         from jobs.pages.plan import write
+        from jobs.settings.audit import CanarySettings
 
-        result = plan_canary(spark, options.settings(PlanSettings, given))
+        result = plan_canary(spark, options.settings(CanarySettings, given))
         if report is not None:
             write(result, report)
     finish(result, as_json, _print)

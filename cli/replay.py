@@ -79,7 +79,8 @@ def command(as_json: bool, **given: object) -> None:
     if given["server"] is None:
         raise click.UsageError("--server or --context is missing: say where the stream is")
     with quiet_work():
-        from jobs.replay import ReplaySettings, replay
+        from jobs.replay import replay
+        from jobs.settings.replay import ReplaySettings
 
         result = replay(options.settings(ReplaySettings, given))
     finish(result, as_json, _print, "refused")

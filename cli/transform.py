@@ -43,7 +43,8 @@ def command(spark: Spark, as_json: bool, **given: object) -> None:
       nats-transform transform --stream ORDERS --mapping server.conf --day 2026-11-01..2026-11-30
     """
     with quiet_work():
-        from jobs.transform import TransformSettings, transform
+        from jobs.settings.transform import TransformSettings
+        from jobs.transform import transform
 
         wanted = options.settings(TransformSettings, given)
         result = transform(spark, wanted)

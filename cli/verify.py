@@ -10,7 +10,7 @@ from cli import options, project
 from cli.output import finish, print_line, quiet_work
 
 if TYPE_CHECKING:
-    from jobs.jetstream.connection import NatsSettings
+    from jobs.settings.connection import NatsSettings
     from jobs.verify.run import VerifyResult
 
 
@@ -76,7 +76,8 @@ def command(server: NatsSettings | None, as_json: bool, **given: Any) -> None:
     if given["probe"] is not None and server is None:
         raise click.UsageError("a probe goes through a server: give --server too")
     with quiet_work():
-        from jobs.verify.run import VerifySettings, verify
+        from jobs.settings.verify import VerifySettings
+        from jobs.verify.run import verify
 
         result = verify(VerifySettings(nats=server, **given))
     finish(result, as_json, _print, "missing")

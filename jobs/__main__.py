@@ -20,7 +20,8 @@ from pydantic_core import to_jsonable_python
 from jobs.cold import without_pandas
 from jobs.ending import NOT_FINE, UNUSABLE, ended_by_signals, reason_of
 from jobs.files.output import refuse_unwritable
-from jobs.session import SessionOnDemand, SparkSettings
+from jobs.session import SessionOnDemand
+from jobs.settings.spark import SparkSettings
 from nats_transform.untrusted import in_a_log, json_text, one_line, visible
 
 NEVER = "never"
@@ -58,7 +59,7 @@ JOBS = {
         page="pages.audit",
         fail_on=("outside", "undecided", "nothing", NEVER),
     ),
-    "plan-canary": Job("audit.plan", "PlanSettings", "plan_canary", page="pages.plan"),
+    "plan-canary": Job("audit.plan", "CanarySettings", "plan_canary", page="pages.plan"),
     "dry-run": Job(
         "dry_run.run",
         "DryRunSettings",

@@ -13,7 +13,6 @@ from operator import attrgetter
 import pyarrow as pa
 from pydantic import BaseModel
 
-from jobs.days import StreamDays
 from jobs.files.census import COLUMNS, GROUPING, ReadCounts, WriteCounts
 from jobs.files.commit import arrow_schema, staged
 from jobs.files.grouped import grouped
@@ -22,6 +21,7 @@ from jobs.files.run import engine_of, session_for
 from jobs.files.storage import Storage
 from jobs.progress import step
 from jobs.session import Spark
+from jobs.settings.census import CensusSettings
 from jobs.warehouse import specs, staging, tables
 from jobs.warehouse.accounting import Archived
 
@@ -45,10 +45,6 @@ CENSUS = specs.table_spec(
         "last_ts": "When the last of them was stored (UTC).",
     },
 )
-
-
-class CensusSettings(StreamDays):
-    """The stream and the days whose subjects to count."""
 
 
 class CensusResult(BaseModel):

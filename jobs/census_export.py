@@ -6,35 +6,22 @@ import hashlib
 import hmac
 import secrets
 from pathlib import Path
-from typing import Annotated
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
-from jobs.days import StreamDays
 from jobs.dry_run.portable import COUNTS, TEXTS, About, PortableCensus, summed, write_census
 from jobs.dry_run.subjects import archived_days, counted_census
 from jobs.files.output import refuse_unwritable
 from jobs.files.selection import columns_of
 from jobs.session import Spark
+from jobs.settings.census import CensusExportSettings
+from jobs.settings.days import StreamDays, utc
 from jobs.warehouse.raw import readable
-from jobs.warehouse.rows import utc
 
 # These tokens make a subject illegal. They contain nothing that must be hidden.
 _PLAIN = (b"", b"*", b">")
-
-
-class CensusExportSettings(StreamDays):
-    """What to export.
-
-    Attributes:
-        out: the file; an existing file is replaced.
-        redact: the positions, from 1 on, of the tokens that become hashes.
-    """
-
-    out: Path
-    redact: tuple[Annotated[int, Field(ge=1)], ...] = ()
 
 
 class CensusExportResult(BaseModel):

@@ -17,25 +17,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel
 
 from jobs.errors import AccountingError, ArchiveError, JobError, WarehouseError, text_of
 from jobs.files.selection import Selection
 from jobs.files.storage import Storage
 from jobs.jetstream import wire
 from jobs.progress import advance, step
+from jobs.settings.export import ExportSettings
 from jobs.sources.backup import open_backup
 from jobs.sources.new_backup import NewBackup
 from jobs.warehouse import versions
 from jobs.warehouse.accounting import Archived
 from jobs.warehouse.coverage import Coverage
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED, TableSpec
-from jobs.warehouse.tables import Warehouse, open_table
+from jobs.warehouse.tables import open_table
 from nats_transform import AccountMappings
 from nats_transform.backup.adapt import adapted_config, adapted_filters
 from nats_transform.backup.archive import read_head, read_messages
@@ -56,55 +57,6 @@ _SHORT = ("seq", "subject", "mapped_subject")
 _WHOLE = ("seq", "ts_ns", "subject", "mapped_subject", "headers", "headers_raw", "data")
 _AT_ONCE = 16_384  # messages
 _EXAMPLES = 3
-
-
-class ExportSettings(BaseModel):
-    """What to export, and where to.
-
-    Attributes:
-        stream: the name of the stream in the table.
-        to_backup: a folder that does not exist yet, or the URI of one in an object store.
-        warehouse: the warehouse with the tables.
-        messages: `transformed` messages, or `archived` ones with their old subjects to undo a move.
-        simulated: the name of a simulated stream; the export then has the messages that it holds in
-            the last simulation (`dry-run --simulate`). It needs `config`.
-        original: a backup of the original stream, whose consumers are taken too, or its
-            configuration as JSON. Subjects and filters are adapted to the mappings.
-        config: the configuration of the exported stream, which is not adapted.
-        mapping: the mappings that the messages were transformed with. The warehouse has those of
-            every transform by this release.
-        account, seed: the account and the seed that the messages were transformed with.
-        gaps: `keep` leaves gaps for messages that are left out. `close` gives all messages new
-            sequences, and leaves out consumers, because their state depends on sequences.
-        invalid: what happens if a message has no legal new subject: `refuse` refuses the export,
-            `keep` leaves the message its old subject, `gap` leaves the message out.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-    stream: str = Field(min_length=1)
-    to_backup: str = Field(min_length=1)
-    warehouse: Warehouse = Warehouse()
-    messages: Literal["transformed", "archived"] = "transformed"
-    simulated: str | None = None
-    original: Path | None = None
-    config: Path | None = None
-    mapping: Path | None = None
-    account: str = "$G"
-    seed: int = 0
-    gaps: Literal["keep", "close"] = "keep"
-    invalid: Literal["refuse", "keep", "gap"] = "refuse"
-
-    @model_validator(mode="after")
-    def _has_configuration(self) -> ExportSettings:
-        if self.original is None and self.config is None:
-            raise ValueError(
-                "give what the stream was (--original: a backup, or its configuration as JSON), "
-                "or the configuration that it shall have (--config)"
-            )
-        if self.simulated is not None and (self.config is None or self.original is not None):
-            raise ValueError("for a simulated stream give its configuration (--config) alone")
-        return self
 
 
 class Finding(BaseModel):

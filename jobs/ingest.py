@@ -11,14 +11,12 @@ What the table has of a stream is a property of the table, `nats-transform.strea
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel
 from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
 
@@ -27,24 +25,25 @@ from jobs.files.commit import arrow_schema, staged
 from jobs.files.ingest import IngestTask, Part
 from jobs.files.run import engine_of, run, session_for
 from jobs.files.storage import Storage
-from jobs.jetstream.connection import NatsSettings
 from jobs.jetstream.stream import JetStreamSettings
 from jobs.progress import step
 from jobs.session import Spark
+from jobs.settings.days import utc
+from jobs.settings.ingest import IngestSettings
 from jobs.sources.archive import ArchiveSource
 from jobs.sources.backup import open_backup, restored
 from jobs.sources.dump import DumpSource
-from jobs.sources.dumps import Choice, DumpColumns
+from jobs.sources.dumps import Choice
 from jobs.sources.files import FindFiles
 from jobs.sources.json_lines import open_json_lines
 from jobs.sources.parquet import open_parquet
 from jobs.sources.source import Source, Span, StreamSource
 from jobs.warehouse.accounting import NOTHING, Archived, Total, total_of
-from jobs.warehouse.rows import WORDS, utc
+from jobs.warehouse.rows import WORDS
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.staging import new_files, publish
 from jobs.warehouse.store import with_endpoint
-from jobs.warehouse.tables import Warehouse, open_table, snapshot_id
+from jobs.warehouse.tables import open_table, snapshot_id
 from nats_transform.digest import Digest
 
 if TYPE_CHECKING:
@@ -58,82 +57,6 @@ four or more cores Spark's processes are faster, and above this size they also m
 that Spark takes to start.
 """
 _ATTEMPTS = 5  # at a stream that another ingest is busy with
-
-
-def _number_or_time(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    if value.isdigit():
-        return int(value)
-    try:
-        return datetime.fromisoformat(value)
-    except ValueError:
-        raise ValueError(
-            f"{value!r} is neither a sequence such as 1000 nor a time such as 2026-11-30T12:00:00Z"
-        ) from None
-
-
-# A sequence if it is a whole number, else a time (ISO 8601, UTC if it names no zone).
-Bound = Annotated[int | datetime, BeforeValidator(_number_or_time)]
-
-
-class IngestSettings(BaseModel):
-    """The settings of an ingest; exactly one of server, backup, parquet and jsonl is given.
-
-    Attributes:
-        stream: the name of the stream in the table and on the server.
-        from_stream: the name of the stream on the server, if it has another name there.
-        server: how to reach the server that has it.
-        backup: a folder that `nats stream backup` wrote.
-        parquet, jsonl: a file, folder or pattern.
-        columns: the names of the dump's columns.
-        since: the first sequence, or the first moment.
-        until: the last sequence (included), or the end of the time (excluded).
-        subject: a subject filter; a stream is archived with one filter or none.
-        cluster: the value of column `cluster`.
-        cluster_header: the header with the value of column `cluster`, if a message has that header.
-        publish_messages: a commit ends at the first midnight after this number of messages.
-        readers: how many ranges of a stream to read side by side.
-        warehouse: the warehouse with the tables.
-        run_id: an id that is kept with the snapshot; a random one by default.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-    stream: str = Field(min_length=1)
-    from_stream: str | None = None
-    server: NatsSettings | None = None
-    backup: Path | None = None
-    parquet: str | None = None
-    jsonl: str | None = None
-    columns: DumpColumns = DumpColumns()
-    since: Bound | None = None
-    until: Bound | None = None
-    subject: str | None = None
-    cluster: str | None = None
-    cluster_header: str | None = None
-    warehouse: Warehouse = Warehouse()
-    publish_messages: int = Field(default=5_000_000, ge=1)
-    readers: int = Field(default=4, ge=1)
-    run_id: str = Field(default_factory=lambda: uuid.uuid4().hex)
-
-    @model_validator(mode="after")
-    def _sources(self) -> IngestSettings:
-        given = [self.server, self.backup, self.parquet, self.jsonl]
-        if sum(source is not None for source in given) != 1:
-            raise ValueError(
-                "give one source: a server (or a context), a backup, a Parquet or a JSON lines dump"
-            )
-        if self.cluster is not None and self.cluster_header is not None:
-            raise ValueError("give a cluster or a cluster header, not both")
-        if self.subject is not None and not (self.server or self.backup):
-            raise ValueError("a subject filter is for streams, not for dumps")
-        since, until = self.since, self.until
-        if isinstance(since, int) and isinstance(until, int) and since > until:
-            raise ValueError(f"the range ends before it starts: {since} to {until}")
-        if isinstance(since, datetime) and isinstance(until, datetime) and utc(since) >= utc(until):
-            raise ValueError(f"the range ends before it starts: {since} to {until}")
-        return self
 
 
 class IngestResult(BaseModel):

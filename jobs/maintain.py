@@ -16,12 +16,14 @@ import random
 import time
 from datetime import UTC, datetime, timedelta
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
 from jobs.errors import ArchiveError, ConcurrentWrite
 from jobs.progress import advance, step
+from jobs.settings.maintain import MaintenanceSettings
+from jobs.settings.warehouse import Warehouse
 from jobs.warehouse.accounting import Archived
 from jobs.warehouse.catalogs import Catalog
 from jobs.warehouse.folder import delete, files_of, filesystem_of
@@ -29,34 +31,12 @@ from jobs.warehouse.paths import NAMESPACE
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.staging import Staged, publish
 from jobs.warehouse.store import damaged
-from jobs.warehouse.tables import (
-    Warehouse,
-    data_files,
-    open_catalog,
-    partitions_of,
-    warehouse_errors,
-)
+from jobs.warehouse.tables import data_files, open_catalog, partitions_of, warehouse_errors
 
 RETENTION = timedelta(days=7)
 _YOUNG = timedelta(days=1)  # longer than any job takes from its last file to its commit
 _ATTEMPTS = 20
 _COUNT = "total-data-files"  # in the summary of a snapshot, by Iceberg's specification
-
-
-class MaintenanceSettings(BaseModel):
-    """What to tidy up.
-
-    Attributes:
-        warehouse: the warehouse with the tables.
-        retention: how long a state of a table can still be read after it was replaced.
-        now: the time that counts as now, for tests and to find out what a later run would do.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-    warehouse: Warehouse = Warehouse()
-    retention: timedelta = Field(default=RETENTION, ge=timedelta(0))
-    now: datetime | None = None
 
 
 class Removed(BaseModel):

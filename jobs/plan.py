@@ -9,14 +9,15 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Any
 
-from pydantic import Field, TypeAdapter, ValidationError, model_validator
+from pydantic import TypeAdapter, ValidationError
 
 from jobs.dry_run.portable import PortableCensus, check_redaction, messages_by_source, read_census
-from jobs.dry_run.settings import DryRunSettings, read_question, streams_from, with_files
+from jobs.dry_run.settings import read_question, streams_from, with_files
 from jobs.errors import JobError, text_of
 from jobs.session import Spark
+from jobs.settings.dry_run import PlanSettings
 from nats_transform.config import plain
 from nats_transform.config.edit import Unsafe, name_of_one, secrets
 from nats_transform.config.jwt import find_token
@@ -28,7 +29,7 @@ from nats_transform.migration import Question
 from nats_transform.plan.build import Needs, NoPlan, build
 from nats_transform.plan.files import CONFIGURED, PLAN, files, whole_configs
 from nats_transform.plan.model import Accepted, Blocked, Need, Plan
-from nats_transform.plan.stages import STAGES, Stage
+from nats_transform.plan.stages import Stage
 
 _NO_CONFIG = (".json", ".yaml", ".yml", ".jwt")
 _ACCEPTED = TypeAdapter(tuple[Accepted, ...])
@@ -36,34 +37,6 @@ _ACCEPTED = TypeAdapter(tuple[Accepted, ...])
 
 class PlanError(JobError):
     """The folder of a plan cannot be written, read or used."""
-
-
-class PlanSettings(DryRunSettings):
-    """The change to plan, and the folder for the plan.
-
-    Attributes:
-        out: a new folder for the plan.
-        accept: a file with the findings that may stay, each with its reason.
-        stages: the percent of the messages that go the new way in each stage.
-        tolerance: how many percentage points the audits of the stages allow.
-        confidence: the confidence of these audits.
-        per_cluster: whether one cluster after the other goes through all stages.
-    """
-
-    out: Path
-    accept: Path | None = None
-    stages: tuple[Annotated[int, Field(ge=1, le=100)], ...] = STAGES
-    tolerance: Annotated[float, Field(gt=0, lt=100)] = 1.0
-    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.99
-    per_cluster: bool = False
-
-    @model_validator(mode="after")
-    def _usable(self) -> Self:
-        if self.exact or self.simulate:
-            raise ValueError("a plan counts shares: use `exact` and `simulate` with a dry run")
-        if list(self.stages) != sorted(set(self.stages)) or self.stages[-1:] != (100,):
-            raise ValueError("the stages must rise, and end with 100, such as 2,10,50,100")
-        return self
 
 
 @dataclass(frozen=True, slots=True)

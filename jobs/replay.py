@@ -24,23 +24,22 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
-from jobs.days import StreamDays
 from jobs.errors import JobError
 from jobs.files.selection import Selection
 from jobs.jetstream import wire
 from jobs.jetstream.answers import ApiError
 from jobs.jetstream.chain import Chain, Outgoing, StreamLost
-from jobs.jetstream.connection import NatsSettings, RawClient, connection
+from jobs.jetstream.connection import RawClient, connection
 from jobs.jetstream.outgoing import COLUMNS, Making, look, messages
 from jobs.jetstream.stream import StreamState, counts_by_subject, stream_state
 from jobs.jetstream.target import Target, source_stream
 from jobs.progress import advance, step
+from jobs.settings.replay import Consent, ReplaySettings
 from jobs.warehouse.coverage import Coverage
 from jobs.warehouse.specs import TRANSFORMED
 from jobs.warehouse.tables import open_table
@@ -51,8 +50,6 @@ EXAMPLES = 3
 """How many of the messages that cannot be sent are named."""
 _ATTEMPTS = 5  # when the stream lost what it had stored, as after a crash of its server
 
-SentFate = Literal["mapped", "unmatched"]
-Consent = Literal["skips", "limits", "versions", "ingress", "rollup", "ttl"]
 
 CONSENTS: dict[Consent, str] = {
     "skips": "leave out messages that cannot be sent or that the target does not capture",
@@ -62,28 +59,6 @@ CONSENTS: dict[Consent, str] = {
     "rollup": "`Nats-Rollup: sub` acts again, as a KV bucket needs it",
     "ttl": "`Nats-TTL` acts again, counted from the replay",
 }
-
-
-class ReplaySettings(StreamDays):
-    """What to replay, and into which stream.
-
-    Attributes:
-        to: the stream on the server that gets the messages; it must capture their subjects.
-        server: how to reach the server.
-        fates: the fates of the messages to send: mapped, unmatched, or both.
-        allow: refusals that are allowed, and headers that may act again; see `CONSENTS`.
-        rate: the most messages a second; by default as many as the server stores.
-        dry_run: whether to check everything and send nothing.
-        window: how many messages may wait for the server's answer.
-    """
-
-    to: str = Field(min_length=1)
-    server: NatsSettings
-    fates: frozenset[SentFate] = Field(default=frozenset(("mapped", "unmatched")), min_length=1)
-    allow: frozenset[Consent] = frozenset()
-    rate: float | None = Field(default=None, gt=0)
-    dry_run: bool = False
-    window: int = Field(default=500, ge=1)
 
 
 class Refusal(BaseModel):

@@ -16,10 +16,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pydantic import BaseModel, ConfigDict
-
 from jobs.errors import SparkUnavailable, text_of
 from jobs.progress import step
+from jobs.settings.spark import SparkSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,24 +36,6 @@ CONNECT_PATIENCE = 30
 
 A server that was started again does not know the session any more, so more patience brings nothing.
 """
-
-
-class SparkSettings(BaseModel):
-    """Where Spark runs.
-
-    Attributes:
-        master: a Spark master URL; None is the master of spark-submit, or else `local[*]`.
-        remote: a Spark Connect URL (`sc://host:15002`) instead of a master.
-        driver_memory: the heap of the local JVM.
-        config: further Spark settings, which replace ours.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-    master: str | None = None
-    remote: str | None = None
-    driver_memory: str = "2g"
-    config: dict[str, str] = {}
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from importlib import metadata
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -22,7 +21,6 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 from pyiceberg.types import IcebergType
 
-from jobs.days import StreamDays
 from jobs.errors import AccountingError, ArchiveError, Refused
 from jobs.files.commit import arrow_schema, staged
 from jobs.files.plan import plan
@@ -33,6 +31,7 @@ from jobs.files.task import Task
 from jobs.files.transform import WORDS, Done, TransformTask
 from jobs.progress import step
 from jobs.session import Spark
+from jobs.settings.transform import TransformSettings
 from jobs.warehouse import specs, staging, tables, versions
 from jobs.warehouse.accounting import Archived
 from nats_transform import AccountMappings, Fate
@@ -44,20 +43,6 @@ if TYPE_CHECKING:
 
 MESSAGE_COLUMNS = ("stream", "seq", "day", "subject", "cluster")
 """The columns of `messages` without which there is nothing to transform."""
-
-
-class TransformSettings(StreamDays):
-    """The mappings and the messages to transform.
-
-    Attributes:
-        mapping: the file with the mappings.
-        account: the account whose mappings are used, if the file has several accounts.
-        seed: the number that, with the stream and the sequence of a message, decides its draw.
-    """
-
-    mapping: Path
-    account: str = "$G"
-    seed: int = 0
 
 
 @dataclass(frozen=True)

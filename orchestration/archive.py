@@ -13,11 +13,11 @@ from zoneinfo import available_timezones
 import dagster as dg
 from pydantic import Field, field_validator, model_validator
 
-from jobs.ingest import IngestSettings
-from jobs.jetstream.connection import NatsSettings
-from jobs.session import SessionOnDemand, SparkSettings
-from jobs.sources.dumps import DumpColumns
-from jobs.warehouse.tables import Warehouse
+from jobs.session import SessionOnDemand
+from jobs.settings.connection import NatsSettings
+from jobs.settings.ingest import DumpColumns, IngestSettings
+from jobs.settings.spark import SparkSettings
+from jobs.settings.warehouse import Warehouse
 from orchestration.hooks import function_named
 from orchestration.settings import (
     Day,

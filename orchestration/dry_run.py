@@ -10,10 +10,9 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from jobs.days import day_range
 from jobs.dry_run.run import dry_run
-from jobs.dry_run.settings import DryRunResult, DryRunSettings
-from jobs.errors import JobError
+from jobs.dry_run.settings import DryRunResult
+from jobs.settings.dry_run import DryRunSettings
 from nats_transform.migration import MigrationFinding
 from orchestration.archive import Archive
 from orchestration.failures import failing_with_one_line
@@ -104,32 +103,15 @@ def dry_run_job(archive: Archive) -> dg.JobDefinition:
 
 
 def _settings(archive: Archive, config: DryRunConfig, run_id: str) -> DryRunSettings:
-    def path(text: str | None) -> Path | None:
-        return None if text is None else archive.mapping.parent / text
-
-    try:
-        first, last = day_range(config.day)
-    except ValueError:
-        raise JobError(
-            f"{config.day!r} is not a day or a range of days; "
-            "write YYYY-MM-DD or YYYY-MM-DD..YYYY-MM-DD"
-        ) from None
-    return DryRunSettings(
-        stream=archive.stream,
-        candidate=archive.mapping.parent / config.candidate,
-        current=path(config.current) or archive.mapping,
-        account=archive.account,
-        streams=path(config.streams),
-        consumers=path(config.consumers),
-        permissions=path(config.permissions),
-        permissions_account=config.permissions_account,
-        exact=config.exact,
-        simulate=config.simulate,
-        seed=archive.seed,
-        warehouse=archive.tables,
-        first_day=first,
-        last_day=last,
-        run_id=run_id,
+    asked = config.model_dump(exclude={"day", "fail_on"}, exclude_none=True)
+    for name in ("candidate", "current", "streams", "consumers", "permissions"):
+        if name in asked:
+            asked[name] = archive.mapping.parent / asked[name]
+    return DryRunSettings.model_validate(
+        {"current": archive.mapping, "account": archive.account, "seed": archive.seed}
+        | asked
+        | {"first_day": config.day}
+        | {"stream": archive.stream, "warehouse": archive.tables, "run_id": run_id}
     )
 
 

@@ -42,15 +42,13 @@ FLOORS: list[dict[str, str]] = [
         "jobs.spark_progress": "how far Spark is",
         "nats_transform.plan": "steps of a migration",
     },
+    {"jobs.settings": "every setting, once"},
     {
         "jobs.ending": "how a program ends",
         "jobs.session": "starts Spark",
         "jobs.warehouse": "the Iceberg tables",
     },
-    {
-        "jobs.days": "which days",
-        "jobs.jetstream": "talks to nats-server",
-    },
+    {"jobs.jetstream": "talks to nats-server"},
     {"jobs.files": "tasks on data files"},
     {"jobs.sources": "streams, backups, dumps"},
     {

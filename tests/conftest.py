@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 
 from jobs.jetstream.process import NatsServer
 from jobs.jetstream.process import nats_server as run_nats_server
-from jobs.session import SparkSettings, spark_session
+from jobs.session import spark_session
+from jobs.settings.spark import SparkSettings
 
 # A shell lets what it starts in the background ignore SIGINT, and Dagster gives SIGTERM the handler
 # of SIGINT: then no process that a test starts would end by either.

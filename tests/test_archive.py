@@ -41,17 +41,24 @@ from hypothesis.stateful import (
 from pyspark.sql import SparkSession
 
 from jobs.errors import JobError, NoTable
-from jobs.ingest import IngestSettings, ingest
-from jobs.jetstream.connection import NatsSettings, connection
+from jobs.ingest import ingest
+from jobs.jetstream.connection import connection
 from jobs.jetstream.process import NatsServer
 from jobs.jetstream.reader import read_range
 from jobs.jetstream.stream import JetStreamSettings, stream_state
-from jobs.maintain import MaintenanceSettings, maintain
-from jobs.replay import ReplaySettings, replay
-from jobs.session import SessionOnDemand, Spark, SparkSettings
-from jobs.transform import TransformSettings, transform
+from jobs.maintain import maintain
+from jobs.replay import replay
+from jobs.session import SessionOnDemand, Spark
+from jobs.settings.connection import NatsSettings
+from jobs.settings.ingest import IngestSettings
+from jobs.settings.maintain import MaintenanceSettings
+from jobs.settings.replay import ReplaySettings
+from jobs.settings.spark import SparkSettings
+from jobs.settings.transform import TransformSettings
+from jobs.settings.warehouse import Warehouse
+from jobs.transform import transform
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED, TableSpec
-from jobs.warehouse.tables import Warehouse, open_table
+from jobs.warehouse.tables import open_table
 from nats_transform.config import load_mappings, mapping_version
 from nats_transform.subject import decode, encode
 from tests.support.streams import Stream, new_stream

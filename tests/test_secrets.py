@@ -23,11 +23,11 @@ from pyspark.sql import SparkSession
 
 from cli.main import main
 from jobs.__main__ import JOBS
-from jobs.ingest import IngestSettings
-from jobs.jetstream.connection import NatsSettings
 from jobs.jetstream.process import nats_server
+from jobs.settings.connection import NatsSettings
+from jobs.settings.ingest import IngestSettings
+from jobs.settings.warehouse import Warehouse
 from jobs.warehouse import versions
-from jobs.warehouse.tables import Warehouse
 from nats_transform.config import load_mappings
 from tests.support.jwt_signing import credentials, new_key, seed
 

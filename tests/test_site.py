@@ -17,8 +17,8 @@ import pytest
 from click.testing import CliRunner
 
 from cli.main import COMMANDS, main
+from jobs.settings.warehouse import Warehouse
 from jobs.warehouse import versions
-from jobs.warehouse.tables import Warehouse
 from nats_transform.config import load_mappings
 from orchestration.archive import Archive
 from scripts import pages

@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from jobs.audit.counts import start_of
 from jobs.audit.fits import Fits
+from jobs.audit.result import KeyStickiness
 from jobs.audit.rows import Parts, Rows
-from jobs.audit.settings import KeyStickiness
 from jobs.audit.spread import Keyed, sticky
 from jobs.files.counting import combinations, hours, texts
 from nats_transform import Mapping

@@ -15,11 +15,12 @@ from typing import Any
 
 from pyiceberg.table import Table
 
+from jobs.audit.result import AuditError
 from jobs.audit.rows import Parts, Rows
-from jobs.audit.settings import AuditError, AuditSettings
 from jobs.errors import NoTable
 from jobs.files.counting import combinations, hours, texts
 from jobs.session import Spark
+from jobs.settings.audit import AuditSettings
 from jobs.warehouse import specs, tables
 from jobs.warehouse.accounting import Archived
 from nats_transform import Fate

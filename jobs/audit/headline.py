@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jobs.audit.settings import AuditResult
+from jobs.audit.result import AuditResult
 from nats_transform.audit import MappingAudit, Split, Verdict
 
 

@@ -16,8 +16,9 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
-from jobs.audit.settings import AuditError, AuditSettings
+from jobs.audit.result import AuditError
 from jobs.scratch import scratch_folder
+from jobs.settings.audit import AuditSettings
 from nats_transform.audit import Period
 from nats_transform.config import load_mappings, mapping_version
 from nats_transform.errors import NatsTransformError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from jobs.audit.settings import AuditError
+from jobs.audit.result import AuditError
 from nats_transform.audit import Period
 from nats_transform.words import plural
 

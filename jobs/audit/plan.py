@@ -4,41 +4,18 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from datetime import datetime
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from jobs.audit.counts import expected_counts
 from jobs.audit.in_force import periods_of
-from jobs.audit.settings import AuditError, AuditSettings
-from jobs.days import StreamDays
+from jobs.audit.result import AuditError
 from jobs.session import Spark
-from nats_transform import statistics
+from jobs.settings.audit import AuditSettings, CanarySettings
 from nats_transform.audit.planning import RulePlan, plan
 
 Percent = Annotated[float, Field(gt=0, lt=100)]
-
-
-class PlanSettings(StreamDays):
-    """The canaries to plan.
-
-    Attributes:
-        mapping: the file with the mappings; their weights do not matter.
-        account: the account whose mappings are used, if the file has several accounts.
-        shares: the shares of the canaries, in percent.
-        tolerance: how many percentage points the audit will allow.
-        confidence: the confidence of the audit.
-        power: the probability that the audit reaches the right verdict with the planned number of
-            messages.
-    """
-
-    mapping: Path
-    account: str = "$G"
-    shares: tuple[Percent, ...] = (1, 2, 5, 10)
-    tolerance: Percent = 1.0
-    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.99
-    power: Annotated[float, Field(gt=0, lt=1)] = statistics.POWER
 
 
 class CanaryPlan(BaseModel):
@@ -61,7 +38,7 @@ class CanaryPlan(BaseModel):
     rules: tuple[RulePlan, ...]
 
 
-def plan_canary(spark: Spark, settings: PlanSettings) -> CanaryPlan:
+def plan_canary(spark: Spark, settings: CanarySettings) -> CanaryPlan:
     """The plan, from the messages that each mapping had in each cluster and hour.
 
     Raises:

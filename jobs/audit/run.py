@@ -21,12 +21,13 @@ from jobs.audit.attribution import Attribution, attribute, observed_keys
 from jobs.audit.counts import expected_counts, messages_of, nothing_there
 from jobs.audit.in_force import check_times, periods_of
 from jobs.audit.labels import cluster_notes
-from jobs.audit.settings import AuditError, AuditResult, AuditSettings, MappingInForce
+from jobs.audit.result import AuditError, AuditResult, MappingInForce
 from jobs.audit.spread import expected_keys, partition_balances
 from jobs.audit.table import publish
 from jobs.errors import NoTable
 from jobs.files.run import engine_of
 from jobs.session import Spark
+from jobs.settings.audit import AuditSettings
 from jobs.warehouse import specs, tables
 from nats_transform.audit import (
     Assessment,

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.audit.result import KeyStickiness, PartitionBalance
 from jobs.audit.rows import Parts, Reading, Rows
-from jobs.audit.settings import KeyStickiness, PartitionBalance
 from jobs.files.counting import texts
 from jobs.files.grouped import Grouping, grouped
 from jobs.files.task import Task

@@ -10,10 +10,11 @@ import pyarrow.compute as pc
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 
-from jobs.audit.settings import AuditResult, AuditSettings
+from jobs.audit.result import AuditResult
 from jobs.files.commit import arrow_schema, staged
 from jobs.files.storage import Storage
 from jobs.files.write import Writer
+from jobs.settings.audit import AuditSettings
 from jobs.warehouse import staging, tables
 from jobs.warehouse.raw import readable
 from jobs.warehouse.specs import WEIGHT_AUDIT

@@ -17,8 +17,9 @@ from jobs.files.read import batches
 from jobs.files.selection import Selection
 from jobs.files.storage import Storage
 from jobs.files.text import restored
+from jobs.settings.warehouse import Warehouse
 from jobs.warehouse.specs import MESSAGES
-from jobs.warehouse.tables import Warehouse, data_files, open_table
+from jobs.warehouse.tables import data_files, open_table
 
 _COLUMNS = ("stream", "seq", "archive_seq", "via", "stored_subject", "stored_subject_raw")
 

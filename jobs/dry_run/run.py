@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from jobs.dry_run.portable import check_redaction, read_census
 from jobs.dry_run.settings import (
     DryRunResult,
-    DryRunSettings,
     SimulatedStream,
     read_question,
     streams_from,
     with_files,
 )
 from jobs.session import Spark
+from jobs.settings.dry_run import DryRunSettings
 from nats_transform.config import mapping_version
 
 if TYPE_CHECKING:

@@ -7,14 +7,10 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import date
-from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
-from pydantic import model_validator
-
-from jobs.days import StreamDays
 from jobs.jetstream.account import account_files
-from jobs.jetstream.connection import NatsSettings
+from jobs.settings.dry_run import DryRunSettings
 from nats_transform.config import (
     load_all,
     load_consumers,
@@ -32,67 +28,6 @@ _Settings = TypeVar("_Settings", bound="DryRunSettings")
 
 MOST_FLOWS = 200
 """The flows that the JSON has; a picture shows fewer."""
-
-
-class DryRunSettings(StreamDays):
-    """The mappings to try, and the archived subjects as they were before any mapping.
-
-    Attributes:
-        stream: the name of the stream; with `census`, "" is the stream of the census.
-        census: a file of `nats-transform census export`, instead of a warehouse.
-        candidate: the file with the mappings to try.
-        current: the file with the mappings in force; without it there are none.
-        account: the account whose mappings are used, if a file has several accounts.
-        streams: a folder with the output of `nats stream info --json` for each stream of the
-            account, or one such file.
-        consumers: a folder with the output of `nats consumer info --json` for each consumer, or
-            one such file.
-        nats: a server that shows the streams and durable consumers, instead of files.
-        permissions: a server configuration. The permissions of its users are compared with the
-            change.
-        permissions_account: the account of these users; by default the same as `account`.
-        clusters: the names of all clusters; by default those that the archive names.
-        exact: whether to replay every message with its own draw, instead of counting shares.
-        simulate: whether to write what the streams would hold into `simulated_streams`.
-        seed: the number that decides the draws of `exact` and `simulate`.
-        out: a folder that keeps the tables of the dry run, for queries of your own.
-    """
-
-    stream: str = ""
-    census: Path | None = None
-    candidate: Path
-    current: Path | None = None
-    account: str = "$G"
-    streams: Path | None = None
-    consumers: Path | None = None
-    nats: NatsSettings | None = None
-    permissions: Path | None = None
-    permissions_account: str | None = None
-    clusters: tuple[str, ...] = ()
-    exact: bool = False
-    simulate: bool = False
-    seed: int = 0
-    out: Path | None = None
-
-    @model_validator(mode="after")
-    def _with_streams(self) -> Self:
-        if self.census is None and not self.stream:
-            raise ValueError("no subjects: give a stream of a warehouse, or a census in a file")
-        if self.census is not None and (self.exact or self.simulate or self.first_day is not None):
-            raise ValueError(
-                "a census in a file has neither messages nor days: give a warehouse for that"
-            )
-        if self.nats is not None and (self.streams or self.consumers):
-            raise ValueError("give the streams and consumers in files, or a server that shows them")
-        if self.consumers is not None and self.streams is None:
-            raise ValueError("consumers need the streams that they consume: give the streams too")
-        if self.simulate and self.streams is None and self.nats is None:
-            raise ValueError("to simulate streams, give their configurations")
-        if self.permissions_account is not None and self.permissions is None:
-            raise ValueError(
-                "an account of permissions needs the file with the permissions: give that too"
-            )
-        return self
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.table import Table
 
-from jobs.census import CENSUS, CensusSettings, census
-from jobs.days import StreamDays
+from jobs.census import CENSUS, census
 from jobs.dry_run.scattered import parts_for, scattered, temporary_folder
-from jobs.dry_run.settings import DryRunSettings
 from jobs.dry_run.tried import tried
 from jobs.errors import ArchiveError
 from jobs.files.commit import arrow_schema
@@ -31,6 +29,9 @@ from jobs.files.storage import Storage
 from jobs.files.text import restored
 from jobs.progress import step
 from jobs.session import Spark
+from jobs.settings.census import CensusSettings
+from jobs.settings.days import StreamDays
+from jobs.settings.dry_run import DryRunSettings
 from jobs.warehouse import specs, tables
 from jobs.warehouse.accounting import Archived
 from nats_transform.migration import DryRun, Question

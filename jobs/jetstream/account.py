@@ -21,7 +21,8 @@ import nats.errors
 
 from jobs.errors import ArchiveError
 from jobs.jetstream.answers import Consumers, Streams, User, parse_answer
-from jobs.jetstream.connection import NatsSettings, RawClient, api, connection
+from jobs.jetstream.connection import RawClient, api, connection
+from jobs.settings.connection import NatsSettings
 
 _WHO = "$SYS.REQ.USER.INFO"
 _MOST_BYTES = 256 * 1024 * 1024

@@ -30,9 +30,10 @@ from nats import errors as nats_errors
 from jobs.errors import ArchiveError, JobError, text_of
 from jobs.jetstream import wire
 from jobs.jetstream.answers import Ack, ApiError
-from jobs.jetstream.connection import NatsSettings, RawClient, refusal
+from jobs.jetstream.connection import RawClient, refusal
 from jobs.jetstream.stream import STREAM_NOT_FOUND, StreamState, stream_state
 from jobs.jetstream.target import MSG_ID, Replayed, Target
+from jobs.settings.connection import NatsSettings
 
 CHAIN_BYTES = 160
 """The most bytes that the headers of the chain add to a header block."""

@@ -14,21 +14,20 @@ import json
 import re
 import ssl
 from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import nats.errors
 from nats.aio.client import Client, RawCredentials
 from nats.aio.subscription import Subscription
 from nats.protocol.parser import AWAITING_CONTROL_LINE, CRLF_SIZE, Parser
-from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError, field_validator
+from pydantic import BaseModel, ValidationError
 
 from jobs.errors import ArchiveError, text_of
 from jobs.jetstream import wire
 from jobs.jetstream.answers import Answer, ApiError, parse_answer
+from jobs.settings.connection import NatsSettings
 from nats_transform.errors import first_fault
 from nats_transform.stream_state import Count
-from nats_transform.untrusted import visible
 
 _A = TypeVar("_A", bound=Answer)
 LARGEST_MESSAGE = (64 * 2**10 + 128) * 2**10
@@ -36,152 +35,7 @@ LARGEST_MESSAGE = (64 * 2**10 + 128) * 2**10
 of its own. What a server says is no limit: its answers may be larger than its `max_payload`."""
 _LARGEST_LINE = 2**20  # bytes; INFO names every server of a cluster
 _MOST_URLS = 2_000  # of servers, of which INFO may tell more and more
-_SCHEMES = ("nats", "tls", "ws", "wss")
 
-
-class NatsSettings(BaseModel):
-    """How to reach a nats-server.
-
-    Attributes:
-        servers: one URL, or several separated by commas.
-        creds: the path of a credentials file (a user JWT and its seed).
-        credentials: the content of a credentials file, instead of `creds`.
-        nkey: the path of a file with an NKey seed.
-        user, password, token: a login that the server's configuration asks for.
-        tls_ca, tls_cert, tls_key: the paths of PEM files. With one of them, or a URL `tls://`, a
-            server that does not offer TLS is refused before anything is sent to it.
-        tls_first: whether the server starts TLS before it sends anything (`handshake_first`).
-        domain: the JetStream domain.
-        js_api_prefix: the start of the subjects of the JetStream API, instead of a domain.
-        inbox_prefix: the start of the subjects of answers, if a user may not use `_INBOX`.
-        connect_timeout: the seconds for one attempt to connect, and for one request.
-        patience: the seconds without progress after which a job gives up, such as while a server
-            restarts.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-    servers: str
-    creds: Path | None = None
-    credentials: SecretStr | None = None
-    nkey: Path | None = None
-    user: str | None = None
-    password: SecretStr | None = None
-    token: SecretStr | None = None
-    tls_ca: Path | None = None
-    tls_cert: Path | None = None
-    tls_key: Path | None = None
-    tls_first: bool = False
-    domain: str | None = None
-    js_api_prefix: str | None = None
-    inbox_prefix: str | None = None
-    connect_timeout: float = 5.0
-    patience: float = 60.0
-
-    @field_validator("servers")
-    @classmethod
-    def _some_server(cls, servers: str) -> str:
-        if not any(s.strip() for s in servers.split(",")):
-            raise ValueError("no URL of a server is given: name one with --server or --context")
-        for scheme, separator, _ in (url.strip().partition("://") for url in servers.split(",")):
-            if separator and scheme.lower() not in _SCHEMES:
-                raise ValueError(
-                    f"a URL of a nats-server starts with nats:// or tls://, not {visible(scheme)}://"
-                )
-        return servers
-
-    @property
-    def urls(self) -> list[str]:
-        """The URLs of `servers`."""
-        return [url.strip() for url in self.servers.split(",") if url.strip()]
-
-    @property
-    def where(self) -> str:
-        """The servers without user and password, for messages."""
-        return ",".join(url.rsplit("@", 1)[-1].removeprefix("nats://") for url in self.urls)
-
-    @property
-    def has_credentials(self) -> bool:
-        """Whether there is anything that says who we are."""
-        own = (self.creds, self.credentials, self.nkey, self.user, self.token, self.tls_cert)
-        return any(one is not None for one in own) or any("@" in url for url in self.urls)
-
-    @property
-    def api_prefix(self) -> str:
-        """The start of the subjects of the JetStream API."""
-        if self.js_api_prefix:
-            return self.js_api_prefix.rstrip(".")
-        return f"$JS.{self.domain}.API" if self.domain else "$JS.API"
-
-    @property
-    def wants_tls(self) -> bool:
-        """Whether nothing may be sent without TLS."""
-        schemes = {url.partition("://")[0].lower() for url in self.urls if "://" in url}
-        certificates = (self.tls_ca, self.tls_cert, self.tls_key)
-        return "tls" in schemes or self.tls_first or any(certificates)
-
-    def tls(self) -> ssl.SSLContext | None:
-        """The TLS context, or None to let the server decide with the system's authorities."""
-        if not (self.tls_ca or self.tls_cert or self.tls_first):
-            return None
-        reading = self.tls_ca
-        try:
-            context = ssl.create_default_context(cafile=reading and str(reading))
-            if self.tls_cert:
-                reading = self.tls_key or self.tls_cert
-                # A key with a password is refused; without ours, OpenSSL asks on the terminal.
-                context.load_cert_chain(self.tls_cert, self.tls_key, password="")
-        except (OSError, ValueError) as error:
-            raise ArchiveError(
-                f"{reading} cannot be used for TLS: {text_of(error)}; "
-                "give PEM files that belong together, the key without a password"
-            ) from error
-        return context
-
-    def check_files(self) -> None:
-        """Reads every file that is named.
-
-        Raises:
-            ArchiveError: a file is missing or has the wrong content. nats-py itself would search
-                such a credentials file for a JWT without end, and would not name the file.
-        """
-        for path in (self.creds, self.nkey, self.tls_ca, self.tls_cert, self.tls_key):
-            if path is not None and not path.is_file():
-                raise ArchiveError(f"no file {path}: give the path of the NATS credentials")
-        user = "JWT and seed of a NATS user (a .creds file of nsc)"
-        for given, form, what in (
-            (self.creds, _CREDS, user),
-            (self.credentials, _CREDS, user),
-            (self.nkey, _SEED, "NKey seed"),
-        ):
-            if given is None:
-                continue
-            import nkeys  # a dry run of files needs none of it
-
-            where = given if isinstance(given, Path) else "the text of the credentials"
-            try:
-                found = form.search(_content(given))
-                if found is None:
-                    raise ValueError("not found")
-                nkeys.from_seed(bytearray(found[1])).wipe()  # type: ignore[no-untyped-call]
-            except (OSError, ValueError, nkeys.NkeysError) as error:
-                # The error's text is left out, because it may have parts of the secret.
-                raise ArchiveError(f"{where} has no {what}: {type(error).__name__}") from None
-
-
-def _content(given: Path | SecretStr) -> bytes:
-    if isinstance(given, SecretStr):
-        return given.get_secret_value().encode()
-    with given.open("rb") as file:
-        return file.read(_MAX_CREDENTIALS)
-
-
-_MAX_CREDENTIALS = 1024 * 1024
-_SEED = re.compile(rb"^\s*(S[A-Z2-7]{20,})=*\s*$")
-_CREDS = re.compile(
-    rb"BEGIN NATS USER JWT-+\r?\n[\w-]+\.[\w-]+\.[\w-]+\s"
-    rb"(?:.*\n)*?.*BEGIN USER NKEY SEED-+\r?\n(S[A-Z2-7]{20,})=*\s"
-)
 
 # What nats-py raises where INFO or another line has something else than it expects.
 _NO_INFO = (ValueError, TypeError, AttributeError, LookupError, RecursionError)

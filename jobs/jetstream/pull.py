@@ -22,7 +22,8 @@ import pyarrow.compute as pc
 from jobs.errors import ArchiveError
 from jobs.jetstream import wire
 from jobs.jetstream.answers import Answer, ConsumerInfo
-from jobs.jetstream.connection import LARGEST_MESSAGE, NatsSettings, NoNats, RawClient, api
+from jobs.jetstream.connection import LARGEST_MESSAGE, NoNats, RawClient, api
+from jobs.settings.connection import NatsSettings
 
 _SILENCE_SECONDS = 5.0  # without an answer to a request: ask again through a new consumer
 _PAUSE_SECONDS = 0.05  # without an answer: look whether the request has all its bytes

@@ -14,9 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from jobs.errors import ArchiveError
 from jobs.jetstream.answers import ApiError, Names, StreamInfo
-from jobs.jetstream.connection import NatsSettings, RawClient, api
+from jobs.jetstream.connection import RawClient, api
 from jobs.jetstream.pull import Delivered, arrive, consumer, pulling, request
-from jobs.warehouse.rows import utc
+from jobs.settings.connection import NatsSettings
+from jobs.settings.days import utc
 from nats_transform.errors import did_you_mean
 from nats_transform.subject import ANY_TAIL
 

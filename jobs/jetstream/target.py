@@ -16,11 +16,12 @@ import pyarrow as pa
 
 from jobs.errors import ArchiveError
 from jobs.jetstream.answers import ApiError, Message, Stored
-from jobs.jetstream.connection import NatsSettings, RawClient, api
+from jobs.jetstream.connection import RawClient, api
 from jobs.jetstream.control import OWN
 from jobs.jetstream.headers import Pair, parse_headers
 from jobs.jetstream.reader import read_range
 from jobs.jetstream.stream import JetStreamSettings, StreamState
+from jobs.settings.connection import NatsSettings
 from nats_transform import Transform
 from nats_transform.errors import NatsTransformError
 from nats_transform.subject import SEPARATOR, encode, subscribes

@@ -14,7 +14,7 @@ from math import ceil
 from pathlib import Path
 
 from jobs.audit.headline import headline
-from jobs.audit.settings import AuditResult
+from jobs.audit.result import AuditResult
 from jobs.pages.page import Scale, nice_scale, page, write_page
 from nats_transform import statistics
 from nats_transform.audit import DestinationAudit, MappingAudit, Split, Verdict

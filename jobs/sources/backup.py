@@ -27,10 +27,11 @@ from pydantic import BaseModel, ValidationError
 
 from jobs.errors import ArchiveError, text_of
 from jobs.jetstream.answers import Answer, ApiError, Config, Restore, parse_answer
-from jobs.jetstream.connection import NatsSettings, RawClient, api, connection
+from jobs.jetstream.connection import RawClient, api, connection
 from jobs.jetstream.process import USER, nats_server
 from jobs.jetstream.stream import stream_state
 from jobs.scratch import everything_in
+from jobs.settings.connection import NatsSettings
 from nats_transform.backup.archive import MAGIC, first_bytes
 from nats_transform.errors import InvalidBackup
 from nats_transform.stream_state import State

@@ -8,14 +8,13 @@ messages are numbered in the order of the files.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Literal, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import BaseModel, ConfigDict, Field
 
 from jobs.sources.files import DumpFile
 from jobs.warehouse.rows import constant, header_values
@@ -23,75 +22,6 @@ from jobs.warehouse.rows import constant, header_values
 NO_TIME = "no column ts, ts_ns or time; name it with --time-column"
 BLOCK_BYTES = 64 * 2**20
 """How many bytes of a file one task reads, if the file can be cut."""
-
-
-class DumpColumns(BaseModel):
-    """The names of a dump's columns; None is the table's own name, if the dump has that column.
-
-    Attributes:
-        subject: the column with the subject.
-        seq: the column with the sequence; without one, messages are numbered in the order of files.
-        time: the column with the time.
-        cluster: the column with the cluster.
-        headers: the column with the headers.
-        data: the column with the payload.
-        data_encoding: how a dump of JSON lines writes payloads.
-        first_seq: the first number, where messages are numbered in the order of files.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-    subject: str | None = None
-    seq: str | None = None
-    time: str | None = None
-    cluster: str | None = None
-    headers: str | None = None
-    data: str | None = None
-    data_encoding: Literal["text", "base64"] = "text"
-    first_seq: int = Field(default=1, ge=1)
-
-    @property
-    def optional(self) -> tuple[str, ...]:
-        """The declared columns that a message can do without."""
-        return tuple(filter(None, (self.cluster, self.headers, self.data)))
-
-    def find(self, have: Sequence[str], *, lacks: Collection[str] = ()) -> dict[str, str]:
-        """The dump's column for each of subject, seq, ts, ts_ns, cluster, headers and data.
-
-        Args:
-            have: the columns that there are.
-            lacks: declared columns that may be missing.
-
-        Raises:
-            ValueError: a declared column, or the subject, is not among those the dump has.
-        """
-        declared = {
-            "subject": self.subject,
-            "seq": self.seq,
-            "ts": self.time,
-            "cluster": self.cluster,
-            "headers": self.headers,
-            "data": self.data,
-        }
-        found = {}
-        for column, name in declared.items():
-            if name is not None and name not in have:
-                if name in lacks:
-                    continue
-                raise ValueError(f"it has no column {name}; it has {', '.join(have)}")
-            if name is not None or column in have:
-                found[column] = name or column
-        if "subject" not in found:
-            raise ValueError(
-                f"it has no column subject; name it with --subject-column: {', '.join(have)}"
-            )
-        if "ts_ns" in have and self.time is None:
-            found["ts_ns"] = "ts_ns"
-        if not found.keys() & {"ts", "ts_ns"} and "time" in have:
-            found["ts"] = "time"  # as JetStream calls it
-        if "headers_raw" in have and self.headers is None:
-            found["headers_raw"] = "headers_raw"
-        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,8 @@ import pyarrow as pa
 from jobs.errors import ArchiveError
 from jobs.files.run import run
 from jobs.files.storage import Storage
-from jobs.sources.dumps import BLOCK_BYTES, NO_TIME, Block, Choice, DumpColumns, numbered
+from jobs.settings.ingest import DumpColumns
+from jobs.sources.dumps import BLOCK_BYTES, NO_TIME, Block, Choice, numbered
 from jobs.sources.files import DumpFile, DumpFiles, located, unreadable
 from jobs.sources.times import epoch_ns, exact_ns
 from jobs.warehouse.rows import header_lists, rows_of

@@ -18,7 +18,8 @@ from jobs.errors import ArchiveError, text_of
 from jobs.files.read import rows_of_batch
 from jobs.files.run import run
 from jobs.files.storage import Storage
-from jobs.sources.dumps import BLOCK_BYTES, NO_TIME, Block, Choice, DumpColumns, numbered
+from jobs.settings.ingest import DumpColumns
+from jobs.sources.dumps import BLOCK_BYTES, NO_TIME, Block, Choice, numbered
 from jobs.sources.files import DumpFile, DumpFiles, located, unreadable
 from jobs.sources.times import EPOCH_UNITS, epoch_ns
 from jobs.warehouse.rows import DAY_NS, header_lists, rows_of

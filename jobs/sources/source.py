@@ -17,7 +17,7 @@ from pyiceberg.table import Table
 
 from jobs.errors import ArchiveError
 from jobs.files.run import end_if_told
-from jobs.jetstream.connection import NatsSettings, RawClient, connection
+from jobs.jetstream.connection import RawClient, connection
 from jobs.jetstream.reader import RangeReader
 from jobs.jetstream.stream import (
     JetStreamSettings,
@@ -29,6 +29,7 @@ from jobs.jetstream.stream import (
     stream_state,
     wanted_range,
 )
+from jobs.settings.connection import NatsSettings
 from jobs.warehouse.coverage import Coverage
 from jobs.warehouse.rows import DAY_NS
 from jobs.warehouse.tables import times_of

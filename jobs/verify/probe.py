@@ -15,8 +15,9 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
-from jobs.jetstream.connection import NatsSettings, connection
+from jobs.jetstream.connection import connection
 from jobs.plan import PlanError
+from jobs.settings.connection import NatsSettings
 from nats_transform.errors import printable
 from nats_transform.mapping import AccountMappings, Destination
 from nats_transform.mapping import Mapping as SubjectMapping

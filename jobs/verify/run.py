@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 import nats.errors
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from jobs.errors import ArchiveError, text_of
 from jobs.jetstream.answers import (
@@ -31,8 +31,10 @@ from jobs.jetstream.answers import (
     Varz,
     parse_answer,
 )
-from jobs.jetstream.connection import NatsSettings, RawClient, api, connection
+from jobs.jetstream.connection import RawClient, api, connection
 from jobs.plan import PlanError
+from jobs.settings.connection import NatsSettings
+from jobs.settings.verify import VerifySettings
 from jobs.verify.probe import probe
 from nats_transform.config import load_all, parse_server_config
 from nats_transform.migration import users_of
@@ -60,32 +62,6 @@ _ACCOUNTZ = "$SYS.REQ.SERVER.PING.ACCOUNTZ"
 _MOST_SERVERS = 10_000  # whatever a server says
 _MOST_PAGE, _PAGE_SECONDS = 64 * 2**20, 60  # of a monitoring page
 _SYSTEM_SECONDS = 2.0  # until somebody would have answered a user of the system account
-
-
-class VerifySettings(BaseModel):
-    """The step to look for, and the places to look at.
-
-    Attributes:
-        plan: the folder of the plan.
-        step: the last step that should be in force; 0 if none should be.
-        undo: whether to check that this step can be undone, instead of that the next can be taken.
-        nats: the servers, each of which is looked at; without them streams and consumers are not
-            looked at.
-        config: the configuration files of servers, with the permissions.
-        monitor: the URLs of the monitoring ports of servers, which show the mappings.
-        probe: a subject under which messages are published to find out how they are mapped; without
-            it nothing is published.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-    plan: Path
-    step: int
-    undo: bool = False
-    nats: NatsSettings | None = None
-    config: tuple[Path, ...] = ()
-    monitor: tuple[str, ...] = ()
-    probe: str | None = None
 
 
 class VerifyResult(BaseModel):

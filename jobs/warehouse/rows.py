@@ -6,7 +6,6 @@ them longer than many tasks.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -67,11 +66,6 @@ def rows_of(
     return pa.RecordBatch.from_arrays(
         [label, seq, ts, ts_ns, day, subject, cluster, headers, headers_raw, data], schema=SCHEMA
     )
-
-
-def utc(moment: datetime) -> datetime:
-    """The moment in UTC, which it is in if it names no zone."""
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def constant(value: str | None, count: int) -> pa.Array:

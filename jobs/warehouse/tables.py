@@ -34,12 +34,12 @@ from pyiceberg.transforms import IdentityTransform
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from jobs.errors import ConcurrentWrite, JobError, NoTable, WarehouseError, text_of
+from jobs.settings.warehouse import Warehouse as Warehouse
 from jobs.warehouse.catalogs import Catalog, load_catalog, settings_of
 from jobs.warehouse.folder import CATALOG_FILE, folder_catalog
 from jobs.warehouse.paths import NAMESPACE
 from jobs.warehouse.specs import TableSpec
 from jobs.warehouse.store import StoreIO
-from jobs.warehouse.where import Warehouse as Warehouse
 
 PROPERTY = "nats-transform."
 COMMIT_ATTEMPTS = 20

@@ -19,10 +19,10 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 
 from jobs.errors import ConcurrentWrite, JobError
+from jobs.settings.warehouse import Warehouse
 from jobs.warehouse import specs, tables
 from jobs.warehouse.paths import NAMESPACE
 from jobs.warehouse.raw import readable
-from jobs.warehouse.tables import Warehouse
 from nats_transform import AccountMappings
 from nats_transform.check import check
 from nats_transform.config import canonical, from_canonical, mapping_version

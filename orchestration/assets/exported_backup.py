@@ -6,7 +6,8 @@ import time
 import dagster as dg
 from dagster import AssetExecutionContext
 
-from jobs.export import ExportSettings, export
+from jobs.export import export
+from jobs.settings.export import ExportSettings
 from orchestration.archive import Archive, Export
 from orchestration.failures import failing_with_one_line
 from orchestration.metadata.markdown import table

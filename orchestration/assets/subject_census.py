@@ -6,7 +6,8 @@ import time
 import dagster as dg
 from dagster import AssetExecutionContext
 
-from jobs.census import CENSUS, CensusSettings, census
+from jobs.census import CENSUS, census
+from jobs.settings.census import CensusSettings
 from jobs.warehouse import tables
 from orchestration.archive import Archive
 from orchestration.days import add_metadata_by_day, days_of, rows_by_day

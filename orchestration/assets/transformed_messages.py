@@ -8,7 +8,8 @@ import dagster as dg
 from dagster import AssetExecutionContext
 
 from jobs.files.measured import measured
-from jobs.transform import TransformSettings, publish, stage
+from jobs.settings.transform import TransformSettings
+from jobs.transform import publish, stage
 from jobs.warehouse import specs
 from orchestration.archive import Archive
 from orchestration.assets import checks

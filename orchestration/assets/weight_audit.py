@@ -25,7 +25,8 @@ from orchestration.metadata.shares import shares_of_audit
 from orchestration.metadata.values import Metadata, Results, link
 
 if TYPE_CHECKING:  # SciPy takes longer to import than all else: not when Dagster loads
-    from jobs.audit.settings import AuditResult, AuditSettings
+    from jobs.audit.result import AuditResult
+    from jobs.settings.audit import AuditSettings
     from nats_transform.audit import Period
 
 
@@ -50,7 +51,7 @@ def weight_audit_asset(archive: Archive) -> dg.AssetsDefinition:
         else "What the servers did: the share that each destination got, by cluster and hour.",
     )
     def weight_audit(context: AssetExecutionContext) -> Results:
-        from jobs.audit.settings import AuditSettings
+        from jobs.settings.audit import AuditSettings
 
         days = days_of(context)
         with failing_with_one_line():
@@ -88,7 +89,8 @@ def canary_watch_asset(archive: Archive, observed: Observed) -> dg.AssetsDefinit
         "often one looks, a false alarm is as rare as the confidence says.",
     )
     def canary_watch(context: AssetExecutionContext, config: Look) -> Results:
-        from jobs.audit.settings import AuditError, AuditSettings
+        from jobs.audit.result import AuditError
+        from jobs.settings.audit import AuditSettings
         from jobs.warehouse import specs, tables
         from nats_transform.audit import Period
 

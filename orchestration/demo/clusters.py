@@ -25,8 +25,9 @@ from nats.errors import Error as NatsError
 from nats.js.api import DeliverPolicy, StreamConfig
 
 from jobs.errors import ArchiveError, text_of
-from jobs.jetstream.connection import NatsSettings, connection
+from jobs.jetstream.connection import connection
 from jobs.jetstream.process import NatsServer, nats_server
+from jobs.settings.connection import NatsSettings
 from orchestration.demo.traffic import CLUSTER_HEADER, CLUSTERS, DUMP, Message
 
 STREAM = "MAPPED"

@@ -10,8 +10,9 @@ from nats.errors import Error as NatsError
 from nats.js.api import StreamConfig
 
 from jobs.errors import ArchiveError, text_of
-from jobs.jetstream.connection import NatsSettings, connection
+from jobs.jetstream.connection import connection
 from jobs.progress import advance
+from jobs.settings.connection import NatsSettings
 from orchestration.demo.traffic import SUBJECTS, Message
 
 _IN_FLIGHT = 4_000  # publishes without an acknowledgement yet; more than this gains nothing

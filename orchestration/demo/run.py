@@ -26,7 +26,7 @@ from pathlib import Path
 import dagster as dg
 from pydantic import BaseModel, ConfigDict, Field
 
-from jobs.audit.settings import AuditResult
+from jobs.audit.result import AuditResult
 from jobs.errors import JobError, text_of
 from jobs.jetstream.process import nats_server
 from jobs.progress import step

@@ -14,7 +14,7 @@ from orchestration.metadata.values import Plain
 
 if TYPE_CHECKING:  # they load Great Expectations and SciPy, which take longer than all else
     from expectations.validation import Report
-    from jobs.audit.settings import AuditResult
+    from jobs.audit.result import AuditResult
 
 Share = Mapping[str, Any]
 """A destination's share of the messages of its mapping in one cluster, as plain values."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.warehouse.tables import Warehouse
+from jobs.settings.warehouse import Warehouse
 from nats_transform import AccountMappings
 from nats_transform.config import load_mappings
 from tests.support.archive import archive, message

@@ -19,8 +19,9 @@ from pyspark.sql import SparkSession
 
 from cli.options import WAREHOUSE_VARIABLE
 from jobs.jetstream.process import NatsServer
+from jobs.settings.warehouse import Warehouse
 from jobs.warehouse.specs import TRANSFORMED
-from jobs.warehouse.tables import Warehouse, open_table
+from jobs.warehouse.tables import open_table
 from tests.support.command import nats_transform as run
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]

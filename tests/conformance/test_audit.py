@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from jobs.audit.result import AuditResult
 from jobs.audit.run import audit
-from jobs.audit.settings import AuditResult, AuditSettings
 from jobs.jetstream.process import nats_server
+from jobs.settings.audit import AuditSettings
 from jobs.warehouse import tables
 from nats_transform.audit import Verdict
 from tests.conformance.client import Client

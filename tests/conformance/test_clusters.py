@@ -9,8 +9,9 @@ import pytest
 from nats.aio.client import Client
 from nats.js.api import Placement, RePublish, StreamConfig, StreamSource, SubjectTransform
 
-from jobs.jetstream.connection import NatsSettings, connection
+from jobs.jetstream.connection import connection
 from jobs.jetstream.process import NatsServer
+from jobs.settings.connection import NatsSettings
 from orchestration.demo.clusters import _make_stream, clusters
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]

@@ -35,19 +35,24 @@ from pyspark.sql import SparkSession
 import jobs.transform
 from benchmarks.frames import read
 from jobs.audit.run import audit
-from jobs.audit.settings import AuditSettings
 from jobs.dry_run.run import dry_run
-from jobs.dry_run.settings import DryRunSettings
 from jobs.dry_run.simulate import SIMULATED
 from jobs.errors import ArchiveError, JobError, NoTable, WarehouseError
-from jobs.ingest import IngestSettings, ingest
-from jobs.jetstream.connection import NatsSettings, connection
+from jobs.ingest import ingest
+from jobs.jetstream.connection import connection
 from jobs.jetstream.reader import read_range
 from jobs.jetstream.stream import JetStreamSettings, stream_state
-from jobs.session import SessionOnDemand, SparkSettings
-from jobs.transform import TransformSettings, transform
+from jobs.session import SessionOnDemand
+from jobs.settings.audit import AuditSettings
+from jobs.settings.connection import NatsSettings
+from jobs.settings.dry_run import DryRunSettings
+from jobs.settings.ingest import IngestSettings
+from jobs.settings.spark import SparkSettings
+from jobs.settings.transform import TransformSettings
+from jobs.settings.warehouse import Warehouse
+from jobs.transform import transform
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED
-from jobs.warehouse.tables import Warehouse, open_table
+from jobs.warehouse.tables import open_table
 from nats_transform.config import load_mappings, mapping_version
 from tests.faults import FAULTS
 from tests.support.archive import sequences

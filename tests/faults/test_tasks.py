@@ -15,11 +15,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.errors import JobError, WarehouseError
-from jobs.ingest import IngestSettings, ingest
-from jobs.session import SessionOnDemand, Spark, SparkSettings
-from jobs.transform import TransformSettings, transform
+from jobs.ingest import ingest
+from jobs.session import SessionOnDemand, Spark
+from jobs.settings.ingest import IngestSettings
+from jobs.settings.spark import SparkSettings
+from jobs.settings.transform import TransformSettings
+from jobs.settings.warehouse import Warehouse
+from jobs.transform import transform
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED
-from jobs.warehouse.tables import Warehouse, data_files, open_table
+from jobs.warehouse.tables import data_files, open_table
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 DAYS, A_DAY = 4, 300

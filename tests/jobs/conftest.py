@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from jobs.jetstream.connection import NatsSettings
 from jobs.jetstream.process import NatsServer
-from jobs.session import SessionOnDemand, SparkSettings
-from jobs.warehouse.tables import Warehouse
+from jobs.session import SessionOnDemand
+from jobs.settings.connection import NatsSettings
+from jobs.settings.spark import SparkSettings
+from jobs.settings.warehouse import Warehouse
 from tests.support.killing import Work, work_in
 from tests.support.streams import Stream, new_stream
 

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from jobs.census import CENSUS, CensusSettings, census
+from jobs.census import CENSUS, census
 from jobs.errors import ArchiveError, WarehouseError
 from jobs.files import grouped
 from jobs.session import SessionOnDemand
+from jobs.settings.census import CensusSettings
 from jobs.warehouse import tables
 from nats_transform.subject import decode
 from tests.support.archive import Row, archive, message

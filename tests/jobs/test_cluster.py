@@ -22,10 +22,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from benchmarks.frames import read
-from jobs.ingest import IngestSettings, ingest
-from jobs.transform import TransformSettings, transform
+from jobs.ingest import ingest
+from jobs.settings.ingest import IngestSettings
+from jobs.settings.transform import TransformSettings
+from jobs.settings.warehouse import Warehouse
+from jobs.transform import transform
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED
-from jobs.warehouse.tables import Warehouse, open_table
+from jobs.warehouse.tables import open_table
 from tests.support.archive import rows_of
 from tests.support.dagster_project import empty_project
 from tests.support.killing import Work, killing

@@ -34,7 +34,7 @@ MAPPING = "mappings { a: [ {destination: b, weight: 50}, {destination: c, weight
 WORK = """
 import json, sys
 from jobs.__main__ import JOBS, _run
-from jobs.session import SparkSettings
+from jobs.settings.spark import SparkSettings
 for name, settings in json.load(sys.stdin):
     _run(JOBS[name], json.dumps(settings).encode(), SparkSettings())
     print(name, [module for module in {slow} if module in sys.modules])

@@ -16,15 +16,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jobs.export import ExportResult, ExportSettings, export
-from jobs.ingest import IngestSettings, ingest
+from jobs.export import ExportResult, export
+from jobs.ingest import ingest
 from jobs.jetstream.headers import format_headers
 from jobs.jetstream.process import NatsServer
 from jobs.jetstream.process import nats_server as run_nats_server
 from jobs.jetstream.stream import StreamState
-from jobs.session import SessionOnDemand, SparkSettings
-from jobs.transform import TransformSettings, transform
-from jobs.warehouse.tables import Warehouse
+from jobs.session import SessionOnDemand
+from jobs.settings.export import ExportSettings
+from jobs.settings.ingest import IngestSettings
+from jobs.settings.spark import SparkSettings
+from jobs.settings.transform import TransformSettings
+from jobs.settings.warehouse import Warehouse
+from jobs.transform import transform
 from nats_transform import AccountMappings, Fate
 from nats_transform.backup.archive import read_head
 from nats_transform.backup.writer import ArchiveWriter

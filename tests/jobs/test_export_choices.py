@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from jobs.errors import JobError
-from jobs.ingest import IngestSettings, ingest
+from jobs.ingest import ingest
+from jobs.settings.ingest import IngestSettings
 from jobs.warehouse.tables import open_table
 from jobs.warehouse.versions import MAPPING_VERSIONS
 from nats_transform.errors import NatsTransformError

@@ -22,12 +22,14 @@ from pyspark.sql import SparkSession
 
 from jobs.errors import AccountingError, ArchiveError
 from jobs.files.write import Writer
-from jobs.ingest import IngestResult, IngestSettings, ingest
-from jobs.jetstream.connection import NatsSettings
+from jobs.ingest import IngestResult, ingest
 from jobs.jetstream.reader import RangeReader
 from jobs.session import SessionOnDemand, Spark
+from jobs.settings.connection import NatsSettings
+from jobs.settings.ingest import IngestSettings
+from jobs.settings.warehouse import Warehouse
 from jobs.warehouse.specs import MESSAGES
-from jobs.warehouse.tables import Warehouse, open_table, snapshot_properties
+from jobs.warehouse.tables import open_table, snapshot_properties
 from tests.support.archive import rows_of
 from tests.support.digest import digest_of
 from tests.support.silence import silent_after

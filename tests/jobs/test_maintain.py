@@ -15,10 +15,12 @@ import pytest
 from pyiceberg.table import Table
 
 from jobs.errors import NoTable
-from jobs.maintain import RETENTION, MaintenanceSettings, Removed, maintain
+from jobs.maintain import RETENTION, Removed, maintain
+from jobs.settings.maintain import MaintenanceSettings
+from jobs.settings.warehouse import Warehouse
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.staging import Staged, publish
-from jobs.warehouse.tables import Warehouse, open_table
+from jobs.warehouse.tables import open_table
 from tests.support.archive import Row, message, sequences, staged
 from tests.support.command import nats_transform
 

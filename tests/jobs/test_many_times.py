@@ -18,9 +18,10 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 from jobs.__main__ import JOBS
 from jobs.jetstream.process import NatsServer, nats_server
 from jobs.maintain import remove_stream
-from jobs.session import SessionOnDemand, SparkSettings
+from jobs.session import SessionOnDemand
+from jobs.settings.spark import SparkSettings
+from jobs.settings.warehouse import Warehouse
 from jobs.warehouse.folder import CATALOG_FILE
-from jobs.warehouse.tables import Warehouse
 from tests.support.kept import kept_of
 from tests.support.stream_backups import back_up
 from tests.support.streams import Stream, new_stream

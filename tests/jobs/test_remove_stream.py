@@ -9,9 +9,10 @@ import pytest
 from jobs.census import CENSUS
 from jobs.errors import ArchiveError
 from jobs.maintain import remove_stream
+from jobs.settings.warehouse import Warehouse
 from jobs.warehouse.accounting import Archived
 from jobs.warehouse.specs import MESSAGES
-from jobs.warehouse.tables import Warehouse, data_files, open_table
+from jobs.warehouse.tables import data_files, open_table
 from tests.jobs.warehouse.test_folder import add, sequences
 from tests.support.command import nats_transform
 

@@ -30,20 +30,25 @@ from jobs.files.commit import arrow_schema, data_file
 from jobs.files.storage import Storage
 from jobs.files.text import stored as as_stored
 from jobs.files.write import Writer
-from jobs.ingest import IngestSettings, ingest
-from jobs.jetstream.connection import NatsSettings, connection
+from jobs.ingest import ingest
+from jobs.jetstream.connection import connection
 from jobs.jetstream.headers import parse_headers
 from jobs.jetstream.outgoing import iso_time
 from jobs.jetstream.process import nats_server
 from jobs.jetstream.reader import read_range
 from jobs.jetstream.stream import JetStreamSettings, stream_state
 from jobs.jetstream.target import Target
-from jobs.replay import ReplayResult, ReplaySettings, _Run, replay
-from jobs.transform import TransformSettings, transform
+from jobs.replay import ReplayResult, _Run, replay
+from jobs.settings.connection import NatsSettings
+from jobs.settings.ingest import IngestSettings
+from jobs.settings.replay import ReplaySettings
+from jobs.settings.transform import TransformSettings
+from jobs.settings.warehouse import Warehouse
+from jobs.transform import transform
 from jobs.warehouse.coverage import Coverage
 from jobs.warehouse.specs import TRANSFORMED
 from jobs.warehouse.staging import Staged, new_folder, publish
-from jobs.warehouse.tables import Warehouse, open_table
+from jobs.warehouse.tables import open_table
 from tests.support.command import nats_transform
 from tests.support.streams import Stream, new_stream
 

@@ -18,7 +18,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from jobs.errors import SparkUnavailable
-from jobs.session import SparkSettings, spark_session
+from jobs.session import spark_session
+from jobs.settings.spark import SparkSettings
 from tests.support.spark_cluster import free_port
 
 
@@ -100,7 +101,8 @@ def test_a_connect_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) 
 # Asks a JVM that is no longer there, again and again: py4j says something else each time.
 KILLED = """
 from jobs.spark_errors import SPARK_ERRORS, job_error
-from jobs.session import SparkSettings, spark_session
+from jobs.session import spark_session
+from jobs.settings.spark import SparkSettings
 
 spark = spark_session(SparkSettings(master="local[1]"))
 try:
@@ -188,7 +190,8 @@ def planted(folder: Path) -> Path:
 
 STARTS = """
 from jobs.errors import SparkUnavailable
-from jobs.session import SparkSettings, spark_session
+from jobs.session import spark_session
+from jobs.settings.spark import SparkSettings
 
 try:
     spark_session(SparkSettings(master="local[1]"))
@@ -219,7 +222,8 @@ def test_the_folder_above_is_not_taken_for_spark(tmp_path: Path) -> None:
 SCRATCH = """
 import os
 from pyspark import SparkContext
-from jobs.session import SparkSettings, spark_session
+from jobs.session import spark_session
+from jobs.settings.spark import SparkSettings
 
 given = dict(os.environ)
 spark = spark_session(SparkSettings({how}="local[1]"))

@@ -20,8 +20,10 @@ from benchmarks.frames import read
 from jobs.errors import ArchiveError, ConcurrentWrite, WarehouseError
 from jobs.files.measured import digested, measured
 from jobs.files.plan import plan
-from jobs.session import SessionOnDemand, Spark, SparkSettings
-from jobs.transform import TransformResult, TransformSettings, publish, stage
+from jobs.session import SessionOnDemand, Spark
+from jobs.settings.spark import SparkSettings
+from jobs.settings.transform import TransformSettings
+from jobs.transform import TransformResult, publish, stage
 from jobs.warehouse import specs, tables
 from jobs.warehouse.paths import NAMESPACE
 from nats_transform import AccountMappings, Destination, Fate, Mapping

@@ -15,8 +15,9 @@ from nats.aio.client import Client
 from nats.errors import NoRespondersError, TimeoutError
 
 from jobs.errors import ArchiveError
-from jobs.jetstream.connection import NatsSettings, connection
+from jobs.jetstream.connection import connection
 from jobs.jetstream.process import nats_server
+from jobs.settings.connection import NatsSettings
 from nats_transform.check import Origin, check
 from nats_transform.config import load_all, shared_by
 from nats_transform.findings import Severity

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from jobs.jetstream.connection import NatsSettings
-from jobs.sources.dumps import DumpColumns
-from jobs.warehouse.tables import Warehouse
+from jobs.settings.connection import NatsSettings
+from jobs.settings.ingest import DumpColumns
+from jobs.settings.warehouse import Warehouse
 from orchestration.archive import ArchiveSource
 
 DAY = date(2026, 3, 1)
@@ -42,7 +42,7 @@ def test_every_setting_of_a_connection_arrives() -> None:
     assert server == NatsSettings.model_validate({"servers": "nats://h"} | CONNECTION)
     # Timeouts stay as they are, and `creds` names the file; everything else an archive can say.
     assert CONNECTION.keys() == NatsSettings.model_fields.keys() - {
-        "servers", "credentials", "connect_timeout", "patience"
+        "servers", "context", "credentials", "connect_timeout", "patience"
     }  # fmt: skip
 
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.ingest import IngestSettings, ingest
-from jobs.warehouse.tables import Warehouse
+from jobs.ingest import ingest
+from jobs.settings.ingest import IngestSettings
+from jobs.settings.warehouse import Warehouse
 from orchestration.demo.clusters import Change, write_mapped
 from orchestration.demo.traffic import CLUSTER_HEADER, CLUSTERS, Message
 from tests.support.command import nats_transform

@@ -19,9 +19,10 @@ from jobs.files.storage import Storage
 from jobs.files.task import Piece
 from jobs.files.text import restored, stored
 from jobs.files.write import Writer
+from jobs.settings.warehouse import Warehouse
 from jobs.warehouse.specs import MESSAGES, TableSpec
 from jobs.warehouse.staging import Staged, new_folder, publish
-from jobs.warehouse.tables import Warehouse, data_files, open_table
+from jobs.warehouse.tables import data_files, open_table
 from nats_transform.subject import encode
 
 Row = dict[str, Any]

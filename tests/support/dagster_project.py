@@ -13,8 +13,9 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from jobs.settings.warehouse import Warehouse
 from jobs.warehouse.specs import TRANSFORMED
-from jobs.warehouse.tables import Warehouse, open_table, snapshot_properties
+from jobs.warehouse.tables import open_table, snapshot_properties
 
 FIRST = date(2026, 3, 1)
 DAYS = (FIRST, FIRST + timedelta(days=1))

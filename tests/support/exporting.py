@@ -6,11 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-from jobs.export import ExportResult, ExportSettings, export
-from jobs.ingest import IngestSettings, ingest
-from jobs.session import SessionOnDemand, SparkSettings
-from jobs.transform import TransformSettings, transform
-from jobs.warehouse.tables import Warehouse
+from jobs.export import ExportResult, export
+from jobs.ingest import ingest
+from jobs.session import SessionOnDemand
+from jobs.settings.export import ExportSettings
+from jobs.settings.ingest import IngestSettings
+from jobs.settings.spark import SparkSettings
+from jobs.settings.transform import TransformSettings
+from jobs.settings.warehouse import Warehouse
+from jobs.transform import transform
 from nats_transform.backup.archive import Head, read_head, read_messages
 from tests.support.backups import Entry, archive, packed, state_of
 

@@ -13,11 +13,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from jobs.ingest import IngestSettings, ingest
-from jobs.session import SessionOnDemand, SparkSettings
-from jobs.transform import TransformSettings, transform
+from jobs.ingest import ingest
+from jobs.session import SessionOnDemand
+from jobs.settings.ingest import IngestSettings
+from jobs.settings.spark import SparkSettings
+from jobs.settings.transform import TransformSettings
+from jobs.settings.warehouse import Warehouse
+from jobs.transform import transform
 from jobs.warehouse.specs import TRANSFORMED
-from jobs.warehouse.tables import Warehouse
 from tests.support.archive import rows_of
 
 COUNT, DAYS = 40_000, 8

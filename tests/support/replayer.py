@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from jobs.jetstream.chain import Chain, Outgoing, Progress
-from jobs.jetstream.connection import NatsSettings, connection
+from jobs.jetstream.connection import connection
 from jobs.jetstream.stream import stream_state
 from jobs.jetstream.target import SOURCE, Target
+from jobs.settings.connection import NatsSettings
 
 VERSION, ARCHIVE = b"a" * 64, b"OLD"
 

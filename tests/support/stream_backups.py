@@ -10,9 +10,10 @@ from typing import Any
 import pyarrow as pa
 from nats import connect
 
-from jobs.jetstream.connection import NatsSettings, connection
+from jobs.jetstream.connection import connection
 from jobs.jetstream.reader import RangeReader
 from jobs.jetstream.stream import JetStreamSettings, StreamState, stream_state
+from jobs.settings.connection import NatsSettings
 
 
 def back_up(stream: Any, folder: Path, name: str = "stream.arc.s2") -> Path:

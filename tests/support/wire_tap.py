@@ -8,8 +8,9 @@ import itertools
 from collections.abc import Iterator
 
 from jobs.jetstream import wire
-from jobs.jetstream.connection import NatsSettings, connection
+from jobs.jetstream.connection import connection
 from jobs.jetstream.process import nats_server
+from jobs.settings.connection import NatsSettings
 
 Arrived = tuple[bytes, bytes, bytes | None, bytes]  # subject, reply, header block, payload
 

@@ -7,10 +7,13 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from jobs.audit.result import AuditResult
 from jobs.audit.run import run
-from jobs.audit.settings import AuditResult, AuditSettings
-from jobs.session import SessionOnDemand, SparkSettings
-from jobs.transform import TransformSettings, publish, stage
+from jobs.session import SessionOnDemand
+from jobs.settings.audit import AuditSettings
+from jobs.settings.spark import SparkSettings
+from jobs.settings.transform import TransformSettings
+from jobs.transform import publish, stage
 from jobs.warehouse import tables
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.audit import Period

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jobs.audit.result import AuditError, AuditResult
 from jobs.audit.run import run
-from jobs.audit.settings import AuditError, AuditResult, AuditSettings, Published
+from jobs.settings.audit import AuditSettings, Published
 from jobs.warehouse import tables
 from nats_transform import AccountMappings, Destination, Fate, Mapping
 from nats_transform.audit import MappingAudit, Period, Verdict

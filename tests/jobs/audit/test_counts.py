@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobs.audit.settings import AuditError
+from jobs.audit.result import AuditError
 from jobs.warehouse import tables
 from nats_transform import Fate
 from nats_transform.audit import Verdict

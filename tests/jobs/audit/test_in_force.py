@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from jobs.audit.in_force import periods_of
-from jobs.audit.settings import AuditError, AuditSettings
+from jobs.audit.result import AuditError
+from jobs.settings.audit import AuditSettings
 
 
 def test_a_repository_among_the_files_of_another_one(tmp_path: Path) -> None:

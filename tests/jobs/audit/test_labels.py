@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobs.audit.labels import cluster_notes
-from jobs.audit.settings import AuditError
+from jobs.audit.result import AuditError
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.audit import Period
 

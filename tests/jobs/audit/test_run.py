@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from jobs.audit.result import AuditError
 from jobs.audit.run import run
-from jobs.audit.settings import AuditError, AuditSettings
+from jobs.settings.audit import AuditSettings
 from jobs.warehouse import tables
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.audit import Period, Verdict

@@ -17,14 +17,18 @@ from pyspark.sql import SparkSession
 
 from benchmarks.frames import read
 from cli.main import main
-from jobs.census import CENSUS, CensusSettings, census
+from jobs.census import CENSUS, census
 from jobs.dry_run.run import dry_run
-from jobs.dry_run.settings import DryRunSettings, read_question
+from jobs.dry_run.settings import read_question
 from jobs.errors import ArchiveError, NoTable, WarehouseError
 from jobs.files.selection import columns_of
-from jobs.ingest import IngestSettings, ingest
+from jobs.ingest import ingest
 from jobs.session import SessionOnDemand
-from jobs.transform import TransformSettings, transform
+from jobs.settings.census import CensusSettings
+from jobs.settings.dry_run import DryRunSettings
+from jobs.settings.ingest import IngestSettings
+from jobs.settings.transform import TransformSettings
+from jobs.transform import transform
 from jobs.warehouse import specs, tables
 from nats_transform import InvalidConfig
 from nats_transform.findings import Severity

@@ -14,11 +14,14 @@ from click.testing import CliRunner
 
 from cli.main import main
 from jobs.dry_run.run import dry_run
-from jobs.dry_run.settings import DryRunSettings, SimulatedStream
+from jobs.dry_run.settings import SimulatedStream
 from jobs.dry_run.simulate import SIMULATED, Simulation, SimulationError
 from jobs.errors import JobError
-from jobs.export import ExportSettings, export
-from jobs.session import SessionOnDemand, SparkSettings
+from jobs.export import export
+from jobs.session import SessionOnDemand
+from jobs.settings.dry_run import DryRunSettings
+from jobs.settings.export import ExportSettings
+from jobs.settings.spark import SparkSettings
 from jobs.warehouse import tables
 from nats_transform import AccountMappings, StreamConfig, parse_stream
 from nats_transform.backup.archive import read_head, read_messages

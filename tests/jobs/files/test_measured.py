@@ -12,9 +12,11 @@ import pytest
 
 from jobs.errors import WarehouseError
 from jobs.files.measured import measured
-from jobs.session import SessionOnDemand, Spark, SparkSettings
+from jobs.session import SessionOnDemand, Spark
+from jobs.settings.spark import SparkSettings
+from jobs.settings.warehouse import Warehouse
 from jobs.warehouse.specs import MESSAGES
-from jobs.warehouse.tables import Warehouse, data_files, open_table
+from jobs.warehouse.tables import data_files, open_table
 from tests.support.archive import archive, message
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

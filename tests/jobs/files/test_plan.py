@@ -16,8 +16,9 @@ from pyiceberg.types import LongType
 
 from jobs.files.plan import plan
 from jobs.files.task import Piece, Task
+from jobs.settings.warehouse import Warehouse
 from jobs.warehouse.specs import MESSAGES
-from jobs.warehouse.tables import Warehouse, open_table
+from jobs.warehouse.tables import open_table
 
 DAY = 20_513
 SEQ = MESSAGES.schema.find_field("seq").field_id

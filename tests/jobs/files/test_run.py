@@ -10,7 +10,8 @@ from pyspark.sql import SparkSession
 
 from jobs.errors import WarehouseError
 from jobs.files.run import PROCESS_BYTES, run, session_for
-from jobs.session import SessionOnDemand, SparkSettings
+from jobs.session import SessionOnDemand
+from jobs.settings.spark import SparkSettings
 
 pytestmark = pytest.mark.spark
 

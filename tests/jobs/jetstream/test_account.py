@@ -14,8 +14,8 @@ import pytest
 from jobs.errors import ArchiveError
 from jobs.jetstream import account
 from jobs.jetstream.account import account_files
-from jobs.jetstream.connection import NatsSettings
 from jobs.jetstream.process import nats_server
+from jobs.settings.connection import NatsSettings
 from tests.conformance.client import Client
 
 pytestmark = pytest.mark.server

@@ -18,11 +18,12 @@ from nats import connect
 import jobs.jetstream.chain
 from jobs.errors import JobError
 from jobs.jetstream.chain import Progress, StreamLost
-from jobs.jetstream.connection import NatsSettings, connection
+from jobs.jetstream.connection import connection
 from jobs.jetstream.process import NatsServer
 from jobs.jetstream.process import nats_server as run_nats_server
 from jobs.jetstream.reader import read_range
 from jobs.jetstream.stream import JetStreamSettings, stream_state
+from jobs.settings.connection import NatsSettings
 from tests.faults.test_faults import network
 from tests.support.replayer import replay
 from tests.support.restarting import restart

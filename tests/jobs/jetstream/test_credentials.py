@@ -22,15 +22,17 @@ from nats import connect
 from nats.js.api import StorageType
 
 from jobs.errors import ArchiveError
-from jobs.ingest import IngestSettings, ingest
+from jobs.ingest import ingest
 from jobs.jetstream.answers import Answer
-from jobs.jetstream.connection import NatsSettings, api, connection
+from jobs.jetstream.connection import api, connection
 from jobs.jetstream.process import NatsServer
 from jobs.jetstream.process import nats_server as run_nats_server
 from jobs.jetstream.reader import read_range
 from jobs.jetstream.stream import JetStreamSettings, stream_state
 from jobs.session import SessionOnDemand
-from jobs.warehouse.tables import Warehouse
+from jobs.settings.connection import NatsSettings
+from jobs.settings.ingest import IngestSettings
+from jobs.settings.warehouse import Warehouse
 from tests.support.jwt_signing import credentials, new_key, operator_config, public, seed
 from tests.support.silence import silent_after
 

@@ -12,14 +12,17 @@ from typing import Any
 import pytest
 
 from jobs.errors import ArchiveError
-from jobs.ingest import IngestSettings, ingest
-from jobs.jetstream.connection import LARGEST_MESSAGE, NatsSettings, connection
+from jobs.ingest import ingest
+from jobs.jetstream.connection import LARGEST_MESSAGE, connection
 from jobs.jetstream.pull import Delivered
 from jobs.jetstream.stream import JetStreamSettings, counts_by_subject, stream_state
-from jobs.session import SessionOnDemand, SparkSettings
+from jobs.session import SessionOnDemand
+from jobs.settings.connection import NatsSettings
+from jobs.settings.ingest import IngestSettings
+from jobs.settings.spark import SparkSettings
+from jobs.settings.warehouse import Warehouse
 from jobs.sources.source import StreamSource
 from jobs.warehouse.coverage import Coverage
-from jobs.warehouse.tables import Warehouse
 from tests.support.impostor import INFO, INFO_OF_STREAM, Impostor, message, serving
 
 Pieces = Callable[[bytes, bytes], Iterator[bytes]]

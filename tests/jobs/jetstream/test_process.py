@@ -11,8 +11,9 @@ import pytest
 from pydantic import SecretStr
 
 from jobs.errors import ArchiveError, JobError
-from jobs.jetstream.connection import NatsSettings, connection
+from jobs.jetstream.connection import connection
 from jobs.jetstream.process import USER, nats_server
+from jobs.settings.connection import NatsSettings
 
 pytestmark = pytest.mark.server
 

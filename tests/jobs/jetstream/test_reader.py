@@ -17,12 +17,13 @@ from nats.js import api
 from nats.js.api import ConsumerConfig
 
 from jobs.errors import ArchiveError
-from jobs.jetstream.connection import NatsSettings, connection
+from jobs.jetstream.connection import connection
 from jobs.jetstream.headers import format_headers
 from jobs.jetstream.process import NatsServer
 from jobs.jetstream.process import nats_server as run_nats_server
 from jobs.jetstream.reader import read_range
 from jobs.jetstream.stream import JetStreamSettings, StreamState, split, stream_state
+from jobs.settings.connection import NatsSettings
 from jobs.sources.source import StreamSource
 from jobs.warehouse.coverage import Coverage
 from jobs.warehouse.rows import SCHEMA

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from nats.errors import BadSubjectError
 
 from jobs.jetstream import wire
-from jobs.jetstream.connection import NatsSettings, RawClient, connection
+from jobs.jetstream.connection import RawClient, connection
+from jobs.settings.connection import NatsSettings
 from tests.support.wire_tap import tap
 
 BLOCK = b"NATS/1.0\r\nA: 1\r\n\r\n"

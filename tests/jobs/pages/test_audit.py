@@ -11,7 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jobs.audit.settings import AuditResult, KeyStickiness, MappingInForce, PartitionBalance
+from jobs.audit.result import (
+    AuditResult,
+    KeyStickiness,
+    MappingInForce,
+    PartitionBalance,
+)
 from jobs.pages import audit as report
 from jobs.pages.page import ReportError, nice_scale
 from nats_transform import AccountMappings, Destination, Mapping

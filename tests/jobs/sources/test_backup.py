@@ -20,18 +20,21 @@ import numpy as np
 import pytest
 
 from jobs.errors import ArchiveError
-from jobs.ingest import IngestSettings, ingest
+from jobs.ingest import ingest
 from jobs.jetstream.connection import connection
 from jobs.jetstream.headers import format_headers
 from jobs.jetstream.process import nats_server as run_nats_server
 from jobs.jetstream.stream import JetStreamSettings, StreamState, stream_state
 from jobs.progress import Step, watched
-from jobs.session import SessionOnDemand, SparkSettings
+from jobs.session import SessionOnDemand
+from jobs.settings.ingest import IngestSettings
+from jobs.settings.spark import SparkSettings
+from jobs.settings.warehouse import Warehouse
 from jobs.sources.archive import ArchiveSource
 from jobs.sources.backup import Backup, open_backup, restored
 from jobs.warehouse.coverage import Coverage
 from jobs.warehouse.specs import MESSAGES
-from jobs.warehouse.tables import Warehouse, open_table
+from jobs.warehouse.tables import open_table
 from nats_transform.backup import archive as format
 from nats_transform.backup.s2 import Decoder
 from tests.support.backups import Entry, archive, packed, state_of

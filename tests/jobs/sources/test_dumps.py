@@ -23,17 +23,19 @@ import jobs.sources.parquet
 from benchmarks.frames import read
 from jobs.errors import ArchiveError, JobError
 from jobs.files.storage import Storage
-from jobs.ingest import IngestResult, IngestSettings, ingest
+from jobs.ingest import IngestResult, ingest
 from jobs.session import SessionOnDemand
+from jobs.settings.ingest import DumpColumns, IngestSettings
+from jobs.settings.warehouse import Warehouse
 from jobs.sources.dump import DumpSource
-from jobs.sources.dumps import Choice, DumpColumns
+from jobs.sources.dumps import Choice
 from jobs.sources.files import FindFiles
 from jobs.sources.json_lines import parse_line
 from jobs.sources.parquet import open_parquet
 from jobs.sources.times import epoch_ns
 from jobs.warehouse.rows import HEADERS
 from jobs.warehouse.specs import MESSAGES
-from jobs.warehouse.tables import Warehouse, open_table
+from jobs.warehouse.tables import open_table
 from tests.support.archive import rows_of
 
 NOON_NS = 1767355200_123456789

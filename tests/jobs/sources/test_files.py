@@ -13,12 +13,14 @@ import pytest
 
 from jobs.errors import ArchiveError
 from jobs.files.storage import Storage
-from jobs.ingest import IngestResult, IngestSettings, ingest
+from jobs.ingest import IngestResult, ingest
 from jobs.progress import watched
 from jobs.session import SessionOnDemand
+from jobs.settings.ingest import IngestSettings
+from jobs.settings.warehouse import Warehouse
 from jobs.sources.files import DumpFiles, FindFiles
 from jobs.warehouse.specs import MESSAGES
-from jobs.warehouse.tables import Warehouse, open_table
+from jobs.warehouse.tables import open_table
 from tests.support.object_stores import BUCKET, s3
 
 TREE = ("a.jsonl", "b/c.jsonl", "b/d.txt", "b/.DS_Store", "_SUCCESS", "x=1/_y=2.jsonl")

@@ -9,8 +9,9 @@ import pytest
 
 from jobs.census import CENSUS
 from jobs.dry_run.simulate import SIMULATED
+from jobs.settings.warehouse import Warehouse
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED, WEIGHT_AUDIT, TableSpec
-from jobs.warehouse.tables import Warehouse, open_table
+from jobs.warehouse.tables import open_table
 from jobs.warehouse.versions import MAPPING_VERSIONS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "archives.md").read_text()

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from jobs.errors import WarehouseError
-from jobs.maintain import MaintenanceSettings, maintain
+from jobs.maintain import maintain
+from jobs.settings.maintain import MaintenanceSettings
+from jobs.settings.warehouse import Warehouse
 from jobs.warehouse.avro import is_whole
-from jobs.warehouse.tables import Warehouse
 from tests.jobs.warehouse.test_folder import LATER, add, age, contents, sequences
 
 LIST, MANIFEST = "snap-*.avro", "*-m0.avro"

@@ -16,16 +16,21 @@ from pyiceberg.io.pyarrow import parquet_files_to_data_files, schema_to_pyarrow
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
-from jobs.census import CENSUS, CensusSettings, census
+from jobs.census import CENSUS, census
 from jobs.errors import NoTable, WarehouseError
 from jobs.files.selection import columns_of
-from jobs.ingest import IngestSettings, ingest
-from jobs.maintain import MaintenanceSettings, maintain
-from jobs.transform import TransformSettings, transform
+from jobs.ingest import ingest
+from jobs.maintain import maintain
+from jobs.settings.census import CensusSettings
+from jobs.settings.ingest import IngestSettings
+from jobs.settings.maintain import MaintenanceSettings
+from jobs.settings.transform import TransformSettings
+from jobs.settings.warehouse import Warehouse
+from jobs.transform import transform
 from jobs.warehouse.folder import place
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED
 from jobs.warehouse.staging import Staged, new_folder, publish
-from jobs.warehouse.tables import Warehouse, data_files, open_catalog, open_table
+from jobs.warehouse.tables import data_files, open_catalog, open_table
 
 DAY = date(2026, 1, 1)
 LATER = datetime.now(UTC) + timedelta(days=30)

@@ -26,11 +26,15 @@ from pyiceberg.utils.config import Config
 
 from jobs.errors import ConcurrentWrite, JobError, NoTable, WarehouseError
 from jobs.files.storage import Storage
-from jobs.ingest import IngestSettings, ingest
-from jobs.maintain import MaintenanceSettings, maintain
-from jobs.session import SessionOnDemand, Spark, SparkSettings
-from jobs.transform import TransformSettings, stage
+from jobs.ingest import ingest
+from jobs.maintain import maintain
+from jobs.session import SessionOnDemand, Spark
+from jobs.settings.ingest import IngestSettings
+from jobs.settings.maintain import MaintenanceSettings
+from jobs.settings.spark import SparkSettings
+from jobs.settings.transform import TransformSettings
 from jobs.transform import publish as publish_transform
+from jobs.transform import stage
 from jobs.warehouse import specs, staging, tables, versions
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.backup.archive import read_head, read_messages

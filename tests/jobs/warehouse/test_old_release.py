@@ -8,11 +8,15 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.ingest import IngestSettings, ingest
-from jobs.session import SessionOnDemand, SparkSettings
-from jobs.transform import TransformResult, TransformSettings, transform
+from jobs.ingest import ingest
+from jobs.session import SessionOnDemand
+from jobs.settings.ingest import IngestSettings
+from jobs.settings.spark import SparkSettings
+from jobs.settings.transform import TransformSettings
+from jobs.settings.warehouse import Warehouse
+from jobs.transform import TransformResult, transform
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED
-from jobs.warehouse.tables import Warehouse, open_table, snapshot_properties
+from jobs.warehouse.tables import open_table, snapshot_properties
 
 ARCHIVE = Path(__file__).parent / "archive-0.1.0"
 # As 0.1.0 printed them.

@@ -17,20 +17,24 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jobs.audit.run import audit
-from jobs.audit.settings import AuditSettings
-from jobs.census import CENSUS, CensusSettings, census
+from jobs.census import CENSUS, census
 from jobs.dry_run.run import dry_run
-from jobs.dry_run.settings import DryRunSettings
 from jobs.dry_run.simulate import SIMULATED
 from jobs.files.measured import digested, measured
 from jobs.files.selection import columns_of
 from jobs.jetstream.headers import format_headers, header_columns
-from jobs.session import SessionOnDemand, SparkSettings, spark_session
-from jobs.transform import TransformSettings, transform
+from jobs.session import SessionOnDemand, spark_session
+from jobs.settings.audit import AuditSettings
+from jobs.settings.census import CensusSettings
+from jobs.settings.dry_run import DryRunSettings
+from jobs.settings.spark import SparkSettings
+from jobs.settings.transform import TransformSettings
+from jobs.settings.warehouse import Warehouse
+from jobs.transform import transform
 from jobs.warehouse import raw, versions
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED, WEIGHT_AUDIT, TableSpec
 from jobs.warehouse.staging import Staged, new_folder, publish
-from jobs.warehouse.tables import Warehouse, data_files, open_table
+from jobs.warehouse.tables import data_files, open_table
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.digest import Digest
 from nats_transform.kernel.digest import digest_batch

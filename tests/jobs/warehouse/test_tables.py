@@ -14,10 +14,10 @@ import pytest
 from pyiceberg.table import Table
 
 from jobs.errors import ConcurrentWrite, JobError, NoTable, WarehouseError
+from jobs.settings.warehouse import Warehouse
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED
 from jobs.warehouse.staging import new_files, publish
 from jobs.warehouse.tables import (
-    Warehouse,
     days_of,
     open_catalog,
     open_table,

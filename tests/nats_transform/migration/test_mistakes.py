@@ -17,9 +17,10 @@ import pytest
 from click.testing import CliRunner
 
 from cli.check import command as check_command
-from jobs.dry_run.settings import DryRunSettings, read_question
+from jobs.dry_run.settings import read_question
 from jobs.jetstream.process import nats_server
-from jobs.warehouse.tables import Warehouse
+from jobs.settings.dry_run import DryRunSettings
+from jobs.settings.warehouse import Warehouse
 from tests.conformance.client import Client
 from tests.nats_transform.migration.mistakes import ACCOUNT, MISTAKES, Mistake, Side
 from tests.support.dry_runs import CensusRow, of_question

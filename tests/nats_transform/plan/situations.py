@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from jobs.dry_run.settings import read_question
-from jobs.plan import PlanSettings
+from jobs.settings.dry_run import PlanSettings
 from nats_transform.migration import DryRun, Question
 from nats_transform.plan.build import build
 from nats_transform.plan.model import Plan

@@ -252,7 +252,8 @@ def test_no_column_of_clusters(spark: SparkSession) -> None:
 
 CONNECT = """
 import sys
-from jobs.session import SparkSettings, spark_session
+from jobs.session import spark_session
+from jobs.settings.spark import SparkSettings
 from nats_transform.spark import digest
 from nats_transform.spark import apply
 from tests.nats_transform.spark.test_frames import MIXED, messages, three_steps

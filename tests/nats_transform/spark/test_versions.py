@@ -21,7 +21,8 @@ ROOT = Path(__file__).parents[3]
 SCRIPT = """
 import pyspark
 from nats_transform.spark import digest
-from jobs.session import SparkSettings, spark_session
+from jobs.session import spark_session
+from jobs.settings.spark import SparkSettings
 from nats_transform.spark import apply
 from tests.nats_transform.spark.test_frames import FUNCTIONS, MIXED, messages
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from jobs.audit.settings import AuditResult, AuditSettings
+from jobs.audit.result import AuditResult
+from jobs.settings.audit import AuditSettings
 from jobs.warehouse import tables
 from tests.jobs.audit.rehearsal import (
     DAY,
@@ -22,8 +23,8 @@ from tests.support.archive import archive
 @pytest.mark.parametrize(
     ("more", "text"),
     [
-        ({"tolerance": 0}, "a tolerance of 0 can never be shown to hold"),
-        ({"confidence": 1}, "a confidence of 1 is not between 0 and 1"),
+        ({"tolerance": 0}, "tolerance\n  Input should be greater than 0"),
+        ({"confidence": 1}, "confidence\n  Input should be less than 1"),
         ({"captured": ("a",)}, "need an observed audit"),
         ({"observed": True, "publishers": ("a..b",)}, "'a..b' is not a valid subject filter"),
         ({"key": 0}, "greater than or equal to 1"),

@@ -15,9 +15,9 @@ from pydantic import SecretStr
 
 from cli import options
 from jobs.errors import ArchiveError
-from jobs.jetstream.connection import NatsSettings, connection
-from jobs.jetstream.contexts import with_context
+from jobs.jetstream.connection import connection
 from jobs.jetstream.process import nats_server
+from jobs.settings.connection import NatsSettings
 from tests.support.jwt_signing import credentials, new_key, operator_config, seed
 
 
@@ -34,6 +34,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def save(folder: Path, name: str, fields: dict[str, Any] | None = None) -> None:
     (folder / "context" / f"{name}.json").write_text(json.dumps(fields or {}))
+
+
+def with_context(name: str, given: dict[str, object]) -> NatsSettings:
+    return NatsSettings.model_validate({"context": name, **given})
 
 
 def plain(settings: NatsSettings) -> dict[str, str]:

@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from jobs.errors import ArchiveError
-from jobs.jetstream.connection import NatsSettings
 
 # Field of a context: field of NatsSettings.
 _FIELDS = {
@@ -59,8 +58,8 @@ def known_contexts() -> list[str]:
     return sorted(file.stem for file in (_folder() / "context").glob("*.json"))
 
 
-def with_context(name: str, given: Mapping[str, object]) -> NatsSettings:
-    """The settings of a context, of which some are replaced by given ones.
+def values_of(name: str, given: Mapping[str, object]) -> dict[str, object]:
+    """The connection of a context, of which some settings are replaced by given ones.
 
     A user, credentials file, NKey or token that is given replaces all credentials of the context.
 
@@ -79,7 +78,7 @@ def with_context(name: str, given: Mapping[str, object]) -> NatsSettings:
             for field, value in found.items()
             if field not in (*_CREDENTIALS, "token", "password")
         }
-    return NatsSettings.model_validate({"servers": _DEFAULT_URL, **found, **over})
+    return {"servers": _DEFAULT_URL, **found, **over}
 
 
 def _folder() -> Path:

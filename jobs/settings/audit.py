@@ -1,0 +1,245 @@
+"""The settings of an audit, and of a plan for a canary that is to be audited."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from jobs.settings.base import Moment, Name, Option, Points, Probability, Settings, setting
+from jobs.settings.days import Stream
+from jobs.settings.mappings import MappedDays
+from nats_transform.errors import printable
+from nats_transform.statistics import POWER
+from nats_transform.subject import is_valid_filter
+
+if TYPE_CHECKING:
+    from nats_transform.audit import Criteria
+
+_Filter = Annotated[str, Option(metavar="FILTER")]
+
+
+class InForce(Settings):
+    """A mapping file and the time in which it was in force; as a text `MOMENT[..MOMENT]=FILE`."""
+
+    since: Moment = setting(..., "When it took over, such as 2026-10-01T12:00Z.")
+    until: Moment | None = setting(
+        None, "When it ended, if that is to be checked: the next one must start there."
+    )
+    mapping: Path = setting(..., "The file with the mappings from then on.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        moments, _, file = value.partition("=")
+        if not file:
+            raise ValueError(
+                f"{value!r} is not a moment and a file: write 2026-10-01T12:00Z=mapping.conf, or "
+                "`git` alone"
+            )
+        since, _, until = moments.partition("..")
+        return {"since": since, "until": until or None, "mapping": file}
+
+
+class Published(Settings):
+    """How many messages were published to the source of a mapping, from a counter."""
+
+    source: str = setting(..., "The source of the mapping.")
+    messages: int = setting(..., "The number of messages.", ge=0)
+    cluster: str | None = setting(
+        None, "The cluster; null if the messages of the archive name no cluster."
+    )
+
+
+class Judged(MappedDays):
+    """What shares are compared with."""
+
+    tolerance: Points = setting(
+        1.0, "How many percentage points a share may differ from its weight."
+    )
+    confidence: Probability = setting(
+        0.99, "The probability, from 0 to 1, that all confidence intervals are right together."
+    )
+
+
+def _git_alone(value: Any) -> Any:
+    return "git" if value in (["git"], ("git",)) else value
+
+
+class AuditSettings(Judged):
+    """The settings of an audit."""
+
+    stream: Stream = setting(..., "The stream whose messages are counted.")
+    observed: bool = setting(
+        False,
+        "The stream holds messages that nats-server has mapped already. Without this "
+        "option it holds messages as they were published, and the audit applies the mapping to "
+        "them.",
+    )
+    in_force: Annotated[tuple[InForce, ...] | Literal["git"], BeforeValidator(_git_alone)] = (
+        setting(
+            (),
+            "From MOMENT on, such as 2026-10-01T12:00Z, the mappings of FILE were in force "
+            "instead; MOMENT..MOMENT=FILE names the end too. `git`: each commit of the mapping "
+            "file was in force from its time on. The oldest comes first.",
+            metavar="MOMENT=FILE",
+            parts=(str,),
+        )
+    )
+    since: Moment | None = setting(None, "Count only messages from this moment on.")
+    until: Moment | None = setting(
+        None, "Count only messages before this moment, which must be over."
+    )
+    cluster: Name | None = setting(
+        None, "Count only messages of this cluster. Messages that name no cluster are counted too."
+    )
+    by: Literal["hour", "day"] = setting("day", "Give a verdict also on each hour, or on each day.")
+    sequential: bool = setting(
+        False,
+        "The audit is one of many looks at a canary that still runs: however often one "
+        "looks, a false alarm is as rare as --confidence says. Use the same --since at every look.",
+    )
+    key: int | None = setting(
+        None,
+        "Count the values of wildcard N of a source that came to more than one destination.",
+        ge=1,
+        metavar="N",
+    )
+    source_stream: Name | None = setting(
+        None, "With --observed: the stream that holds the same messages as they were published."
+    )
+    published: tuple[Published, ...] = setting(
+        (),
+        "With --observed: how many messages were published to the source of a mapping "
+        "(in --cluster, if that is given).",
+        metavar="SOURCE COUNT",
+        parts=(str, int),
+    )
+    captured: tuple[_Filter, ...] = setting(
+        (), "With --observed: subjects that the stream captures."
+    )
+    publishers: tuple[_Filter, ...] = setting(
+        (),
+        "With --observed: subjects that get messages also from elsewhere, not only "
+        "through this mapping.",
+        name="publisher",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _published_there(cls, values: Any) -> Any:
+        match values:
+            case {"published": [*counts]}:
+                cluster = values.get("cluster")
+                named = [
+                    {"source": count[0], "messages": count[1], "cluster": cluster}
+                    if isinstance(count, list | tuple) and len(count) == 2
+                    else count
+                    for count in counts
+                ]
+                return {**values, "published": named}
+        return values
+
+    @model_validator(mode="after")
+    def _checked(self) -> AuditSettings:
+        _check_turns(() if self.in_force == "git" else self.in_force)
+        if self.since and self.until and self.since >= self.until:
+            raise ValueError("the time to audit must start before it ends: correct since and until")
+        if self.published and (self.in_force or self.since or self.until):
+            raise ValueError(
+                "counts of what was published say nothing of when: give a source stream "
+                "(--source-stream), or audit one mapping over the whole archive"
+            )
+        if not self.observed and (
+            self.source_stream or self.published or self.captured or self.publishers
+        ):
+            raise ValueError(
+                "a source stream, counts of what was published, captured subjects and publishers "
+                "need an observed audit (--observed)"
+            )
+        if self.source_stream and self.published:
+            raise ValueError("give a source stream or counts of what was published, not both")
+        for filter in (*self.captured, *self.publishers):
+            if not is_valid_filter(filter):
+                raise ValueError(f"{printable(filter)} is not a valid subject filter")
+        return self
+
+    @property
+    def days(self) -> list[date] | None:
+        """Every day of the range, or of the window; None for all that the archive has."""
+        first, last = self.since, self.ends
+        if self.first_day is not None or first is None or last is None:
+            return super().days
+        there = first.astimezone(UTC).date()
+        count = (last.astimezone(UTC) - timedelta(microseconds=1)).date() - there
+        return [there + timedelta(days=n) for n in range(count.days + 1)]
+
+    @property
+    def ends(self) -> datetime | None:
+        """The end of the time that counts: of the window, or of the last mapping."""
+        last = self.in_force[-1].until if self.in_force and self.in_force != "git" else None
+        return min((end for end in (self.until, last) if end is not None), default=None)
+
+    @property
+    def criteria(self) -> Criteria:
+        """The criteria that splits are compared with."""
+        from nats_transform.audit import Criteria  # SciPy takes longer to import than all else
+
+        return Criteria(self.tolerance, self.confidence, self.by, self.sequential)
+
+    @property
+    def range(self) -> str:
+        """The days in words."""
+        if self.first_day is None:
+            days = self.days
+            return f"{days[0]}..{days[-1]}" if days else "any day"
+        if self.last_day in (None, self.first_day):
+            return str(self.first_day)
+        return f"{self.first_day}..{self.last_day}"
+
+
+def _check_turns(in_force: Sequence[InForce]) -> None:
+    """Refuses mappings in force that overlap or leave a gap."""
+    for version in in_force:
+        if version.until is not None and version.until <= version.since:
+            raise ValueError(
+                f"{printable(str(version.mapping))} is in force from {version.since} until "
+                f"{version.until}: it must start before it ends"
+            )
+    for one, other in pairwise(in_force):
+        names = f"{printable(str(one.mapping))} and {printable(str(other.mapping))}"
+        if other.since <= one.since:
+            raise ValueError(
+                f"{names} are not in the order of their times ({one.since}, {other.since}): give "
+                "the mappings in force oldest first, each with a time of its own"
+            )
+        if one.until is not None and one.until != other.since:
+            what = "overlap" if one.until > other.since else "leave a gap"
+            raise ValueError(
+                f"{names} {what}: the first is in force until {one.until}, the second from "
+                f"{other.since} on; give both the same moment"
+            )
+
+
+class CanarySettings(MappedDays):
+    """The canaries to plan; the weights of the mappings do not matter."""
+
+    stream: Stream = setting(..., "The stream whose traffic is counted, as it is published.")
+    shares: tuple[Annotated[float, Field(gt=0, lt=100)], ...] = setting(
+        (1, 2, 5, 10), "The share of the canary.", name="share", metavar="PERCENT"
+    )
+    tolerance: Annotated[float, Field(gt=0, lt=100)] = setting(
+        1.0, "How many percentage points the audit will allow a share to differ from its weight."
+    )
+    confidence: Probability = setting(
+        0.99, "The probability, from 0 to 1, that the interval of the audit is right."
+    )
+    power: Probability = setting(
+        POWER, "The probability, from 0 to 1, that the audit reaches the right verdict."
+    )

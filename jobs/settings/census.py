@@ -1,0 +1,31 @@
+"""The settings of a census, and of its export into a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from jobs.settings.base import WithCommas, setting
+from jobs.settings.days import Stream, StreamDays
+
+
+class CensusSettings(StreamDays):
+    """The stream and the days whose subjects to count."""
+
+    stream: Stream = setting(..., "The stream whose subjects are counted.")
+
+
+class CensusExportSettings(StreamDays):
+    """What to export."""
+
+    stream: Stream = setting(..., "The stream whose subjects are exported.")
+    out: Path = setting(..., "The Parquet file to write; an existing file is replaced.")
+    redact: Annotated[tuple[Annotated[int, Field(ge=1)], ...], WithCommas] = setting(
+        (),
+        "The numbers of tokens, such as 2,3, that are replaced by hashes; the first "
+        "token is 1. The key is random and is thrown away. Equal tokens stay equal, so collisions "
+        "stay exact.",
+        metavar="TOKENS",
+    )

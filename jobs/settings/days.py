@@ -1,0 +1,75 @@
+"""Some days of a stream, which every job after the ingest gets as settings."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, model_validator
+
+from jobs.settings.base import Name, Option, Settings, setting
+from jobs.settings.warehouse import Warehouse
+
+Stream = Annotated[Name, Option(completes="streams")]
+RunId = Annotated[str, Option(metavar="ID", otherwise="a random name")]
+
+
+def _day(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return date.fromisoformat(value)
+    except ValueError:
+        raise ValueError(
+            f"{value!r} is not a day such as 2026-11-30, nor a range such as 2026-11-01..2026-11-30"
+        ) from None
+
+
+class StreamDays(Settings):
+    """Some days of a stream in a warehouse; the settings of jobs extend it."""
+
+    stream: Stream = setting(..., "The name of the stream in the tables.")
+    first_day: Annotated[date | None, BeforeValidator(_day)] = setting(
+        None,
+        "A day such as 2026-11-30, or the first and the last of several days: "
+        "2026-11-01..2026-11-30.",
+        name="day",
+        metavar="A[..B]",
+        completes="days",
+        otherwise="every day of the archive",
+    )
+    last_day: Annotated[date | None, BeforeValidator(_day)] = setting(
+        None, "The last day, if there are several.", is_option=False
+    )
+    run_id: RunId | None = setting(None, "A name for this run; the result keeps it.")
+    warehouse: Warehouse = Warehouse()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _both_days(cls, values: Any) -> Any:
+        match values:
+            case {"first_day": str(days)} if ".." in days:
+                first, _, last = days.partition("..")
+                return {**values, "first_day": first, "last_day": last}
+        return values
+
+    @model_validator(mode="after")
+    def _ordered(self) -> StreamDays:
+        if self.last_day is not None and (self.first_day is None or self.last_day < self.first_day):
+            raise ValueError(
+                "the last day needs a first day, and the first must not be after the last"
+            )
+        return self
+
+    @property
+    def days(self) -> list[date] | None:
+        """Every day of the range; None for all that the archive has."""
+        if self.first_day is None:
+            return None
+        last = self.last_day or self.first_day
+        return [self.first_day + timedelta(days=n) for n in range((last - self.first_day).days + 1)]
+
+
+def utc(moment: datetime) -> datetime:
+    """The moment in UTC, which it is in if it names no zone."""
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

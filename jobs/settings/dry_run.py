@@ -1,0 +1,133 @@
+"""The settings of a dry run, and of a plan of the steps to the candidate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from jobs.settings.base import (
+    Folder,
+    Name,
+    Option,
+    Probability,
+    Seed,
+    WithCommas,
+    setting,
+)
+from jobs.settings.connection import NatsSettings
+from jobs.settings.days import Stream, StreamDays
+from jobs.settings.mappings import Account
+from nats_transform.plan.stages import STAGES
+
+_INSTEAD = Option(unless=("streams", "consumers"))
+
+
+class DryRunSettings(StreamDays):
+    """The mappings to try, and the archived subjects as they were before any mapping."""
+
+    stream: Stream = setting(
+        "", "The stream whose subjects are tried.", otherwise="the stream of the census"
+    )
+    census: Path | None = setting(
+        None,
+        "A file of `nats-transform census export` with the subjects, instead of a "
+        "warehouse. Neither a warehouse nor Spark is needed then.",
+    )
+    candidate: Path = setting(
+        ..., "The mappings to try: a server configuration, an account JWT, JSON or YAML."
+    )
+    current: Path | None = setting(
+        None, "The mappings that are in force today.", otherwise="there are none"
+    )
+    account: Account = "$G"
+    streams: Folder | None = setting(
+        None, "A folder with one file per stream: the output of `nats stream info NAME --json`."
+    )
+    consumers: Folder | None = setting(
+        None,
+        "A folder with one file per consumer: the output of `nats consumer info "
+        "STREAM NAME --json`.",
+    )
+    nats: Annotated[NatsSettings | None, _INSTEAD] = None
+    permissions: Path | None = setting(
+        None,
+        "A server configuration with users: what they may no longer publish or "
+        "subscribe to is a finding.",
+    )
+    permissions_account: Name | None = setting(
+        None, "The account of these users.", otherwise="the account that --account names"
+    )
+    clusters: tuple[Name, ...] = setting(
+        (),
+        "A cluster that you run.",
+        name="cluster",
+        otherwise="the clusters that the archive names",
+    )
+    exact: bool = setting(
+        False,
+        "Draw a destination for each message, as `transform` does, instead of counting shares.",
+    )
+    simulate: bool = setting(
+        False,
+        "Compute which messages the streams of --streams would hold, and write them "
+        "into the table `simulated_streams`.",
+    )
+    seed: Seed = setting(0, "A number that decides every draw of --exact and --simulate.")
+    out: Folder | None = setting(
+        None,
+        "Keep the tables of the dry run in this folder, for your own queries with any SQL engine.",
+    )
+
+    @model_validator(mode="after")
+    def _with_streams(self) -> Self:
+        if self.census is None and not self.stream:
+            raise ValueError("no subjects: give a stream of a warehouse, or a census in a file")
+        if self.census is not None and (self.exact or self.simulate or self.first_day is not None):
+            raise ValueError(
+                "a census in a file has neither messages nor days: give a warehouse for that"
+            )
+        if self.nats is not None and (self.streams or self.consumers):
+            raise ValueError("give the streams and consumers in files, or a server that shows them")
+        if self.consumers is not None and self.streams is None:
+            raise ValueError("consumers need the streams that they consume: give the streams too")
+        if self.simulate and self.streams is None and self.nats is None:
+            raise ValueError("to simulate streams, give their configurations")
+        if self.permissions_account is not None and self.permissions is None:
+            raise ValueError(
+                "an account of permissions needs the file with the permissions: give that too"
+            )
+        return self
+
+
+class PlanSettings(DryRunSettings):
+    """The change to plan, and the folder for the plan."""
+
+    accept: Path | None = setting(
+        None,
+        "A file with the findings that you accept, in YAML or JSON: a list of {code, "
+        "about, reason}. An entry without `about` accepts every finding with the code.",
+    )
+    stages: Annotated[tuple[Annotated[int, Field(ge=1, le=100)], ...], WithCommas] = setting(
+        STAGES,
+        "The percentages of the messages that go the new way, one stage after the other.",
+        metavar="PERCENTS",
+    )
+    per_cluster: bool = setting(
+        False, "Let one cluster after the other go through all stages, in the order of --cluster."
+    )
+    tolerance: Annotated[float, Field(gt=0, lt=100)] = setting(
+        1.0, "How many percentage points the audits of the stages allow."
+    )
+    confidence: Probability = setting(0.99, "The confidence of these audits.", is_option=False)
+    exact: Literal[False] = setting(False, "A plan counts shares.", is_option=False)
+    simulate: Literal[False] = setting(False, "A plan simulates nothing.", is_option=False)
+    seed: Seed = setting(0, "A plan draws nothing.", is_option=False)
+    out: Folder = setting(..., "A new folder for the plan.")
+
+    @model_validator(mode="after")
+    def _rising(self) -> Self:
+        if list(self.stages) != sorted(set(self.stages)) or self.stages[-1:] != (100,):
+            raise ValueError("the stages must rise, and end with 100, such as 2,10,50,100")
+        return self

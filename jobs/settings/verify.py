@@ -1,0 +1,53 @@
+"""The settings of a look whether a step of a plan is in force."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import model_validator
+
+from jobs.settings.base import Folder, Option, Settings, setting
+from jobs.settings.connection import NatsSettings
+
+
+class VerifySettings(Settings):
+    """The step to look for, and the places to look at."""
+
+    plan: Folder = setting(..., "The folder that `nats-transform plan` wrote.")
+    step: int = setting(
+        ..., "The last step that should be in force; 0 if none should be.", metavar="N"
+    )
+    undo: bool = setting(
+        False,
+        "Say whether this step can be undone, and not whether the next one can be "
+        "taken: consumers must have read what is taken from them.",
+    )
+    config: tuple[Path, ...] = setting(
+        (), "The configuration of a server, for permissions, exports and imports."
+    )
+    monitor: tuple[str, ...] = setting(
+        (),
+        "The monitoring port of a server, such as http://localhost:8222, for the "
+        "mappings. Without it they are asked for through --server, which answers the system "
+        "account only.",
+        metavar="URL",
+        in_project=False,
+        cure="because whoever wrote the file would choose what your host asks",
+    )
+    probe: str | None = setting(
+        None,
+        "Publish messages under this subject, through each --server, to find out which "
+        "mappings are in force. Reserve the subject for this: no stream stores these messages, but "
+        "programs that subscribe to it get them.",
+        metavar="SUBJECT",
+    )
+    nats: Annotated[NatsSettings | None, Option(unless=("config", "monitor"))] = None
+
+    @model_validator(mode="after")
+    def _can_look(self) -> Self:
+        if self.nats is None and not self.config and not self.monitor:
+            raise ValueError("nothing to look at: give --server, --config or --monitor")
+        if self.probe is not None and self.nats is None:
+            raise ValueError("a probe goes through a server: give --server too")
+        return self
