@@ -103,6 +103,9 @@ class CommandLine(click.Group):
         except click.ClickException as error:
             _show(error)
             code = UNUSABLE
+        except OSError as error:  # of --help and the like
+            _show(click.ClickException(reason_of(error)))
+            code = UNUSABLE
         sys.exit(code if isinstance(code, int) else 0)
 
 

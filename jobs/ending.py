@@ -6,6 +6,7 @@ It imports nothing that takes long, because the command line imports it first.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import signal
 import socket
@@ -31,6 +32,11 @@ EXTRAS = {
 }
 
 
+def is_full(error: BaseException | None) -> bool:
+    """Whether it says that a disk has no room, or that this user may use no more of it."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
 def reason_of(error: Exception) -> str:
     """Why a program failed, in words that a person can act on. It may have several lines."""
     if isinstance(error, NatsTransformError):
@@ -50,6 +56,8 @@ def reason_of(error: Exception) -> str:
             return text_of(error)
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
+    if is_full(error):
+        return "no room is left on the disk of what this writes: make room there"
     if isinstance(error, ModuleNotFoundError) and error.name:
         package = error.name.partition(".")[0]
         if extra := EXTRAS.get(package):

@@ -9,7 +9,6 @@ refused.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ import xxhash
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from jobs.dry_run.tried import tried
+from jobs.files.output import whole
 from nats_transform.errors import InvalidConfig
 from nats_transform.kernel.digest import digest_batch
 from nats_transform.mapping import AccountMappings
@@ -128,12 +128,10 @@ def write_census(census: PortableCensus, path: Path, readable: Callable[[bytes],
     table = pa.table(columns).replace_schema_metadata(
         {KEY: about, CHECKSUM: _checksum(about, census.rows)}
     )
-    part = path.with_name(f".{path.name}.part")
     try:
-        pq.write_table(table, part, compression="zstd")
-        os.replace(part, path)
+        with whole(path) as part:
+            pq.write_table(table, part, compression="zstd")
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise InvalidConfig(f"the census cannot be written: {error.strerror}", str(path)) from error
 
 

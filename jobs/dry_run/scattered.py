@@ -6,7 +6,6 @@ So all rows of a subject can be in memory together, however many subjects there 
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import os
 import shutil
@@ -19,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from xxhash import xxh3_64_intdigest
 
+from jobs.ending import is_full
 from jobs.errors import JobError
 
 _ROWS = 2**18
@@ -49,7 +49,7 @@ def temporary_folder() -> Iterator[Path]:
             (folder / "files").mkdir()
             yield folder / "files"
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if not is_full(error):
             raise
         raise JobError(
             f"no room for temporary files in {tempfile.gettempdir()}; "

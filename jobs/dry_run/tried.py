@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 
 from jobs.dry_run.scattered import temporary_folder
 from jobs.errors import JobError
+from jobs.files.output import whole
 from jobs.progress import step
 from nats_transform.migration import DryRun, Question
 from nats_transform.migration.run import dry_run
@@ -35,12 +36,11 @@ def tried(parts: Iterable[Part], question: Question, out: Path | None) -> DryRun
 
 
 def _keep(folder: Path, out: Path) -> None:
-    """Copies the tables, each of them whole or not at all."""
+    """Copies the tables, all of them or none."""
     try:
         out.mkdir(parents=True, exist_ok=True)
-        for file in sorted(folder.glob("*.parquet")):
-            part = out / f".{file.name}.part"
-            shutil.copyfile(file, part)
-            os.replace(part, out / file.name)
+        with ExitStack() as files:
+            for file in sorted(folder.glob("*.parquet")):
+                shutil.copyfile(file, files.enter_context(whole(out / file.name)))
     except OSError as error:
         raise JobError(f"the tables cannot be written to {out}: {error.strerror}") from error

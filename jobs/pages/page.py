@@ -18,6 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from jobs.errors import JobError, text_of
+from jobs.files.output import whole
 from nats_transform.untrusted import visible
 from nats_transform.words import plural
 
@@ -33,7 +34,8 @@ def write_page(html: str, path: Path) -> None:
         ReportError: the file cannot be written.
     """
     try:
-        path.write_text(html, "utf-8")
+        with whole(path) as part:
+            part.write_text(html, "utf-8")
     except OSError as error:
         raise ReportError(f"the report {path} cannot be written: {text_of(error)}") from error
 

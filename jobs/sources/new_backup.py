@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from jobs.ending import is_full
 from jobs.errors import JobError, text_of
 from jobs.files.storage import Storage
 from jobs.sources.backup import CONTENTS, INFO
@@ -81,9 +82,9 @@ class NewBackup:
         Args:
             described: what `backup.json` says.
         """
-        self.size = self.content.stat().st_size
-        (self._work / INFO).write_text(json.dumps(described, indent=2) + "\n")
         try:
+            self.size = self.content.stat().st_size
+            (self._work / INFO).write_text(json.dumps(described, indent=2) + "\n")
             if self._is_local:
                 # Into an empty folder too, as people make them for a backup.
                 self._work.replace(self._path)
@@ -102,6 +103,13 @@ class NewBackup:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         shutil.rmtree(self._work, ignore_errors=True)
+        if is_full(error):
+            raise JobError(
+                f"{self._place} cannot be written: no room in {self._work.parent}"
+            ) from error

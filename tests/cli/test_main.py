@@ -162,6 +162,15 @@ def test_an_error_is_one_line_and_exit_2(
     assert err.endswith(told)
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a full disk to try")
+@pytest.mark.parametrize("args", [("--help",), ("check", "-h"), ("map", "a", "b", "a", "--json")])
+def test_a_disk_that_is_full_for_the_output(args: tuple[str, ...]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([SCRIPT, *args], stdout=full, stderr=subprocess.PIPE, text=True)
+    told = "nats-transform: no room is left on the disk of what this writes: make room there\n"
+    assert (done.returncode, done.stderr) == (2, told)
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_prints_the_script_of_a_shell(shell: str) -> None:
     code, out, _ = invoke("completion", shell)

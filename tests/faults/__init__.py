@@ -179,6 +179,11 @@ FAULTS = (
         (f"{HERE}::test_a_temporary_folder_that_is_full",),
     ),
     Fault(
+        "a full disk while a report, a census, tables of a dry run or a backup are written",
+        "one line; what was there before stays as it was",
+        (f"{HERE}::test_a_disk_that_is_full_for_a_file",),
+    ),
+    Fault(
         "a warehouse that may only be read",
         "reading works; other jobs end with one line and change nothing",
         (f"{HERE}::test_a_warehouse_that_may_only_be_read",),

@@ -56,6 +56,8 @@ from jobs.warehouse.tables import open_table
 from nats_transform.config import load_mappings, mapping_version
 from tests.faults import FAULTS
 from tests.support.archive import sequences
+from tests.support.command import nats_transform
+from tests.support.exporting import Exporting
 from tests.support.postgres import postgres
 from tests.support.streams import Stream, new_stream
 
@@ -394,6 +396,37 @@ def test_a_temporary_folder_that_is_full(
             pass
     with pytest.raises(JobError, match=f"no room for temporary files in {small_disk}; make room"):
         dry_run(spark, wanted)
+
+
+def test_a_disk_that_is_full_for_a_file(small_disk: Path, tmp_path: Path) -> None:
+    """What a command writes for people is whole or as it was, and a backup is not there."""
+    made = Exporting(tmp_path)
+    names = ("report.html", "census.parquet", "tables", "backup")
+    page, census, tables, backup = (str(small_disk / name) for name in names)
+    of = ("--stream", "S", "--warehouse", str(made.warehouse.folder))
+    tried = ("dry-run", *of, "--candidate", str(made.mapping))
+    commands = [
+        ("census", "export", *of, "--out", census),
+        (*tried, "--report", page),
+        (*tried, "--out", tables),
+        ("export", *of, "--original", str(made.backup), "--untransformed", "--to-backup", backup),
+    ]
+
+    def contents() -> dict[Path, bytes]:
+        return {p: p.read_bytes() for p in small_disk.rglob("*") if p.is_file() and p.stem != "x"}
+
+    assert [nats_transform(*command)[0] for command in commands[:3]] == [0, 0, 0]
+    before = contents()
+    with (small_disk / "x").open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while file.write(b"x" * 4096):
+            pass
+    for command in commands:
+        code, out, err = nats_transform(*command)
+        assert (code, out, err.count("\n")) == (2, "", 1), err
+        assert re.search(r"cannot be written.*([Nn]o room|No space)", err), err
+        assert contents() == before
+    (small_disk / "x").unlink()
+    assert nats_transform(*commands[-1])[0] == 0
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -109,6 +110,7 @@ def browse(
         capture_output=True,
         text=True,
         check=True,
+        env=os.environ | {"XDG_CONFIG_HOME": str(folder)},  # it writes there too
     ).stderr
     assert shot.stat().st_size > 10_000
     return re.findall(r"CONSOLE[:(]\d+\)?\] \"(.*)\", source", shown)

@@ -1,4 +1,4 @@
-"""A file that could not be written is refused before the work."""
+"""A file that could not be written is refused before the work, and one is whole or not there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jobs.errors import JobError
-from jobs.files.output import refuse_unwritable
+from jobs.files.output import refuse_unwritable, whole
 
 NOT_AS_ROOT = pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
 
@@ -36,3 +36,29 @@ def test_what_cannot_be_written(
         return
     with pytest.raises(JobError, match=rf"the page {name} cannot be written: {why}"):
         refuse_unwritable("the page", Path(name))
+
+
+def test_until_a_file_is_whole_the_other_one_stays(tmp_path: Path) -> None:
+    page, link = tmp_path / "page", tmp_path / "link"
+    page.write_text("old")
+    link.symlink_to(page)
+
+    def write_half() -> None:
+        with whole(link) as part:
+            part.write_text("ne")
+            raise OSError("full")
+
+    with pytest.raises(OSError, match="full"):
+        write_half()
+    assert page.read_text() == "old"
+    with whole(link) as part:
+        part.write_text("new")
+        assert page.read_text() == "old"
+    assert (page.read_text(), link.readlink()) == ("new", page)
+    assert {*tmp_path.iterdir()} == {page, link}
+
+
+def test_what_is_no_file_is_written_as_it_is() -> None:
+    with whole(Path("/dev/null")) as part:
+        part.write_text("lost")
+    assert Path("/dev/null").is_char_device()
