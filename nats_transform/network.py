@@ -77,7 +77,7 @@ class Facts:
         ingress: the streams whose ingress transform applies.
         taken: pairs of a stream and the stream that it takes the message from.
         republished: the streams that republish it.
-        loops: the streams that get it again and again.
+        loops: the streams whose republish brings it round without end.
     """
 
     captured: frozenset[str] = frozenset()
@@ -165,12 +165,18 @@ class Network:
         ]
 
     def circle(self, start: StreamConfig) -> list[str]:
-        """The names of the streams on a shortest way of republishing from a stream back to it."""
+        """The names of the streams on a shortest way from the republish of a stream back to it.
+
+        Other streams republish on the way too, and mirrors take what they store. What a stream
+        sources goes no further: it is republished with a header that no other stream takes.
+        """
         ways = [[start]]
         reached: list[StreamConfig] = []
         while ways:
             way = ways.pop(0)
-            for other in self.republish_takers(way[-1]):
+            takers = self._takers.get(way[-1].name, []) if len(way) > 1 else []
+            mirrors = [taker for taker, _, entry in takers if entry is None]
+            for other in (*self.republish_takers(way[-1]), *mirrors):
                 if other is start:
                     return [stream.name for stream in [*way, start]]
                 if other not in reached:
@@ -255,8 +261,22 @@ class Network:
                 if one.origin is not None and one.via is not Via.REPUBLISH
             ),
             republished=frozenset(one.stream for one in stored if one.republished is not None),
-            loops=frozenset(one.stream for one in arrivals if one.repeats),
+            loops=frozenset(_republisher(arrivals, one) for one in arrivals if one.repeats) - {""},
         )
+
+
+def _republisher(arrivals: Sequence[Arrival], again: Arrival) -> str:
+    """The stream that republishes in a circle: the one where it closes, or the last before it.
+
+    "" if it is a circle of mirrors and sources alone, in which nobody republishes.
+    """
+    last, at = "", again.origin
+    while at is not None:
+        arrival = arrivals[at]
+        if arrival.republished is not None and (not last or arrival.stream == again.stream):
+            last = arrival.stream
+        at = None if arrival.stream == again.stream else arrival.origin
+    return last
 
 
 _Takers: TypeAlias = "dict[str, list[tuple[StreamConfig, StreamSource, int | None]]]"

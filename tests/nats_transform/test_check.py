@@ -53,6 +53,8 @@ def sources(*given: dict[str, Any], **fields: Any) -> StreamConfig:
     return parse_stream({"name": "S", "sources": list(given), **fields})
 
 
+AGAIN = {"name": "M", "republish": {"src": "b.*", "dest": "b.$1"}}
+
 # code, configuration that gives it, near misses, more arguments of check().
 CASES: list[tuple[str, Any, list[Any], dict[str, Any]]] = [
     ("empty-destination", maps({"foo": ""}), [maps({"foo": "bar"})], {}),
@@ -71,6 +73,13 @@ CASES: list[tuple[str, Any, list[Any], dict[str, Any]]] = [
         "republish-loop",
         [republish("A", "a.*", "a.*", "b.$1"), republish("B", "b.*", "b.*", "a.$1")],
         [[republish("A", "a.*", "a.*", "b.$1"), republish("B", "c.*", "c.*", "d.$1")]],
+        {},
+    ),
+    (
+        # A mirror republishes too; what a stream sources has a header that no other stream takes.
+        "republish-loop",
+        [stream("B", "b.*"), parse_stream({"mirror": {"name": "B"}, **AGAIN})],
+        [[stream("B", "b.*"), parse_stream({"sources": [{"name": "B"}], **AGAIN})]],
         {},
     ),
     (

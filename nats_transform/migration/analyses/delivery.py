@@ -33,9 +33,8 @@ class Delivery(Analysis):
     ANTI JOIN receivers r ON r.form = ways.form AND r.layer = w.layer AND r.how = w.how
       AND r.receiver = w.about[1] AND r.other = w.other
     UNION ALL
-    SELECT w.layer, 'republish-loop', [receiver], [], way, side, number, percent
-    FROM ways JOIN receivers r ON r.form = ways.form AND r.how = 'loops'
-    JOIN watched w ON w.layer = r.layer AND w.stream = r.receiver AND w.code = 'republish-stops'
+    SELECT layer, 'republish-loop', [receiver], [], way, side, number, percent
+    FROM ways JOIN receivers USING (form) WHERE how = 'loops'
     """
     gains = """
     WITH before AS (

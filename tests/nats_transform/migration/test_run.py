@@ -279,6 +279,22 @@ SCENARIOS = [
         },
     ),
     Scenario(
+        "republish-loop",
+        ORDERS,
+        MOVE,
+        [("republish-loop", 8, 2)],
+        more={
+            "streams": [
+                stream("S", "orders.*", "shop.orders.*"),
+                {
+                    "name": "MIRROR",
+                    "mirror": {"name": "S"},
+                    "republish": {"src": "shop.orders.*", "dest": "shop.orders.$1"},
+                },
+            ]
+        },
+    ),
+    Scenario(
         "limit-discards",
         rows({"o.eu.1": 5, "o.us.1": 3, "o.us.2": 2}),
         account({"o.*.*": "n.$2"}),
