@@ -25,7 +25,7 @@ import pyarrow as pa
 from transform import MIXED, rules
 
 from nats_transform import AccountMappings
-from nats_transform.kernel import Program, digest_batch
+from nats_transform.kernel import Program, compile_mappings, digest_batch
 
 BATCH = 65_536
 REGIONS = ("eu", "us", "apac", "latam")
@@ -92,12 +92,12 @@ def covered(count: int) -> Callable[[Random], str]:
 
 
 def lines(count: int) -> Iterator[Line]:
-    yield Line("mixed mapping", MIXED.program(), batches(count, keyed(12)))
+    yield Line("mixed mapping", compile_mappings(MIXED), batches(count, keyed(12)))
     for size in (8, 16, 40, 120):
-        yield Line(f"keys of {size} bytes", MIXED.program(), batches(count, keyed(size)))
+        yield Line(f"keys of {size} bytes", compile_mappings(MIXED), batches(count, keyed(size)))
     for number in (1, 100, 1_000, 5_000):
         name = f"{number:,} rule{'s' * (number > 1)}"
-        yield Line(name, rules(number).program(), batches(count, covered(number)))
+        yield Line(name, compile_mappings(rules(number)), batches(count, covered(number)))
 
 
 def cost(rounds: int, count: int, work: Callable[[], object]) -> float:
@@ -127,7 +127,7 @@ def digests(count: int, rounds: int) -> Iterator[tuple[str, float]]:
     """The digest of the columns of an archive, as transformed, by size of the payload."""
     subjects, cluster, stream, seq = batches(min(count, BATCH), keyed(12))[0]
     rows = len(subjects)
-    mapped = MIXED.program().apply(subjects, cluster=cluster, stream=stream, seq=seq)
+    mapped = compile_mappings(MIXED).apply(subjects, cluster=cluster, stream=stream, seq=seq)
     random = Random(2)
     for size in (64, 1024):
         columns = {
@@ -160,7 +160,7 @@ def scalar_cost(mappings: AccountMappings, rounds: int) -> float:
 def table_seconds(count: int) -> float:
     mappings = rules(count)
     start = time.process_time()
-    mappings.program()
+    compile_mappings(mappings)
     return time.process_time() - start
 
 

@@ -13,12 +13,12 @@ import click
 from cli import options, project
 from cli.output import (
     Verdict,
-    is_terminal,
     print_json,
     print_line,
     print_table,
     quiet_work,
 )
+from cli.terminal import is_terminal
 from jobs.progress import watched
 
 if TYPE_CHECKING:

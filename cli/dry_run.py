@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli import options, project
-from cli.formats import Reported, places_of, print_findings
+from cli.formats import Reported, print_findings
 from cli.output import end, looked_at, print_finding, print_json, print_line, quiet_work
 from nats_transform.errors import shown
 from nats_transform.findings import Severity
@@ -119,7 +119,9 @@ def command(
 
 def _reported(result: DryRunResult, candidate: str, account: object) -> Iterator[Reported]:
     """The findings as they stand in a review: each at its mapping, if it is about one."""
-    place_of = places_of(candidate, account)
+    from nats_transform.config.load import places_about
+
+    place_of = places_about(candidate, account)
     for finding in (*result.found.findings, *result.found.with_room):
         place = place_of(finding.about)
         yield Reported(

@@ -5,19 +5,16 @@ Publishers and files choose parts of the texts, so each form escapes what would 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from cli.output import print_commands, print_line, print_lines
 from nats_transform.findings import Code, Severity
 from nats_transform.untrusted import json_text, markdown_code, markdown_text, one_line
-
-if TYPE_CHECKING:
-    from nats_transform.config import Place
 
 _ANNOTATION = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
 _LEVEL = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
@@ -64,20 +61,6 @@ def print_findings(
         print_lines(sarif(every, codes))
     else:
         print_lines(markdown(title, summary, every))
-
-
-def places_of(candidate: str, account: object) -> Callable[[str], Place]:
-    """Where the mapping that something is about stands in a file; else the file."""
-    from nats_transform.config.load import load_with_places
-    from nats_transform.config.tree import Place
-
-    chosen = {} if account is None else {"account": str(account)}
-    _, places = load_with_places(candidate, **chosen)
-
-    def of(about: str) -> Place:
-        return places.get(about.removeprefix("mapping ").partition(" ")[0], Place(candidate))
-
-    return of
 
 
 def github(findings: Iterable[Reported]) -> str:

@@ -17,21 +17,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli import options
+from cli.terminal import console, is_terminal
 from jobs.ending import NOT_FINE
 from nats_transform.subject import encode
 from nats_transform.untrusted import in_a_log, json_text, visible
 from nats_transform.words import plural
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
     from rich.text import Text
 
     from jobs.dry_run.settings import DryRunResult
     from jobs.plan import PlanResult
 
 _STDOUT, _STDERR = 1, 2
-_ANY_WIDTH = 100_000  # of a pipe: nothing is cut or wrapped in it
-_NO_SIZE = 80  # of a terminal that does not know its size
 
 STYLES = {
     **dict.fromkeys(("error", "outside"), "bold red"),
@@ -163,23 +162,6 @@ def end(*, is_fine: bool) -> None:
     """End the command with 1 if what it checked is not fine."""
     if not is_fine:
         raise click.exceptions.Exit(NOT_FINE)
-
-
-def console(*, err: bool = False) -> Console:
-    """Where rich draws. It takes no text for markup, and NO_COLOR takes the colors away."""
-    from rich.console import Console
-
-    stream, width = sys.stderr if err else sys.stdout, _ANY_WIDTH
-    if is_terminal(err):
-        # By itself rich asks stdin, stdout and stderr, which may be something else by now.
-        width = os.get_terminal_size(stream.fileno()).columns or _NO_SIZE
-    return Console(file=stream, width=width, markup=False, emoji=False, highlight=False)
-
-
-def is_terminal(err: bool = False) -> bool:
-    """Whether people read what is printed, on stdout or on stderr."""
-    stream = sys.stderr if err else sys.stdout
-    return stream is not None and stream.isatty()
 
 
 def _text(*parts: str) -> Text:

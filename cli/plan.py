@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli import options, project
-from cli.formats import Reported, places_of, print_findings
+from cli.formats import Reported, print_findings
 from cli.output import end, looked_at, print_json, print_line, quiet_work
 from nats_transform.findings import Severity
 from nats_transform.words import plural
@@ -81,9 +81,10 @@ def command(spark: Spark, form: str, server: NatsSettings | None, **given: objec
     elif form == "table":
         _print(result)
     else:
+        from nats_transform.config.load import places_about
         from nats_transform.migration.findings import ALL
 
-        place_of = places_of(str(settings.candidate), settings.account)
+        place_of = places_about(str(settings.candidate), settings.account)
         found = [_reported(one, place_of(one.about)) for one in result.blocked]
         lines = list(_steps(result)) or [
             plural(len(found), "finding")

@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from cli.output import console
+from cli.terminal import console
 from jobs.progress import Step, watched
 from nats_transform.untrusted import visible
 

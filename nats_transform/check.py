@@ -12,13 +12,13 @@ from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from nats_transform import regrets
 from nats_transform.check_stream import check_stream
 from nats_transform.check_transform import few_keys, source_faults, transform_faults
 from nats_transform.collector import no_search_for_cycles
-from nats_transform.errors import printable
+from nats_transform.errors import Place, printable
 from nats_transform.findings import CODES, Finding, Severity
 from nats_transform.mapping import AccountMappings, Mapping
 from nats_transform.network import Network
@@ -30,9 +30,6 @@ from nats_transform.subject_index import Effort, SubjectIndex
 from nats_transform.symbolic import can_land_in, filter_of_results, is_identity
 from nats_transform.transform import Transform
 from nats_transform.words import and_more
-
-if TYPE_CHECKING:
-    from nats_transform.config import Place
 
 __all__ = ["CODES", "Finding", "Origin", "Severity", "check"]
 

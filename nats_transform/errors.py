@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nats_transform.untrusted import one_line, visible
@@ -218,3 +219,17 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     names = {one.lower(): one for one in known}
     near = difflib.get_close_matches(name.lower(), names, 1)
     return f"; did you mean {visible(names[near[0]])}?" if near else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in a file: its path, and the 1-based line and column, or None without lines."""
+
+    path: str
+    line: int | None = None
+    column: int | None = None
+
+    def error(self, message: str) -> InvalidConfig:
+        """An error at this place."""
+        path = self.path if self.path.isprintable() else printable(self.path)
+        return InvalidConfig(message, path, self.line, self.column)

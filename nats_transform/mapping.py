@@ -10,18 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from nats_transform.draw import draw_of, mapping_key, message_entropy
 from nats_transform.errors import InvalidMapping, printable
 from nats_transform.functions import is_placeholder
 from nats_transform.subject import SEPARATOR, Filter, is_valid_filter, literal_fault
 from nats_transform.transform import Transform, number_wildcards, validate_mapping
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from nats_transform.kernel import Program
 
 DRAWS = 100
 """How many draws there are: nats-server draws a whole number from 0 to 99."""
@@ -266,7 +261,6 @@ class AccountMappings:
     """
 
     mappings: Sequence[Mapping]
-    _program: Program | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         by_source = {mapping.source: mapping for mapping in self.mappings}
@@ -317,46 +311,6 @@ class AccountMappings:
             return draw_of(entropy), entropy
 
         return self._apply(subject, cluster, chance)
-
-    def apply_arrow(
-        self,
-        subjects: pa.Array,
-        *,
-        cluster: pa.Array | str | None = None,
-        stream: pa.Array | str | None = None,
-        seq: pa.Array | int | None = None,
-        seed: int = 0,
-    ) -> pa.RecordBatch:
-        """The outcomes of a batch of messages. The kernel gives each row the result of `replay`.
-
-        >>> batch = mappings.apply_arrow(table["subject"], stream="ORDERS", seq=table["seq"])
-
-        Args:
-            subjects: the published subjects, string or binary: any bytes, large, sliced or
-                dictionary; a null is a message without a subject.
-            cluster: name of the cluster each was published in, or one for all.
-            stream: the stream each message is in, or one for all.
-            seq: the sequence of each message. Without sequences all messages get the same draw.
-            seed: the seed of the run.
-
-        Returns:
-            `mapped_subject` (binary), `fate`, `reason`, `mapping_source`, `mapping_destination` and
-            `draw`, as in `Outcome`; see `nats_transform.kernel.Program.apply`, which also reads
-            many batches and other types.
-
-        Raises:
-            NatsTransformError: an array has the wrong type or length, or is broken.
-            KernelUnavailable: the kernel is not compiled here.
-        """
-        return self.program(seed).apply(subjects, cluster=cluster, stream=stream, seq=seq)
-
-    def program(self, seed: int = 0) -> Program:
-        """These mappings, compiled for the kernel. This is done once for all seeds."""
-        from nats_transform.kernel import compile_mappings  # it needs pyarrow, which we do not
-
-        made = self._program.with_seed(seed) if self._program else compile_mappings(self, seed)
-        object.__setattr__(self, "_program", made)  # what is kept is no part of the value
-        return made
 
     def outcomes(self, subject: str, cluster: str | None = None) -> list[tuple[Outcome, int]]:
         """Every possible outcome with its exact probability in percent; they add up to 100.

@@ -9,16 +9,13 @@ not refused either, because `nats stream info` prints such configurations.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from nats_transform.errors import InvalidStream, InvalidTransform, Refusals, printable
+from nats_transform.stream_fields import StreamFields
+from nats_transform.stream_source import ConsumerReference, StreamSource, SubjectTransform
 from nats_transform.subject import collide, encode, has_wildcard, is_subset, is_valid_filter
 from nats_transform.subject_index import Effort, SubjectIndex
 from nats_transform.transform import Transform, validate_mapping
-
-if TYPE_CHECKING:
-    from nats_transform.stream import StreamConfig
-    from nats_transform.stream_source import ConsumerReference, StreamSource, SubjectTransform
 
 _MILLISECOND = 1_000_000
 _SECOND = 1000 * _MILLISECOND
@@ -34,7 +31,7 @@ _EFFORT = 4_000_000  # steps to find filters that overlap: a few seconds
 _NOT_IN_ASSET_NAMES = frozenset(" \t\r\n\f.*>\\/")
 
 
-def check(config: StreamConfig) -> None:
+def check(config: StreamFields) -> None:
     """Refuse a stream configuration as nats-server does.
 
     Raises:
@@ -71,7 +68,7 @@ def _is_asset_name(name: str) -> bool:
     return bool(name) and _NOT_IN_ASSET_NAMES.isdisjoint(name)
 
 
-def _check_limits(config: StreamConfig) -> None:
+def _check_limits(config: StreamFields) -> None:
     if not _is_asset_name(config.name):
         raise _invalid("stream name is required and can not contain '.', '*', '>', '\\', '/'")
     if _size(config.name) > _MAX_NAME_BYTES:
@@ -101,7 +98,7 @@ def _check_limits(config: StreamConfig) -> None:
         raise _invalid("duplicates window needs to be >= 100ms")
 
 
-def _check_features(config: StreamConfig) -> None:
+def _check_features(config: StreamFields) -> None:
     if config.deny_purge and config.allow_rollup_hdrs:
         raise _invalid("roll-ups require the purge permission")
     if config.allow_msg_counter:
@@ -133,7 +130,7 @@ def _check_features(config: StreamConfig) -> None:
             raise _invalid("async persist mode is not supported with atomic batch publish")
 
 
-def _check_mirror(config: StreamConfig) -> None:
+def _check_mirror(config: StreamFields) -> None:
     mirror = config.mirror
     if mirror is None:
         return
@@ -171,7 +168,7 @@ def _check_mirror(config: StreamConfig) -> None:
         raise _invalid("mirrored stream name is invalid", 10142)
 
 
-def _check_sources(config: StreamConfig) -> None:
+def _check_sources(config: StreamFields) -> None:
     if config.sources and config.allow_msg_schedules:
         raise _invalid("stream source can not also schedule messages", 10187)
     seen: set[Hashable] = set()
@@ -235,7 +232,7 @@ def _is_usable(consumer: ConsumerReference, starts_somewhere: bool, filter: str)
     )
 
 
-def _check_externals(config: StreamConfig) -> None:
+def _check_externals(config: StreamFields) -> None:
     for upstream in config.upstreams:
         if upstream.external is None:
             continue
@@ -253,7 +250,7 @@ def _check_externals(config: StreamConfig) -> None:
             raise _invalid(f"stream external api prefix {api} must not overlap with $JS.API", 10021)
 
 
-def _check_cycle(config: StreamConfig) -> None:
+def _check_cycle(config: StreamFields) -> None:
     # The server follows other streams too; here only the stream's own name is known.
     for source in config.sources:
         if (
@@ -270,7 +267,7 @@ def _check_cycle(config: StreamConfig) -> None:
         raise _invalid("detected cycle")
 
 
-def _check_subjects(config: StreamConfig) -> None:
+def _check_subjects(config: StreamFields) -> None:
     seen: set[str] = set()
     overlaps = _others(config.subjects)
     for position, (subject, others) in enumerate(zip(config.subjects, overlaps, strict=True)):
@@ -310,12 +307,12 @@ def _others(
         yield others
 
 
-def _check_ingress(config: StreamConfig) -> None:
+def _check_ingress(config: StreamFields) -> None:
     if config.subject_transform is not None:
         _check_transform("stream", config.subject_transform, 10155, 10156)
 
 
-def _check_republish(config: StreamConfig) -> None:
+def _check_republish(config: StreamFields) -> None:
     if config.republish is None:
         return
     source, destination = config.republish_pair
@@ -331,12 +328,12 @@ def _check_republish(config: StreamConfig) -> None:
             ) from error
 
 
-def _check_placement(config: StreamConfig) -> None:
+def _check_placement(config: StreamFields) -> None:
     if config.placement and config.placement.get("preferred"):
         raise _invalid("preferred server not permitted in placement")
 
 
-def _check_filters(config: StreamConfig) -> None:
+def _check_filters(config: StreamFields) -> None:
     for upstream in config.upstreams:
         lone = "" if upstream.subject_transforms else upstream.filter_subject
         if lone and not is_valid_filter(lone):

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 
@@ -18,8 +18,8 @@ PACKAGES = ("nats_transform", "jobs", "expectations", "orchestration", "cli")
 WHOLE = ("expectations", "orchestration", "cli")
 
 # The parts of the house from the ground up, each with what it does. A part imports only from floors
-# below its own; an import within a function counts too. A folder is a part, and so is each module
-# of jobs.
+# below its own; an import within a function or for types counts too. A folder is a part, and so is
+# each module of jobs.
 FLOORS: list[dict[str, str]] = [
     {"nats_transform": "subjects, transforms, mappings"},
     {
@@ -70,11 +70,6 @@ FLOORS: list[dict[str, str]] = [
     {"orchestration": "everything Dagster"},
     {"cli": "the command nats-transform"},
 ]
-# Part -> a part on a higher floor that one of its functions calls, and why.
-DOORS: dict[str, dict[str, str]] = {
-    "nats_transform": {"nats_transform.kernel": "apply_arrow, for those who have pyarrow"},
-}
-
 Graph = Mapping[str, frozenset[str]]
 
 
@@ -92,28 +87,25 @@ def modules() -> dict[str, Path]:
     return {name: file for name, file in found.items() if name not in FRONTS}
 
 
-def import_graph(in_functions: bool = True) -> Graph:
-    """Which modules of ours each module imports, at its top level or also in its functions.
+def import_graph() -> Graph:
+    """Which modules of ours each module imports, also in its functions and for types only.
 
-    An import for types only (`if TYPE_CHECKING`) does not count, nor do the packages that Python
-    loads on the way to a module.
+    The packages that Python loads on the way to a module do not count.
     """
     files = modules()
     graph = {}
     for name, file in files.items():
         package = name if file.name == "__init__.py" else name.rpartition(".")[0]
         source = file.read_text(encoding="utf-8")
-        found = imported(source, package, files, in_functions)
+        found = imported(source, package, files)
         graph[name] = frozenset(found & files.keys()) - {name}
     return graph
 
 
-def imported(
-    source: str, package: str, known: Mapping[str, object], in_functions: bool = True
-) -> set[str]:
+def imported(source: str, package: str, known: Mapping[str, object]) -> set[str]:
     """What a source in a package imports; `from a import b` is `a.b` where that is a module."""
     found = set()
-    for node in _statements(ast.parse(source), in_functions):
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -122,17 +114,6 @@ def imported(
             names = {f"{base}.{alias.name}" for alias in node.names}
             found |= (names & known.keys()) | ({base} if names - known.keys() else set())
     return found
-
-
-def _statements(tree: ast.AST, in_functions: bool) -> Iterator[ast.AST]:
-    """All nodes but those that only a type checker reads, and perhaps those of functions."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            continue
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not in_functions:
-            continue
-        yield node
-        yield from _statements(node, in_functions)
 
 
 def part_of(module: str, folders: frozenset[str]) -> str:
@@ -150,6 +131,8 @@ def parts() -> Graph:
     folders = frozenset(name for name, file in modules().items() if file.name == "__init__.py")
     joined: dict[str, set[str]] = {}
     for module, others in graph.items():
+        if module == "nats_transform":
+            continue  # its names are those of all floors, imported when they are used
         part = part_of(module, folders)
         found = joined.setdefault(part, set())
         found |= {part_of(other, folders) for other in others} - {part}

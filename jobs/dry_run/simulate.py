@@ -36,7 +36,7 @@ from jobs.files.storage import Storage
 from jobs.progress import advance, step
 from jobs.warehouse import specs, staging, tables
 from nats_transform.draw import mapping_key, message_entropy
-from nats_transform.kernel import Program
+from nats_transform.kernel import Program, compile_mappings
 from nats_transform.mapping import AccountMappings
 from nats_transform.network import Entropy, Network, Via
 from nats_transform.stream import StreamConfig
@@ -130,7 +130,7 @@ def simulate(
     """
     table = tables.open_table(warehouse, SIMULATED, create=True)
     published = Selection(messages, archive, days, None, PUBLISHED, specs.MESSAGES)
-    simulation = Simulation(streams, mappings.program(seed))
+    simulation = Simulation(streams, compile_mappings(mappings, seed))
     held, discarded = (np.zeros(len(streams), np.int64) for _ in range(2))
 
     def followed() -> Iterator[pa.RecordBatch]:

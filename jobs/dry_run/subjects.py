@@ -34,6 +34,7 @@ from jobs.settings.days import StreamDays
 from jobs.settings.dry_run import DryRunSettings
 from jobs.warehouse import specs, tables
 from jobs.warehouse.accounting import Archived
+from nats_transform.kernel import compile_mappings
 from nats_transform.migration import DryRun, Question
 from nats_transform.migration.tables.census import Part, added_up
 
@@ -95,7 +96,8 @@ def replayed(
     schema = arrow_schema(specs.MESSAGES.schema)
     columns = ("stream", "seq", "subject", "subject_raw", "cluster", "cluster_raw", "data")
     schema = pa.schema([field for field in schema if field.name in columns])
-    draws = {"before": question.current.program(seed), "after": question.candidate.program(seed)}
+    sides = {"before": question.current, "after": question.candidate}
+    draws = {name: compile_mappings(mappings, seed) for name, mappings in sides.items()}
     storage = Storage.of(table)
     for task in plan(table, tables.data_files(table, stream, days)):
         for batch in map(restored, concatenated(storage, task.pieces, schema)):

@@ -7,8 +7,9 @@ from nats_transform.config.folders import load_consumers, load_streams
 from nats_transform.config.jwt import AccountClaims, decode_account
 from nats_transform.config.load import Located, accounts, load, load_all, load_mappings, shared_by
 from nats_transform.config.server_conf import parse_server_config
-from nats_transform.config.tree import Entry, Node, Place, plain
+from nats_transform.config.tree import Entry, Node, plain
 from nats_transform.config.version import canonical, from_canonical, mapping_version
+from nats_transform.errors import Place
 
 __all__ = [
     "AccountClaims",

@@ -12,11 +12,12 @@ from collections.abc import Callable
 from collections.abc import Mapping as MappingABC
 
 from nats_transform.config.shares import shares_of_config
-from nats_transform.config.tree import Entry, Node, Place, Section, field, lower, quoted
+from nats_transform.config.tree import Entry, Node, Section, field, lower, quoted
 from nats_transform.errors import (
     InvalidConfig,
     InvalidMapping,
     InvalidTransform,
+    Place,
     Refusals,
     UnknownAccount,
     did_you_mean,

@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 from lark import Lark, Token, Transformer
 from lark.exceptions import UnexpectedInput, UnexpectedToken
 
-from nats_transform.config.tree import MAX_DEPTH, Place, quoted, too_deep
+from nats_transform.config.tree import MAX_DEPTH, quoted, too_deep
+from nats_transform.errors import Place
 
 Complaint: TypeAlias = Callable[[str, int, "list[str]"], tuple[int, str] | None]
 """A better position and text for an error, from the text, the position and what was expected."""

@@ -9,7 +9,8 @@ import re
 from lark import Token, Tree
 
 from nats_transform.config.grammar import grammar, parse
-from nats_transform.config.tree import Entry, Node, Place, array, quoted, section
+from nats_transform.config.tree import Entry, Node, array, quoted, section
+from nats_transform.errors import Place
 
 _LONGEST_NUMBER = 400  # a 64-bit float needs fewer digits; Python reads very long ones slowly
 _SURROGATE = re.compile("[\ud800-\udfff]")

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from nats_transform.config.documents import mappings_of, zeros_of
 from nats_transform.config.json_text import parse_json
 from nats_transform.config.shares import shares_of_claims
-from nats_transform.config.tree import Node, Place, Section, quoted
+from nats_transform.config.tree import Node, Section, quoted
+from nats_transform.errors import Place
 from nats_transform.mapping import AccountMappings
 from nats_transform.sharing import NO_SHARES, Shares
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -33,10 +33,10 @@ from nats_transform.config.json_text import parse_json
 from nats_transform.config.jwt import AccountClaims, account_claims, decode_account, find_token
 from nats_transform.config.server_conf import parse_server_text
 from nats_transform.config.source import Source
-from nats_transform.config.tree import Node, Place, Section, lower, quoted
+from nats_transform.config.tree import Node, Section, lower, quoted
 from nats_transform.config.tree import field as find_field
 from nats_transform.config.yaml_text import parse_yaml
-from nats_transform.errors import InvalidConfig
+from nats_transform.errors import InvalidConfig, Place
 from nats_transform.mapping import AccountMappings
 from nats_transform.sharing import NO_SHARES, SharedStream, Shares, shared_streams
 
@@ -91,6 +91,16 @@ def load_with_places(
             "this is a stream configuration; name a file with account mappings", str(path)
         )
     return chosen.config, chosen.places
+
+
+def places_about(candidate: str, account: object) -> Callable[[str], Place]:
+    """Where the mapping that a finding is about stands in a file; else the file."""
+    places = _chosen(candidate, GLOBAL_ACCOUNT if account is None else str(account)).places
+
+    def of(about: str) -> Place:
+        return places.get(about.removeprefix("mapping ").partition(" ")[0], Place(candidate))
+
+    return of
 
 
 def _chosen(path: str | os.PathLike[str], account: str) -> Located:

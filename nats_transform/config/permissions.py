@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from nats_transform.config import Node, plain
 from nats_transform.config.accounts import entries_of
-from nats_transform.config.tree import Section, field
+from nats_transform.config.tree import Node, Section, field, plain
 from nats_transform.subject import is_valid_filter, subscribes
 
 _PERMISSIONS = ("permission", "permissions", "authorization")

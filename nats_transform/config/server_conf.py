@@ -23,7 +23,6 @@ from nats_transform.config.tree import (
     MAX_DEPTH,
     Entry,
     Node,
-    Place,
     Timestamp,
     array,
     is_secret,
@@ -31,7 +30,7 @@ from nats_transform.config.tree import (
     section,
     too_deep,
 )
-from nats_transform.errors import InvalidConfig
+from nats_transform.errors import InvalidConfig, Place
 
 MAX_INCLUDE_DEPTH = 16
 """How deep files may include one another, and environment variables may refer to others."""

@@ -6,7 +6,8 @@ import os
 import stat
 from pathlib import Path
 
-from nats_transform.config.tree import Place, quoted
+from nats_transform.config.tree import quoted
+from nats_transform.errors import Place
 
 MAX_BYTES = 8 * 1024 * 1024
 """Size up to which a file is read, includes counted; the largest real ones are around 2 MB."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from nats_transform.errors import InvalidConfig, printable
+from nats_transform.errors import InvalidConfig, Place, printable
 
 MAX_DEPTH = 100
 """The deepest nesting that is accepted. Real files stay below 10."""
@@ -19,20 +19,6 @@ _LONGEST_QUOTE = 60
 _SECRET_KEY = re.compile(r"pass|token|secret|seed|jwt|cred|key", re.IGNORECASE)
 # Seeds and private keys (nkeys), JWTs, bcrypt hashes, and anything with a userinfo in it.
 _SECRET_TEXT = re.compile(r"(?<![A-Z2-7])[SP][A-Z2-7]{40}|eyJ[\w-]{8}|\$2[abxy]\$|//[^/\s]*@")
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A place in a file: its path, and the 1-based line and column, or None without lines."""
-
-    path: str
-    line: int | None = None
-    column: int | None = None
-
-    def error(self, message: str) -> InvalidConfig:
-        """An error at this place."""
-        path = self.path if self.path.isprintable() else printable(self.path)
-        return InvalidConfig(message, path, self.line, self.column)
 
 
 @dataclass(frozen=True, slots=True)

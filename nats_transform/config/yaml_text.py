@@ -17,12 +17,12 @@ from nats_transform.config.tree import (
     MAX_DEPTH,
     Entry,
     Node,
-    Place,
     array,
     quoted,
     section,
     too_deep,
 )
+from nats_transform.errors import Place
 
 _WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})

@@ -1,5 +1,8 @@
 """The compiled kernel: it does the work of `AccountMappings.replay` and others for Arrow columns.
 
+    >>> program = compile_mappings(mappings)
+    >>> batch = program.apply(table["subject"], stream="ORDERS", seq=table["seq"])
+
 A mapping becomes flat tables (`Program`), and the same C functions look up subjects in the tables
 of any mapping, so a new mapping needs no compilation. The scalar library defines the results. The
 kernel gives the same results for any bytes, with the same draws.

@@ -125,7 +125,10 @@ class Program:
         self._cluster_table = array("i", [n for name in self._clusters for n in texts.add(name)])
         self._text = texts.data()
         self.states: tuple[State, ...] = tuple(self._states)
-        self._set_seed(seed)
+        self.seed = seed
+        self._keys = array("q", [mapping_key(seed, place) for place in self._places])
+        self._lookups: dict[pa.DataType, list[tuple[pa.Array, pa.Array]]] = {}
+        self._struct = self._in_c()
 
     def _add_ends(self, ends: Ends) -> int:
         """Adds a scope to the tables; returns the number of the scope."""
@@ -145,12 +148,6 @@ class Program:
 
     def _state(self, state: State) -> int:
         return self._states.setdefault(state, len(self._states))
-
-    def _set_seed(self, seed: int) -> None:
-        self.seed = seed
-        self._keys = array("q", [mapping_key(seed, place) for place in self._places])
-        self._lookups: dict[pa.DataType, list[tuple[pa.Array, pa.Array]]] = {}
-        self._struct = self._in_c()
 
     def _in_c(self) -> _Program:
         program = _Program(
@@ -184,15 +181,6 @@ class Program:
         vars(self).update(state)
         self._lookups = {}
         self._struct = self._in_c()
-
-    def with_seed(self, seed: int) -> Program:
-        """The same program with other draws."""
-        if seed == self.seed:
-            return self
-        other: Program = object.__new__(Program)
-        vars(other).update(self.__getstate__())
-        other._set_seed(seed)
-        return other
 
     def run(
         self, subjects: object, *, cluster: object = None, stream: object = None, seq: object = None

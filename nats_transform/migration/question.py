@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from nats_transform.config.permissions import User
 from nats_transform.consumer import Consumer
 from nats_transform.mapping import AccountMappings
-from nats_transform.migration.permissions import User
 from nats_transform.sharing import SharedStream, Shares
 from nats_transform.stream import StreamConfig
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from nats_transform.config.permissions import Allowance
 from nats_transform.migration import User
-from nats_transform.migration.permissions import Allowance
 from nats_transform.migration.room.dependents import Dependents
 from nats_transform.plan.model import Change
 from nats_transform.sharing import Entry, Shares

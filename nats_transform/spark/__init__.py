@@ -23,7 +23,13 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from nats_transform.errors import NatsTransformError
-from nats_transform.kernel import Program, compile_ingress, compile_republish, compile_take
+from nats_transform.kernel import (
+    Program,
+    compile_ingress,
+    compile_mappings,
+    compile_republish,
+    compile_take,
+)
 from nats_transform.kernel.library import library
 from nats_transform.kernel.rules import State
 from nats_transform.mapping import AccountMappings
@@ -91,7 +97,7 @@ def apply(
     """
     if isinstance(mappings, StreamConfig):
         return ingress(mappings, df, subject=subject, stream=stream, seq=seq, seed=seed)
-    return _applied(mappings.program(seed), df, subject, stream, seq, cluster)
+    return _applied(compile_mappings(mappings, seed), df, subject, stream, seq, cluster)
 
 
 def ingress(

@@ -24,6 +24,7 @@ from nats_transform import (
     parse_stream,
 )
 from nats_transform.config import load_mappings
+from nats_transform.kernel import compile_mappings
 from nats_transform.stream_source import bucket_source
 from tests.conformance.client import Client
 from tests.support.archive import columns, message
@@ -154,7 +155,7 @@ def simulated(
     subjects: Sequence[str], mappings: AccountMappings, streams: Sequence[StreamConfig]
 ) -> tuple[dict[str, list[Held]], dict[int, dict[str, int]]]:
     """What streams hold, and the last sequence that each message leaves in each stream."""
-    simulation = Simulation(streams, mappings.program(0))
+    simulation = Simulation(streams, compile_mappings(mappings))
     held: dict[str, list[Held]] = defaultdict(list)
     last: dict[int, dict[str, int]] = defaultdict(dict)
     # In two batches, because one goes on where the other ends.

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from nats_transform.config.permissions import Allowance
 from nats_transform.errors import shown
 from nats_transform.migration.analysis import Analysis, Told
 from nats_transform.migration.database import Database
-from nats_transform.migration.permissions import Allowance
 
 
 class Access(Analysis):

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nats_transform.check import check
+from nats_transform.config.permissions import User
 from nats_transform.consumer import Consumer
 from nats_transform.errors import InvalidStream, shown
-from nats_transform.migration.permissions import User
 from nats_transform.migration.question import Question
 from nats_transform.migration.room.filters import (
     exports_with,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from nats_transform.migration.permissions import Allowance, User
+from nats_transform.config.permissions import Allowance, User
 from nats_transform.moves import Moves, kept, made
 from nats_transform.service_imports import is_import
 from nats_transform.sharing import Entry

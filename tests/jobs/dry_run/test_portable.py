@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from jobs.census_export import redacted
 from jobs.dry_run.portable import KEY, check_redaction, read_census, write_census
 from jobs.warehouse.raw import readable
+from nats_transform.config.permissions import Allowance
 from nats_transform.consumer import Consumer
 from nats_transform.errors import InvalidConfig
 from nats_transform.mapping import AccountMappings, Destination, Mapping
 from nats_transform.migration import Question, User
-from nats_transform.migration.permissions import Allowance
 from nats_transform.sharing import SharedStream
 from nats_transform.stream import StreamConfig, parse_stream
 from tests.support.censuses import census_file, census_of

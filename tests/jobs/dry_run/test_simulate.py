@@ -25,6 +25,7 @@ from jobs.settings.spark import SparkSettings
 from jobs.warehouse import tables
 from nats_transform import AccountMappings, StreamConfig, parse_stream
 from nats_transform.backup.archive import read_head, read_messages
+from nats_transform.kernel import compile_mappings
 from tests.conformance.test_simulate import archived
 from tests.jobs.dry_run.test_run import messages
 from tests.support.archive import archive, rows_of
@@ -122,7 +123,7 @@ def kept(
     subjects: Sequence[str], streams: Sequence[StreamConfig], seed: int = 0
 ) -> list[tuple[str, int, str]]:
     """Stream, sequence and subject of what streams hold."""
-    simulation = Simulation(streams, AccountMappings(()).program(seed))
+    simulation = Simulation(streams, compile_mappings(AccountMappings(()), seed))
     rows = simulation.stored(archived(subjects))
     found = rows.filter(pa.array(simulation.is_held(rows))).to_pylist()
     return sorted((row["stream"], row["seq"], row["stored_subject"]) for row in found)

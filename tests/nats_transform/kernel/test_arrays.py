@@ -80,11 +80,11 @@ def test_other_layouts(layout: Callable[[pa.Array], pa.Array]) -> None:
 
 def test_single_values_stand_for_all_rows() -> None:
     subjects = texts([m.subject for m in MESSAGES])
-    batch = MAPPINGS.apply_arrow(subjects, cluster="east", stream="S", seq=7, seed=3)
+    batch = compile_mappings(MAPPINGS, 3).apply(subjects, cluster="east", stream="S", seq=7)
     assert outcomes(batch) == [
         MAPPINGS.replay(m.subject, "east", stream="S", seq=7, seed=3) for m in MESSAGES
     ]
-    none = MAPPINGS.apply_arrow(subjects)
+    none = compile_mappings(MAPPINGS).apply(subjects)
     assert outcomes(none) == [
         MAPPINGS.replay(m.subject, None, stream=None, seq=None) for m in MESSAGES
     ]
@@ -93,7 +93,7 @@ def test_single_values_stand_for_all_rows() -> None:
 @pytest.mark.parametrize("kind", [pa.int8(), pa.int16(), pa.int32(), pa.uint32(), pa.uint64()])
 def test_sequences_of_any_width(kind: pa.DataType) -> None:
     subjects = texts(["orders.a.b"] * 100)
-    batch = MAPPINGS.apply_arrow(subjects, stream="S", seq=pa.array(range(100), kind))
+    batch = compile_mappings(MAPPINGS).apply(subjects, stream="S", seq=pa.array(range(100), kind))
     assert outcomes(batch) == [
         MAPPINGS.replay("orders.a.b", stream="S", seq=seq) for seq in range(100)
     ]
@@ -101,7 +101,7 @@ def test_sequences_of_any_width(kind: pa.DataType) -> None:
 
 @pytest.mark.parametrize("subjects", [pa.array([], pa.binary()), pa.array([], pa.null())])
 def test_no_rows(subjects: pa.Array) -> None:
-    batch = MAPPINGS.apply_arrow(subjects)
+    batch = compile_mappings(MAPPINGS).apply(subjects)
     batch.validate(full=True)
     assert batch.num_rows == 0
     assert batch.schema.names == [
@@ -110,13 +110,13 @@ def test_no_rows(subjects: pa.Array) -> None:
 
 
 def test_only_nulls() -> None:
-    (outcome,) = set(outcomes(MAPPINGS.apply_arrow(pa.nulls(9))))
+    (outcome,) = set(outcomes(compile_mappings(MAPPINGS).apply(pa.nulls(9))))
     assert outcome == MAPPINGS.replay(None, stream=None, seq=None)
 
 
 def test_columns_of_strings() -> None:
     """For tables whose columns are strings: the same bytes, also where they are not UTF-8."""
-    program = MAPPINGS.program()
+    program = compile_mappings(MAPPINGS)
     subjects = texts(["orders.a.b", "\udcff"])
     binary, text = program.apply(subjects), program.apply(subjects, text=pa.string())
     assert text.schema.field("mapped_subject").type == pa.string()
@@ -125,7 +125,7 @@ def test_columns_of_strings() -> None:
 
 
 def test_states_stand_for_what_is_told() -> None:
-    program = MAPPINGS.program()
+    program = compile_mappings(MAPPINGS)
     subjects = texts([m.subject for m in MESSAGES])
     mapped, batch = program.run(subjects), program.apply(subjects)
     states = [program.states[place] for place in mapped.states.to_pylist()]
@@ -141,20 +141,6 @@ def test_pickled_programs_do_the_same() -> None:
     assert copy.states == case.program.states
     subjects, seqs = texts([m.subject for m in MESSAGES]), pa.array([m.seq for m in MESSAGES])
     assert copy.apply(subjects, seq=seqs) == case.program.apply(subjects, seq=seqs)
-
-
-def test_mappings_keep_their_program() -> None:
-    mappings = AccountMappings(MAPPINGS.mappings)
-    program = mappings.program(1)
-    assert mappings.program(1) is program
-    other = mappings.program(2)
-    assert (program.seed, other.seed) == (1, 2)
-    assert mappings == AccountMappings(MAPPINGS.mappings)
-    subjects, seq = texts(["orders.a.b"] * 50), pa.array(range(50))
-    assert program.apply(subjects, seq=seq) == compile_mappings(mappings, 1).apply(
-        subjects, seq=seq
-    )
-    assert other.apply(subjects, seq=seq) != program.apply(subjects, seq=seq)
 
 
 ONE = texts(["orders.a.b"])
@@ -179,7 +165,7 @@ ONE = texts(["orders.a.b"])
 )  # fmt: skip
 def test_refuses(arguments: dict[str, object], error: str) -> None:
     with pytest.raises(NatsTransformError, match=error) as caught:
-        MAPPINGS.program().run(**({"subjects": ONE} | arguments))
+        compile_mappings(MAPPINGS).run(**({"subjects": ONE} | arguments))
     assert "\n" not in str(caught.value)
 
 
@@ -213,14 +199,14 @@ BROKEN = {
 def test_broken_arrays_are_refused(role: str, array: pa.Array) -> None:
     given = {"subjects": texts(["orders.a.b"] * len(array)), "seq": 1} | {role: array}
     with pytest.raises(NatsTransformError, match="an array is broken") as caught:
-        MAPPINGS.program().run(**given)
+        compile_mappings(MAPPINGS).run(**given)
     assert "\n" not in str(caught.value)
 
 
 def test_results_grow() -> None:
     """Forty times the size of the subject, and more than the first guess."""
     subject = "x" * 2**16
-    mapped = GROWS.apply_arrow(texts([subject] * 3))["mapped_subject"].to_pylist()
+    mapped = compile_mappings(GROWS).apply(texts([subject] * 3))["mapped_subject"].to_pylist()
     assert mapped == [encode(GROWS.replay(subject, stream=None, seq=None).subject or "")] * 3
 
 
@@ -228,7 +214,7 @@ def test_results_grow() -> None:
 def test_results_of_two_gigabytes_are_refused() -> None:
     """Offsets have 32 bits; the buffer of the result ends well before the memory does."""
     with pytest.raises(NatsTransformError, match="pass fewer rows at a time"):
-        GROWS.apply_arrow(texts(["x" * 2**20] * 60))
+        compile_mappings(GROWS).apply(texts(["x" * 2**20] * 60))
 
 
 def test_results_without_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,7 +235,7 @@ def test_results_without_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
         lambda size, resizable=False: Full(size) if resizable else allocate(size),
     )
     with pytest.raises(NatsTransformError, match="no memory for 1 new subjects; pass fewer rows"):
-        GROWS.apply_arrow(texts(["x" * 2**16]))
+        compile_mappings(GROWS).apply(texts(["x" * 2**16]))
 
 
 GROWS = AccountMappings([Mapping("*", [Destination(".".join(["{{slicefromleft(1,1)}}"] * 20))])])
@@ -258,4 +244,4 @@ GROWS = AccountMappings([Mapping("*", [Destination(".".join(["{{slicefromleft(1,
 def test_text_that_has_no_bytes_is_refused() -> None:
     mappings = AccountMappings([Mapping("a.\ud800", [Destination("b")])])
     with pytest.raises(NatsTransformError, match="half of a surrogate pair"):
-        mappings.apply_arrow(ONE)
+        compile_mappings(mappings).apply(ONE)

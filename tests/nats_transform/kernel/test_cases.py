@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from nats_transform import AccountMappings, Destination, Mapping, Transform
-from nats_transform.kernel import Program
+from nats_transform.kernel import Program, compile_mappings
 from nats_transform.kernel.filters import Pattern
 from nats_transform.kernel.rules import End, Ends, Rule, State
 from nats_transform.mapping import Fate
@@ -70,7 +70,7 @@ def test_mappings(row: dict[str, Any]) -> None:
     messages = [Message(row["subject"], cluster, seq=seq) for seq in range(300)]
     case = mappings_case(mappings, [*messages, Message("none")])
     compare(case)
-    batch = mappings.apply_arrow(
+    batch = compile_mappings(mappings).apply(
         texts([m.subject for m in messages]), cluster=cluster, stream="S", seq=pa.array(range(300))
     )
     ends = {outcome.subject or str(outcome.fate) for outcome in outcomes(batch)}

@@ -15,6 +15,7 @@ import pytest
 from scipy.stats import chi2_contingency, chisquare
 
 from nats_transform import AccountMappings, Destination, Mapping
+from nats_transform.kernel import compile_mappings
 
 SIZES = [
     pytest.param(200_000, id="quick"),
@@ -37,8 +38,8 @@ def chances(count: int) -> dict[str, np.ndarray]:
     other = AccountMappings([Mapping(">", [Destination("x.>", 50)])])
     sequences = pa.array(np.arange(1, count + 1))
     subjects = pa.repeat(pa.scalar("a"), count)
-    here = one.program().run(subjects, stream="ORDERS", seq=sequences)
-    there = other.program().run(subjects, stream="ORDERS", seq=sequences)
+    here = compile_mappings(one).run(subjects, stream="ORDERS", seq=sequences)
+    there = compile_mappings(other).run(subjects, stream="ORDERS", seq=sequences)
     # Where the remainder keeps the subject there is no random(): one draw of a hundred.
     made = pc.if_else(pc.equal(here.subjects, b"a"), None, here.subjects)
     assert set(pc.binary_length(made).unique().to_pylist()) <= {3, None}

@@ -106,7 +106,7 @@ import pyarrow as pa
 from nats_transform import AccountMappings, Destination, Mapping, kernel
 assert kernel.__file__.startswith(sys.argv[1])
 mappings = AccountMappings([Mapping("a.*", [Destination("b.$1")])])
-print(mappings.apply_arrow(pa.array(["a.x"]))["mapped_subject"][0].as_py())
+print(kernel.compile_mappings(mappings).apply(pa.array(["a.x"]))["mapped_subject"][0].as_py())
 """
     done = subprocess.run(
         [sys.executable, "-c", script, packed],

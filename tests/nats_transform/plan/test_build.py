@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from nats_transform.config.permissions import Allowance
 from nats_transform.consumer import Consumer
 from nats_transform.mapping import AccountMappings, Destination, Mapping
 from nats_transform.migration import DryRun, Question, User
-from nats_transform.migration.permissions import Allowance
 from nats_transform.plan.build import NoPlan, build
 from nats_transform.plan.model import Accepted, Plan
 from nats_transform.plan.stages import stages
