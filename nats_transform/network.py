@@ -103,7 +103,7 @@ class Network:
         self._takers: _Takers = defaultdict(list)
         # The streams by name, with the facts of subjects that nothing renames, by kind.
         self._by_name = {stream.name: stream for stream in self.streams}
-        self._kinds = Kinds(self.filters)
+        self._kinds = Kinds(filter for _, filter in self.filters)
         self._known: dict[Kind, Facts] = {}
         for stream in self.streams:
             if stream.mirror is not None and stream.mirror.external is None:
@@ -113,15 +113,17 @@ class Network:
                     self._takers[source.name].append((stream, source, position))
 
     @property
-    def filters(self) -> Iterator[str]:
-        """Every filter that a subject is compared with."""
+    def filters(self) -> Iterator[tuple[str, str]]:
+        """Every filter that a subject is compared with, and whose it is."""
         for stream in self.streams:
-            yield from stream.captured
+            name = f"stream {stream.name}"
+            yield from ((name, filter) for filter in stream.captured)
             for transform in (stream.ingress_transform, stream.republish_transform):
                 if transform is not None:
-                    yield transform.source
+                    yield f"a transform of {name}", transform.source
             for upstream in stream.upstreams:
-                yield from (rule.source for rule in upstream.filters)
+                place = f"{name}, which takes from {upstream.name}"
+                yield from ((place, rule.source) for rule in upstream.filters)
 
     @property
     def draws(self) -> bool:

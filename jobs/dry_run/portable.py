@@ -96,12 +96,8 @@ class PortableCensus:
 
 def summed(rows: pa.Table) -> pa.Table:
     """One row for each subject and cluster, both as bytes, sorted."""
-    for position, name in enumerate(TEXTS):
-        rows = rows.set_column(position, name, rows[name].cast(pa.binary()))
-    sums = rows.group_by(list(TEXTS), use_threads=False).aggregate([(n, "sum") for n in COUNTS])
-    sums = sums.select([*TEXTS, *(f"{name}_sum" for name in COUNTS)])
-    sums = sums.rename_columns([*TEXTS, *COUNTS])
-    return sums.sort_by([(name, "ascending") for name in TEXTS])
+    sums = pa.Table.from_batches([added_up(rows).rows])
+    return sums.set_column(1, "cluster", sums["cluster"].cast(pa.binary()))
 
 
 def write_census(census: PortableCensus, path: Path, readable: Callable[[bytes], str]) -> None:
@@ -219,28 +215,9 @@ def _seen(question: Question, redacted: Collection[int]) -> Iterator[tuple[str, 
                 shapes.append(_shape(transform, redacted))
     yield from (
         found
-        for what, filter in _filters(question)
+        for what, filter in question.filters
         for found in _literals(f"{what}, with the filter {filter},", filter, shapes)
     )
-
-
-def _filters(question: Question) -> Iterator[tuple[str, str]]:
-    for stream in question.streams:
-        yield from ((f"stream {stream.name}", subject) for subject in stream.subjects)
-        for transform in (stream.ingress_transform, stream.republish_transform):
-            if transform is not None:
-                yield f"a transform of stream {stream.name}", transform.source
-        for upstream in stream.upstreams:
-            for rule in upstream.filters:
-                yield f"stream {stream.name}, which takes from {upstream.name}", rule.source
-    for shared in question.shared:
-        yield f"the {shared}", shared.subject
-    for consumer in question.consumers:
-        yield from ((f"consumer {consumer.name}", filter) for filter in consumer.filters)
-    for user in question.users:
-        for side in (user.publish, user.subscribe):
-            for filter in (*(side.allow or ()), *side.deny):
-                yield f"user {user.name}", filter
 
 
 def _literals(

@@ -1,16 +1,91 @@
-"""The interface of the analyses of a dry run."""
+"""The interface of the analyses of a dry run, and the counting for them all in one reading."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, TypeAlias
 
 from nats_transform.migration.count import Count
-from nats_transform.migration.database import Database
+from nats_transform.migration.database import Database, example
 
 Told: TypeAlias = tuple[str, str, str, Count]
 """What a finding is made from: its code, what it is about, its message and its count."""
+
+
+_GAINS = """
+CREATE TABLE kinds (analysis VARCHAR, layer INT, code VARCHAR, about INT[], kind INT[], way INT,
+                    side VARCHAR, number INT, percent INT);
+CREATE TABLE gains (analysis VARCHAR, layer INT, code VARCHAR, about INT[], way INT, number INT,
+                    percent INT);
+"""
+# Kinds of ends that become likelier, each with the likeliest of these ends and with the gain.
+_RISES = """
+CREATE TABLE rises AS
+SELECT analysis, layer, code, about, kind, way,
+       arg_max(number, (percent, -number)) FILTER (side = 'after') AS number,
+       sum(percent) FILTER (side = 'after')
+       - coalesce(sum(percent) FILTER (side = 'before'), 0) AS percent
+FROM kinds GROUP BY ALL HAVING percent > 0
+"""
+# What every end of every way has of messages, subjects with one row, and the largest subjects.
+# The rows of a subject in several clusters that look the same are one example.
+_COUNTED = """
+CREATE TABLE counted AS
+WITH ends AS NOT MATERIALIZED (FROM outcomes WHERE side = 'after'),
+shown AS (
+  SELECT way, number, messages, subject, was, result FROM ends WHERE rows = 1
+  UNION ALL
+  SELECT DISTINCT way, number, messages, subject, was, result FROM ends WHERE rows > 1
+),
+largest AS (
+  SELECT way, number, arg_min({messages: messages, subject: subject, was: was, result: result},
+                              (-messages, coalesce(subject, ''::BLOB), coalesce(result, ''::BLOB)),
+                              5) AS examples
+  FROM shown GROUP BY ALL
+),
+sums AS (
+  SELECT way, number, sum(messages)::BIGINT AS messages, count(*) FILTER (rows = 1) AS alone
+  FROM ends GROUP BY ALL
+)
+FROM sums JOIN largest USING (way, number)
+"""
+_WAY_MESSAGES = """
+CREATE TABLE way_messages AS
+SELECT way, messages FROM counted JOIN ways USING (way, number)
+WHERE side = 'after' AND is_likeliest
+"""
+_COUNTS = """
+WITH own AS (
+  SELECT *, row_number() OVER (PARTITION BY analysis, layer, code, about, way ORDER BY number) = 1
+            AS is_first
+  FROM gains
+),
+several AS (
+  SELECT analysis, layer, code, about, count(DISTINCT subject_id) AS subjects
+  FROM gains JOIN outcomes USING (way, number) WHERE side = 'after' AND rows > 1 GROUP BY ALL
+),
+sums AS (
+  SELECT analysis, layer, code, about, sum(messages * percent) AS parts,
+         sum(alone) FILTER (is_first) AS alone
+  FROM own JOIN counted USING (way, number) GROUP BY ALL
+),
+shown AS (
+  SELECT DISTINCT analysis, layer, code, about, e.messages * percent AS parts, e.subject, e.was,
+                  e.result
+  FROM gains JOIN counted USING (way, number), unnest(examples) AS t(e)
+),
+largest AS (
+  SELECT analysis, layer, code, about,
+         arg_min({subject: subject, was: was, result: result, parts: parts},
+                 (-parts, coalesce(subject, ''::BLOB), coalesce(result, ''::BLOB)), 5) AS examples
+  FROM shown GROUP BY ALL
+)
+SELECT analysis, layer, code, about, parts::HUGEINT, (alone + coalesce(subjects, 0))::HUGEINT,
+       examples
+FROM sums LEFT JOIN several USING (analysis, layer, code, about)
+JOIN largest USING (analysis, layer, code, about)
+"""
 
 
 class Analysis(ABC):
@@ -38,3 +113,21 @@ class Analysis(ABC):
     @abstractmethod
     def findings(self, database: Database, layer: int) -> Iterator[Told]:
         """The findings in a layer. `database.counts` has the sums of `gains`."""
+
+
+def count_ends(database: Database, analyses: Sequence[Analysis]) -> None:
+    """Count what the analyses want to know of the ends of ways, all in one reading."""
+    database.run(_GAINS)
+    for one in analyses:
+        one.prepare(database)
+        if one.kinds:
+            database.run(f"INSERT INTO kinds SELECT '{one.name}', * FROM ({one.kinds})")  # noqa: S608 - our own text
+    database.run(_RISES)
+    for one in analyses:
+        if one.gains:
+            database.run(f"INSERT INTO gains SELECT '{one.name}', * FROM ({one.gains})")  # noqa: S608 - our own text
+    database.run(_COUNTED)
+    database.run(_WAY_MESSAGES)
+    for name, layer, code, about, parts, subjects, examples in database.rows(_COUNTS):
+        found = Count(int(parts), int(subjects), tuple(map(example, examples)))
+        database.counted(name, layer, (code, tuple(about), found))

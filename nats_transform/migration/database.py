@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -20,86 +20,13 @@ from nats_transform.migration.question import Question
 from nats_transform.subject import decode
 
 T = TypeVar("T")
+Counted: TypeAlias = tuple[str, tuple[int, ...], Count]
+"""A code, the numbers of what it is about, and the count."""
 
 MEMORY = "200MB"
 """What DuckDB may use. Beyond that it writes into the folder of the tables."""
 
 _SMALL = ("ways", "forms", "receivers")
-_GAINS = """
-CREATE TABLE kinds (analysis VARCHAR, layer INT, code VARCHAR, about INT[], kind INT[], way INT,
-                    side VARCHAR, number INT, percent INT);
-CREATE TABLE gains (analysis VARCHAR, layer INT, code VARCHAR, about INT[], way INT, number INT,
-                    percent INT);
-"""
-# Kinds of ends that become likelier, each with the likeliest of these ends and with the gain.
-_RISES = """
-CREATE TABLE rises AS
-SELECT analysis, layer, code, about, kind, way,
-       arg_max(number, (percent, -number)) FILTER (side = 'after') AS number,
-       sum(percent) FILTER (side = 'after')
-       - coalesce(sum(percent) FILTER (side = 'before'), 0) AS percent
-FROM kinds GROUP BY ALL HAVING percent > 0
-"""
-# What every end of every way has of messages, subjects with one row, and the largest subjects.
-# The rows of a subject in several clusters that look the same are one example.
-_COUNTED = """
-CREATE TABLE counted AS
-WITH ends AS NOT MATERIALIZED (FROM outcomes WHERE side = 'after'),
-shown AS (
-  SELECT way, number, messages, subject, was, result FROM ends WHERE rows = 1
-  UNION ALL
-  SELECT DISTINCT way, number, messages, subject, was, result FROM ends WHERE rows > 1
-),
-largest AS (
-  SELECT way, number, arg_min({messages: messages, subject: subject, was: was, result: result},
-                              (-messages, coalesce(subject, ''::BLOB), coalesce(result, ''::BLOB)),
-                              5) AS examples
-  FROM shown GROUP BY ALL
-),
-sums AS (
-  SELECT way, number, sum(messages)::BIGINT AS messages, count(*) FILTER (rows = 1) AS alone
-  FROM ends GROUP BY ALL
-)
-FROM sums JOIN largest USING (way, number)
-"""
-_WAY_MESSAGES = """
-CREATE TABLE way_messages AS
-SELECT way, messages FROM counted JOIN ways USING (way, number)
-WHERE side = 'after' AND is_likeliest
-"""
-_COUNTS = """
-WITH own AS (
-  SELECT *, row_number() OVER (PARTITION BY analysis, layer, code, about, way ORDER BY number) = 1
-            AS is_first
-  FROM gains
-),
-several AS (
-  SELECT analysis, layer, code, about, count(DISTINCT subject_id) AS subjects
-  FROM gains JOIN outcomes USING (way, number) WHERE side = 'after' AND rows > 1 GROUP BY ALL
-),
-sums AS (
-  SELECT analysis, layer, code, about, sum(messages * percent) AS parts,
-         sum(alone) FILTER (is_first) AS alone
-  FROM own JOIN counted USING (way, number) GROUP BY ALL
-),
-shown AS (
-  SELECT DISTINCT analysis, layer, code, about, e.messages * percent AS parts, e.subject, e.was,
-                  e.result
-  FROM gains JOIN counted USING (way, number), unnest(examples) AS t(e)
-),
-largest AS (
-  SELECT analysis, layer, code, about,
-         arg_min({subject: subject, was: was, result: result, parts: parts},
-                 (-parts, coalesce(subject, ''::BLOB), coalesce(result, ''::BLOB)), 5) AS examples
-  FROM shown GROUP BY ALL
-)
-SELECT analysis, layer, code, about, parts::HUGEINT, (alone + coalesce(subjects, 0))::HUGEINT,
-       examples
-FROM sums LEFT JOIN several USING (analysis, layer, code, about)
-JOIN largest USING (analysis, layer, code, about)
-"""
-
-
 # Two examples of each group are enough to show what the group is.
 _GROUPS = """
 WITH members AS (
@@ -115,22 +42,6 @@ ordered AS (
 SELECT {{subject: subject, was: was, result: result, parts: parts}} FROM ordered WHERE place <= 2
 ORDER BY of_group DESC, share, place LIMIT 5
 """
-
-
-class HasGains(Protocol):
-    """What the counting needs of an analysis: its name, and the text of its queries.
-
-    Attributes:
-        kinds: a query for kinds of ends; `rises` has those that become likelier.
-        gains: a query for ends that the analysis counts, with the percent of their messages.
-    """
-
-    name: ClassVar[str]
-    kinds: ClassVar[str]
-    gains: ClassVar[str]
-
-    def prepare(self, database: Database) -> None:
-        """Make the small tables that the queries need."""
 
 
 class Database:
@@ -168,7 +79,7 @@ class Database:
         numbers = [(number,) for number in range(len(questions))]
         self.table("layers", pa.schema({"layer": pa.int32()}), numbers)
         self._once: dict[object, Any] = {}
-        self._counts: dict[tuple[str, int], list[tuple[str, tuple[int, ...], Count]]] = {}
+        self._counts: dict[tuple[str, int], list[Counted]] = {}
 
     def close(self) -> None:
         """Close the database, which frees its memory and its files."""
@@ -215,25 +126,12 @@ class Database:
         rows = self.rows(_GROUPS.format(query), *parameters)
         return tuple(example(found) for (found,) in rows)
 
-    def count(self, analyses: Sequence[HasGains]) -> None:
-        """Count what the analyses want to know of the ends of ways, all in one reading."""
-        self.run(_GAINS)
-        for one in analyses:
-            one.prepare(self)
-            if one.kinds:
-                self.run(f"INSERT INTO kinds SELECT '{one.name}', * FROM ({one.kinds})")  # noqa: S608 - our own text
-        self.run(_RISES)
-        for one in analyses:
-            if one.gains:
-                self.run(f"INSERT INTO gains SELECT '{one.name}', * FROM ({one.gains})")  # noqa: S608 - our own text
-        self.run(_COUNTED)
-        self.run(_WAY_MESSAGES)
-        for name, layer, code, about, parts, subjects, examples in self.rows(_COUNTS):
-            count = Count(int(parts), int(subjects), tuple(map(example, examples)))
-            self._counts.setdefault((name, layer), []).append((code, tuple(about), count))
+    def counted(self, name: str, layer: int, count: Counted) -> None:
+        """Keep a count of an analysis."""
+        self._counts.setdefault((name, layer), []).append(count)
 
-    def counts(self, name: str, layer: int = 0) -> list[tuple[str, tuple[int, ...], Count]]:
-        """What an analysis counted: codes, the numbers of what they are about, and counts."""
+    def counts(self, name: str, layer: int = 0) -> list[Counted]:
+        """What an analysis counted."""
         return self._counts.get((name, layer), [])
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from nats_transform.config.permissions import User
 from nats_transform.consumer import Consumer
 from nats_transform.mapping import AccountMappings
+from nats_transform.network import Network
 from nats_transform.sharing import SharedStream, Shares
 from nats_transform.stream import StreamConfig
 
@@ -39,3 +40,15 @@ class Question:
     stream: str = ""
     names: tuple[str, ...] = ()
     shares: Mapping[str, Shares] = field(default_factory=dict)
+
+    @property
+    def filters(self) -> Iterator[tuple[str, str]]:
+        """Every filter that a subject is compared with once it is mapped, and whose it is."""
+        yield from Network(self.streams).filters
+        for shared in self.shared:
+            yield f"the {shared}", shared.subject
+        for consumer in self.consumers:
+            yield from ((f"consumer {consumer.name}", filter) for filter in consumer.filters)
+        for user in self.users:
+            for side in (user.publish, user.subscribe):
+                yield from ((f"user {user.name}", one) for one in (*(side.allow or ()), *side.deny))

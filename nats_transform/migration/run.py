@@ -23,7 +23,7 @@ from nats_transform.migration.analyses.partitions import Partitions, balances
 from nats_transform.migration.analyses.rules import Rules
 from nats_transform.migration.analyses.sharing import Sharing
 from nats_transform.migration.analyses.way_back import WayBack
-from nats_transform.migration.analysis import Analysis, Told
+from nats_transform.migration.analysis import Analysis, Told, count_ends
 from nats_transform.migration.count import PARTS, Count, whole
 from nats_transform.migration.database import Database, text
 from nats_transform.migration.findings import ALL, STOPS_PLAN, Layer, MigrationFinding
@@ -70,7 +70,7 @@ def dry_run(census: Iterable[Part], question: Question, folder: Path) -> DryRun:
     outcomes.write(census)
     database = Database(folder, questions, outcomes.shares, outcomes.has_capitals)
     try:
-        database.count(ANALYSES)
+        count_ends(database, ANALYSES)
         return _result(database, outcomes, asked)
     finally:
         database.close()

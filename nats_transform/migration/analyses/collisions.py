@@ -46,28 +46,18 @@ FROM members LEFT JOIN before USING (result) GROUP BY ALL HAVING count(*) > 1
 """
 
 
-@dataclass(frozen=True, slots=True)
-class _Merged:
-    """Subjects that become the same as others because of the same mapping or mappings.
-
-    Attributes:
-        mappings: the numbers of the first and the last of the candidate's mappings that make them;
-            -1 stands for no mapping.
-        parts: the number of messages, in parts.
-        subjects: the number of subjects that are merged.
-        results: the number of subjects that they become.
-        largest: the results with the most messages.
-    """
-
-    mappings: tuple[int, int]
-    parts: int
-    subjects: int
-    results: int
-    largest: list[int]
-
-
-_OTHERS = (-2, -2)
-"""This stands for all further mappings, if there are too many to tell each apart."""
+# The first and the last of the mappings that make the results; those with few messages together.
+_BY_MAPPINGS = """
+WITH pairs AS (
+  SELECT first, last, sum(parts)::HUGEINT AS parts, sum(subjects)::BIGINT AS subjects,
+         count(*) AS results, arg_min(result, (-parts, result), 5) AS largest,
+         row_number() OVER (ORDER BY sum(parts) DESC, first, last) AS place
+  FROM merged WHERE is_new = $1 GROUP BY first, last
+)
+SELECT CASE WHEN place <= $2 THEN [first, last] END AS mappings, sum(parts)::HUGEINT,
+       sum(subjects)::BIGINT, sum(results)::BIGINT, arg_min(largest, place)
+FROM pairs GROUP BY mappings ORDER BY min(place)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,22 +83,21 @@ class Collisions(Analysis):
     def findings(self, database: Database, layer: int) -> Iterator[Told]:
         database.run(_MERGED)
         for is_new, code in ((True, "collision"), (False, "collision-already")):
-            rows = database.rows(
-                """
-                SELECT first, last, sum(parts)::HUGEINT, sum(subjects)::BIGINT, count(*),
-                       arg_min(result, (-parts, result), 5)
-                FROM merged WHERE is_new = ? GROUP BY ALL ORDER BY sum(parts) DESC, first, last
-                """,
-                is_new,
-            )
-            merged = [_Merged((first, last), *rest) for first, last, *rest in rows]
-            for one in _folded(merged):
-                yield self._told(database, code, one)
+            for about, *counts, largest in database.rows(_BY_MAPPINGS, is_new, MOST_MAPPINGS):
+                yield self._told(database, code, about, counts, largest)
 
-    def _told(self, database: Database, code: str, one: _Merged) -> Told:
-        candidate = database.questions[0].candidate
-        message = f"{one.subjects:,} subjects become {one.results:,}"
-        mappings = [candidate.mappings[n] for n in sorted(set(one.mappings)) if n >= 0]
+    def _told(
+        self,
+        database: Database,
+        code: str,
+        numbers: Sequence[int] | None,
+        counts: Sequence[int],
+        largest: Sequence[int],
+    ) -> Told:
+        parts, subjects, results = counts
+        message = f"{subjects:,} subjects become {results:,}"
+        known = database.questions[0].candidate.mappings
+        mappings = [known[number] for number in sorted(set(numbers or ())) if number >= 0]
         if dropped := _dropped(mappings):
             message += f"; the new subject leaves out {dropped}"
         examples = database.largest_groups(
@@ -117,9 +106,9 @@ class Collisions(Analysis):
                    percent::BIGINT * messages AS parts
             FROM outcomes WHERE side = 'after' AND hash(result) IN (SELECT unnest($1))
             """,
-            one.largest,
+            largest,
         )
-        return code, _about(one, mappings), message, Count(int(one.parts), one.subjects, examples)
+        return code, _about(numbers, mappings), message, Count(int(parts), subjects, examples)
 
 
 def count_distinct(database: Database) -> Distinct:
@@ -158,11 +147,11 @@ class Explosion(Analysis):
             yield "subject-explosion", "", message, Count()
 
 
-def _about(one: _Merged, mappings: Sequence[Mapping]) -> str:
-    if one.mappings == _OTHERS:
+def _about(numbers: Sequence[int] | None, mappings: Sequence[Mapping]) -> str:
+    if numbers is None:
         return "other mappings"
     about = " and ".join(f"mapping {shown(mapping.source)}" for mapping in mappings)
-    if -1 not in one.mappings:
+    if -1 not in numbers:
         return about
     return f"{about} and subjects without a mapping" if about else "subjects without a mapping"
 
@@ -176,18 +165,3 @@ def _dropped(mappings: Iterable[Mapping]) -> str:
         for number, _ in dropped(transform)
     }
     return ", ".join(list(found)[:EXAMPLES])
-
-
-def _folded(merged: list[_Merged]) -> list[_Merged]:
-    """The largest entries, and one entry for all others together."""
-    rest = merged[MOST_MAPPINGS:]
-    if not rest:
-        return merged
-    total = _Merged(
-        _OTHERS,
-        sum(one.parts for one in rest),
-        sum(one.subjects for one in rest),
-        sum(one.results for one in rest),
-        rest[0].largest,
-    )
-    return [*merged[:MOST_MAPPINGS], total]

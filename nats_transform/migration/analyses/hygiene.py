@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from nats_transform.migration.analysis import Analysis, Told
 from nats_transform.migration.database import Database
-from nats_transform.migration.limits import MOST_BYTES, MOST_TOKENS
 from nats_transform.migration.result import Level
+from nats_transform.migration.tables.texts import MOST_BYTES, MOST_TOKENS
 
 MOST_VALUES = 10_000
 """Up to this many values of a level are counted; if there are more, it is `at least` this many."""

@@ -19,9 +19,15 @@ from nats_transform.kernel.program import Program
 from nats_transform.kernel.rules import End, State
 from nats_transform.kinds import MOST_KINDS, Kind, Kinds
 from nats_transform.mapping import Fate
-from nats_transform.migration.limits import MOST_BYTES, MOST_TOKENS
 from nats_transform.migration.question import Question
-from nats_transform.migration.tables.texts import Classes, Looks, Numbers, same
+from nats_transform.migration.tables.texts import (
+    MOST_BYTES,
+    MOST_TOKENS,
+    Classes,
+    Looks,
+    Numbers,
+    same,
+)
 from nats_transform.network import Facts, Network
 from nats_transform.subject import (
     NOT_LITERAL,
@@ -69,7 +75,7 @@ class Form(NamedTuple):
 
     Attributes:
         is_legal: whether a message can be published under it.
-        has_many_tokens, is_long: whether it is beyond the limits of `migration.limits`.
+        has_many_tokens, is_long: whether it is beyond the recommended limits.
         receivers: who gets it.
     """
 
@@ -116,7 +122,7 @@ class Forms:
             {stream.name: number for number, stream in enumerate(network.streams)}
             for network in self._networks
         ]
-        filters = list(dict.fromkeys(filter for one in questions for filter in _filters(one)))
+        filters = list(dict.fromkeys(filter for one in questions for _, filter in one.filters))
         self._looks, self._kinds = Looks(filters), Kinds(filters)
         self._known: dict[tuple[Kind, bool, bool], int] = {}
         self.numbers: dict[Form, int] = {}
@@ -270,14 +276,3 @@ def _program(transform: Transform) -> Program:
         for token in transform.tokens
     ]
     return Program([], End(State(Fate.MAPPED), tokens))
-
-
-def _filters(question: Question) -> Iterator[str]:
-    """All filters that a subject is compared with once it has been mapped."""
-    yield from Network(question.streams).filters
-    for consumer in question.consumers:
-        yield from consumer.filters
-    for user in question.users:
-        for side in (user.publish, user.subscribe):
-            yield from (*(side.allow or ()), *side.deny)
-    yield from (shared.subject for shared in question.shared)

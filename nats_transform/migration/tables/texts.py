@@ -20,10 +20,12 @@ from nats_transform.kernel.program import Program
 from nats_transform.kernel.rules import NOT_LITERAL, WHOLE_SUBJECT, Check, End, Ends, Rule, State
 from nats_transform.kinds import Kinds
 from nats_transform.mapping import Fate
-from nats_transform.migration.limits import MOST_BYTES, MOST_TOKENS
 from nats_transform.subject import SEPARATOR, decode
 
 Numbers = NDArray[np.int64]
+
+MOST_TOKENS, MOST_BYTES = 16, 256
+"""What the documentation of NATS recommends. Longer subjects are legal, and slow every server."""
 
 ILLEGAL = len(NOT_LITERAL)
 """The first number of `Looks.of` is below this where a text is no legal literal subject."""
@@ -65,7 +67,7 @@ class Looks:
 
     Args:
         filters: all filters that subjects are compared with. Subjects with equal numbers are of
-            the same one of their `Kinds`. The limits are those of `migration.limits`.
+            the same one of their `Kinds`. The limits are `MOST_TOKENS` and `MOST_BYTES`.
     """
 
     def __init__(self, filters: Iterable[str]) -> None:
