@@ -252,8 +252,7 @@ def _digests(settings: PlanSettings) -> Iterator[tuple[str, str]]:
 def _clusters(census: PortableCensus, settings: PlanSettings) -> tuple[str, ...]:
     if not settings.per_cluster:
         return ()
-    seen = {cluster for _, cluster, _ in census.counts() if cluster}
-    found = settings.clusters or tuple(sorted(seen))
+    found = settings.clusters or census.clusters
     if not found:
         raise PlanError("the archive names no cluster: name them, in the order of the stages")
     return found

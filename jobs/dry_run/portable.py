@@ -25,6 +25,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 from jobs.dry_run.tried import tried
 from jobs.files.output import whole
 from nats_transform.errors import InvalidConfig
+from nats_transform.kernel import compile_mappings
 from nats_transform.kernel.digest import digest_batch
 from nats_transform.mapping import AccountMappings
 from nats_transform.migration import DryRun, Question
@@ -81,12 +82,12 @@ class PortableCensus:
         """What a candidate would do to these subjects; `out` is a folder for the tables."""
         return tried([added_up(self.rows)], question, out)
 
-    def counts(self) -> Iterator[tuple[str | None, str | None, int]]:
-        """Each subject and cluster, with the number of its messages."""
-        for batch in self.rows.to_batches(max_chunksize=10_000):
-            columns = (batch[name].to_pylist() for name in (*TEXTS, "messages"))
-            for subject, cluster, messages in zip(*columns, strict=True):
-                yield _text(subject), _text(cluster), messages
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """The names of the clusters."""
+        return tuple(
+            sorted(decode(raw) for raw in pc.unique(self.rows["cluster"]).to_pylist() if raw)
+        )
 
     @property
     def hours(self) -> float:
@@ -249,14 +250,15 @@ def messages_by_source(
     census: PortableCensus, mappings: AccountMappings
 ) -> Counter[tuple[str, str | None]]:
     """How many messages of the census each mapping takes, by its source and their cluster."""
+    program = compile_mappings(mappings)
     counts: Counter[tuple[str, str | None]] = Counter()
-    for subject, cluster, messages in census.counts():
-        found = [] if subject is None else mappings.outcomes(subject, cluster)
-        source = next((one.mapping_source for one, percent in found if percent), None)
-        if source is not None:
-            counts[source, cluster] += messages
+    for batch in census.rows.to_batches(max_chunksize=2**16):
+        clusters = batch["cluster"]
+        states = program.run(batch["subject"], cluster=clusters).states
+        rows = pa.table({"state": states, "cluster": clusters, "messages": batch["messages"]})
+        for row in rows.group_by(["state", "cluster"]).aggregate([("messages", "sum")]).to_pylist():
+            source, cluster = program.states[row["state"]].source, row["cluster"]
+            if source is not None:
+                name = None if cluster is None else decode(cluster)
+                counts[source, name] += row["messages_sum"]
     return counts
-
-
-def _text(raw: bytes | None) -> str | None:
-    return None if raw is None else decode(raw)

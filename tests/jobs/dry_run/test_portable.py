@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.census_export import redacted
-from jobs.dry_run.portable import KEY, check_redaction, read_census, write_census
+from jobs.dry_run.portable import (
+    KEY,
+    PortableCensus,
+    check_redaction,
+    messages_by_source,
+    read_census,
+    write_census,
+)
 from jobs.warehouse.raw import readable
 from nats_transform.config.permissions import Allowance
 from nats_transform.consumer import Consumer
@@ -24,6 +33,8 @@ from nats_transform.mapping import AccountMappings, Destination, Mapping
 from nats_transform.migration import Question, User
 from nats_transform.sharing import SharedStream
 from nats_transform.stream import StreamConfig, parse_stream
+from nats_transform.subject import decode, encode, literal_fault
+from tests.nats_transform.kernel import generate
 from tests.support.censuses import census_file, census_of
 from tests.support.command import nats_transform
 
@@ -202,6 +213,27 @@ def test_what_does_not_look_at_a_hash_is_fine() -> None:
         streams=(StreamConfig(name="S", subjects=["shop.*.eu", "orders.eu.*", "x.eu.>"]),),
     )
     check_redaction(census_of(SUBJECTS, redacted=(3,)), around, Path("c"))
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_messages_of_each_mapping(number: int) -> None:
+    """As the scalar library counts them, subject by subject."""
+    random = Random(number)
+    asked = generate.account(random)
+    sources = [mapping.source for mapping in asked.mappings]
+    texts = {generate.subject(random, sources): random.randint(1, 9) for _ in range(30)}
+    rows = census_of({text if text is None else encode(text): n for text, n in texts.items()}).rows
+    names = [random.choice([None, b"", b"east", b"\xff"]) for _ in range(len(rows))]
+    rows = rows.set_column(1, "cluster", pa.array(names, pa.binary()))
+    wanted = Counter[tuple[str, str | None]]()
+    for subject, name, messages, _ in zip(*rows.to_pydict().values(), strict=True):
+        cluster = None if name is None else decode(name)
+        text = None if subject is None else decode(subject)
+        if text and literal_fault(text) is None and (mapping := asked.match(text)):
+            wanted[mapping.source, cluster] += messages
+    census = PortableCensus(census_of({}).about, rows)
+    assert messages_by_source(census, asked) == wanted
+    assert census.clusters == tuple(sorted({decode(name) for name in names if name}))
 
 
 def _damaged(path: Path) -> None:
