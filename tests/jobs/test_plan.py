@@ -429,7 +429,7 @@ def test_a_source_that_is_behind_is_waited_for(project: Path, server: NatsServer
         {"name": "DOWN", "sources": [{"name": "UP", "filter_subject": "up.eu"}], **full},
     ):
         assert "error" not in ask(server, f"STREAM.CREATE.{config['name']}", config)
-    census_file(project / "up.parquet", {b"up.eu": 9})
+    census_file(project / "up.parquet", {b"up.eu": 9}, stream="UP")
     (project / "up.conf").write_text('mappings { "up.*": "new.$1" }')
     code, out, err = nats_transform(
         "plan", "--census", "up.parquet", "--candidate", "up.conf", "--server", server.url,
