@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from cli.output import print_commands, print_line, print_lines
 from nats_transform.findings import Code, Severity
-from nats_transform.untrusted import json_text, markdown_code, markdown_text, one_line
+from nats_transform.untrusted import json_text, markdown_code, markdown_text, one_line, visible
 
 _ANNOTATION = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
 _LEVEL = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
@@ -74,7 +74,9 @@ def github(findings: Iterable[Reported]) -> str:
             "title": finding.code,
         }
         properties = ",".join(
-            f"{name}={_command(str(value), ':,')}" for name, value in place.items() if value
+            f"{name}={_command(visible(str(value)), ':,')}"
+            for name, value in place.items()
+            if value
         )
         text = _command(one_line(f"{finding.message}. {finding.cure}"))
         lines.append(f"::{_ANNOTATION[finding.severity]} {properties}::{text}")

@@ -52,6 +52,7 @@ def test_every_annotation_is_one_line_and_ours(texts: list[str]) -> None:
     lines = github([finding(text) for text in texts]).split("\n") if texts else []
     assert len(lines) == len(texts)
     for line, text in zip(lines, texts, strict=True):
+        assert line.isprintable()
         command = re.fullmatch(r"::warning ([^:]*)::(.*)", line)
         assert command is not None
         names = [one.partition("=")[0] for one in command[1].split(",")]

@@ -9,11 +9,14 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import dagster as dg
+import dagster_openlineage.sensor
 import pytest
 from dagster_openlineage.adapter import OpenLineageAdapter
 
+from orchestration.definitions import _lineage
 from orchestration.metadata.columns import TABLES
 from tests.support.dagster_project import FIRST, Project, failures
 
@@ -24,6 +27,12 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
+
+
+def point_to(port: int, monkeypatch: pytest.MonkeyPatch, login: str = "") -> None:
+    monkeypatch.setenv("OPENLINEAGE_URL", f"http://{login}127.0.0.1:{port}")
+    # The library reads the address when it is imported, perhaps in an earlier test.
+    monkeypatch.setattr("dagster_openlineage.sensor._ADAPTER", OpenLineageAdapter())
 
 
 @pytest.fixture
@@ -43,9 +52,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
     with HTTPServer(("127.0.0.1", 0), Catalog) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        monkeypatch.setenv("OPENLINEAGE_URL", f"http://127.0.0.1:{server.server_port}")
-        # The library reads the address when it is imported, perhaps in an earlier test.
-        monkeypatch.setattr("dagster_openlineage.sensor._ADAPTER", OpenLineageAdapter())
+        point_to(server.server_port, monkeypatch)
         yield events
         server.shutdown()
         thread.join()
@@ -95,3 +102,31 @@ def test_a_run_is_told_with_its_columns(
         .get("assertions", ())
     ]
     assert ("weights", True) in assertions
+
+
+def test_a_catalog_that_fails_is_asked_once_and_its_password_is_not_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked: list[str] = []
+
+    class Failing(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append(self.headers["Authorization"])
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_error(500)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Failing) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        point_to(server.server_port, monkeypatch, "user:sesame@")
+        _lineage()
+        dagster_openlineage.sensor._ADAPTER.start_pipeline("job", str(uuid4()), 1.0)
+        server.shutdown()
+        thread.join()
+    assert [one.split()[0] for one in asked] == ["Basic"]
+    assert "emit failed (RetryError)" in caplog.text
+    assert f"url=http://127.0.0.1:{server.server_port}" in caplog.text
+    assert "sesame" not in caplog.text
