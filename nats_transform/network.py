@@ -17,7 +17,6 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from nats_transform.functions import Random
-from nats_transform.kinds import MOST_KINDS, Kind, Kinds
 from nats_transform.mapping import Fate, Outcome
 from nats_transform.stream import INGRESS, Republished, StreamConfig
 from nats_transform.stream_source import StreamSource
@@ -101,10 +100,7 @@ class Network:
             for stream in self.streams
         ]
         self._takers: _Takers = defaultdict(list)
-        # The streams by name, with the facts of subjects that nothing renames, by kind.
         self._by_name = {stream.name: stream for stream in self.streams}
-        self._kinds = Kinds(filter for _, filter in self.filters)
-        self._known: dict[Kind, Facts] = {}
         for stream in self.streams:
             if stream.mirror is not None and stream.mirror.external is None:
                 self._takers[stream.mirror.name].append((stream, stream.mirror, None))
@@ -190,33 +186,22 @@ class Network:
         """The facts of a subject. They are empty if nobody gets the message."""
         if subject is None or not self.streams:
             return NOTHING
-        kind = self._kinds.of(subject.split(SEPARATOR))
-        known = None if kind is None else self._known.get(kind)
-        if known is not None:
-            return known
         arrivals = self.arrivals(subject)
-        facts = self._facts(subject, arrivals)
-        if kind is not None and self._renames_nothing(subject, arrivals):
-            if len(self._known) >= MOST_KINDS:
-                self._known.clear()
-            self._known[kind] = facts
-        return facts
-
-    def _renames_nothing(self, subject: str, arrivals: Sequence[Arrival]) -> bool:
-        """Whether no transform took part, so that all subjects of a kind go the same way."""
-        tokens = subject.split(SEPARATOR)
-        for arrival in arrivals:
-            republish = self._by_name[arrival.stream].republish_transform
-            if arrival.is_mapped or (republish is not None and republish.filter.covers(tokens)):
-                return False
-            if arrival.origin is not None and any(
-                rule.transform is not None
-                for taker, upstream, _ in self._takers[arrivals[arrival.origin].stream]
-                if taker.name == arrival.stream
-                for rule in upstream.filters
-            ):
-                return False
-        return True
+        stored = [arrival for arrival in arrivals if not arrival.repeats]
+        return Facts(
+            captured=frozenset(one.stream for one in arrivals if one.via is Via.CAPTURE),
+            stored=frozenset(
+                (one.stream, None if one.subject == subject else one.subject) for one in stored
+            ),
+            ingress=frozenset(one.stream for one in stored if one.is_mapped),
+            taken=frozenset(
+                (one.stream, arrivals[one.origin].stream)
+                for one in arrivals
+                if one.origin is not None and one.via is not Via.REPUBLISH
+            ),
+            republished=frozenset(one.stream for one in stored if one.republished is not None),
+            loops=frozenset(_republisher(arrivals, one) for one in arrivals if one.repeats) - {""},
+        )
 
     def renames(self, subject: str) -> Iterator[tuple[str, Transform]]:
         """Each text on the way of a subject that a transform applies to, with the transform."""
@@ -246,24 +231,6 @@ class Network:
             or stream.republish_transform is not None
             or any(rule.transform for upstream in stream.upstreams for rule in upstream.filters)
             for stream in self.streams
-        )
-
-    @staticmethod
-    def _facts(subject: str, arrivals: Sequence[Arrival]) -> Facts:
-        stored = [arrival for arrival in arrivals if not arrival.repeats]
-        return Facts(
-            captured=frozenset(one.stream for one in arrivals if one.via is Via.CAPTURE),
-            stored=frozenset(
-                (one.stream, None if one.subject == subject else one.subject) for one in stored
-            ),
-            ingress=frozenset(one.stream for one in stored if one.is_mapped),
-            taken=frozenset(
-                (one.stream, arrivals[one.origin].stream)
-                for one in arrivals
-                if one.origin is not None and one.via is not Via.REPUBLISH
-            ),
-            republished=frozenset(one.stream for one in stored if one.republished is not None),
-            loops=frozenset(_republisher(arrivals, one) for one in arrivals if one.repeats) - {""},
         )
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nats_transform import AccountMappings, Destination, Mapping
+from nats_transform.migration import Question
+from nats_transform.migration.tables.forms import Forms
 from nats_transform.migration.tables.ways import Covering
 from nats_transform.network import Network
 from nats_transform.stream import parse_stream
-from nats_transform.subject import literal_fault
+from nats_transform.subject import encode, literal_fault
 
 TOKENS = ["a", "b", "x y", "*", "", "z-z"]
 SUBJECTS = [".".join(tokens) for n in (1, 2, 3) for tokens in product(TOKENS, repeat=n)]
@@ -51,16 +54,21 @@ NETWORKS: dict[str, list[dict[str, Any]]] = {
 
 @pytest.mark.parametrize("subjects", [SUBJECTS, SUBJECTS[::-1]], ids=["up", "down"])
 @pytest.mark.parametrize("streams", NETWORKS.values(), ids=NETWORKS)
-def test_the_facts_of_a_subject_do_not_depend_on_others(
+def test_the_form_of_a_subject_does_not_depend_on_others(
     streams: list[dict[str, Any]], subjects: list[str]
 ) -> None:
-    configs = [parse_stream(stream) for stream in streams]
-    network = Network(configs)
-    for subject in subjects:
-        assert network.facts(subject) == Network(configs).facts(subject)
+    nothing = AccountMappings(())
+    asked = Question(nothing, nothing, tuple(map(parse_stream, streams)))
+    together = Forms([asked])
+    numbers, _ = together.of(pa.array(map(encode, subjects), pa.binary()))
+    forms = list(together.numbers)
+    for subject, number in zip(subjects, numbers, strict=True):
+        alone = Forms([asked])
+        alone.of(pa.array([encode(subject)]))
+        assert list(alone.numbers) == [forms[number]]
 
 
-def test_a_blank_is_not_taken_for_all_of_its_kind() -> None:
+def test_nothing_with_a_blank_is_republished() -> None:
     network = Network([parse_stream(stream) for stream in NETWORKS["republish"]])
     assert not network.facts("a.x y").republished
     assert network.facts("a.x-y").republished == {"A"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from nats_transform.errors import shown
 from nats_transform.mapping import Mapping
@@ -60,15 +60,8 @@ FROM pairs GROUP BY mappings ORDER BY min(place)
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Distinct:
-    """How many distinct subjects there are.
-
-    Attributes:
-        before, after: the number under the current mapping and under the candidate, where a
-            `random()` counts as one text.
-        drawn: the number under the candidate, with the different texts of every `random()`.
-    """
+class Distinct(NamedTuple):
+    """How many distinct results there are; `drawn` counts each text of a `random()`."""
 
     before: int
     after: int
