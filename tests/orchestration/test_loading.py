@@ -34,6 +34,13 @@ BAD = {
         "  nightly: { cron: '30 1 * * *', timezone: Mars/Base }\n",
         r"/defs\.yaml:13: attributes\.nightly\.timezone: there is no time zone 'Mars/Base'; write",
     ),
+    "aliases": (
+        "  tags: {k0: &k0 [x]"
+        + "".join(f", k{n}: &k{n} [{', '.join([f'*k{n - 1}'] * 10)}]" for n in range(1, 12))
+        + "}\n",
+        r"/defs\.yaml:13: it has more than 20,000 values, with those that aliases name",
+    ),
+    "large": (f"  # {'x' * 1_000_000}\n", r"/defs\.yaml: it has more than 1,000,000 bytes"),
     "template": (
         "  seed: '{{ nowhere }}'\n",
         r"/defs\.yaml:13 - attributes\.seed: 'nowhere' not found",
@@ -76,7 +83,7 @@ def test_broken_archives_leave_the_others_alone(
     assert made == dg.AssetKey(["good", "mapping_version"])
 
     monkeypatch.setenv(STRICT, "1")
-    with pytest.raises(Exception, match=r"no_yaml/defs\.yaml"):
+    with pytest.raises(Exception, match=r"aliases/defs\.yaml"):
         load_archives(bare_project.root)
 
 
