@@ -7,14 +7,17 @@ import stat
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, BinaryIO
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from cli import options, project
-from cli.formats import Reported, print_findings
-from cli.output import end, print_finding, print_json, print_line
+from cli.command import command as cli_command
+from cli.command import end, output, print_result
+from cli.formats import Reported
+from cli.output import print_finding, print_line
+from jobs.settings.base import Name, Settings, setting
+from jobs.settings.output import NEVER
 from nats_transform.errors import InvalidConfig, UnknownAccount, printable
 from nats_transform.findings import CODES, Finding, Severity
 from nats_transform.subject import decode
@@ -46,40 +49,38 @@ class CheckResult:
     findings: list[Finding]
 
 
-@project.command(
+class CheckSettings(Settings):
+    """The files to check, and what is known of the world around them."""
+
+    files: tuple[str, ...] = setting(
+        ..., "The files to check.", is_argument=True, metavar="FILE...", min_length=1
+    )
+    account: Name | None = setting(
+        None,
+        "Check only the mappings of this account.",
+        otherwise="every account in the file",
+    )
+    clusters: tuple[Name, ...] = setting(
+        (),
+        "A cluster that you run. Name all of them, and the check finds mistyped names in mappings.",
+        name="cluster",
+    )
+    subjects: str | None = setting(
+        None,
+        "A file with subjects of real messages, one per line: the check counts the keys of "
+        "partition().",
+        metavar="FILE",
+        is_path=True,
+    )
+
+
+@cli_command(
     "check",
-    short_help="Check mappings and stream configurations for mistakes.",
-    epilog="Exit codes: 0 no finding is as bad as --fail-on; 1 some finding is; "
-    "2 a file cannot be read.",
+    CheckSettings,
+    output(json="files, fine, summary, findings.", levels=tuple(map(str, Severity)), review=True),
+    exit_codes="0 no finding is as bad as --fail-on; 1 some finding is; 2 a file cannot be read.",
 )
-@click.argument("files", metavar="FILE...", nargs=-1, required=True)
-@click.option(
-    "--account",
-    metavar="NAME",
-    help="Check only the mappings of this account.  [default: every account in the file]",
-)
-@options.several(
-    "--cluster",
-    "clusters",
-    "NAME",
-    "A cluster that you run. Name all of them, and the check finds mistyped names in mappings.",
-)
-@click.option(
-    "--subjects",
-    metavar="FILE",
-    help="A file with subjects of real messages, one per line: the check counts the keys of "
-    "partition().",
-)
-@options.fail_on(list(Severity), "The mildest severity that makes the exit code 1.")
-@options.output_format("Print one JSON document: files, fine, summary, findings.")
-def command(
-    files: tuple[str, ...],
-    account: str | None,
-    clusters: tuple[str, ...],
-    subjects: str | None,
-    fail_on: str,
-    form: str,
-) -> None:
+def command(settings: CheckSettings, asked: Any) -> None:
     """Show what nats-server refuses in FILE, and what it accepts although it is doubtful.
 
     FILE is a server configuration, an account JWT, a stream configuration (`nats stream info
@@ -102,9 +103,9 @@ def command(
     origins: list[Origin] = []
     findings: list[Finding] = []
     loaded: list[tuple[str, list[Located]]] = []
-    for file in files:
+    for file in settings.files:
         try:
-            loaded.append((file, _load(file, account)))
+            loaded.append((file, _load(file, settings.account)))
         except UnknownAccount:
             raise
         except InvalidConfig as error:
@@ -118,16 +119,18 @@ def command(
             shared = shared_by(one.accounts[0], everything) if one.accounts else ()
             known = one.shares.imports, one.zeros, one.has_publishers
             origins.append(Origin(file, name, one.places, one.expires, shared, *known))
-    seen = _lines(subjects) if subjects else ()
-    findings += check(configs, clusters=clusters, subjects=seen, origins=origins, now=time.time())
+    seen = _lines(settings.subjects) if settings.subjects else ()
+    findings += check(
+        configs, clusters=settings.clusters, subjects=seen, origins=origins, now=time.time()
+    )
     # What never fails is not fine for that.
-    worst = Severity.ERROR if fail_on == options.NEVER else Severity(fail_on)
+    worst = Severity.ERROR if asked.fail_on == NEVER else Severity(asked.fail_on)
     fine = not any(finding.severity.rank <= worst.rank for finding in findings)
     counts = Counter(finding.severity for finding in findings)
-    if form == "json":
-        summary = {severity: counts[severity] for severity in Severity}
-        print_json(asdict(CheckResult(files, fine, summary, findings)))
-    elif form == "table":
+    summary = {severity: counts[severity] for severity in Severity}
+    text = _summary(counts, len(settings.files))
+
+    def show() -> None:
         for finding in findings[:_MOST_SHOWN]:
             place = (finding.path, finding.line, finding.column)
             where = ":".join(str(part) for part in place if part)
@@ -135,16 +138,18 @@ def command(
             print_finding(f"{where}: ", finding.severity, finding.code, message, finding.cure)
         if left := findings[_MOST_SHOWN:]:
             print_line(f"and {plural(len(left), 'more finding')}: see --json")
-        print_line(_summary(counts, len(files)))
+        print_line(text)
         for file, held in loaded:
             if all(is_empty(one.config) for one in held):
                 print_line(f"{file} has no mappings")
-    else:
-        summary_line = _summary(counts, len(files))
-        print_findings(
-            form, "nats-transform check", [summary_line], map(_reported, findings), CODES
-        )
-    end(is_fine=fine or fail_on == options.NEVER)
+
+    print_result(
+        asked,
+        CheckResult(settings.files, fine, summary, findings),
+        show,
+        lambda: ("nats-transform check", [text], map(_reported, findings), CODES),
+    )
+    end(is_fine=fine or asked.fail_on == NEVER)
 
 
 def _load(file: str, account: str | None) -> list[Located]:

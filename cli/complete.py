@@ -1,4 +1,4 @@
-"""What a shell may complete from the warehouse: streams and their days.
+"""What a shell may complete: streams and their days of the warehouse, and saved contexts.
 
 People wait for it at every press of a key. So this reads the catalog of the folder and the file
 that it names, without Iceberg, and is silent about everything that it cannot read.
@@ -32,6 +32,13 @@ def days(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> lis
     return [first + dots + day for day in _harmless(found, last)]
 
 
+def contexts(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The saved contexts of the `nats` command."""
+    from jobs.settings.contexts import known_contexts
+
+    return _harmless(set(known_contexts()), incomplete)
+
+
 def _harmless(found: dict[str, list[str]] | set[str], incomplete: str) -> list[str]:
     return sorted(
         name for name in found if name.startswith(incomplete) and _HARMLESS.fullmatch(name)
@@ -40,7 +47,7 @@ def _harmless(found: dict[str, list[str]] | set[str], incomplete: str) -> list[s
 
 def _archived(ctx: click.Context) -> dict[str, list[str]]:
     """Stream -> its days, as the properties of the table `messages` have them."""
-    folder = Path(ctx.params.get("folder") or "warehouse").absolute()
+    folder = Path(ctx.params.get("warehouse") or "warehouse").absolute()
     try:
         uri = f"{(folder / 'catalog.db').as_uri()}?mode=ro"
         with closing(sqlite3.connect(uri, uri=True, timeout=0.2)) as catalog:

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import click
 from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
-from cli import project
+from cli.command import command as cli_command
 from cli.output import print_lines
+from jobs.settings.base import Settings, setting
 
 SCRIPTS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 
 
-@project.command(
+class CompletionSettings(Settings):
+    """The shell that completes commands."""
+
+    shell: Literal["bash", "zsh", "fish"] = setting(..., "The shell.", is_argument=True)
+
+
+@cli_command(
     "completion",
-    short_help="Print a script that completes commands in a shell.",
-    epilog="Exit codes: 0 the script was printed; 2 the line on stderr says why it was not.",
+    CompletionSettings,
+    exit_codes="0 the script was printed; 2 the line on stderr says why it was not.",
 )
-@click.argument("shell", type=click.Choice(list(SCRIPTS)))
-def command(shell: str) -> None:
+def command(settings: CompletionSettings) -> None:
     """Print the script for a shell: commands, options, and streams and days of the warehouse.
 
     \b
@@ -26,6 +34,6 @@ def command(shell: str) -> None:
       nats-transform completion zsh >> ~/.zshrc
       nats-transform completion fish > ~/.config/fish/completions/nats-transform.fish
     """
-    script = SCRIPTS[shell]
+    script = SCRIPTS[settings.shell]
     root = click.get_current_context().find_root().command
     print_lines(script(root, {}, "nats-transform", "_NATS_TRANSFORM_COMPLETE").source().rstrip())

@@ -8,18 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
-from cli import options, project
-from cli.output import (
-    Verdict,
-    print_json,
-    print_line,
-    print_table,
-    quiet_work,
-)
+from cli.command import command as cli_command
+from cli.command import output, print_result
+from cli.output import Verdict, print_line, print_table, quiet_work
 from cli.terminal import is_terminal
 from jobs.progress import watched
+from jobs.settings.base import Settings
+from jobs.settings.demo import DemoSettings
 
 if TYPE_CHECKING:
     from jobs.audit.result import AuditResult
@@ -34,41 +29,14 @@ _FATES = {
 }
 
 
-@project.command(
+@cli_command(
     "demo",
-    short_help="See the main job work, on messages from a real nats-server.",
-    epilog="Exit codes: 0 everything was made and every check passed; 2 something failed, and the "
-    "line on stderr says what.",
+    DemoSettings,
+    output(json="days, checks, observed, digest, same_as_before, seconds."),
+    exit_codes="0 everything was made and every check passed; 2 something failed, and the line "
+    "on stderr says what.",
 )
-@click.option(
-    "--server",
-    metavar="URL",
-    help="A nats-server with JetStream.  [default: one is started, and stopped at the end]",
-)
-@click.option(
-    "--messages",
-    type=int,
-    metavar="N",
-    help="How many messages to publish; each of two earlier days has half as many.  "
-    "[default: 100000]",
-)
-@click.option(
-    "--seed",
-    type=int,
-    metavar="N",
-    help="A number that decides the messages and every draw: the same seed gives the same "
-    "digest.  [default: 7]",
-)
-@click.option(
-    "--dir",
-    "folder",
-    metavar="DIR",
-    type=options.FILE,
-    help="The folder for everything that the demo makes; it removes an earlier demo there.  "
-    "[default: ./demo]",
-)
-@options.json("Print one JSON document: days, checks, observed, digest, same_as_before, seconds.")
-def command(as_json: bool, **given: object) -> None:
+def command(settings: DemoSettings, asked: Settings) -> None:
     """Publish messages to a nats-server, then archive, transform and rehearse them.
 
     Three more servers map a day of messages, each as a cluster of its own; one of them has
@@ -84,24 +52,20 @@ def command(as_json: bool, **given: object) -> None:
     """
     with quiet_work(), _steps_told():
         # First, because who lacks Dagster is to install it, with all else that the demo needs.
-        from orchestration.demo.run import DemoSettings, run_demo  # isort: split
+        from orchestration.demo.run import run_demo  # isort: split
 
         from jobs.audit.headline import headline
 
-        made = run_demo(options.settings(DemoSettings, given))
-    if not as_json:
-        _print(made)
-        return
-    print_json(
-        {
-            "days": [day.isoformat() for day in made.days],
-            "checks": made.checks,
-            "observed": headline(made.observed),
-            "digest": made.digest,
-            "same_as_before": made.same_as_before,
-            "seconds": round(made.seconds, 1),
-        }
-    )
+        made = run_demo(settings)
+    summary = {
+        "days": [day.isoformat() for day in made.days],
+        "checks": made.checks,
+        "observed": headline(made.observed),
+        "digest": made.digest,
+        "same_as_before": made.same_as_before,
+        "seconds": round(made.seconds, 1),
+    }
+    print_result(asked, summary, lambda: _print(made))
 
 
 @contextmanager

@@ -16,29 +16,28 @@ from typing import Any, NoReturn
 
 import click
 
-from cli import options
-from cli.output import print_line, print_lines
+from cli.output import DEBUG, debug, print_line, print_lines
 from jobs.ending import INTERRUPTED, PIPE_CLOSED, UNUSABLE, ended_by_signals, reason_of
 from nats_transform.errors import did_you_mean, printable
 
-# Command -> its module in this package, in the order of a newcomer's needs.
+# Command -> what it is for, in the order of a newcomer's needs. Its module has its name.
 COMMANDS = {
-    "map": "map",
-    "check": "check",
-    "trace": "trace",
-    "ingest": "ingest",
-    "transform": "transform",
-    "plan-canary": "plan_canary",
-    "audit": "audit",
-    "census": "census",
-    "dry-run": "dry_run",
-    "plan": "plan",
-    "verify": "verify",
-    "replay": "replay",
-    "export": "export",
-    "maintain": "maintain",
-    "demo": "demo",
-    "completion": "completion",
+    "map": "Try one transform on subjects, as `nats server mapping` does.",
+    "check": "Check mappings and stream configurations for mistakes.",
+    "trace": "Show where a message goes: mappings, streams, republish.",
+    "ingest": "Archive the messages of a stream or a dump.",
+    "transform": "Rewrite archived messages under a mapping.",
+    "plan-canary": "Say how long a canary must run.",
+    "audit": "Compare the split of weighted mappings with their weights.",
+    "census": "Export the subjects of an archive into a file.",
+    "dry-run": "Try a new mapping on archived subjects.",
+    "plan": "Plan a switch of mappings, step by step.",
+    "verify": "Say whether a step of a plan is in force.",
+    "replay": "Send transformed messages into a stream.",
+    "export": "Write messages as a stream backup.",
+    "maintain": "Remove old snapshots of the tables, and unneeded files.",
+    "demo": "See the main job work, on messages from a real nats-server.",
+    "completion": "Print a script that completes commands in a shell.",
 }
 
 
@@ -57,8 +56,14 @@ class CommandLine(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"{__package__}.{COMMANDS[cmd_name]}").command
+        command: click.Command = import_module(
+            f"{__package__}.{cmd_name.replace('-', '_')}"
+        ).command
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):  # without importing them
+            formatter.write_dl(list(COMMANDS.items()))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -85,7 +90,7 @@ class CommandLine(click.Group):
         except KeyboardInterrupt:  # of a handler that Spark has put in the place of ours
             raise click.exceptions.Exit(INTERRUPTED) from None
         except Exception as error:
-            if ctx.meta.get(options.DEBUG):
+            if ctx.meta.get(DEBUG):
                 print_lines(traceback.format_exc().rstrip(), err=True)
             raise click.ClickException(reason_of(error)) from error
 
@@ -139,12 +144,12 @@ def _mappings_of(error: click.ClickException) -> str | None:
 @click.group(
     "nats-transform",
     cls=CommandLine,
+    params=[debug()],
     context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]},
 )
 @click.version_option(
     None, "-V", "--version", package_name="nats-transform", message="nats-transform %(version)s"
 )
-@options.debug
 def main() -> None:
     """Replay message archives through the subject transforms of nats-server.
 

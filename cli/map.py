@@ -8,8 +8,10 @@ from dataclasses import asdict, dataclass
 
 import click
 
-from cli import options, project
-from cli.output import end, print_json, print_line, print_subject
+from cli.command import Command, end, form_of, output
+from cli.command import command as cli_command
+from cli.output import print_json, print_line, print_subject
+from jobs.settings.base import Seed, Settings, setting
 from nats_transform.draw import mapping_key, message_entropy
 from nats_transform.errors import InvalidTransform, printable
 from nats_transform.mapping import EMPTY_RESULT, Fate
@@ -17,7 +19,7 @@ from nats_transform.subject import SEPARATOR, decode, literal_fault
 from nats_transform.transform import Transform
 
 
-class MapCommand(project.Command):
+class MapCommand(Command):
     """A command whose arguments may start with one dash, as subjects do: `-abc-def`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -34,23 +36,30 @@ class MapCommand(project.Command):
         return super().parse_args(ctx, args)
 
 
-@project.command(
+class MapSettings(Settings):
+    """A transform, and subjects to try."""
+
+    source: str = setting(..., "The subjects that are transformed.", is_argument=True)
+    destination: str = setting(..., "What they become.", is_argument=True)
+    subjects: tuple[str, ...] = setting(
+        (), "The subjects to try.", is_argument=True, metavar="[SUBJECT]..."
+    )
+    seed: Seed = setting(
+        0, "A number that decides every draw of random(): the same seed gives the same results."
+    )
+
+
+@cli_command(
     "map",
+    MapSettings,
+    output(json="subject, mapped_subject, fate, reason; for each subject."),
     cls=MapCommand,
     # -h may start a subject; as the first argument it asks for help.
     context_settings={"ignore_unknown_options": True, "help_option_names": ["--help"]},
-    short_help="Try one transform on subjects, as `nats server mapping` does.",
-    epilog="Exit codes: 0 every subject matches; 1 some subject does not match, or its result is "
-    "not a legal subject; 2 nats-server refuses the transform.",
+    exit_codes="0 every subject matches; 1 some subject does not match, or its result is not a "
+    "legal subject; 2 nats-server refuses the transform.",
 )
-@click.argument("source")
-@click.argument("destination")
-@click.argument("subjects", metavar="[SUBJECT]...", nargs=-1)
-@options.seed("A number that decides every draw of random(): the same seed gives the same results.")
-@options.json("Print one JSON object per subject: subject, mapped_subject, fate, reason.")
-def command(
-    source: str, destination: str, subjects: tuple[str, ...], seed: int, as_json: bool
-) -> None:
+def command(settings: MapSettings, asked: Settings) -> None:
     """Print what each SUBJECT becomes under the transform SOURCE to DESTINATION.
 
     With `-` as SUBJECT the command reads subjects from standard input, one per line. Without
@@ -64,19 +73,19 @@ def command(
       nats-transform map '*' '{{split(1,-)}}' foo-bar
       nats-transform map 'orders.*' 'orders.$1.{{partition(8,1)}}' - < subjects.txt
     """
-    transform = _transform(source, destination)
-    if not subjects:
+    transform = _transform(settings.source, settings.destination)
+    if not settings.subjects:
         subjects_of = _asked() if sys.stdin.isatty() else iter(())
         if not sys.stdin.isatty():
             print_line("the transform is legal; - as SUBJECT reads subjects from stdin", err=True)
     else:
-        subjects_of = _given(subjects)
+        subjects_of = _given(settings.subjects)
     fine = True
     for number, subject in enumerate(subjects_of, start=1):
-        entropy = message_entropy(None, number, mapping_key(seed, transform.source))
+        entropy = message_entropy(None, number, mapping_key(settings.seed, transform.source))
         result = map_subject(transform, subject, entropy)
         fine = fine and result.fate is Fate.MAPPED
-        if as_json:
+        if form_of(asked) == "json":
             print_json(asdict(result))
             continue
         print_subject(result.mapped_subject or "")

@@ -11,14 +11,12 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli import options
 from cli.terminal import console, is_terminal
-from jobs.ending import NOT_FINE
 from nats_transform.subject import encode
 from nats_transform.untrusted import in_a_log, json_text, visible
 from nats_transform.words import plural
@@ -30,6 +28,8 @@ if TYPE_CHECKING:
     from jobs.dry_run.settings import DryRunResult
     from jobs.plan import PlanResult
 
+DEBUG = "nats_transform.debug"
+"""Key in a click context's `meta`: whether errors show their stack trace."""
 _STDOUT, _STDERR = 1, 2
 
 STYLES = {
@@ -45,6 +45,24 @@ class Verdict(str):
     """A severity or a verdict; a terminal shows it in its color."""
 
     __slots__ = ()
+
+
+def debug() -> click.Option:
+    """`--debug`, which every command has."""
+
+    def remember(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+        # Given before the command or after it, once is enough.
+        ctx.meta[DEBUG] = value or ctx.meta.get(DEBUG, False)
+
+    about = "Show the stack trace of an error."
+    return click.Option(
+        ["--debug"], is_flag=True, expose_value=False, is_eager=True, callback=remember, help=about
+    )
+
+
+def is_debug() -> bool:
+    """Whether `--debug` was given."""
+    return bool(click.get_current_context().meta.get(DEBUG))
 
 
 def print_line(*parts: str, err: bool = False, indent: int = 0) -> None:
@@ -144,26 +162,6 @@ def print_counts(counts: Mapping[str, int]) -> None:
     print_table([(name, f"{count:,}") for name, count in counts.items()], right=[1])
 
 
-def finish(
-    result: Any, as_json: bool, show: Callable[[Any], None], fail_on: str = options.NEVER
-) -> None:
-    """Print the result of a job, and end the command with 1 if it fails at this level."""
-    if as_json:
-        from pydantic_core import to_jsonable_python
-
-        has_own = hasattr(result, "as_json")
-        print_json(result.as_json() if has_own else to_jsonable_python(result))
-    else:
-        show(result)
-    end(is_fine=fail_on == options.NEVER or not result.fails(fail_on))
-
-
-def end(*, is_fine: bool) -> None:
-    """End the command with 1 if what it checked is not fine."""
-    if not is_fine:
-        raise click.exceptions.Exit(NOT_FINE)
-
-
 def _text(*parts: str) -> Text:
     """Parts of a line, with nothing in them that acts."""
     from rich.text import Text
@@ -192,7 +190,7 @@ def quiet_work() -> Iterator[None]:
     nothing to say there that is not also in our errors, but says it at length; `--debug` lets it.
     """
     with contextlib.ExitStack() as undo:
-        if not options.is_debug():
+        if not is_debug():
             # py4j logs a stack trace on Ctrl-C; where nobody handles it, logging prints it.
             silent = logging.NullHandler()
             logging.getLogger().addHandler(silent)
@@ -217,7 +215,7 @@ def _streams_apart() -> Iterator[None]:
     with contextlib.ExitStack() as undo:
         ours = undo.enter_context(open(os.dup(_STDERR), "w", buffering=1, errors="replace"))
         nobody = undo.enter_context(open(os.devnull, "w"))
-        theirs = ours if options.is_debug() else nobody
+        theirs = ours if is_debug() else nobody
         for stream in (_STDOUT, _STDERR):
             undo.callback(os.close, saved := os.dup(stream))
             undo.callback(os.dup2, saved, stream)

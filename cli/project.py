@@ -7,56 +7,30 @@ the environment, and the environment before the file.
 
 A file comes with a repository, from anyone. It can therefore name a saved context of its reader,
 but no server, no file with a context, no credentials and no Spark elsewhere: these would get the
-credentials or the archive of the reader. And it belongs to the reader, to root, or to whom the
-current folder belongs: a folder above it, such as /tmp, may be open to everybody.
+credentials or the archive of the reader. Each setting says this of itself (`Option.in_project`).
+And the file belongs to the reader, to root, or to whom the current folder belongs: a folder above
+it, such as /tmp, may be open to everybody.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
-from cli import options
-from cli.output import print_line, print_table
+from jobs.settings.base import Setting
+from jobs.settings.parameters import SettingOption, shown
 from nats_transform.errors import NatsTransformError, did_you_mean, printable
 
 FILE = "nats-transform.toml"
 _PYPROJECT = "pyproject.toml"
 _TABLE = "tool.nats-transform"
-_SERVER = ("server", "creds", "nkey", "user", "password", "token", "tlsca", "tlscert", "tlskey")
-# What the values of these may be; whoever wrote the file would get more with others.
-_HARMLESS = {"context": r"(?!.*\.json$)[^/\\]*", "master": r"local(\[.*\])?", "remote": "(?!)"}
-_CURES = {
-    "context": "context must be the name of a context that you have saved, because the author of a "
-    "file with one would get your credentials: give it with --context",
-    "master": "master must be local or local[N] in a project file, because whoever wrote the file "
-    "would get your archive: give it with --master",
-    "remote": "remote cannot stand in a project file, because whoever wrote the file would get "
-    "your archive: give it with --remote",
-}
-_NOT_IN_A_FILE = {"help", "debug", "show-config"}
-_PATHS = ("DIR", "FILE", "PATH")
-# Options of which a command takes one; what a stronger source says replaces the others.
-_ALTERNATIVES = (
-    ("folder", "catalog"),
-    ("master", "remote"),
-    ("form", "as_json"),
-    ("servers", "context"),
-    ("servers", "context", "backup", "parquet", "jsonl"),
-)
-_STRENGTH = (
-    ParameterSource.COMMANDLINE,
-    ParameterSource.ENVIRONMENT,
-    ParameterSource.DEFAULT_MAP,
-)
 
 
 class InvalidProject(NatsTransformError):
@@ -83,6 +57,11 @@ class Project:
                 return f"{self.path}:{number}"
         return str(self.path)
 
+    def place_for(self, command: str, key: str) -> str:
+        """The place that gives a command a setting: in its own table, or at the top."""
+        is_own = key in self.values.get(command, {})
+        return self.place(command, key) if is_own else self.place(key)
+
     def options(self, commands: Mapping[str, click.Command], name: str) -> dict[str, Any]:
         """The values for one command, by the names of its parameters.
 
@@ -94,75 +73,70 @@ class Project:
         found = {}
         for key, value in self.values.items():
             if isinstance(value, dict) and key in known:
-                for inner, setting in value.items():
+                for inner, item in value.items():
                     option = self._option(known[key], inner, (key, inner), f" of {key}")
-                    setting = self._value(option, setting, (key, inner))
+                    item = self._value(option.setting, item, (key, inner))
                     if key == name:
-                        found[option.name or ""] = setting
+                        found[option.name or ""] = item
                 continue
             self._option(everywhere, key, (key,), "", known)
             # The table of the command goes before the top, wherever it stands in the file.
             if key in known[name] and key not in self.values.get(name, {}):
-                mine = known[name][key]
-                found[mine.name or ""] = self._value(mine, value, (key,))
+                mine = self._option(known[name], key, (key,), "")
+                found[mine.name or ""] = self._value(mine.setting, value, (key,))
         return found
 
     def _option(
         self,
-        known: Mapping[str, click.Option],
+        known: Mapping[str, SettingOption],
         key: str,
         keys: tuple[str, ...],
         of: str,
         tables: Mapping[str, object] = {},
-    ) -> click.Option:
-        if key in _SERVER:
-            raise InvalidProject(
-                f"{self.place(*keys)}: {key} cannot stand in a project file, because whoever wrote "
-                "the file would get your credentials: save a context with `nats context save` "
-                "and write context = its name"
-            )
+    ) -> SettingOption:
         if key not in known:
             hint = did_you_mean(key, [*known, *tables])
             raise InvalidProject(f"{self.place(*keys)}: no option{of} is {printable(key)}{hint}")
+        if known[key].setting.option.in_project is False:
+            cure = known[key].setting.option.cure
+            raise InvalidProject(
+                f"{self.place(*keys)}: {key} cannot stand in a project file, {cure}"
+            )
         return known[key]
 
-    def _value(self, option: click.Option, value: Any, keys: tuple[str, ...]) -> Any:
+    def _value(self, setting: Setting, value: Any, keys: tuple[str, ...]) -> Any:
         """A value as the command line would give it: text, or a truth value for a flag."""
-        items = value if isinstance(value, list) and option.multiple else [value]
-        kind = bool if option.is_flag else list if option.nargs > 1 else str | int | float | date
+        items = value if isinstance(value, list) and setting.is_several else [value]
+        is_list = len(setting.option.parts) > 1
+        kind = bool if setting.is_flag else list if is_list else str | int | float | date
         for item in items:
-            if not isinstance(item, kind) or isinstance(item, bool) != option.is_flag:
-                what = "true or false" if option.is_flag else "a text or a number"
-                what = "a list of lists" if option.nargs > 1 else what
+            if not isinstance(item, kind) or isinstance(item, bool) != setting.is_flag:
+                what = "true or false" if setting.is_flag else "a text or a number"
+                what = "a list of lists" if is_list else what
                 raise InvalidProject(f"{self.place(*keys)}: {keys[-1]} must be {what}")
-        if option.is_flag:
+        if setting.is_flag:
             return value
         texts = [
             [str(part) for part in item]
             if isinstance(item, list)
-            else self._text(option, item, keys)
+            else self._text(setting, item, keys)
             for item in items
         ]
-        return texts if option.multiple else texts[0]
+        return texts if setting.is_several else texts[0]
 
-    def _text(self, option: click.Option, value: object, keys: tuple[str, ...]) -> str:
-        text = str(value)
-        if re.fullmatch(_HARMLESS.get(keys[-1], ".*"), text, re.DOTALL) is None:
-            raise InvalidProject(f"{self.place(*keys)}: {_CURES[keys[-1]]}")
-        if option.metavar in _PATHS and "://" not in text:
+    def _text(self, setting: Setting, value: object, keys: tuple[str, ...]) -> str:
+        text, allowed = str(value), setting.option.in_project
+        if isinstance(allowed, str) and re.fullmatch(allowed, text, re.DOTALL) is None:
+            raise InvalidProject(f"{self.place(*keys)}: {setting.option.cure}")
+        if setting.is_path and "://" not in text:
             return str(self.path.parent / Path(text).expanduser())
         return text
 
 
-def options_of(command: click.Command) -> dict[str, click.Option]:
-    """The options of a command that a file may give, by their long names."""
-    found = {}
-    for option in command.params:
-        if isinstance(option, click.Option):
-            name = max(option.opts, key=len).lstrip("-")
-            if name not in (*_NOT_IN_A_FILE, *_SERVER):
-                found[name] = option
-    return found
+def options_of(command: click.Command) -> dict[str, SettingOption]:
+    """The options of a command that a file may name, by their long names."""
+    options = [one for one in command.params if isinstance(one, SettingOption)]
+    return {option.setting.name: option for option in options}
 
 
 def find(folder: Path) -> Project | None:
@@ -201,134 +175,13 @@ def _read(path: Path) -> Project | None:
     return None if values is None else Project(path, text, values)
 
 
-class Command(click.Command):
-    """A command whose options the project file gives where nothing else does."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        options.debug(self)
-        self.params.append(
-            click.Option(
-                ["--show-config"],
-                is_flag=True,
-                help="Show the value of each option and where it comes from, and do nothing else.",
-            )
-        )
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        project = None
-        try:
-            project = find(Path.cwd())
-            if project is not None:
-                ctx.default_map = project.options(_commands(ctx), self.name or "")
-        except (InvalidProject, OSError) as error:
-            if not ctx.resilient_parsing:  # a shell that completes wants no error
-                raise click.UsageError(str(error), ctx) from error
-        try:
-            rest = self._parsed(ctx, args)
-        except click.BadParameter as error:
-            key = _key_in_file(ctx, error.param)
-            if project is None or key is None:
-                raise
-            where = _place(project, ctx, key)
-            raise click.BadParameter(f"{error.message} ({where})", ctx, error.param) from error
-        for names in _ALTERNATIVES:
-            _keep_strongest(ctx, names)
-        if ctx.params.pop("show_config", False) and "--show-config" in args:
-            print_line(f"project file: {project.path if project else 'none'}")
-            print_table(list(_shown(self, ctx, project)))
-            ctx.exit()
-        return rest
-
-    def _parsed(self, ctx: click.Context, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(ctx, list(args))
-        except click.MissingParameter:
-            if "--show-config" not in args:
-                raise
-            ctx.resilient_parsing = True  # what is missing is shown as missing
-            return super().parse_args(ctx, list(args))
-        except click.UsageError as error:
-            error.ctx = error.ctx or ctx  # click leaves it out of some
-            raise
-
-
-def command(name: str, **attributes: Any) -> Callable[[Callable[..., Any]], Command]:
-    """What `click.command` is, for a command that reads the project file."""
-    return click.command(name, **{"cls": Command, **attributes})
-
-
-def _commands(ctx: click.Context) -> dict[str, click.Command]:
-    """All commands by name; the one of the context alone if it is called by itself."""
-    root = ctx.find_root()
-    if isinstance(root.command, click.Group):
-        names = root.command.list_commands(root)
-        found = {name: root.command.get_command(root, name) for name in names}
-        return {name: command for name, command in found.items() if command is not None}
-    return {ctx.command.name or "": ctx.command}
-
-
-def _place(project: Project, ctx: click.Context, key: str) -> str:
-    table = project.values.get(ctx.command.name or "", {})
-    return project.place(ctx.command.name or "", key) if key in table else project.place(key)
-
-
-def _key_in_file(ctx: click.Context, param: click.Parameter | None) -> str | None:
-    """The key of a parameter whose value the project file gives."""
-    for key, option in options_of(ctx.command).items():
-        source = ctx.get_parameter_source(option.name or "")
-        if option is param and source is ParameterSource.DEFAULT_MAP:
-            return key
-    return None
-
-
-def _keep_strongest(ctx: click.Context, names: tuple[str, ...]) -> None:
-    """Of options that exclude each other, takes those away that a weaker source gives.
-
-    A server of the environment is only implied: `cli.options` says what goes before it.
-    """
-    sources = {name: ctx.get_parameter_source(name) for name in names if name in ctx.params}
-    given = [source for source in sources.values() if source in _STRENGTH]
-    strongest = min(given, key=_STRENGTH.index, default=None)
-    if "backup" in names and strongest is not ParameterSource.COMMANDLINE:
-        return
-    for name, source in sources.items():
-        if source not in _STRENGTH or source is strongest:
-            continue
-        if "servers" in names and source is not ParameterSource.DEFAULT_MAP:
-            continue
-        ctx.params[name] = False if isinstance(ctx.params[name], bool) else None
-        ctx.set_parameter_source(name, ParameterSource.DEFAULT)
-
-
-def _shown(
-    command: click.Command, ctx: click.Context, project: Project | None
-) -> Iterator[tuple[str, str, str]]:
-    """A row for each option: its name, its value, and where the value comes from."""
-    for option in command.params:
-        name = max(option.opts, key=len).lstrip("-")
-        if option.name not in ctx.params or name in _NOT_IN_A_FILE:
-            continue
-        value, source = ctx.params[option.name], ctx.get_parameter_source(option.name)
-        where = "default"
-        if source is ParameterSource.COMMANDLINE:
-            where = "command line"
-        elif source is ParameterSource.ENVIRONMENT:
-            where = f"environment, {option.envvar}"
-        elif source is ParameterSource.DEFAULT_MAP and project is not None:
-            where = _place(project, ctx, name)
-        if isinstance(option, options.Connection) and value is not None:
-            other = option.unused_with(ctx)
-            where += f"; not used, because of --{other}" if other else ""
-        secret = name in ("password", "token") and value is not None
-        yield name, "(hidden)" if secret else _toml(value), where
-
-
-def _toml(value: object) -> str:
-    if value is None:
-        return "-"
+def toml(value: object) -> str:
+    """A value as it would stand in a project file; `-` if there is none."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple | list):
-        return f"[{', '.join(map(_toml, value))}]"
-    return str(value) if isinstance(value, int | float) else f'"{value}"'
+        return f"[{', '.join(map(toml, value))}]"
+    if isinstance(value, int | float):
+        return str(value)
+    text = shown(value)
+    return f'"{text}"' if text else "-"

@@ -3,43 +3,41 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from cli import options, project
-from cli.output import end, finish, print_line
+from cli.command import command as cli_command
+from cli.command import end, output, print_result
+from cli.output import print_line
+from jobs.settings.base import Folder, Name, Settings, setting
+from jobs.settings.mappings import Account
 from nats_transform.subject import is_valid_publish_subject
 
-if TYPE_CHECKING:
-    from nats_transform.trace import Trace
+
+class TraceSettings(Settings):
+    """A subject, and what may lie on its way."""
+
+    subject: str = setting(..., "The subject that a message is published on.", is_argument=True)
+    config: Path | None = setting(
+        None, "The mappings: a server configuration, an account JWT, JSON or YAML."
+    )
+    account: Account = "$G"
+    streams: Folder | None = setting(
+        None,
+        "A folder with one file per stream: the output of `nats stream info NAME --json`.",
+    )
+    cluster: Name | None = setting(
+        None, "The cluster that the message is published in.", otherwise="none"
+    )
 
 
-@project.command(
+@cli_command(
     "trace",
-    short_help="Show where a message goes: mappings, streams, republish.",
-    epilog="Exit codes: 0 the subject is legal; 1 it is not; 2 a file cannot be read.",
+    TraceSettings,
+    output(json="subject, cluster, paths (each with percent, fate, streams)."),
+    exit_codes="0 the subject is legal; 1 it is not; 2 a file cannot be read.",
 )
-@click.argument("subject")
-@options.file("--config", "The mappings: a server configuration, an account JWT, JSON or YAML.")
-@options.account
-@options.streams
-@click.option(
-    "--cluster",
-    metavar="NAME",
-    help="The cluster that the message is published in.  [default: none]",
-)
-@options.json(
-    "Print one JSON document: subject, cluster, paths (each with percent, fate, streams)."
-)
-def command(
-    subject: str,
-    config: Path | None,
-    account: str,
-    streams: Path | None,
-    cluster: str | None,
-    as_json: bool,
-) -> None:
+def command(settings: TraceSettings, asked: Settings) -> None:
     """Show what happens to a message that is published on SUBJECT, without a server.
 
     The trace shows every destination that the mappings can choose and how likely it is, each
@@ -51,21 +49,21 @@ def command(
       nats-transform trace orders.eu.42 --config server.conf
       nats-transform trace orders.eu.42 --config server.conf --streams streams/ --cluster east
     """
-    if config is None and streams is None:
+    if settings.config is None and settings.streams is None:
         raise click.UsageError("give --config, --streams or both")
     from nats_transform.config import load_mappings, load_streams
     from nats_transform.trace import trace
 
     traced = trace(
-        subject,
-        load_mappings(config, account) if config else None,
-        load_streams(streams) if streams else (),
-        cluster,
+        settings.subject,
+        load_mappings(settings.config, settings.account) if settings.config else None,
+        load_streams(settings.streams) if settings.streams else (),
+        settings.cluster,
     )
-    finish(traced, as_json, _print)
-    end(is_fine=is_valid_publish_subject(subject))
 
+    def show() -> None:
+        for line in traced.text().split("\n"):
+            print_line(line)
 
-def _print(traced: Trace) -> None:
-    for line in traced.text().split("\n"):
-        print_line(line)
+    print_result(asked, traced, show)
+    end(is_fine=is_valid_publish_subject(settings.subject))

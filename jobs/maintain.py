@@ -59,8 +59,8 @@ class Removed(BaseModel):
     young_until: datetime | None = None
 
 
-def maintain(settings: MaintenanceSettings) -> dict[str, Removed]:
-    """What was removed of each table of the warehouse, by its name.
+def maintain(settings: MaintenanceSettings) -> dict[str, Removed | int]:
+    """What was removed of each table of the warehouse, by its name; or how many rows of a stream.
 
     Raises:
         NoTable: there is no warehouse yet.
@@ -68,6 +68,8 @@ def maintain(settings: MaintenanceSettings) -> dict[str, Removed]:
         ConcurrentWrite: other jobs kept getting in first.
     """
     warehouse = settings.warehouse
+    if settings.remove_stream is not None:
+        return dict(remove_stream(warehouse, settings.remove_stream))
     catalog = open_catalog(warehouse)
     now = settings.now or datetime.now(UTC)
     with warehouse_errors(warehouse):

@@ -86,8 +86,6 @@ def spark_session(settings: SparkSettings | None = None) -> SparkSession:
     from jobs.spark_errors import SPARK_ERRORS
 
     settings = settings or SparkSettings()
-    if settings.master and settings.remote:
-        raise SparkUnavailable("both a Spark master and a remote are given: choose one")
     builder = SparkSession.builder.appName("nats-transform")
     for key, value in TABLE_CONFIG.items():
         builder = builder.config(key, value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -14,8 +13,10 @@ import dagster as dg
 from pydantic import Field, field_validator, model_validator
 
 from jobs.session import SessionOnDemand
-from jobs.settings.connection import NatsSettings
-from jobs.settings.ingest import DumpColumns, IngestSettings
+from jobs.settings.audit import AuditSettings, InForce
+from jobs.settings.base import nested, settings_of
+from jobs.settings.export import ExportSettings
+from jobs.settings.ingest import IngestSettings
 from jobs.settings.spark import SparkSettings
 from jobs.settings.warehouse import Warehouse
 from orchestration.hooks import function_named
@@ -27,73 +28,22 @@ from orchestration.settings import (
     Settings,
     Text,
     positive,
+    yaml_of,
 )
 
-# What `NatsSettings` takes beside the servers, and the columns of a dump that can be named.
-_LOGIN = (
-    *("creds", "nkey", "user", "password", "token", "tls_ca", "tls_cert", "tls_key", "tls_first"),
-    *("domain", "js_api_prefix", "inbox_prefix"),
-)
-_COLUMNS = ("subject", "seq", "time", "cluster", "headers", "data")
+_OWN = {"stream", "day", "since", "until", "run_id", "warehouse", "catalog"}
+"""What an archive says of all its sources, or Dagster of a run."""
 
 
-class ArchiveSource(Settings):
-    """Where messages of the archive come from: a `server`, a `backup`, a `parquet` or a `jsonl`."""
+_ARCHIVESOURCE = yaml_of(IngestSettings, {one.key for one in settings_of(IngestSettings)} - _OWN)
 
-    server: OptionalText = Field(
-        None, description="The URL of a NATS server, or several with commas between them."
-    )
-    backup: OptionalPath = Field(None, description="A folder that `nats stream backup` wrote.")
-    parquet: OptionalPath = Field(None, description="A Parquet file or a folder of such files.")
-    jsonl: OptionalPath = Field(None, description="A file of JSON lines or a folder of such files.")
-    from_stream: OptionalText = Field(
-        None, description="The name of the stream there, if it is not that of the archive."
-    )
-    subject: OptionalText = Field(
-        None, description="Only messages whose subject matches this filter are taken."
-    )
-    cluster: OptionalText = Field(
-        None, description="The cluster that every message was published in."
-    )
-    cluster_header: OptionalText = Field(
-        None, description="The header that names the cluster of a message."
-    )
-    creds: OptionalPath = Field(
-        None, description="A file with credentials: a user JWT and its seed."
-    )
-    nkey: OptionalPath = Field(None, description="A file with an NKey seed.")
-    user: OptionalText = Field(None, description="The name of a user.")
-    password: OptionalText = Field(
-        None, description="The password of the user; env('NAME') is a safer place for it."
-    )
-    token: OptionalText = Field(None, description="A token; env('NAME') is a safer place for it.")
-    tls_ca: OptionalPath = Field(None, description="The certificate authority to trust (PEM).")
-    tls_cert: OptionalPath = Field(None, description="The certificate of the client (PEM).")
-    tls_key: OptionalPath = Field(None, description="The key of that certificate (PEM).")
-    tls_first: bool = Field(
-        False, description="Whether the server starts TLS before it says anything."
-    )
-    domain: OptionalText = Field(None, description="The JetStream domain.")
-    js_api_prefix: OptionalText = Field(
-        None, description="The start of the subjects of the JetStream API, instead of a domain."
-    )
-    inbox_prefix: OptionalText = Field(
-        None, description="The start of the subjects of answers, if the user may not use _INBOX."
-    )
-    subject_column: OptionalText = Field(None, description="The column of a dump with the subject.")
-    seq_column: OptionalText = Field(None, description="The column with the sequence.")
-    time_column: OptionalText = Field(None, description="The column with the time.")
-    cluster_column: OptionalText = Field(None, description="The column with the cluster.")
-    headers_column: OptionalText = Field(None, description="The column with the headers.")
-    data_column: OptionalText = Field(None, description="The column with the payload.")
-    data_encoding: Literal["text", "base64"] = Field(
-        "text", description="How a dump of JSON lines writes payloads."
-    )
-    first_seq: int = Field(1, description="The first sequence of a dump that has no sequences.")
+
+class ArchiveSource(_ARCHIVESOURCE):  # type: ignore[misc, valid-type]
+    """Where messages of the archive come from: a server, a backup or a dump."""
 
     @model_validator(mode="after")
-    def _one_source(self) -> ArchiveSource:
-        given = [self.server, self.backup, self.parquet, self.jsonl]
+    def _one_source(self) -> Self:
+        given = [self.server or self.context, self.backup, self.parquet, self.jsonl]
         if sum(source is not None for source in given) != 1:
             raise ValueError("a source needs exactly one of server, backup, parquet and jsonl")
         return self
@@ -102,50 +52,28 @@ class ArchiveSource(Settings):
         self, stream: str, warehouse: Warehouse, days: tuple[date, date], run_id: str
     ) -> IngestSettings:
         """What to ingest of this source for a range of days, both inclusive."""
-        server = None
-        if self.server is not None:
-            login = {name: getattr(self, name) for name in _LOGIN}
-            server = NatsSettings.model_validate({"servers": self.server} | login)
-        columns = {name: getattr(self, f"{name}_column") for name in _COLUMNS}
+        given = self.model_dump(exclude_unset=True, exclude_none=True)
+        texts = {key: str(one) if isinstance(one, Path) else one for key, one in given.items()}
         first, last = days
-        return IngestSettings(
-            stream=stream,
-            from_stream=self.from_stream,
-            server=server,
-            backup=self.backup,
-            parquet=None if self.parquet is None else str(self.parquet),
-            jsonl=None if self.jsonl is None else str(self.jsonl),
-            columns=DumpColumns(
-                **columns, data_encoding=self.data_encoding, first_seq=self.first_seq
-            ),
-            since=datetime.combine(first, time(), UTC),
-            until=datetime.combine(last + timedelta(days=1), time(), UTC),
-            subject=self.subject,
-            cluster=self.cluster,
-            cluster_header=self.cluster_header,
-            warehouse=warehouse,
-            run_id=run_id,
+        return IngestSettings.model_validate(
+            nested(settings_of(IngestSettings), texts)
+            | {
+                "stream": stream,
+                "since": datetime.combine(first, time(), UTC),
+                "until": datetime.combine(last + timedelta(days=1), time(), UTC),
+                "warehouse": warehouse,
+                "run_id": run_id,
+            }
         )
 
 
-class Export(Settings):
+_EXPORT = yaml_of(ExportSettings, {"original", "config", "gaps", "invalid"})
+
+
+class Export(_EXPORT):  # type: ignore[misc, valid-type]
     """A backup of the transformed messages, which `nats stream restore` loads."""
 
     to: FilePath = Field(description="The folder in which each run makes a new folder, a backup.")
-    original: OptionalPath = Field(
-        None,
-        description="A backup of the stream, whose consumers are exported too, or its "
-        "configuration as JSON. Subjects and filters are adapted to the mappings.",
-    )
-    config: OptionalPath = Field(
-        None, description="The configuration of the exported stream as JSON, taken as it is."
-    )
-    gaps: Literal["keep", "close"] = Field(
-        "keep", description="close: messages get new sequences, and consumers are left out."
-    )
-    invalid: Literal["refuse", "keep", "gap"] = Field(
-        "refuse", description="What to do if a message has no legal new subject."
-    )
 
     @model_validator(mode="after")
     def _has_configuration(self) -> Export:
@@ -199,19 +127,8 @@ class MappingSensor(Settings):
     _some_seconds = field_validator("interval_seconds")(positive)
 
 
-class MappingFrom(Settings):
+class MappingFrom(yaml_of(InForce, {"since", "mapping"})):  # type: ignore[misc]
     """A mapping file that took over at some moment."""
-
-    since: Text = Field(description="The moment, such as 2026-10-01T12:00Z.")
-    mapping: FilePath = Field(description="The file with the mappings from then on.")
-
-    @field_validator("since")
-    @classmethod
-    def _moment(cls, since: str) -> str:
-        with suppress(ValueError):
-            if datetime.fromisoformat(since).tzinfo is not None:
-                return since
-        raise ValueError(f"{since!r} is not a moment; write one such as 2026-10-01T12:00Z")
 
 
 class Watch(Settings):
@@ -225,31 +142,22 @@ class Watch(Settings):
     _known_cron = field_validator("cron")(_cron)
 
 
-class Observed(Settings):
+_OBSERVED = yaml_of(AuditSettings, {"source_stream", "captured", "publishers", "by"}, by="hour")
+
+
+class Observed(_OBSERVED):  # type: ignore[misc, valid-type]
     """The archive holds messages that nats-server has mapped already."""
 
-    source_stream: OptionalText = Field(
-        None,
-        description="The stream, in the same tables, that holds the messages as they were "
-        "published; another archive fills it.",
-    )
     counter: OptionalText = Field(
         None,
         description="Instead of a source stream: package.module:function, which gets the first and "
         "the last day and returns a list of {source, messages, cluster} as they were published.",
-    )
-    captured: list[Text] = Field([], description="Subjects that the stream captures.")
-    publishers: list[Text] = Field(
-        [], description="Subjects to which others publish too, without the mapping."
     )
     in_force: list[MappingFrom] = Field(
         [], description="Files that took over from `mapping`, oldest first, each from its moment."
     )
     in_force_from_git: bool = Field(
         False, description="Instead of in_force: each commit of `mapping` took over at its time."
-    )
-    by: Literal["hour", "day"] = Field(
-        "hour", description="Each hour, or each day, gets a verdict of its own."
     )
     severity: Literal["error", "warn"] = Field(
         "error", description="How bad a share outside its tolerance is; undecided is a warning."
@@ -284,13 +192,12 @@ class Observed(Settings):
         }
 
 
-class Spark(Settings):
+class Spark(yaml_of(SparkSettings, {"driver_memory"})):  # type: ignore[misc]
     """The Spark session of a run. The environment says where it runs."""
 
-    driver_memory: Text = Field(default="2g", description="The heap of a local Spark, such as 8g.")
     # Dagster reads "2" in YAML as a number, though it is in quotes.
     config: dict[str, str | bool | int | float] = Field(
-        default={}, description="Further settings of Spark."
+        default={}, description=SparkSettings.model_fields["config"].description
     )
 
     @property
@@ -307,8 +214,8 @@ class Spark(Settings):
         )
 
 
-class Archive(Settings):
-    """One archive of messages, its mapping, and when it is worked on."""
+class _Messages(Settings):
+    """The messages of an archive."""
 
     name: Text = Field(
         pattern="^[A-Za-z0-9_]+$",
@@ -322,30 +229,20 @@ class Archive(Settings):
     sources: list[ArchiveSource] = Field(
         min_length=1, description="Where the messages come from, read in this order."
     )
-    mapping: FilePath = Field(
-        description="The file with the mappings, as `nats-transform` reads it."
-    )
-    account: Text = Field("$G", description="The account whose mappings are used.")
-    seed: int = Field(0, description="A number that decides every draw.")
-    warehouse: OptionalPath = Field(
-        None,
-        description="The folder of the tables; by default `warehouse` in the folder in which "
-        "Dagster runs.",
-    )
-    catalog: OptionalText = Field(None, description="A catalog of PyIceberg, instead of a folder.")
+
+
+_JUDGED = {"mapping", "account", "seed", "warehouse", "catalog", "tolerance", "confidence"}
+
+
+class Archive(yaml_of(AuditSettings, _JUDGED, _Messages)):  # type: ignore[misc]
+    """One archive of messages, its mapping, and when it is worked on."""
+
     reports: OptionalPath = Field(
         None,
         description="The folder for pages; by default `reports` beside the folder of the tables.",
     )
     reports_url: OptionalText = Field(
         None, description="The URL of that folder on a web server; assets link to it."
-    )
-    tolerance: float = Field(
-        1.0, description="How many percentage points a share may differ from its weight."
-    )
-    confidence: float = Field(
-        0.99,
-        description="The probability, 0 to 1, that all intervals of an audit are right together.",
     )
     backfill: Literal["one_run", "day_by_day"] = Field(
         "one_run",
@@ -396,21 +293,6 @@ class Archive(Settings):
                 "leave out export or observed"
             )
         return self
-
-    # As `nats_transform.audit.Criteria`, which takes long to import.
-    @field_validator("tolerance")
-    @classmethod
-    def _tolerable(cls, value: float) -> float:
-        if not 0 < value <= 100:
-            raise ValueError(f"{value:g} is out of range; give points above 0, and at most 100")
-        return value
-
-    @field_validator("confidence")
-    @classmethod
-    def _certain(cls, value: float) -> float:
-        if not 0 < value < 1:
-            raise ValueError(f"{value:g} is out of range; give a number between 0 and 1")
-        return value
 
     @property
     def tables(self) -> Warehouse:

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
-from pydantic import Field
+from pydantic import Field, create_model
 
 from jobs.dry_run.run import dry_run
 from jobs.dry_run.settings import DryRunResult
+from jobs.registry import JOBS
+from jobs.settings.base import nested, settings_of
 from jobs.settings.dry_run import DryRunSettings
+from jobs.settings.output import NEVER
 from nats_transform.migration import MigrationFinding
 from orchestration.archive import Archive
 from orchestration.failures import failing_with_one_line
@@ -22,46 +25,34 @@ from orchestration.metadata.values import Metadata, link
 _MOST_FINDINGS = 50
 
 
-class FailOn(Enum):
-    """The mildest finding that fails the run; Dagster shows the names."""
+FailOn = Enum("FailOn", {level: level for level in (*JOBS["dry-run"].levels, NEVER)})  # type: ignore[misc]
+"""The mildest finding that fails the run; Dagster shows the names."""
+_ASKED = {
+    *("candidate", "current", "streams", "consumers", "permissions", "permissions_account"),
+    *("day", "exact", "simulate"),
+}
+_SETTINGS = [one for one in settings_of(DryRunSettings) if one.key in _ASKED]
 
-    error = "error"
-    warning = "warning"
-    info = "info"
-    never = "never"
+
+def _asked() -> type[dg.Config]:
+    """The settings of a dry run that a run of the job asks for."""
+    fields: dict[str, Any] = {
+        one.key: (
+            bool if one.kind is bool else str if one.field.is_required() else str | None,
+            Field(one.default, description=one.field.description),
+        )
+        for one in _SETTINGS
+    }
+    return create_model("Asked", __base__=dg.Config, **fields)
 
 
-class DryRunConfig(dg.Config):
-    """What to try. Relative paths are relative to the folder of the archive's mapping file."""
+class DryRunConfig(_asked()):  # type: ignore[misc]
+    """What to try. Relative paths are relative to the folder of the archive's mapping file.
 
-    candidate: str = Field(description="The file with the mappings to try.")
-    current: str | None = Field(
-        None, description="The file with the current mappings; by default that of the archive."
-    )
-    streams: str | None = Field(
-        None,
-        description="A folder with the output of `nats stream info NAME --json` of each stream.",
-    )
-    consumers: str | None = Field(
-        None,
-        description="A folder with the output of `nats consumer info STREAM NAME --json` of each.",
-    )
-    permissions: str | None = Field(
-        None, description="A server configuration; the permissions of its users are checked."
-    )
-    permissions_account: str | None = Field(
-        None, description="The account of these users; by default that of the archive."
-    )
-    day: str | None = Field(
-        None, description="A day as YYYY-MM-DD, or a range as A..B; every day by default."
-    )
-    exact: bool = Field(
-        False, description="Map every message with its own draw, instead of counting shares."
-    )
-    simulate: bool = Field(
-        False, description="Write what each stream would hold into table `simulated_streams`."
-    )
-    fail_on: FailOn = Field(FailOn.error, description="The mildest finding that fails the run.")
+    The current mappings are those of the archive, unless others are named.
+    """
+
+    fail_on: FailOn = Field(FailOn("error"), description="The mildest finding that fails the run.")
 
 
 def dry_run_job(archive: Archive) -> dg.JobDefinition:
@@ -88,7 +79,7 @@ def dry_run_job(archive: Archive) -> dg.JobDefinition:
             page.with_suffix(".json").write_text(json.dumps(result.as_json(), indent=2))
         told = _metadata(archive, result, page)
         context.add_output_metadata(told)
-        if config.fail_on is not FailOn.never and result.fails(config.fail_on.value):
+        if config.fail_on.value != NEVER and result.fails(config.fail_on.value):
             raise dg.Failure(description=_refusal(result, page), metadata=told, allow_retries=False)
 
     @dg.job(
@@ -103,14 +94,13 @@ def dry_run_job(archive: Archive) -> dg.JobDefinition:
 
 
 def _settings(archive: Archive, config: DryRunConfig, run_id: str) -> DryRunSettings:
-    asked = config.model_dump(exclude={"day", "fail_on"}, exclude_none=True)
-    for name in ("candidate", "current", "streams", "consumers", "permissions"):
-        if name in asked:
-            asked[name] = archive.mapping.parent / asked[name]
+    asked = config.model_dump(exclude={"fail_on"}, exclude_none=True)
+    for one in _SETTINGS:
+        if one.is_path and one.key in asked:
+            asked[one.key] = archive.mapping.parent / asked[one.key]
     return DryRunSettings.model_validate(
         {"current": archive.mapping, "account": archive.account, "seed": archive.seed}
-        | asked
-        | {"first_day": config.day}
+        | nested(iter(_SETTINGS), asked)
         | {"stream": archive.stream, "warehouse": archive.tables, "run_id": run_id}
     )
 

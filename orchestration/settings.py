@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import date
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self, get_origin
 
 import dagster as dg
 from jinja2 import Environment, StrictUndefined
-from pydantic import BaseModel, ValidationError
+from pydantic import (
+    BaseModel,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+    field_validator,
+)
+from pydantic_core import PydanticUndefined
 
+from jobs.settings import base as jobs_base
+from jobs.settings.base import Option
 from nats_transform.errors import InvalidConfig
 
 
@@ -119,4 +131,53 @@ def positive(value: float | None) -> float | None:
     """
     if value is not None and value <= 0:
         raise ValueError(f"{value:g} is out of range; give a number above 0")
+    return value
+
+
+def yaml_of(
+    model: type[jobs_base.Settings],
+    only: Collection[str],
+    base: type[Settings] = Settings,
+    **defaults: Any,
+) -> type[Settings]:
+    """Settings of a job as a part of the YAML: each with its description, default and bounds.
+
+    Args:
+        model: the settings of the job.
+        only: the keys of those that the YAML has.
+        base: what this part has besides.
+        defaults: the defaults that differ from those of the job.
+    """
+    fields: dict[str, Any] = {}
+    checks: dict[str, Any] = {}
+    for one in jobs_base.settings_of(model, every=True):
+        if one.key not in only:
+            continue
+        default = defaults.get(one.key, [] if one.is_several else one.default)
+        if default is PydanticUndefined and one.path[1:]:  # of a part that is left out
+            default = None
+        is_optional = default is None
+        kind: Any = one.kind
+        if one.is_path:
+            kind = OptionalPath if is_optional else FilePath
+        elif kind not in (bool, int, float) and get_origin(kind) is not Literal:
+            kind = OptionalText if is_optional else Text
+        described = Field(default, description=one.field.description)
+        fields[one.key] = (list[kind] if one.is_several else kind, described)
+        # Not as constraints of the field, which would refuse a template before it is filled in.
+        if bounds := [mark for mark in one.field.metadata if not isinstance(mark, Option)]:
+            kind = Annotated[one.field.annotation, *bounds]
+            fits: TypeAdapter[Any] = TypeAdapter(kind)
+            checks[f"{one.key}_fits"] = field_validator(one.key)(partial(_fitting, fits))
+    return create_model(model.__name__, __base__=base, __validators__=checks, **fields)
+
+
+def _fitting(fits: TypeAdapter[Any], value: Any) -> Any:
+    """The value, if it is one that the job takes."""
+    try:
+        fits.validate_python(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        text = first["msg"].removeprefix("Value error, ")
+        raise ValueError(text if first["type"] == "value_error" else f"{value}: {text}") from None
     return value

@@ -66,6 +66,7 @@ FLOORS: list[dict[str, str]] = [
     },
     {"jobs.plan": "plans a migration"},
     {"jobs.verify": "looks for a step of a plan"},
+    {"jobs.registry": "every job by name"},
     {"jobs.__main__": "python -m jobs JOB"},
     {"orchestration": "everything Dagster"},
     {"cli": "the command nats-transform"},

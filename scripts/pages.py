@@ -14,7 +14,6 @@ import re
 import shutil
 import sys
 from importlib import import_module
-from inspect import cleandoc
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -117,13 +116,10 @@ def commands() -> str:
 
 def jobs() -> str:
     """The settings of every job, from its class."""
-    from jobs.__main__ import JOBS
+    from jobs.registry import JOBS
 
     about = "`python -m jobs JOB SETTINGS.json` takes a JSON document with these fields."
-    found = {
-        name: getattr(import_module(f"jobs.{job.module}"), job.settings)
-        for name, job in JOBS.items()
-    }
+    found = {name: job.model for name, job in JOBS.items()}
     return "\n".join(classes("Settings of jobs", about, "settings", found))
 
 
@@ -131,7 +127,7 @@ def results() -> str:
     """What every job gives back, and every command that is no job, from its class."""
     from cli.check import CheckResult
     from cli.map import MapResult
-    from jobs.__main__ import JOBS
+    from jobs.registry import JOBS
     from nats_transform.trace import Trace
 
     about = (
@@ -140,9 +136,8 @@ def results() -> str:
     )
     found: dict[str, Any] = {"check": CheckResult, "map": MapResult, "trace": Trace}
     for name, job in JOBS.items():
-        module = import_module(f"jobs.{job.module}")
-        named = getattr(module, job.function).__annotations__["return"]
-        found[name] = eval(named, vars(module))  # noqa: S307 - an annotation of ours
+        named = job.function.__annotations__["return"]
+        found[name] = eval(named, job.function.__globals__)  # noqa: S307 - an annotation of ours
     return "\n".join(classes("JSON documents", about, "result", found))
 
 
@@ -161,20 +156,12 @@ def classes(title: str, about: str, kind: str, found: dict[str, Any]) -> list[st
                 schema = json.loads(text.replace(f'"{other}": {{', f'"{name}-{other}": {{'))
         file = f"schemas/{name}-{kind}.json"
         (PAGES / "reference" / file).write_text(json.dumps(schema, indent=2), encoding="utf-8")
-        shown = fields(schema, inherited(one), kind)
+        shown = fields(schema, kind)
         lines += [f"## {name}", "", *shown, f"[JSON schema]({file})", ""]
         shared |= schema.get("$defs", {})
     for name, schema in sorted(shared.items()):
-        lines += [f"## {name}", "", *fields(schema, {}, kind)]
+        lines += [f"## {name}", "", *fields(schema, kind)]
     return lines
-
-
-def inherited(kind: Any) -> dict[str, str]:
-    """What the classes that a class extends say of their attributes."""
-    found: dict[str, str] = {}
-    for base in reversed(getattr(kind, "__mro__", ())):
-        found |= description(cleandoc(base.__doc__ or ""))[1]
-    return found
 
 
 def component() -> str:
@@ -233,8 +220,8 @@ def metrics() -> str:
     return "\n".join([*lines, *table(("metric", "labels", "meaning"), rows)])
 
 
-def fields(schema: dict[str, Any], known: dict[str, str], use: str) -> list[str]:
-    """What a class is, and a table of its fields; some are known from classes that it extends."""
+def fields(schema: dict[str, Any], use: str) -> list[str]:
+    """What a class is, and a table of its fields."""
     if "additionalProperties" in schema and "properties" not in schema:
         return [f"An object: for each name, {kind(schema['additionalProperties'])}.", ""]
     about, meanings = description(schema.get("description", ""))
@@ -246,11 +233,18 @@ def fields(schema: dict[str, Any], known: dict[str, str], use: str) -> list[str]
         shown = "" if default is None or isinstance(default, dict) else f"`{json.dumps(default)}`"
         if field in schema.get("required", ()):
             shown = "needed"
-        meaning = one.get("description") or meanings.get(field) or known.get(field, "")
+        meaning = one.get("description") or meanings.get(field) or about_part(schema, one)
         rows.append((f"`{field}`", kind(one), shown, " ".join(meaning.split())))
     if use == "result":  # it always has all of them
         rows = [(*row[:2], row[3]) for row in rows]
     return [about, "", *table(rows[0], rows[1:])]
+
+
+def about_part(schema: dict[str, Any], field: dict[str, Any]) -> str:
+    """What a part of settings is, if a field is one: what its class says of itself."""
+    named = [one["$ref"] for one in (field, *field.get("anyOf", ())) if "$ref" in one]
+    part = schema.get("$defs", {}).get(named[0].rpartition("/")[2], {}) if named else {}
+    return description(part.get("description", ""))[0]
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:

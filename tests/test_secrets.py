@@ -12,7 +12,6 @@ import sys
 import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
-from importlib import import_module
 from pathlib import Path
 
 import nats
@@ -22,8 +21,8 @@ from pydantic import ValidationError
 from pyspark.sql import SparkSession
 
 from cli.main import main
-from jobs.__main__ import JOBS
 from jobs.jetstream.process import nats_server
+from jobs.registry import JOBS
 from jobs.settings.connection import NatsSettings
 from jobs.settings.ingest import IngestSettings
 from jobs.settings.warehouse import Warehouse
@@ -144,7 +143,7 @@ def test_settings_hide_their_secrets() -> None:
 @pytest.mark.parametrize("job", JOBS)
 def test_errors_of_settings_hide_their_input(job: str) -> None:
     """Also what `--debug` shows of them, below the one line."""
-    settings = getattr(import_module(f"jobs.{JOBS[job].module}"), JOBS[job].settings)
+    settings = JOBS[job].model
     given = {"server": {"servers": "://u:planted@h", "password": ["planted"]}, "remote": "planted"}
     with pytest.raises(ValidationError) as caught:
         settings.model_validate(given | {"warehouse": {"dir": ["planted"]}})

@@ -14,7 +14,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, Union, get_args, get_origin
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 
 
@@ -36,6 +44,7 @@ class Option:
         parts: the types of the words that one value has.
         value: a flag stands for this value.
         is_path: whether a text is a path, unless it is a URI.
+        combines: whether the environment may give it beside an alternative of the command line.
         is_argument: whether the command line has it without a name.
         is_option: whether people can give it; if not, only programs can.
         unless: of a part: the fields beside it that make it unneeded, unless the command line
@@ -54,6 +63,7 @@ class Option:
     parts: tuple[type, ...] = ()
     value: str | None = None
     is_path: bool = False
+    combines: bool = False
     is_argument: bool = False
     is_option: bool = True
     unless: tuple[str, ...] = ()
@@ -93,6 +103,16 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     alternatives: ClassVar[tuple[tuple[str, ...], ...]] = ()
+
+    @model_validator(mode="after")
+    def _one_of_each(self) -> Self:
+        for names in self.alternatives:
+            given = [name for name in names if getattr(self, name) not in (None, False)]
+            if len(given) > 1:
+                known = {one.path: f"--{one.name}" for one in settings_of(type(self))}
+                options = " or ".join(known.get((name,), name) for name in given)
+                raise ValueError(f"give {options}, not both")
+        return self
 
     @classmethod
     def given(cls, values: Mapping[str, Any]) -> Mapping[str, Any] | Self | None:

@@ -48,6 +48,7 @@ class NatsSettings(Settings):
         "A context of the `nats` command; options of a connection replace parts of it.",
         metavar="NAME",
         env="NATS_CONTEXT",
+        combines=True,
         completes="contexts",
         otherwise="the one that `nats context select` chose, if no --server is given",
         in_project=r"(?!.*\.json$)[^/\\]*",

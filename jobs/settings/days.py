@@ -33,7 +33,7 @@ class StreamDays(Settings):
         None,
         "A day such as 2026-11-30, or the first and the last of several days: "
         "2026-11-01..2026-11-30.",
-        name="day",
+        key="day",
         metavar="A[..B]",
         completes="days",
         otherwise="every day of the archive",

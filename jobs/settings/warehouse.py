@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import model_validator
-
 from jobs.settings.base import Folder, Name, Settings, setting
 
 VARIABLE = "NATS_TRANSFORM_WAREHOUSE"
@@ -22,12 +20,6 @@ class Warehouse(Settings):
     catalog: Name | None = setting(
         None, "A catalog of the PyIceberg configuration, instead of a folder."
     )
-
-    @model_validator(mode="after")
-    def _one_of_both(self) -> Warehouse:
-        if self.dir is not None and self.catalog is not None:
-            raise ValueError("give a warehouse folder (--warehouse) or a catalog (--catalog)")
-        return self
 
     @property
     def folder(self) -> Path:

@@ -7,7 +7,7 @@ import dagster as dg
 import pyspark
 from pydantic import Field, field_validator
 
-from jobs.__main__ import JOBS
+from jobs.registry import JOBS
 from orchestration.settings import FilePath, OptionalText, Settings, Text
 
 

@@ -24,12 +24,12 @@ from itertools import islice
 from pathlib import Path
 
 import dagster as dg
-from pydantic import BaseModel, ConfigDict, Field
 
 from jobs.audit.result import AuditResult
 from jobs.errors import JobError, text_of
 from jobs.jetstream.process import nats_server
 from jobs.progress import step
+from jobs.settings.demo import DemoSettings
 from orchestration.archive import Archive
 from orchestration.days import range_tags
 from orchestration.demo.clusters import Change, write_mapped
@@ -56,26 +56,6 @@ STALE_HOUR = 13
 MAPPED_SUBJECTS = ("orders.>", "west.>", "payments.>", "telemetry.>", "plant.>", "inventory.>")
 _LEAST_MAPPED = 40_000  # with fewer, one hour of one cluster might not be told from chance
 _MARKER = ".nats-transform-demo"  # a folder without it is not ours to empty
-
-
-class DemoSettings(BaseModel):
-    """How the demo runs.
-
-    Attributes:
-        folder: where the demo writes everything; the folder of an earlier demo is emptied.
-        server: the URL of a nats-server to use instead of starting one. The demo removes its
-            stream there at the end.
-        messages: how many to publish today; each of the two days before has half as many.
-        seed: decides the messages and every draw.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-    folder: Path = Path("demo")
-    server: str | None = None
-    # The census of all three days stays below 200,000 subjects: dry runs of it need no Spark.
-    messages: int = Field(100_000, ge=1_000)
-    seed: int = 7
 
 
 @dataclass(frozen=True)

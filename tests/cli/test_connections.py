@@ -127,7 +127,7 @@ def test_every_command_that_takes_a_server_is_here() -> None:
     connecting = {
         name
         for name, command in commands.items()
-        if command and any(parameter.name == "servers" for parameter in command.params)
+        if command and any(parameter.name == "creds" for parameter in command.params)
     }
     assert connecting == COMMANDS.keys()
 

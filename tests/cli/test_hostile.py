@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from cli.options import WAREHOUSE_VARIABLE
+from jobs.settings.warehouse import VARIABLE as WAREHOUSE_VARIABLE
 from tests.support.command import nats_transform
 from tests.support.hostile import HOSTILE, RAW
 from tests.support.terminal import on_a_terminal

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from cli.options import WAREHOUSE_VARIABLE
 from jobs.jetstream.process import NatsServer
+from jobs.settings.warehouse import VARIABLE as WAREHOUSE_VARIABLE
 from jobs.settings.warehouse import Warehouse
 from jobs.warehouse.specs import TRANSFORMED
 from jobs.warehouse.tables import open_table
@@ -206,7 +206,7 @@ def test_the_warehouse_of_the_environment(folder: Path, monkeypatch: pytest.Monk
         (["--server", "SERVER", "--from-stream", "EMPTY"], "stream EMPTY on 127.0.0.1"),
         ([], "give one source"),
         (["--server", "SERVER", "--parquet", "none"], "give one source"),
-        (["--parquet", "none", "--since", "someday"], "since: 'someday' is neither a sequence"),
+        (["--parquet", "none", "--since", "someday"], "'--since': 'someday' is neither a sequence"),
         (["--parquet", "none", "--warehouse", "a", "--catalog", "b"], "--warehouse or --catalog"),
         (["--parquet", "none", "--master", "local", "--remote", "sc://b"], "--master or --remote"),
     ],

@@ -7,15 +7,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.__main__ import JOBS
 from jobs.files import run
+from jobs.registry import JOBS
 
 # What takes long to import, and what small work on an archive does without.
 SLOW = ("pandas", "dagster", "great_expectations", "matplotlib", "pyspark", "py4j")
@@ -33,10 +32,11 @@ print(pa.table({{"a": [1, None]}}).to_pandas()["a"].sum())
 MAPPING = "mappings { a: [ {destination: b, weight: 50}, {destination: c, weight: 50} ] }"
 WORK = """
 import json, sys
-from jobs.__main__ import JOBS, _run
+from jobs.registry import JOBS
 from jobs.settings.spark import SparkSettings
 for name, settings in json.load(sys.stdin):
-    _run(JOBS[name], json.dumps(settings).encode(), SparkSettings())
+    job = JOBS[name]
+    job.run(job.model.model_validate(settings), SparkSettings())
     print(name, [module for module in {slow} if module in sys.modules])
 """
 
@@ -97,8 +97,7 @@ def test_a_worker_of_spark_imports_no_pandas(
     monkeypatch.setattr(run, "_in_spark", noted)
     for name in ("ingest", "transform", "audit", "census"):
         job = JOBS[name]
-        module = import_module(f"jobs.{job.module}")
-        getattr(module, job.function)(spark, getattr(module, job.settings)(**work[name]))
+        job.function(spark, job.model(**work[name]))
         lines = [line.partition(" ") for line in told.read_text().splitlines()]
         assert lines, name
         assert {pid for pid, _, _ in lines}.isdisjoint({str(os.getpid())})
@@ -107,7 +106,7 @@ def test_a_worker_of_spark_imports_no_pandas(
 
 
 def test_jobs_import_little_and_pandas_still_works() -> None:
-    modules = ", ".join(f"jobs.{job.module}" for job in JOBS.values())
+    modules = ", ".join(f"jobs.{job.work.partition(':')[0]}" for job in JOBS.values())
     done = subprocess.run(
         [sys.executable, "-c", LOOK.format(module=modules, slow=SLOW)],
         capture_output=True,

@@ -7,7 +7,6 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from importlib import import_module
 from pathlib import Path
 from threading import Barrier
 from typing import Any
@@ -15,9 +14,9 @@ from typing import Any
 import pytest
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from jobs.__main__ import JOBS
 from jobs.jetstream.process import NatsServer, nats_server
 from jobs.maintain import remove_stream
+from jobs.registry import JOBS
 from jobs.session import SessionOnDemand
 from jobs.settings.spark import SparkSettings
 from jobs.settings.warehouse import Warehouse
@@ -66,14 +65,13 @@ class Place:
     def call(self, job: str, **settings: Any) -> Any:
         """Calls a job as `python -m jobs` does."""
         row = JOBS[job]
-        module = import_module(f"jobs.{row.module}")
-        model = getattr(module, row.settings)
+        model = row.model
         own = {"stream": "S", "warehouse": self.warehouse.model_dump()} | settings
         text = json.dumps(
             {name: own[name] for name in own if name in model.model_fields}, default=str
         )
         spark = [SessionOnDemand(SparkSettings())] if row.needs_spark else []
-        return getattr(module, row.function)(*spark, model.model_validate_json(text))
+        return row.function(*spark, model.model_validate_json(text))
 
     def lock(self) -> None:
         """Locks the catalog for itself alone, at once.

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -64,8 +65,8 @@ def test_no_java_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_master_and_remote_exclude_each_other() -> None:
-    with pytest.raises(SparkUnavailable, match="choose one"):
-        spark_session(SparkSettings(master="local", remote="sc://somewhere"))
+    with pytest.raises(ValidationError, match="give --master or --remote, not both"):
+        SparkSettings(master="local", remote="sc://somewhere")
 
 
 @pytest.mark.parametrize(

@@ -50,11 +50,11 @@ MISTAKES = [
     ),
     pytest.param(
         "observed: { in_force: [{ since: 2026-10-01, mapping: a }] }",
-        ":7: observed.in_force.0.since: '2026-10-01' is not a moment; write one such as 2026-",
+        ":7: observed.in_force.0.since: '2026-10-01T00:00' does not say its time zone: write",
         id="moment-without-zone",
     ),
     pytest.param(
-        "tolerance: -5", ":7: tolerance: -5 is out of range; give points above 0", id="tolerance"
+        "tolerance: -5", ":7: tolerance: -5.0: Input should be greater than 0", id="tolerance"
     ),
     pytest.param("fresh_hours: 0", ":7: fresh_hours: 0 is out of range; give ", id="fresh"),
     pytest.param(

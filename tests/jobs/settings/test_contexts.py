@@ -6,17 +6,18 @@ import asyncio
 import base64
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import click
 import pytest
 from click.testing import CliRunner
 from pydantic import SecretStr
 
-from cli import options
+from cli.command import command
 from jobs.errors import ArchiveError
 from jobs.jetstream.connection import connection
 from jobs.jetstream.process import nats_server
+from jobs.settings.base import Option, Settings, setting
 from jobs.settings.connection import NatsSettings
 from tests.support.jwt_signing import credentials, new_key, operator_config, seed
 
@@ -153,6 +154,13 @@ def test_a_name_is_no_path(name: str) -> None:
         with_context(name, {})
 
 
+class Source(Settings):
+    """A dump, or a server."""
+
+    dump: str | None = setting(None, "A dump.")
+    server: Annotated[NatsSettings | None, Option(unless=("dump",))] = None
+
+
 @pytest.mark.parametrize(
     ("arguments", "environment", "server"),
     [
@@ -170,17 +178,16 @@ def test_a_name_is_no_path(name: str) -> None:
 def test_which_server(
     folder: Path, arguments: list[str], environment: dict[str, str], server: str | None
 ) -> None:
-    @click.command()
-    @click.option("--dump")
-    @options.server(instead_of=("dump",))
-    def command(dump: str | None, server: NatsSettings | None) -> None:
+    @command("try", Source)
+    def tried(source: Source) -> None:
+        server = source.server
         click.echo(server.servers if server else "none")
         click.echo(server.token.get_secret_value() if server and server.token else "no token")
 
     save(folder, "x", {"url": "nats://x", "token": "secret"})
     save(folder, "chosen", {"url": "nats://selected"})
     (folder / "context.txt").write_text("chosen\n")
-    run = CliRunner().invoke(command, arguments, env=environment)
+    run = CliRunner().invoke(tried, arguments, env=environment)
     assert run.output.splitlines()[0] == (server or "none"), run.output
     # A server that is named without a context gets no context's credentials.
     with_token = "x" in arguments or environment.get("NATS_CONTEXT") == "x"

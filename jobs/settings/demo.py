@@ -1,0 +1,36 @@
+"""The settings of the demo."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jobs.settings.base import Folder, Seed, Settings, setting
+
+
+class DemoSettings(Settings):
+    """How the demo runs."""
+
+    server: str | None = setting(
+        None,
+        "A nats-server with JetStream.",
+        metavar="URL",
+        otherwise="one is started, and stopped at the end",
+        in_project=False,
+        cure="because the demo makes streams there: give it with --server",
+    )
+    # The census of all three days stays below 200,000 subjects: dry runs of it need no Spark.
+    messages: int = setting(
+        100_000,
+        "How many messages to publish; each of two earlier days has half as many.",
+        ge=1_000,
+        metavar="N",
+    )
+    seed: Seed = setting(
+        7, "A number that decides the messages and every draw: the same seed gives the same digest."
+    )
+    folder: Folder = setting(
+        Path("demo"),
+        "The folder for everything that the demo makes; it removes an earlier demo there.",
+        name="dir",
+        otherwise="./demo",
+    )
