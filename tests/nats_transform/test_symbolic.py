@@ -71,6 +71,10 @@ def test_image_keeps_what_the_part_says() -> None:
     assert transform.apply("orders.eu.1") == "shop.1.8.eu"
     assert image(transform, "orders.eu.*") == "shop.*.8.eu"
     assert image(Transform("a.>", "b.>"), "a.x.*") == "b.x.*"
+    # A source token such as `*a` stands for any token, so nothing is computed from its text.
+    assert image(Transform("*a.*", "x.{{partition(9,0)}}.$1"), "*a.*") == "x.*.*"
+    # The first token of a `>` is one token.
+    assert image(Transform(">", "x.{{wildcard(0)}}.>"), ">") == "x.*.>"
 
 
 @pytest.mark.parametrize(
