@@ -185,10 +185,14 @@ def together(rows: Sequence[CensusRow]) -> list[CensusRow]:
     return list(found.values())
 
 
-def compare(random: Random) -> set[str]:
-    """Compares the counts of a dry run with the scalar ones; returns the codes that were found."""
+def compare(random: Random) -> None:
+    """Compares a random question about a random census."""
     asked = question(random)
-    rows = together(census(random, asked))
+    compare_on(together(census(random, asked)), asked)
+
+
+def compare_on(rows: Sequence[CensusRow], asked: Question) -> set[str]:
+    """Compares the counts of a dry run with the scalar ones; returns the codes that were found."""
     found, oracle = of_question(rows, asked), Oracle(rows, asked)
     total = sum(row.messages for row in rows)
     assert found.messages == total
@@ -273,3 +277,42 @@ def test_scenarios(kind: type[Random], count: int, seed: int) -> None:
 @pytest.mark.parametrize("number", [102, 144, 157])
 def test_results_that_are_now_and_then_the_subject(number: int) -> None:
     compare(Tiny(number))
+
+
+# What would act in a query, a pattern, a format or a terminal, if it were not data.
+TEXTS = [
+    *("'", '"', "';DROP/**/TABLE/**/outcomes;--", "')OR('1'='1", "$1", "?", "%s", "{}", "{{x}}x"),
+    *("\x00", "\x1b[31m", "\x7f", "\\", "\udcff", "\udced\udca0\udc80", "NULL", "x" * 4096, "日本"),
+]
+
+
+def test_hostile_texts_are_data() -> None:
+    """In subjects, clusters, mappings, and the names of streams, consumers, users and accounts."""
+
+    def moved(to: str) -> AccountMappings:
+        # As a destination `$1` would be a wildcard.
+        pairs = [(f"a.{text}.*", f"{to}.{text}.$1") for text in TEXTS if text != "$1"]
+        return AccountMappings(
+            [Mapping(old, [Destination(new, 60), Destination("c.$1", 40)]) for old, new in pairs]
+        )
+
+    rows = [
+        CensusRow(f"a.{text}.{TEXTS[n - 1]}", TEXTS[n - 2], 3 + n, 7)
+        for n, text in enumerate(TEXTS)
+    ]
+    name = "';DROP--\x1b"
+    streams = (
+        parse_stream({"name": name, "subjects": ["b.>", "c.*"], "max_msgs_per_subject": 1}),
+        parse_stream({"name": f"{name}2", "subjects": [f"a.{TEXTS[2]}.*"]}),
+    )
+    asked = Question(
+        moved("b"),
+        moved("a"),
+        streams,
+        (Consumer(name, name, ("b.'.*",)),),
+        (User(name, Allowance(("b.>",), (f"b.{TEXTS[2]}.>",)), Allowance()),),
+        (),
+        (SharedStream("a.'.*", name),),
+    )
+    codes = compare_on(together(rows), asked)
+    assert {"publish-opened", "consumer-more", "import-none", "captured-elsewhere"} <= codes
