@@ -39,7 +39,7 @@ from jobs.jetstream.outgoing import COLUMNS, Making, look, messages
 from jobs.jetstream.stream import StreamState, counts_by_subject, stream_state
 from jobs.jetstream.target import Target, source_stream
 from jobs.progress import advance, step
-from jobs.settings.replay import Consent, ReplaySettings
+from jobs.settings.replay import CONSENTS, Consent, ReplaySettings
 from jobs.warehouse.coverage import Coverage
 from jobs.warehouse.specs import TRANSFORMED
 from jobs.warehouse.tables import open_table
@@ -49,16 +49,6 @@ from nats_transform.words import plural
 EXAMPLES = 3
 """How many of the messages that cannot be sent are named."""
 _ATTEMPTS = 5  # when the stream lost what it had stored, as after a crash of its server
-
-
-CONSENTS: dict[Consent, str] = {
-    "skips": "leave out messages that cannot be sent or that the target does not capture",
-    "limits": "the target removes messages, so what was sent is not known for certain",
-    "versions": "the target has these messages under another mapping version",
-    "ingress": "the target's subject transform stores messages under another subject",
-    "rollup": "`Nats-Rollup: sub` acts again, as a KV bucket needs it",
-    "ttl": "`Nats-TTL` acts again, counted from the replay",
-}
 
 
 class Refusal(BaseModel):

@@ -182,14 +182,9 @@ class Observed(_OBSERVED):  # type: ignore[misc, valid-type]
         published = []
         if self.counter is not None and days:
             published = list(function_named(self.counter, "counter")(days[0], days[-1]))
-        return {
-            "observed": True,
-            "source_stream": self.source_stream,
-            "published": published,
-            "captured": self.captured,
-            "publishers": self.publishers,
-            "by": self.by,
-        }
+        shared = {"source_stream", "captured", "publishers", "by"}
+        own: dict[str, Any] = self.model_dump(include=shared)
+        return own | {"observed": True, "published": published}
 
 
 class Spark(yaml_of(SparkSettings, {"driver_memory"})):  # type: ignore[misc]

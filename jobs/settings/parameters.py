@@ -114,11 +114,6 @@ def shown(value: Any) -> str:
     return f"{value / timedelta(days=1):g}" if isinstance(value, timedelta) else str(value)
 
 
-def key_of(setting: Setting) -> str:
-    """The name of a setting in messages, as the command line has it."""
-    return setting.name if setting.option.is_argument else f"--{setting.name}"
-
-
 def parameters(ctx: click.Context, model: type[Settings] | None = None) -> list[SettingParameter]:
     """The parameters of a command that give settings; those of one model, if it is named."""
     return [
@@ -248,5 +243,6 @@ def _mistake(error: ValidationError, model: type[Settings], ctx: click.Context) 
         part = [one for one in parameters(ctx, model) if one.setting.path[0] == place[0]]
         options = " or ".join(f"--{one.setting.name}" for one in part[:2])
         return click.UsageError(f"{options} is missing", ctx)
-    names = ".".join(map(str, place))
+    # What is said of several settings together names them.
+    names = "" if first["type"] == "value_error" else ".".join(map(str, place))
     return click.UsageError(f"{names}: {text}" if names else text, ctx)

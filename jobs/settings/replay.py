@@ -11,6 +11,15 @@ from jobs.settings.days import Stream, StreamDays
 SentFate = Literal["mapped", "unmatched"]
 Consent = Literal["skips", "limits", "versions", "ingress", "rollup", "ttl"]
 
+CONSENTS: dict[Consent, str] = {
+    "skips": "leave out messages that cannot be sent or that the target does not capture",
+    "limits": "the target removes messages, so what was sent is not known for certain",
+    "versions": "the target has these messages under another mapping version",
+    "ingress": "the target's subject transform stores messages under another subject",
+    "rollup": "`Nats-Rollup: sub` acts again, as a KV bucket needs it",
+    "ttl": "`Nats-TTL` acts again, counted from the replay",
+}
+
 
 class ReplaySettings(StreamDays):
     """What to replay, and into which stream."""
@@ -26,10 +35,9 @@ class ReplaySettings(StreamDays):
     )
     allow: frozenset[Consent] = setting(
         frozenset(),
-        "Send in spite of one of these reasons. skips: some messages cannot be sent "
-        "and are left out. limits: the target removes messages. versions: the target has messages "
-        "of another mapping version. ingress: the target stores messages under another subject. "
-        "rollup, ttl: the archived headers Nats-Rollup or Nats-TTL act again.",
+        "Send in spite of one of these reasons. "
+        + "; ".join(f"{reason}: {about}" for reason, about in CONSENTS.items())
+        + ".",
     )
     rate: float | None = setting(None, "Send at most N messages a second.", gt=0, metavar="N")
     dry_run: bool = setting(False, "Check everything that a replay checks, and send nothing.")

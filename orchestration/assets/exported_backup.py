@@ -31,16 +31,13 @@ def exported_backup_asset(archive: Archive, wanted: Export) -> dg.AssetsDefiniti
         with failing_with_one_line():
             result = export(
                 ExportSettings(
+                    **wanted.model_dump(exclude={"to"}),
                     stream=archive.stream,
                     warehouse=archive.tables,
                     to_backup=str(wanted.to / context.run.run_id),
-                    original=wanted.original,
-                    config=wanted.config,
                     mapping=archive.mapping,
                     account=archive.account,
                     seed=archive.seed,
-                    gaps=wanted.gaps,
-                    invalid=wanted.invalid,
                 )
             )
         findings = [(finding.code, finding.message) for finding in result.findings]

@@ -46,6 +46,16 @@ def test_every_setting_of_a_connection_arrives() -> None:
     }  # fmt: skip
 
 
+def test_a_context_is_a_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "nats" / "context").mkdir(parents=True)
+    (tmp_path / "nats" / "context" / "x.json").write_text('{"url": "nats://x", "token": "t"}')
+    source = ArchiveSource(context="x", domain="hub")
+    server = source.ingest_settings("S", Warehouse(), (DAY, DAY), "run").server
+    wanted = {"servers": "nats://x", "token": "t", "domain": "hub"}
+    assert server == NatsSettings.model_validate(wanted)
+
+
 def test_every_column_of_a_dump_arrives() -> None:
     source = ArchiveSource(parquet=Path("x"), first_seq=7, data_encoding="base64", **COLUMNS)
     columns = source.ingest_settings("S", Warehouse(), (DAY, DAY), "run").columns
