@@ -111,21 +111,19 @@ class AuditSettings(Judged):
         metavar="N",
     )
     source_stream: Name | None = setting(
-        None, "With --observed: the stream that holds the same messages as they were published."
+        None, "If observed: the stream that holds the same messages as they were published."
     )
     published: tuple[Published, ...] = setting(
         (),
-        "With --observed: how many messages were published to the source of a mapping "
+        "If observed: how many messages were published to the source of a mapping "
         "(in --cluster, if that is given).",
         metavar="SOURCE COUNT",
         parts=(str, int),
     )
-    captured: tuple[_Filter, ...] = setting(
-        (), "With --observed: subjects that the stream captures."
-    )
+    captured: tuple[_Filter, ...] = setting((), "If observed: subjects that the stream captures.")
     publishers: tuple[_Filter, ...] = setting(
         (),
-        "With --observed: subjects that get messages also from elsewhere, not only "
+        "If observed: subjects that get messages also from elsewhere, not only "
         "through this mapping.",
         name="publisher",
     )
