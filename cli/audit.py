@@ -24,8 +24,8 @@ def command(result: AuditResult, settings: AuditSettings) -> None:
     """Compare the share of each destination with its weight, for each mapping and cluster.
 
     A share is `within` if its confidence interval lies inside the weight plus or minus the
-    tolerance, and `outside` if the interval lies outside. Otherwise it is `undecided`, and the
-    audit says how many messages would decide it.
+    tolerance (or half of a small weight), and `outside` if the interval lies outside. Otherwise it
+    is `undecided`, and the audit says how many messages would decide it.
 
     \b
     Examples:

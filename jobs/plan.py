@@ -261,6 +261,7 @@ def _clusters(census: PortableCensus, settings: PlanSettings) -> tuple[str, ...]
 def _needs(census: PortableCensus, question: Question, settings: PlanSettings) -> Needs:
     """How long stages must run at the traffic of the census."""
     try:
+        from nats_transform.audit.verdicts import tolerance_of
         from nats_transform.statistics import messages_to_decide
     except ModuleNotFoundError:  # the base installation has no SciPy
         return lambda stage: ()
@@ -271,8 +272,9 @@ def _needs(census: PortableCensus, question: Question, settings: PlanSettings) -
     def of_stage(stage: Stage) -> tuple[Need, ...]:
         if stage.percent == 100:
             return ()
-        percent, off = stage.percent / 100, settings.tolerance / 100
-        needed = messages_to_decide(percent, off, settings.confidence)
+        share = stage.percent / 100
+        tolerance = tolerance_of(share, settings.tolerance / 100)
+        needed = messages_to_decide(share, tolerance, settings.confidence)
         found = []
         for source in stage.split:
             per_hour = (

@@ -151,8 +151,8 @@ def _panels(rule: MappingAudit, result: AuditResult) -> Iterator[Panel]:
         column = [bins[place][n] for place in places]
         lows, highs = statistics.intervals(column, totals, result.confidence)
         shares = [100 * c / t for c, t in zip(column, totals, strict=True)]
-        bottom = min([end.expected - result.tolerance, *shares])
-        top = max([end.expected + result.tolerance, *shares])
+        bottom = min([end.expected - end.tolerance, *shares])
+        top = max([end.expected + end.tolerance, *shares])
         margin = (top - bottom) * 0.2
         scale = nice_scale(max(0.0, bottom - margin), min(100.0, top + margin), 3)
 

@@ -60,7 +60,9 @@ class Judged(MappedDays):
     """What shares are compared with."""
 
     tolerance: Points = setting(
-        1.0, "How many percentage points a share may differ from its weight."
+        1.0,
+        "How many percentage points a share may differ from its weight; of a small weight at most "
+        "half.",
     )
     confidence: Probability = setting(
         0.99, "The probability, from 0 to 1, that all confidence intervals are right together."

@@ -133,10 +133,10 @@ def _hour(sample: Sample, first: Sample) -> int:
 
 def _alarm(rule: MappingCounts, criteria: Criteria, level: float) -> datetime | None:
     """The end of the first hour after which the evidence that a share is off was too strong."""
-    tolerance = criteria.tolerance / 100
     hours = [_hour(hour, rule.hours[0]) for hour in rule.hours]
     crossed = np.zeros(len(hours), bool)
     for n, target in enumerate(rule.targets):
+        tolerance = criteria.tolerance_of(target.expected)
         found = [
             sequential.evidence(hits, misses, hours, edge, tolerance)
             for hits, misses, edge in _sides(rule.hours, n, target, tolerance)
@@ -170,7 +170,6 @@ def _judged_at_any_look(
     The first sample is the whole time. Each result has a row for each sample and a column for each
     target.
     """
-    tolerance = criteria.tolerance / 100
     whole, *rest = samples
     if whole.start is None:
         shape = (len(samples), len(targets))
@@ -179,6 +178,7 @@ def _judged_at_any_look(
     low, high, outside = [], [], []
     for n, target in enumerate(targets):
         found, ends = list[Floats](), list[Floats]()
+        tolerance = criteria.tolerance_of(target.expected)
         for hits, misses, edge in _sides(samples, n, target, tolerance):
             found.append(sequential.above(hits, misses, edge, tolerance))
             share = target.expected if not ends else 1 - target.expected
@@ -206,7 +206,8 @@ def _judged(
     else:
         low, _ = statistics.intervals(certain, totals + elsewhere, level)
         _, high = statistics.intervals(certain + possible, totals + possible, level)
-        tolerance, expected = criteria.tolerance / 100, np.array([t.expected for t in targets])
+        expected = np.array([target.expected for target in targets])
+        tolerance = np.array([criteria.tolerance_of(share) for share in expected.tolist()])
         outside = (high < np.maximum(expected - tolerance, 0)) | (
             low > np.minimum(expected + tolerance, 1)
         )
@@ -261,7 +262,7 @@ def _judged_destination(
     level: float,
     power: float,
 ) -> DestinationAudit:
-    tolerance = criteria.tolerance / 100
+    tolerance = criteria.tolerance_of(target.expected)
     bottom, top = max(0.0, target.expected - tolerance), min(1.0, target.expected + tolerance)
     low, high, is_outside = interval
     verdict = Verdict.UNDECIDED
@@ -281,6 +282,7 @@ def _judged_destination(
         end=target.kind,
         weight=target.weight,
         expected=100 * target.expected,
+        tolerance=100 * tolerance,
         count=count,
         ambiguous=int(sample.possible[n]),
         inferred=target.inferred,

@@ -20,6 +20,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from nats_transform import statistics
+from nats_transform.audit.verdicts import tolerance_of
 from nats_transform.statistics import Floats
 
 WEEK = 168
@@ -90,7 +91,7 @@ def plan(
         counts: the messages of each source and cluster by hour; a missing hour had no message.
         first, last: the first and the last hour of the archive.
         shares: the shares of the canaries, in percent.
-        tolerance: the tolerance, in percentage points.
+        tolerance: the tolerance of the audit, in percentage points.
         confidence, power: probabilities from 0 to 1; the top of this module says what they mean.
     """
     steps = int((last - first) / timedelta(hours=1)) + 1
@@ -110,7 +111,12 @@ def plan(
             canaries=tuple(
                 _canary(
                     share,
-                    statistics.messages_to_decide(share / 100, tolerance / 100, confidence, power),
+                    statistics.messages_to_decide(
+                        share / 100,
+                        tolerance_of(share / 100, tolerance / 100),
+                        confidence,
+                        power,
+                    ),
                     rates,
                 )
                 for share in shares

@@ -30,12 +30,26 @@ def worst_of(verdicts: Iterable[Verdict]) -> Verdict:
     return Verdict.NOTHING
 
 
+def tolerance_of(share: float, most: float) -> float:
+    """The tolerance of a share: at most half of the share itself and of the rest.
+
+    So nothing at all is never within a weight, and everything never within a smaller one. A share
+    of 0 or 1 has no such limit: there it is one of the two.
+
+    Args:
+        share: the expected share, as a fraction.
+        most: the tolerance that was asked for, as a fraction.
+    """
+    return min(most, *(part / 2 for part in (share, 1 - share) if part > 0))
+
+
 @dataclass(frozen=True, slots=True)
 class Criteria:
     """What a split is compared with.
 
     Attributes:
-        tolerance: how many percentage points a share may differ from its weight.
+        tolerance: how many percentage points a share may differ from its weight at most; for a
+            small weight it is less, see `tolerance_of`.
         confidence: the probability that all intervals hold the true shares, and that no change is
             found where there was none.
         by: `hour` or `day`. Each hour or day gets a verdict of its own.
@@ -59,6 +73,10 @@ class Criteria:
                 f"a confidence of {self.confidence:g} is not between 0 and 1: give 0.99, say"
             )
 
+    def tolerance_of(self, share: float) -> float:
+        """How much may be added to or taken from an expected share; both are fractions."""
+        return tolerance_of(share, self.tolerance / 100)
+
 
 Kind: TypeAlias = Literal["destination", "remainder", "lost", "unlisted", "uncaptured"]
 
@@ -78,6 +96,7 @@ class DestinationAudit(_Result):
         weight: the configured weight, in percent.
         expected: the expected share in percent of the counted messages. It differs from the weight
             if the archive cannot hold every end.
+        tolerance: how many percentage points the share may differ from that.
         count: how many messages certainly came to this destination.
         ambiguous: how many further messages may have come to it.
         inferred: whether the count was not observed, but is the number of published messages minus
@@ -92,6 +111,7 @@ class DestinationAudit(_Result):
     end: Kind = "destination"
     weight: float
     expected: float
+    tolerance: float
     count: int
     ambiguous: int = 0
     inferred: bool = False

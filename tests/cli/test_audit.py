@@ -121,7 +121,8 @@ def test_a_ramp_is_audited_stage_by_stage(audit, folder: Path) -> None:
         *args, "--in-force", f"{half}=later.conf", "--in-force", f"{later}=mapping.conf"
     )
     stages = re.findall(r"^  \S.* version \w{12}  (\w+) +([\d,]+) messages$", out, re.MULTILINE)
-    assert [verdict for verdict, _ in stages] == ["within", "outside", "within"]
+    # Half of the 20 % of beat is its tolerance, which takes more messages than the last stage has.
+    assert [verdict for verdict, _ in stages] == ["within", "outside", "undecided"]
     assert "shop.* from 2025-11-30 00:16 on: outside" in out
     assert code == 1
     # The window leaves the stage out that was never in force.

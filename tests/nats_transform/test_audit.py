@@ -74,6 +74,32 @@ def test_verdicts(v1: int, v2: int, verdict: Verdict, reason: str) -> None:
     assert reason in one(found).reason
 
 
+@pytest.mark.parametrize("sequential", [False, True])
+@pytest.mark.parametrize(
+    ("weight", "tolerance", "got", "verdict"),
+    [
+        (1, 1, 0, Verdict.OUTSIDE),
+        (1, 1, 6, Verdict.OUTSIDE),
+        (1, 1, 200, Verdict.WITHIN),
+        (2, 2, 0, Verdict.OUTSIDE),
+        (2, 50, 0, Verdict.OUTSIDE),
+        (98, 2, 20_000, Verdict.OUTSIDE),
+        (50, 50, 0, Verdict.OUTSIDE),
+        (50, 50, 20_000, Verdict.OUTSIDE),
+    ],
+)
+def test_a_destination_without_messages_is_never_within(
+    weight: int, tolerance: float, got: int, verdict: Verdict, sequential: bool
+) -> None:
+    canary = Mapping("shop.*", [Destination("v1.$1", 100 - weight), Destination("v2.$1", weight)])
+    counts = list(tallies("shop.*", [{"v1.$1": 20_000 - got, "v2.$1": got}]))
+    criteria = Criteria(tolerance, sequential=sequential)
+    found = one(assess([Period(AccountMappings([canary]), "v")], counts, criteria))
+    assert found.verdict is verdict
+    allowed = min(tolerance, weight / 2, 50 - weight / 2)
+    assert [end.tolerance for end in found.destinations] == pytest.approx([allowed] * 2)
+
+
 def test_a_mapping_without_messages_has_a_rule_and_no_say() -> None:
     other = Mapping("other", [Destination("a", 50)])
     counts = list(tallies("shop.*", [{"v1.$1": 98_000, "v2.$1": 2_000}]))
