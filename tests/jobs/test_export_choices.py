@@ -179,3 +179,20 @@ def test_days_that_are_not_transformed(make: Callable[..., Exporting], tmp_path:
     ingest(SPARK, IngestSettings(backup=later, **made.settings))  # type: ignore[arg-type]
     with pytest.raises(JobError, match="has 6 archived messages, and 5 of them are transformed"):
         made.export()
+
+
+def test_no_flipped_bit_gives_other_messages(tmp_path: Path) -> None:
+    made = Exporting(tmp_path, d=consumer("a.*"))
+    made.export()
+    head, entries = made.exported()
+    file = Path(made.place) / "stream.arc.s2"
+    data = file.read_bytes()
+    errors = []
+    for place in {*range(0, len(data), 61), *range(len(data) - 200, len(data), 7)}:
+        file.write_bytes(data[:place] + bytes([data[place] ^ 1 << place % 8]) + data[place + 1 :])
+        try:
+            assert made.exported() == (head, entries)
+        except NatsTransformError as error:
+            errors.append(str(error))
+    assert len(errors) > 20
+    assert "\n" not in "".join(errors)

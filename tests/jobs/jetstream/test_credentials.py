@@ -102,6 +102,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )  # fmt: skip
     for name, extensions in (
         ("server", "subjectAltName=IP:127.0.0.1"),
+        ("elsewhere", "subjectAltName=DNS:example.com"),
         ("client", "subjectAltName=email:archive@example.com"),
     ):
         (folder / f"{name}.ext").write_text(extensions)
@@ -179,6 +180,14 @@ def test_tls_with_a_client_certificate(
         assert "certificate verify failed" in told
         no_ca = NatsSettings(servers=settings.servers)
         assert "certificate verify failed" in refused(no_ca)
+
+
+def test_a_certificate_for_another_name(certificates: Path) -> None:
+    """By the authority that we trust: whoever has it could answer in the place of the server."""
+    config = tls_config(certificates, "verify: false").replace("server.", "elsewhere.")
+    with run_nats_server(config) as server:
+        settings = NatsSettings(servers=server.url, tls_ca=certificates / "ca.pem")
+        assert "certificate is not valid for '127.0.0.1'" in refused(settings)
 
 
 def test_tls_before_the_first_word(certificates: Path) -> None:
