@@ -181,7 +181,9 @@ def test_a_work_queue_is_left_alone(
     ("settings", "message"),
     [
         pytest.param({}, "give one source", id="no-source"),
-        pytest.param({"parquet": "a", "jsonl": "b"}, "give one source", id="two-sources"),
+        pytest.param(
+            {"parquet": "a", "jsonl": "b"}, "give --parquet or --jsonl, not both", id="two-sources"
+        ),
         pytest.param({"parquet": "a", "since": 9, "until": 3}, "ends before it starts", id="range"),
         pytest.param(
             {"parquet": "a", "since": "2026-02-01", "until": "2026-01-01"},
