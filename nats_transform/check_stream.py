@@ -11,7 +11,7 @@ from nats_transform.check_transform import few_keys, source_faults, transform_fa
 from nats_transform.errors import printable
 from nats_transform.findings import Finding
 from nats_transform.functions import Literal
-from nats_transform.network import Network
+from nats_transform.network import Network, taken
 from nats_transform.stream import StreamConfig
 from nats_transform.subject import ANY_TAIL, collide, is_subset
 from nats_transform.subject_index import Effort, SubjectIndex
@@ -55,9 +55,7 @@ def _stream_transforms(
         reaching = [] if upstream.takes_nothing else [ANY_TAIL]
         for rule in upstream.filters:
             yield place, rule.source, rule.transform, reaching
-            received.append(filter_of_results(rule.transform) if rule.transform else rule.source)
-        if not upstream.filters:
-            received.append(ANY_TAIL)
+        received += taken(upstream)
     ingress = stream.ingress_transform
     if ingress:
         yield "subject_transform", ingress.source, ingress, received

@@ -20,8 +20,8 @@ from nats_transform.functions import Random
 from nats_transform.mapping import Fate, Outcome
 from nats_transform.stream import INGRESS, Republished, StreamConfig
 from nats_transform.stream_source import StreamSource
-from nats_transform.subject import SEPARATOR, Filter
-from nats_transform.symbolic import can_land_in
+from nats_transform.subject import ANY_TAIL, SEPARATOR, Filter
+from nats_transform.symbolic import can_land_in, filter_of_results
 from nats_transform.transform import Transform
 
 Entropy: TypeAlias = Callable[[str], int | None]
@@ -232,6 +232,14 @@ class Network:
             or any(rule.transform for upstream in stream.upstreams for rule in upstream.filters)
             for stream in self.streams
         )
+
+
+def taken(upstream: StreamSource) -> list[str]:
+    """Filters of what a mirror or source brings into its stream, under its new names."""
+    return [
+        filter_of_results(rule.transform) if rule.transform else rule.source
+        for rule in upstream.filters
+    ] or [ANY_TAIL]
 
 
 def _republisher(arrivals: Sequence[Arrival], again: Arrival) -> str:

@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterator, Sequence
 from nats_transform.errors import printable
 from nats_transform.findings import Finding
 from nats_transform.mapping import AccountMappings
+from nats_transform.network import taken
 from nats_transform.stream import StreamConfig
 from nats_transform.subject import ANY_TAIL, is_subset
 from nats_transform.subject_index import Effort, SubjectIndex
-from nats_transform.symbolic import filter_of_results
 
 _BUCKETS = (("KV_", "$KV."), ("OBJ_", "$O."))
 
@@ -67,12 +67,8 @@ def of_stream(stream: StreamConfig) -> Iterator[Finding]:
             continue
         own = f"{front}{stream.name.removeprefix(kind)}.{ANY_TAIL}"
         for source in stream.sources:
-            made = [
-                filter_of_results(rule.transform) if rule.transform else rule.source
-                for rule in source.filters
-            ]
             if source.name.startswith(kind) and not all(
-                is_subset(one, of=own) for one in made or [ANY_TAIL]
+                is_subset(one, of=own) for one in taken(source)
             ):
                 yield Finding(
                     "bucket-source",

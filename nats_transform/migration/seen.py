@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from nats_transform.consumer import Consumer
 from nats_transform.migration.question import Question
+from nats_transform.network import taken
 from nats_transform.stream import StreamConfig
-from nats_transform.stream_source import StreamSource
 from nats_transform.subject import ANY_TAIL, collide, is_subset
 from nats_transform.symbolic import can_land_in, filter_of_results
 
@@ -62,20 +62,12 @@ class Seen:
                 if there is None or (
                     there.name not in been and any(self._unseen(there, (*been, stream.name)))
                 ):
-                    received += _taken(upstream)
+                    received += taken(upstream)
         yield from _stored(stream, received)
 
 
 def _received(stream: StreamConfig) -> list[str]:
-    return [*stream.captured, *(one for upstream in stream.upstreams for one in _taken(upstream))]
-
-
-def _taken(upstream: StreamSource) -> list[str]:
-    """Filters of what a stream takes from another one."""
-    return [
-        filter_of_results(rule.transform) if rule.transform else rule.source
-        for rule in upstream.filters
-    ] or [ANY_TAIL]
+    return [*stream.captured, *(one for upstream in stream.upstreams for one in taken(upstream))]
 
 
 def _stored(stream: StreamConfig, received: list[str]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nats_transform.functions import Partition, Wildcard
+from nats_transform.functions import Wildcard
 from nats_transform.mapping import AccountMappings, Destination, Mapping
 from nats_transform.subject import SEPARATOR, collide
 from nats_transform.transform import Transform, number_wildcards
@@ -105,9 +105,7 @@ def _undivided(
     for mapping in (before.get(source), after.get(source)):
         if mapping is not None and not _is_plain(mapping):
             return "it has weights of its own"
-        if mapping is not None and any(
-            isinstance(token, Partition) for one in mapping.transforms for token in one.tokens
-        ):
+        if mapping is not None and any(one.partition for one in mapping.transforms):
             return "the messages of a key would be in two partitions at the same time"
     return ""
 
