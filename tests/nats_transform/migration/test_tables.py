@@ -264,7 +264,7 @@ def _rule(rule: tuple[str, str | None] | None) -> str | None:
 
 
 SOME = pytest.param(4, id="some")
-MANY = pytest.param(700, id="many", marks=[pytest.mark.slow, pytest.mark.timeout(3600)])
+MANY = pytest.param(700, id="many", marks=[pytest.mark.slow, pytest.mark.timeout(10800)])
 
 
 @pytest.mark.parametrize("count", [SOME, MANY])
