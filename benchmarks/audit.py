@@ -34,10 +34,11 @@ from jobs.session import SessionOnDemand, spark_session
 from jobs.settings.audit import AuditSettings
 from jobs.settings.spark import SparkSettings
 from jobs.settings.transform import TransformSettings
-from jobs.transform import publish, stage
+from jobs.transform import transform
 from jobs.warehouse import specs, staging, tables
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.audit import Period
+from nats_transform.config import mapping_version
 
 BUDGETS = {"plain": 1.2, "before": 0.6}
 ROUNDS = 5
@@ -60,6 +61,7 @@ MAPPINGS = AccountMappings(
         Mapping("telemetry.>", [Destination("metrics.>", 50)]),
     ]
 )
+VERSION = mapping_version(MAPPINGS, 0)
 
 
 def make(spark: SparkSession, warehouse: tables.Warehouse, messages: int) -> None:
@@ -92,7 +94,7 @@ def make(spark: SparkSession, warehouse: tables.Warehouse, messages: int) -> Non
         table, spark_files(rows, table, specs.MESSAGES), "IN", replace=True, properties={}
     )
     settings = TransformSettings(stream="IN", mapping=Path("-"), warehouse=warehouse)
-    publish(stage(spark, settings, MAPPINGS, "v"))
+    transform(spark, settings, MAPPINGS)
     done = tables.open_table(warehouse, specs.TRANSFORMED)
     out = read(spark, done, specs.TRANSFORMED, "IN").where("mapped_subject IS NOT NULL")
     out = out.withColumn("subject", F.col("mapped_subject")).withColumn("stream", F.lit("OUT"))
@@ -112,7 +114,7 @@ def plain(rows: DataFrame) -> DataFrame:
 def expected_before(rows: DataFrame) -> DataFrame:
     """Transformed messages by cluster, hour and outcome, as release 0.1.0 counted them."""
     outcome = F.xxhash64("mapping_source", "mapping_destination", "fate").alias("outcome")
-    rows = rows.where(F.col("mapping_version") == "v")
+    rows = rows.where(F.col("mapping_version") == VERSION)
     return rows.groupBy(_hour(), outcome, F.xxhash64("cluster").alias("cluster")).count()
 
 
@@ -177,7 +179,7 @@ def main() -> int:
         warehouse = tables.Warehouse(dir=folder / "warehouse")
         if not warehouse.folder.exists():
             make(spark, warehouse, options.messages)
-        periods = [Period(MAPPINGS, "v")]
+        periods = [Period(MAPPINGS, VERSION)]
         expected = AuditSettings(stream="IN", mapping=Path("-"), warehouse=warehouse, by="hour")
         observed = expected.model_copy(update={"stream": "OUT", "observed": True})
         work = {

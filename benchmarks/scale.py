@@ -35,7 +35,7 @@ from transform import MIXED, messages  # noqa: E402 - the other benchmark
 from jobs.session import SessionOnDemand, spark_session  # noqa: E402
 from jobs.settings.spark import SparkSettings  # noqa: E402
 from jobs.settings.transform import TransformSettings  # noqa: E402
-from jobs.transform import publish, stage  # noqa: E402
+from jobs.transform import transform  # noqa: E402
 from jobs.warehouse import specs, staging, tables  # noqa: E402
 from tests.support.spark_cluster import spark_cluster  # noqa: E402
 
@@ -101,7 +101,7 @@ def measure(place: Place, folder: Path, counts: Sequence[int], rounds: int) -> l
             print(f"{place.name}: {count:,} messages, round {turn}", file=sys.stderr)
             forget_peaks(sessions)
             start, used = time.perf_counter(), processor_seconds(sessions)
-            assert publish(stage(spark, given, MIXED, "version")).messages == count
+            assert transform(spark, given, MIXED).messages == count
             taken.append((time.perf_counter() - start, processor_seconds(sessions) - used))
             peaks = dict(peak_memory(sessions))
             driver = max(driver, peaks.pop(os.getpid()))

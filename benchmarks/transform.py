@@ -43,7 +43,7 @@ from jobs.session import SessionOnDemand, Spark, spark_session
 from jobs.settings.maintain import MaintenanceSettings
 from jobs.settings.spark import SparkSettings
 from jobs.settings.transform import TransformSettings
-from jobs.transform import publish, stage
+from jobs.transform import transform
 from jobs.warehouse import specs, staging, tables
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.functions import fnv1a
@@ -380,7 +380,7 @@ def lines(
     staged = spark_files(messages(spark, count, payload), table, specs.MESSAGES)
     staging.publish(table, staged, "ORDERS", replace=True, properties={})
     settings = TransformSettings(stream="ORDERS", mapping=Path("-"), warehouse=warehouse)
-    result = publish(stage(spark, settings, MIXED, "version"))
+    result = transform(spark, settings, MIXED)
     assert result.messages == count
     plain = read(spark, table, specs.MESSAGES)
     python = F.udf(mapped_in_python, "string")("subject", "cluster", "seq")
@@ -409,8 +409,8 @@ def lines(
         work(source, other)
         Path(other).unlink()
 
-    def job(where: Spark) -> None:
-        result = publish(stage(where, settings, MIXED, "version"))
+    def job(where: Spark, no_checks: bool = False) -> None:
+        result = transform(where, settings.model_copy(update={"no_checks": no_checks}), MIXED)
         assert (result.messages, result.engine) == (
             count,
             "spark" if where is spark else "process",
@@ -427,6 +427,8 @@ def lines(
     yield Line("parquet", "whole job in Spark", lambda: job(spark), count, tidy=forget)
     if sum(file.file_size_in_bytes for file in tables.data_files(table)) <= PROCESS_BYTES:
         yield Line("parquet", "whole job in this process", lambda: job(here), count, tidy=forget)
+        without = partial(job, here, no_checks=True)
+        yield Line("parquet", "the same without checks", without, count, tidy=forget)
     for name, work in (
         ("DuckDB", in_duckdb),
         ("DuckDB, zstd 1 and DELTA", partial(in_duckdb, options=DUCKDB_AS_OURS)),

@@ -27,6 +27,7 @@ COMMANDS = {
     "trace": "Show where a message goes: mappings, streams, republish.",
     "ingest": "Archive the messages of a stream or a dump.",
     "transform": "Rewrite archived messages under a mapping.",
+    "verify-table": "Check the published rows of a stream.",
     "plan-canary": "Say how long a canary must run.",
     "audit": "Compare the split of weighted mappings with their weights.",
     "census": "Export the subjects of an archive into a file.",

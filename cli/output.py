@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
+    from expectations.expectation import Report
     from jobs.dry_run.settings import DryRunResult
     from jobs.plan import PlanResult
 
@@ -89,6 +90,17 @@ def print_finding(
     print_line(where, Verdict(severity), f" {code}: {message}")
     for line in (*details, cure):
         print_line(line, indent=4)
+
+
+def print_report(report: Report) -> None:
+    """Print what the checks of a table found: that all hold, or the expectations that fail."""
+    if report.success:
+        print_line(f"checks: {report}")
+    for failure in report.failures:
+        print_finding(
+            "", "error" if failure.blocks else "warning", failure.name, failure.observed,
+            failure.expects,
+        )  # fmt: skip
 
 
 def print_lines(text: str, *, err: bool = False) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import date
 
-from great_expectations.compatibility.pydantic import Field
-
-from expectations.measured import Judgement, MeasuredExpectation, count
+from expectations.expectation import Expectation, Judgement, count
 from expectations.measures.messages import MessagesMeasures, Range
 
 
-class ExpectNoUnexplainedGap(MeasuredExpectation):
+@dataclass(frozen=True)
+class ExpectNoUnexplainedGap(Expectation):
     """Between a day's first and last sequence, and between days in a row, none is missing.
 
     Args:
@@ -19,9 +19,8 @@ class ExpectNoUnexplainedGap(MeasuredExpectation):
             itself (deleted, purged, expired) or the ingest left them out on purpose.
     """
 
-    explained: list[tuple[int, int]] = Field(default_factory=list)
+    explained: tuple[Range, ...] = ()
 
-    success_keys = ("explained",)
     statement = "The sequences of each day have no gap except those that the ingest explains."
     reason = "A gap means that a message was never archived, or that a file is missing."
 

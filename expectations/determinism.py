@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+from expectations.expectation import Expectation, Judgement, count
 from expectations.mappings import as_mappings
-from expectations.measured import Judgement, MeasuredExpectation, count
 from expectations.measures.transformed import TransformedMeasures
 
 
-class ExpectTheSameDigest(MeasuredExpectation):
+@dataclass(frozen=True)
+class ExpectTheSameDigest(Expectation):
     """The rows have the digest that they had before.
 
     Args:
@@ -20,7 +22,6 @@ class ExpectTheSameDigest(MeasuredExpectation):
     digest: str
     origin: str
 
-    success_keys = ("digest", "origin")
     shown = ("digest", "origin")
     statement = "The rows that are read back have the digest $digest, as computed by $origin."
     reason = (
@@ -37,7 +38,8 @@ class ExpectTheSameDigest(MeasuredExpectation):
         return Judgement(digest == self.digest, observed, details=details)
 
 
-class ExpectScalarReplayToAgree(MeasuredExpectation):
+@dataclass(frozen=True)
+class ExpectScalarReplayToAgree(Expectation):
     """The scalar library, other code than the kernel, gives a sample the same outcomes.
 
     Args:
@@ -48,7 +50,6 @@ class ExpectScalarReplayToAgree(MeasuredExpectation):
     mappings: list[dict[str, Any]]
     seed: int = 0
 
-    success_keys = ("mappings", "seed")
     shown = ("seed",)
     statement = (
         "A sample of the messages, mapped again one by one by the library with seed $seed, gets "

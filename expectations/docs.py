@@ -9,12 +9,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import unquote, urlparse
 
-from great_expectations.core import ExpectationSuiteValidationResult
+from great_expectations.core import ExpectationSuiteValidationResult, RunIdentifier
+from great_expectations.core.validation_definition import ValidationDefinition
+from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
+from great_expectations.data_context.types.base import DataContextConfig, ProgressBarsConfig
+from great_expectations.data_context.types.resource_identifiers import (
+    ExpectationSuiteIdentifier,
+    ValidationResultIdentifier,
+)
 from great_expectations.render.components import RenderedDocumentContent, RenderedSectionContent
 from great_expectations.render.renderer.content_block import (
     validation_results_table_content_block as results_table,
@@ -22,6 +32,8 @@ from great_expectations.render.renderer.content_block import (
 from great_expectations.render.view.view import DefaultJinjaPageView
 from jinja2 import ChoiceLoader, PackageLoader
 
+from expectations.expectation import Report
+from expectations.great import batch_of, great_suite, new_context
 from nats_transform.untrusted import visible
 
 LISTED = 100
@@ -50,8 +62,75 @@ def _view() -> _View:
     return _View()
 
 
-def write_page(found: ExpectationSuiteValidationResult, folder: Path, page: Path) -> None:
-    """Writes the page of a run, and the index anew.
+def keep(report: Report, folder: Path, *, name: str) -> Path:
+    """Keeps the results of a suite in a folder, and returns their page in its Data Docs.
+
+    In the folder are `results` (JSON, as Great Expectations writes them) and `data_docs` (HTML;
+    open `data_docs/index.html`). Nothing else is written, nothing is sent anywhere.
+
+    Args:
+        report: the report.
+        folder: where results and Data Docs are kept; shared by all runs.
+        name: what the rows are, for people: a stream and its days.
+    """
+    context = _context(folder.absolute())
+    suite = great_suite(report.suite)
+    source = context.data_sources.add_pandas("measures")
+    data = source.add_dataframe_asset(suite.name).add_batch_definition_whole_dataframe(name)
+    definition = ValidationDefinition(name=suite.name, data=data, suite=context.suites.add(suite))
+    context.validation_definitions.add(definition)
+    # The name becomes the name of a folder.
+    run = RunIdentifier(run_name=re.sub(r"[^\w .-]", "_", name), run_time=datetime.now(UTC))
+    found = definition.run(batch_parameters={"dataframe": batch_of(report.measures)}, run_id=run)
+    key = ValidationResultIdentifier(
+        ExpectationSuiteIdentifier(suite.name), run, str(found.batch_id)
+    )
+    stored: Any = context.validation_results_store.store_backend
+    results_path = _file(stored.get_url_for_key(cast(Any, key).to_tuple()))
+    pages, kept = folder.absolute() / "data_docs", folder.absolute() / "results"
+    docs_path = (pages / results_path.relative_to(kept)).with_suffix(".html")
+    _write_page(found, pages, docs_path)
+    _write_index(pages, kept)
+    return docs_path
+
+
+def _file(url: object) -> Path:
+    return Path(unquote(urlparse(str(url)).path))
+
+
+def _context(folder: Path) -> EphemeralDataContext:
+    """A context that keeps results and Data Docs in the folder, and the rest in memory."""
+
+    def files(name: str) -> dict[str, Any]:
+        return {
+            "class_name": "TupleFilesystemStoreBackend",
+            "root_directory": str(folder),
+            "base_directory": name,
+        }
+
+    memory = {"class_name": "InMemoryStoreBackend"}
+    config = DataContextConfig(
+        analytics_enabled=False,
+        progress_bars=ProgressBarsConfig(globally=False),
+        expectations_store_name="suites",
+        validation_results_store_name="results",
+        checkpoint_store_name="checkpoints",
+        stores={
+            "suites": {"class_name": "ExpectationsStore", "store_backend": memory},
+            "results": {"class_name": "ValidationResultsStore", "store_backend": files("results")},
+            "validation_definition_store": {
+                "class_name": "ValidationDefinitionStore",
+                "store_backend": memory,
+            },
+            "checkpoints": {"class_name": "CheckpointStore", "store_backend": memory},
+        },
+        data_docs_sites={},
+    )
+    return new_context(config)
+
+
+def _write_page(found: ExpectationSuiteValidationResult, folder: Path, page: Path) -> None:
+    """Writes the page of a run.
 
     Args:
         found: what Great Expectations found.
@@ -79,7 +158,7 @@ def write_page(found: ExpectationSuiteValidationResult, folder: Path, page: Path
     _write(page, html)
 
 
-def write_index(folder: Path, results: Path) -> None:
+def _write_index(folder: Path, results: Path) -> None:
     """Writes the index of the latest runs.
 
     Args:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any
 
-from scipy import stats
-
-from expectations.measured import Judgement, MeasuredExpectation, count
+from expectations.expectation import Expectation, Judgement, count
 from expectations.measures.transformed import TransformedMeasures
 from nats_transform.audit import End
 
@@ -20,7 +19,8 @@ def _end(entry: Mapping[str, Any]) -> End:
     return End(entry["source"], entry["destination"])
 
 
-class _PartitionExpectation(MeasuredExpectation):
+@dataclass(frozen=True)
+class _PartitionExpectation(Expectation):
     """An expectation about partition functions.
 
     Args:
@@ -29,9 +29,8 @@ class _PartitionExpectation(MeasuredExpectation):
 
     partitions: list[dict[str, Any]]
 
-    success_keys: ClassVar[tuple[str, ...]] = ("partitions",)
 
-
+@dataclass(frozen=True)
 class ExpectPartitionNumbersInRange(_PartitionExpectation):
     """In every subject, the number that `partition(n)` gave is one of 0 to n - 1."""
 
@@ -62,7 +61,8 @@ class ExpectPartitionNumbersInRange(_PartitionExpectation):
         return Judgement(not wrong, observed, examples, details=details)
 
 
-class ExpectKeysToKeepTheirPartition(MeasuredExpectation):
+@dataclass(frozen=True)
+class ExpectKeysToKeepTheirPartition(Expectation):
     """All messages of a key are in one partition: exactly, for a sample of the keys."""
 
     statement = "All messages with the same key are in the same partition."
@@ -89,6 +89,7 @@ class ExpectKeysToKeepTheirPartition(MeasuredExpectation):
         return Judgement(not split, observed, split, details=details)
 
 
+@dataclass(frozen=True)
 class ExpectPartitionsToBeBalanced(_PartitionExpectation):
     """The keys are spread over the partitions as evenly as by chance.
 
@@ -99,7 +100,6 @@ class ExpectPartitionsToBeBalanced(_PartitionExpectation):
 
     confidence: float = 0.9999
 
-    success_keys = ("partitions", "confidence")
     shown = ("confidence",)
     statement = (
         "Each of n partitions has 1/n of the keys, apart from differences that chance explains at "
@@ -149,6 +149,8 @@ class ExpectPartitionsToBeBalanced(_PartitionExpectation):
         keys: Sequence[Mapping[str, int]],
         rows: Mapping[str, int],
     ) -> dict[str, Any]:
+        from scipy import stats  # it takes long to import, and most mappings do not need it
+
         n = entry["count"]
         # A key that is in two partitions counts in both; that it is so fails elsewhere.
         held = Counter(number for numbers in keys for number in numbers)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from expectations.measured import Judgement, MeasuredExpectation, judge_flag
+from dataclasses import dataclass
+
+from expectations.expectation import Expectation, Judgement, judge_flag
 from expectations.measures.messages import MessagesMeasures
 from expectations.measures.rows import MAX_SUBJECT, Flag
 from expectations.measures.transformed import TransformedMeasures
 
 
-class ExpectMappedSubjectsToBeLegal(MeasuredExpectation):
+@dataclass(frozen=True)
+class ExpectMappedSubjectsToBeLegal(Expectation):
     """Every mapped subject is a legal literal one, and short enough to be published."""
 
     statement = (
@@ -24,7 +27,8 @@ class ExpectMappedSubjectsToBeLegal(MeasuredExpectation):
         return _judge(measures.flags["illegal"], measures.flags["too_long"], "mapped to")
 
 
-class ExpectArchivedSubjectsToBeLegal(MeasuredExpectation):
+@dataclass(frozen=True)
+class ExpectArchivedSubjectsToBeLegal(Expectation):
     """Every archived subject is a legal literal one."""
 
     statement = "Every archived subject is a legal literal subject."

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from great_expectations import ExpectationSuite
-
 from expectations.completeness import ExpectNoUnexplainedGap
 from expectations.conservation import (
     ExpectArchiveToBeAsIngested,
@@ -22,8 +20,8 @@ from expectations.conservation import (
     ExpectTransformedRowsToBeDated,
 )
 from expectations.determinism import ExpectScalarReplayToAgree, ExpectTheSameDigest
+from expectations.expectation import Expectation, Severity, Suite
 from expectations.mappings import as_plain
-from expectations.measured import BLOCKS, WARNS, MeasuredExpectation
 from expectations.measures.messages import Range
 from expectations.measures.partitions import partitioned_ends
 from expectations.partitions import (
@@ -41,39 +39,41 @@ MESSAGES_SUITE = "messages"
 TRANSFORMED_SUITE = "transformed_messages"
 
 
-def messages_suite(ingested: Digest, explained: Sequence[Range] = ()) -> ExpectationSuite:
+def messages_suite(ingested: Digest, explained: Sequence[Range] = ()) -> Suite:
     """The suite of `messages`: what an ingest must have left for any day.
 
     Args:
         ingested: the digest of these messages, as the ingest counted them.
         explained: sequences that may be missing.
     """
-    suite: list[MeasuredExpectation] = [
-        ExpectArchiveToBeAsIngested(messages=ingested.rows, digest=str(ingested), severity=BLOCKS),
-        ExpectRowsToBeDated(severity=BLOCKS),
-        ExpectNoSequenceTwice(severity=BLOCKS),
-        ExpectNoUnexplainedGap(explained=list(explained), severity=BLOCKS),
-        ExpectArchivedSubjectsToBeLegal(severity=WARNS),
+    suite: list[Expectation] = [
+        ExpectArchiveToBeAsIngested(messages=ingested.rows, digest=str(ingested)),
+        ExpectRowsToBeDated(),
+        ExpectNoSequenceTwice(),
+        ExpectNoUnexplainedGap(explained=tuple(explained)),
+        ExpectArchivedSubjectsToBeLegal(severity=Severity.WARNS),
     ]
-    return ExpectationSuite(name=MESSAGES_SUITE, expectations=suite)
+    return Suite(MESSAGES_SUITE, tuple(suite))
 
 
 def transformed_messages_suite(
     mappings: AccountMappings,
     *,
     archive: Digest,
+    read: Digest | None = None,
     seed: int = 0,
     version: str | None = None,
     written: str | None = None,
     before: str | None = None,
     tolerance: float = 1.0,
     confidence: float = 0.99,
-) -> ExpectationSuite:
+) -> Suite:
     """The suite of `transformed_messages`: what a transform must have left for any day.
 
     Args:
         mappings: the mappings that the rows were written with.
-        archive: the digest of the messages that were read.
+        archive: the digest of the messages of these days, as the ingest counted them.
+        read: the digest of the messages that the job read.
         seed: the seed that the rows were written with.
         version: the mapping version they should name.
         written: the digest of all columns that the job saw while it wrote.
@@ -81,31 +81,36 @@ def transformed_messages_suite(
         tolerance: how many percentage points a share may differ from its weight.
         confidence: the probability, 0 to 1, that all intervals of shares are right together.
     """
-    suite: list[MeasuredExpectation] = [
-        ExpectMessagesToBeConserved(messages=archive.rows, severity=BLOCKS),
-        ExpectArchiveToBeUntouched(messages=archive.rows, digest=str(archive), severity=BLOCKS),
-        ExpectTransformedRowsToBeDated(severity=BLOCKS),
-        ExpectFatesToBeCoherent(severity=BLOCKS),
+    suite: list[Expectation] = [
+        ExpectMessagesToBeConserved(messages=archive.rows),
+        ExpectArchiveToBeUntouched(
+            messages=archive.rows,
+            digest=str(archive),
+            read=None if read is None else str(read),
+            written=written,
+        ),
+        ExpectTransformedRowsToBeDated(),
+        ExpectFatesToBeCoherent(),
     ]
     if version is not None:
-        suite.append(ExpectOneMappingVersion(mapping_version=version, severity=BLOCKS))
+        suite.append(ExpectOneMappingVersion(mapping_version=version))
     origins = {
         "the job that wrote them": written,
         "an earlier run over the same input": before,
     }
     suite += [
-        ExpectTheSameDigest(digest=digest, origin=origin, severity=BLOCKS)
+        ExpectTheSameDigest(digest=digest, origin=origin)
         for origin, digest in origins.items()
         if digest is not None
     ]
     suite += [
-        ExpectScalarReplayToAgree(mappings=as_plain(mappings.mappings), seed=seed, severity=BLOCKS),
-        ExpectMappedSubjectsToBeLegal(severity=BLOCKS),
+        ExpectScalarReplayToAgree(mappings=as_plain(mappings.mappings), seed=seed),
+        ExpectMappedSubjectsToBeLegal(),
     ]
     audited = [mapping for mapping in mappings.mappings if is_audited(mapping)]
     if audited:
         weights = ExpectWeightsToHold(
-            mappings=as_plain(audited), tolerance=tolerance, confidence=confidence, severity=BLOCKS
+            mappings=as_plain(audited), tolerance=tolerance, confidence=confidence
         )
         suite.append(weights)
     counted = [
@@ -115,8 +120,8 @@ def transformed_messages_suite(
     ]
     if counted:
         suite += [
-            ExpectPartitionNumbersInRange(partitions=counted, severity=BLOCKS),
-            ExpectKeysToKeepTheirPartition(severity=BLOCKS),
-            ExpectPartitionsToBeBalanced(partitions=counted, severity=WARNS),
+            ExpectPartitionNumbersInRange(partitions=counted),
+            ExpectKeysToKeepTheirPartition(),
+            ExpectPartitionsToBeBalanced(partitions=counted, severity=Severity.WARNS),
         ]
-    return ExpectationSuite(name=TRANSFORMED_SUITE, expectations=suite)
+    return Suite(TRANSFORMED_SUITE, tuple(suite))

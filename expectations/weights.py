@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime, time
 from typing import Any, cast
 
+from expectations.expectation import Expectation, Judgement, count
 from expectations.mappings import as_mappings
-from expectations.measured import Judgement, MeasuredExpectation, count
 from expectations.measures.transformed import TransformedMeasures
 from nats_transform import Fate
 from nats_transform.audit import Criteria, End, MappingAudit, Period, Split, Tally, Verdict, assess
@@ -16,7 +17,8 @@ SHOWN = 100
 """How many shares Data Docs shows, and the details have of each day."""
 
 
-class ExpectWeightsToHold(MeasuredExpectation):
+@dataclass(frozen=True)
+class ExpectWeightsToHold(Expectation):
     """Each destination's share is within a tolerance of its weight, in each cluster and day.
 
     Judged by `nats_transform.audit`: exact Clopper-Pearson intervals, their confidence corrected
@@ -32,7 +34,6 @@ class ExpectWeightsToHold(MeasuredExpectation):
     tolerance: float = 1.0
     confidence: float = 0.99
 
-    success_keys = ("mappings", "tolerance", "confidence")
     shown = ("tolerance", "confidence")
     statement = (
         "Each destination gets its weight of the messages, give or take $tolerance percentage "

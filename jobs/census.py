@@ -16,8 +16,8 @@ from pydantic import BaseModel
 from jobs.files.census import COLUMNS, GROUPING, ReadCounts, WriteCounts
 from jobs.files.commit import arrow_schema, staged
 from jobs.files.grouped import grouped
-from jobs.files.plan import plan
-from jobs.files.run import engine_of, session_for
+from jobs.files.run import engine_of
+from jobs.files.scan import Scan
 from jobs.files.storage import Storage
 from jobs.progress import step
 from jobs.session import Spark
@@ -83,18 +83,17 @@ def census(spark: Spark, settings: CensusSettings) -> CensusResult:
     if not tables.data_files(source, settings.stream):
         raise Archived.none(source, settings.stream)
     files = tables.data_files(source, settings.stream, settings.days)
-    tasks = plan(source, files)
-    session = session_for(spark, sum(task.size for task in tasks))
-    columns = arrow_schema(specs.MESSAGES.schema)
+    scan = Scan.of(source, specs.MESSAGES, files, COLUMNS)
+    session = scan.session(spark)
     storage = Storage.of(target)
     rows = arrow_schema(target.schema(), frozenset({"stream"}))
     with (
         staging.new_files(target) as folder,
-        step(f"counting {settings.stream}", sum(file.record_count for file in files)),
+        step(f"counting {settings.stream}", scan.count),
     ):
         counted = grouped(
-            tasks,
-            ReadCounts(Storage.of(source), pa.schema([columns.field(name) for name in COLUMNS])),
+            scan.tasks,
+            ReadCounts(scan.reader),
             GROUPING,
             WriteCounts(storage, folder, rows, settings.stream),
             storage=storage,

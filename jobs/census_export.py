@@ -11,14 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel
 
+from jobs.census import CENSUS
 from jobs.dry_run.portable import COUNTS, TEXTS, About, PortableCensus, summed, write_census
 from jobs.dry_run.subjects import archived_days, counted_census
 from jobs.files.output import refuse_unwritable
-from jobs.files.selection import columns_of
+from jobs.files.scan import Scan
 from jobs.session import Spark
 from jobs.settings.census import CensusExportSettings
 from jobs.settings.days import StreamDays, utc
 from jobs.warehouse.raw import readable
+from jobs.warehouse.tables import data_files
 
 # These tokens make a subject illegal. They contain nothing that must be hidden.
 _PLAIN = (b"", b"*", b">")
@@ -80,8 +82,8 @@ def census_of_warehouse(spark: Spark, settings: StreamDays) -> PortableCensus:
     messages, days = archived_days(settings)
     table = counted_census(spark, settings, messages, days)
     times = ["first_ts", "last_ts"]
-    read = columns_of(table, settings.stream, days, [*TEXTS, *COUNTS, *times])
-    rows = pa.Table.from_batches(read)
+    files = data_files(table, settings.stream, days)
+    rows = pa.Table.from_batches(Scan.of(table, CENSUS, files, [*TEXTS, *COUNTS, *times]))
 
     about = About(
         stream=settings.stream,

@@ -3,7 +3,6 @@
 NatsTransformError
 └── JobError                a job cannot do what it was asked to do
     ├── SparkUnavailable    there is no usable Java, or Spark does not start
-    ├── Refused             a check refused the staged rows
     ├── WarehouseError      the tables cannot be opened, read or written
     │   ├── NoTable         no job has made the table yet
     │   └── ConcurrentWrite another writer changed the same rows first
@@ -28,10 +27,6 @@ class JobError(NatsTransformError):
 
 class SparkUnavailable(JobError):
     """There is no usable Java, or Spark does not start."""
-
-
-class Refused(JobError):
-    """A check refused the staged rows; nothing was published."""
 
 
 class WarehouseError(JobError):

@@ -71,7 +71,9 @@ def document(result: Any) -> Any:
 
 
 def is_fine(result: Any, level: str | None) -> bool:
-    """Whether a result is better than a level."""
+    """Whether a result is better than a level. A job that was refused its work never is."""
+    if getattr(result, "refused", None):
+        return False
     return level in (None, NEVER) or not result.fails(level)
 
 
@@ -79,6 +81,11 @@ JOBS = {
     "ingest": Job("ingest:IngestSettings", "ingest:ingest"),
     "census": Job("census:CensusSettings", "census:census"),
     "transform": Job("transform:TransformSettings", "transform:transform", levels=("empty",)),
+    "verify-table": Job(
+        "transform:VerifyTableSettings",
+        "verify_table:verify_table",
+        levels=("error", "warning"),
+    ),
     "audit": Job(
         "audit:AuditSettings",
         "audit.run:audit",

@@ -11,24 +11,29 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import date
 from importlib import metadata
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pydantic_core import to_jsonable_python
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 from pyiceberg.types import IcebergType
 
-from jobs.errors import AccountingError, ArchiveError, Refused
+from expectations.expectation import Report
+from expectations.measures.transformed import MeasureTransformed
+from expectations.suites import transformed_messages_suite
+from jobs import gate
+from jobs.errors import AccountingError, ArchiveError
 from jobs.files.commit import arrow_schema, staged
-from jobs.files.plan import plan
-from jobs.files.run import engine_of, run, session_for
+from jobs.files.run import engine_of, run
+from jobs.files.scan import Scan
 from jobs.files.sequences import SequencesOfFiles, find_repeated
 from jobs.files.storage import Storage
-from jobs.files.task import Task
 from jobs.files.transform import WORDS, Done, TransformTask
+from jobs.gate import checks_as_json
 from jobs.progress import step
 from jobs.session import Spark
 from jobs.settings.transform import TransformSettings
@@ -62,7 +67,9 @@ class TransformResult:
         input_snapshot: the snapshot of `messages` that was read.
         run_id: the id of the run, which is also kept with the snapshot.
         engine: what did the work: `process` (this process) or `spark`.
-        snapshot_id: the new snapshot of `transformed_messages`; None before it is published.
+        report: what the checks found; None if they were not run.
+        refused: why nothing was published, and where the staged files are; None if all is well.
+        snapshot_id: the new snapshot of `transformed_messages`; None if nothing was published.
     """
 
     stream: str
@@ -76,11 +83,21 @@ class TransformResult:
     input_snapshot: int | None
     run_id: str
     engine: str
+    report: Report | None = None
+    refused: str | None = None
     snapshot_id: int | None = None
 
     def fails(self, level: str) -> bool:
         """Whether the days have no messages; `empty` is the only level."""
         return not self.days
+
+    def as_json(self) -> dict[str, Any]:
+        """The document of the result."""
+        plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        document: dict[str, Any] = to_jsonable_python(
+            {name: value for name, value in plain.items() if name != "report"}
+        )
+        return document | {"checks": checks_as_json(self.report)}
 
     def properties(self) -> dict[str, str]:
         """The properties of the snapshot."""
@@ -99,81 +116,33 @@ class TransformResult:
         }
 
 
-@dataclass(frozen=True)
-class StagedTransform:
-    """Transformed messages in files that are not part of the table yet.
-
-    Look at them, then `publish` them, or raise what `refused` returns.
-
-    Attributes:
-        settings: the settings of the run.
-        table: `transformed_messages`, as it was before the run.
-        files: the staged files.
-        result: counts and digest of the rows.
-        messages: how many messages these days have, as the table says.
-        read: the digest of the messages that the tasks read.
-        archive: the digest that the ingest computed for them; the same as `read` if the table was
-            not made by our ingest.
-        before: the digest that the last run over the same messages, mappings and seed published.
-    """
-
-    settings: TransformSettings
-    table: Table
-    files: staging.Staged
-    result: TransformResult
-    messages: int
-    read: Digest
-    archive: Digest
-    before: str | None
-
-    def refused(self, why: object) -> Refused:
-        """The error of a run whose files must not be published. The files are kept for people."""
-        return Refused(
-            f"a check refused the transformed messages of {self.result.stream}: "
-            f"{why}; nothing was published, the files are in {self.files.folder}"
-        )
-
-
-def transform(spark: Spark, settings: TransformSettings) -> TransformResult:
+def transform(
+    spark: Spark, settings: TransformSettings, mappings: AccountMappings | None = None
+) -> TransformResult:
     """Apply the mappings to the messages of some days, and publish the result in one commit.
 
-    The mappings are recorded in the warehouse, where later jobs find those of a row.
+    The mappings are recorded in the warehouse, where later jobs find those of a row. Rows that the
+    checks refuse are not published; the result says why.
 
     Args:
         spark: a session, or a function that gives one, called only if the work is large.
         settings: what to transform.
+        mappings: the mappings, if they are known; else they are read from the file.
 
     Raises:
         InvalidConfig: the mapping file.
         WarehouseError: tables that cannot be read or written.
         ArchiveError: messages that cannot be transformed; found before anything is written.
-        AccountingError: not as many rows as messages, or not the messages that were ingested;
-            nothing was published.
+        AccountingError: not as many rows as messages, or not the messages that were ingested, in a
+            run without checks; nothing was published.
+        ConcurrentWrite: another job changed these days meanwhile; nothing was published.
+        KernelUnavailable: the compiled kernel is missing.
     """
     from nats_transform.config import load_mappings, mapping_version
 
-    mappings = load_mappings(settings.mapping, settings.account)
+    if mappings is None:
+        mappings = load_mappings(settings.mapping, settings.account)
     version = mapping_version(mappings, settings.seed)
-    staged = stage(spark, settings, mappings, version)
-    versions.record(settings.warehouse, mappings, account=settings.account, seed=settings.seed)
-    return publish(staged)
-
-
-def stage(
-    spark: Spark, settings: TransformSettings, mappings: AccountMappings, version: str
-) -> StagedTransform:
-    """Apply the mappings to the messages of some days, and write files without publishing them.
-
-    Args:
-        spark: a session, or a function that gives one, called only if the work is large.
-        settings: what to transform; the mapping file is not read.
-        mappings: the mappings.
-        version: the version of the mappings and the seed.
-
-    Raises:
-        WarehouseError, ArchiveError: as `transform`.
-        KernelUnavailable: the compiled kernel is missing.
-    """
     source = tables.open_table(settings.warehouse, specs.MESSAGES)
     check_table(source)
     there = tables.days_of(source, settings.stream)
@@ -181,56 +150,117 @@ def stage(
         raise Archived.none(source, settings.stream)
     target = tables.open_table(settings.warehouse, specs.TRANSFORMED, create=True)
     files = tables.data_files(source, settings.stream, settings.days)
-    tasks = plan(source, files)
+    scan = Scan.of(source, specs.MESSAGES, files)
+    tasks, count = scan.tasks, scan.count
     archived = Archived.of(source, settings.stream)
-    session = session_for(spark, sum(task.size for task in tasks))
+    session = scan.session(spark)
     with staging.new_files(target) as folder:
         work = TransformTask(
             storage=Storage.of(target),
             folder=folder,
-            read=arrow_schema(specs.MESSAGES.schema),
-            messages=tuple(specs.MESSAGES.rows.names),
+            reader=scan.reader,
             rows=tuple(specs.TRANSFORMED.rows.names),
             stored=arrow_schema(target.schema(), WORDS),
             program=compile_mappings(mappings, settings.seed),
             version=version,
         )
-        with step(f"mapping {settings.stream}", sum(file.record_count for file in files)):
+        with step(f"mapping {settings.stream}", count):
             done = run(work, tasks, session)
-        check_sequences(source, settings.stream, tasks, done, session)
+        check_sequences(scan, source, settings.stream, done, session)
         new = staged(target, folder, (one.written for one in done))
-    read = Digest(sum(one.written.rows for one in done), sum(one.archive for one in done) % 2**64)
-    archive = archived.digest_of(settings.days) if archived.messages else read
+        rows = sum(one.written.rows for one in done)
+        read = Digest(rows, sum(one.archive for one in done) % 2**64)
+        archive = Digest(count, read.total)
+        if archived.messages:
+            archive = archived.digest_of(settings.days)
+        if settings.no_checks:
+            _check_accounts(settings.stream, count, read, archive)
     fates = sum((Counter(one.fates) for one in done), Counter[str]())
     result = TransformResult(
         stream=settings.stream,
         days=tuple(day for day in there if settings.days is None or day in settings.days),
-        messages=read.rows,
+        messages=rows,
         fates={fate.value: fates[fate.value] for fate in Fate},
         mapping_version=version,
         seed=settings.seed,
-        digest=str(Digest(read.rows, sum(one.digest for one in done) % 2**64)),
+        digest=str(Digest(rows, sum(one.digest for one in done) % 2**64)),
         archive_digest=str(archive) if archived.messages else None,
         input_snapshot=tables.snapshot_id(source),
         run_id=settings.run_id or str(uuid.uuid4()),
         engine=engine_of(session),
     )
-    return StagedTransform(
-        settings=settings,
-        table=target,
-        files=new,
-        result=result,
-        messages=sum(file.record_count for file in files),
-        read=read,
-        archive=archive,
-        before=_before(target, result),
+    if result.days:
+        versions.record(settings.warehouse, mappings, account=settings.account, seed=settings.seed)
+    check = None
+    if not settings.no_checks:
+        check = _check(settings, mappings, result, archive, read, target)
+    passage = gate.publish(
+        spark,
+        target,
+        new,
+        settings.stream,
+        settings.days,
+        check=check,
+        replace=True,
+        properties=result.properties(),
+    )
+    return replace(
+        result,
+        report=passage.report,
+        refused=passage.refused,
+        snapshot_id=passage.snapshot_id,
     )
 
 
+def _check_accounts(stream: str, messages: int, read: Digest, archive: Digest) -> None:
+    """Refuses rows that were not made of the messages that were ingested.
+
+    Raises:
+        AccountingError: they were not.
+    """
+    if read.rows != messages:
+        fault = f"{messages} messages became {read.rows} rows"
+    elif read != archive:
+        fault = (
+            f"{archive.rows} messages with digest {archive} were ingested, but "
+            f"{read.rows} rows with digest {read} were read, so a file was changed"
+        )
+    else:
+        return
+    raise AccountingError(f"stream {stream}: {fault}; nothing was published")
+
+
+def _check(
+    settings: TransformSettings,
+    mappings: AccountMappings,
+    result: TransformResult,
+    archive: Digest,
+    read: Digest,
+    target: Table,
+) -> gate.Check:
+    """What must hold of the rows."""
+    measure = MeasureTransformed.of(
+        mappings, messages=result.messages, version=result.mapping_version
+    )
+    suite = transformed_messages_suite(
+        mappings,
+        archive=archive,
+        read=read,
+        seed=settings.seed,
+        version=result.mapping_version,
+        written=result.digest,
+        before=_before(target, result),
+        tolerance=settings.tolerance,
+        confidence=settings.confidence,
+    )
+    closer = replace(measure, archived=tuple(specs.MESSAGES.rows.names))
+    return gate.Check(specs.TRANSFORMED, measure, suite, closer)
+
+
 def check_sequences(
+    scan: Scan,
     table: Table,
     stream: str,
-    tasks: Sequence[Task],
     done: Sequence[Done],
     session: SparkSession | None,
 ) -> None:
@@ -240,8 +270,8 @@ def check_sequences(
         ArchiveError: there is such a message; the text names the sequence.
     """
     repeated = find_repeated(
-        SequencesOfFiles(Storage.of(table)),
-        [(task, one.runs, one.written.rows) for task, one in zip(tasks, done, strict=True)],
+        SequencesOfFiles(scan.reader.only(["seq"])),
+        [(task, one.runs, one.written.rows) for task, one in zip(scan.tasks, done, strict=True)],
         session,
     )
     what = None if repeated is None else f"sequence {repeated} more than once"
@@ -252,43 +282,6 @@ def check_sequences(
             f"{'.'.join(table.name())} has {what} in stream {stream!r}; "
             "nothing was published, ingest the stream again"
         )
-
-
-def publish(staged: StagedTransform) -> TransformResult:
-    """Replace the rows of the staged days by the staged files, in one commit.
-
-    Nothing is published for days that have no messages, and had none before.
-
-    Raises:
-        AccountingError: not as many rows as messages, or not the messages that were ingested; the
-            files are deleted.
-        ConcurrentWrite: another job changed these days meanwhile; the files are deleted.
-        WarehouseError: the table cannot be written.
-    """
-    settings, result = staged.settings, staged.result
-    fault = None
-    if result.messages != staged.messages:
-        fault = f"{staged.messages} messages became {result.messages} rows"
-    elif staged.read != staged.archive:
-        fault = (
-            f"{staged.archive.rows} messages with digest {staged.archive} were ingested, but "
-            f"{staged.read.rows} rows with digest {staged.read} were read, so a file was changed"
-        )
-    if fault is not None:
-        staging.drop(staged.files, staged.table)
-        raise AccountingError(f"stream {settings.stream}: {fault}; nothing was published")
-    if not result.days and not tables.data_files(staged.table, settings.stream, settings.days):
-        staging.drop(staged.files, staged.table)
-        return result
-    published = staging.publish(
-        staged.table,
-        staged.files,
-        settings.stream,
-        settings.days,
-        replace=True,
-        properties=result.properties(),
-    )
-    return replace(result, snapshot_id=published)
 
 
 def _before(target: Table, result: TransformResult) -> str | None:

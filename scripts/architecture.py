@@ -50,11 +50,12 @@ FLOORS: list[dict[str, str]] = [
     },
     {"jobs.jetstream": "talks to nats-server"},
     {"jobs.files": "tasks on data files"},
-    {"jobs.sources": "streams, backups, dumps"},
+    {"jobs.sources": "streams, backups, dumps", "jobs.gate": "checks before publishing"},
     {
         "jobs.ingest": "writes messages",
         "jobs.census": "writes subject_census",
         "jobs.transform": "writes transformed_messages",
+        "jobs.verify_table": "checks published rows",
         "jobs.replay": "sends messages to a stream",
         "jobs.maintain": "removes old files",
     },

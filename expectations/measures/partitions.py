@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from xxhash import xxh64_intdigest
 
-from expectations.measures.rows import is_missing, numbers_of, words
+from expectations.measures.rows import SEED, is_missing, numbers_of, sample_hashes, words
 from nats_transform import AccountMappings
 from nats_transform.audit import End
 from nats_transform.subject import SEPARATOR, decode, encode
@@ -21,8 +21,7 @@ MAX_NUMBERS = 4096
 
 _CUT = len(str(MAX_NUMBERS)) + 1  # bytes
 
-SEED = 42
-"""Where the hashes start that choose samples."""
+_BASE = 0x9E3779B1  # any odd number
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,19 +88,19 @@ def numbered(
     for (place, positions), here in alike.items():
         chosen = np.flatnonzero(np.isin(came, list(here)) & has_subject)
         subjects, mapped = (column.view(pa.binary()) for column in both.take(pa.array(chosen)))
-        hashes = _key_hashes(subjects, positions)
+        keys = _keys(subjects, positions)
         counted = pa.table(
             {
                 "end": came[chosen],
                 # What is longer than any number is cut, or garbage would make a group of every row.
                 "number": pc.binary_slice(_token(_split(mapped), place), 0, _CUT),
-                "key": pa.array(hashes, mask=hashes % one_in != 0),
+                "key": pc.if_else(pa.array(_is_sampled(keys, one_in)), keys, None),
             }
         )
         grouped = counted.group_by(counted.column_names, use_threads=False)
         for found in grouped.aggregate([([], "count_all")]).to_pylist():
-            number = decode(found["number"])
-            yield here[found["end"]], number, found["key"], found["count_all"]
+            key = None if found["key"] is None else _hash(found["key"], bool(positions))
+            yield here[found["end"]], decode(found["number"]), key, found["count_all"]
 
 
 def _split(subjects: pa.Array) -> pa.ListArray:
@@ -115,18 +114,38 @@ def _token(tokens: pa.ListArray, place: int) -> pa.Array:
     return tokens.values.take(pa.array(np.clip(wanted, starts, ends - 1)))
 
 
-def _key_hashes(subjects: pa.Array, positions: Sequence[int]) -> np.ndarray:
-    """The XXH64 of the key of each subject; of a key of several tokens it is chained."""
-    keys = [subjects]
-    if positions:
-        tokens = _split(subjects)
-        keys = [_token(tokens, position + 1) for position in positions]
-    together = pc.binary_join_element_wise(*keys, SEPARATOR.encode()).dictionary_encode()
-    hashes = []
-    for key in together.dictionary.to_pylist():
-        hash = SEED
-        for part in key.split(SEPARATOR.encode()) if positions else [key]:
-            hash = xxh64_intdigest(part, hash)
-        hashes.append(hash)
-    found: np.ndarray = np.array(hashes, np.uint64).astype(np.int64)[numbers_of(together)]
-    return found
+def _keys(subjects: pa.Array, positions: Sequence[int]) -> pa.Array:
+    """The key of each subject: the whole subject, or some of its tokens."""
+    if not positions:
+        return subjects
+    tokens = _split(subjects)
+    keys = [_token(tokens, position + 1) for position in positions]
+    return pc.binary_join_element_wise(*keys, SEPARATOR.encode())
+
+
+def _is_sampled(keys: pa.Array, one_in: int) -> np.ndarray:
+    """Whether each key is in the sample; equal keys are, or are not.
+
+    A polynomial of the bytes decides, which numpy computes for all keys at once.
+    """
+    if one_in == 1 or not len(keys):
+        return np.ones(len(keys), np.bool_)
+    starts = np.frombuffer(keys.buffers()[1], np.int32)[keys.offset : keys.offset + len(keys) + 1]
+    data = np.frombuffer(keys.buffers()[2] or b"", np.uint8)[starts[0] : starts[-1]]
+    starts = starts - starts[0]
+    places = np.arange(len(data)) - np.repeat(starts[:-1], np.diff(starts))
+    powers = np.power(np.uint64(_BASE), np.arange(int(np.diff(starts).max()) + 1, dtype=np.uint64))
+    sums = np.concatenate(
+        [np.zeros(1, np.uint64), np.cumsum((data + np.uint64(1)) * powers[places], dtype=np.uint64)]
+    )
+    hashes = sample_hashes((sums[starts[1:]] - sums[starts[:-1]]).view(np.int64))
+    chosen: np.ndarray = hashes % one_in == 0
+    return chosen
+
+
+def _hash(key: bytes, has_tokens: bool) -> int:
+    """The XXH64 of a key; of one of several tokens it is chained."""
+    hash = SEED
+    for part in key.split(SEPARATOR.encode()) if has_tokens else [key]:
+        hash = xxh64_intdigest(part, hash)
+    return hash

@@ -24,6 +24,9 @@ The arguments of a PUB line, the subject and two sizes, must fit in `max_control
 digits and the blanks between; a reply subject would take its length away too.
 """
 
+SEED = 42
+"""Where the hashes start that choose samples."""
+
 EXAMPLES = 5
 """How many of the rows that break a rule are shown."""
 
@@ -85,11 +88,11 @@ def by_day(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[StreamDay, pa.Re
 
 
 def is_misdated(rows: pa.RecordBatch) -> np.ndarray:
-    """Whether the three times of a message disagree; `ts_ns` is the exact one."""
+    """Whether the three times of a message disagree; `ts_ns` is the exact one. Without one, no."""
     exact, micros = _numbers(rows.column("ts_ns")), _numbers(rows.column("ts"))
     days = _numbers(rows.column("day"))
     found: np.ndarray = (exact // 1000 != micros) | (exact // _DAY_NS != days)
-    found |= is_missing(rows, ("ts_ns", "ts", "day"))
+    found &= ~is_missing(rows, ("ts_ns", "ts", "day"))
     return found
 
 
@@ -181,3 +184,29 @@ def plain_rows(rows: pa.RecordBatch) -> list[dict[str, Any]]:
             columns[name] = column.to_pylist()
     values = zip(*columns.values(), strict=True)
     return [dict(zip(columns, row, strict=True)) for row in values]
+
+
+def sample_hashes(numbers: np.ndarray) -> np.ndarray:
+    """The XXH64 of whole numbers of 64 bits, from `SEED` on."""
+    first, second, third, fourth, fifth = _PRIMES
+    state = _turned(numbers.astype(np.uint64) * second, 31) * first
+    state = _turned(state ^ (np.uint64(SEED + 8) + fifth), 27) * first + fourth
+    state = (state ^ (state >> np.uint64(33))) * second
+    state = (state ^ (state >> np.uint64(29))) * third
+    return (state ^ (state >> np.uint64(32))).astype(np.int64)
+
+
+_PRIMES = [
+    np.uint64(prime)
+    for prime in (
+        0x9E3779B185EBCA87,
+        0xC2B2AE3D27D4EB4F,
+        0x165667B19E3779F9,
+        0x85EBCA77C2B2AE63,
+        0x27D4EB2F165667C5,
+    )
+]
+
+
+def _turned(numbers: np.ndarray, bits: int) -> np.ndarray:
+    return (numbers << np.uint64(bits)) | (numbers >> np.uint64(64 - bits))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from expectations.measures.partitions import SEED, PartitionedEnd, numbered, partitioned_ends
+from expectations.measures.partitions import PartitionedEnd, numbered, partitioned_ends
 from expectations.measures.rows import (
     Flag,
     StreamDay,
@@ -23,6 +23,7 @@ from expectations.measures.rows import (
     is_too_long,
     numbers_of,
     plain_rows,
+    sample_hashes,
     words,
 )
 from nats_transform import AccountMappings, Fate
@@ -61,7 +62,9 @@ class TransformedMeasures:
     """What was found in rows of `transformed_messages`.
 
     Attributes:
-        days: rows of each day, with the digest of the columns that `messages` has.
+        days: rows of each day, with the digest of the columns that `messages` has; without one if
+            these were not digested apart.
+        is_apart: whether they were.
         table: all rows, with the digest of all columns.
         endings: rows of each ending.
         flags: the rules about single rows, by name.
@@ -72,6 +75,7 @@ class TransformedMeasures:
     """
 
     days: Mapping[StreamDay, Digest]
+    is_apart: bool
     table: Digest
     endings: Counter[Ending]
     flags: Mapping[str, Flag]
@@ -82,7 +86,7 @@ class TransformedMeasures:
 
     @property
     def archive(self) -> Digest:
-        """All rows, with the digest of the columns that `messages` has."""
+        """All rows, with the digest of the columns that `messages` has, if `is_apart`."""
         return sum(self.days.values(), Digest())
 
     def fates_of(self, *days: date) -> dict[str, int]:
@@ -96,6 +100,7 @@ class TransformedMeasures:
     def __add__(self, other: TransformedMeasures) -> TransformedMeasures:
         return TransformedMeasures(
             days=added(self.days, other.days),
+            is_apart=self.is_apart,
             table=self.table + other.table,
             endings=self.endings + other.endings,
             flags=added(self.flags, other.flags),
@@ -111,7 +116,7 @@ class MeasureTransformed:
     """Measures rows of `transformed_messages`; it can be sent to a task.
 
     Attributes:
-        archived: the columns of `messages`, in the order of that table.
+        archived: the columns of `messages`, in the order of that table, to digest them apart too.
         ends: the partition functions of the mappings that the rows were written with.
         version: the mapping version that the rows should name; not looked at if None.
         one_row_in, one_key_in: how large a part the samples are.
@@ -126,11 +131,11 @@ class MeasureTransformed:
     @classmethod
     def of(
         cls,
-        archived: Sequence[str],
         mappings: AccountMappings,
         *,
         messages: int,
         version: str | None = None,
+        archived: Sequence[str] = (),
     ) -> MeasureTransformed:
         """For about so many messages under these mappings."""
         rows, keys = max(1, messages // SAMPLED_ROWS), max(1, messages // KEYED_ROWS)
@@ -146,7 +151,8 @@ class MeasureTransformed:
         keys: dict[tuple[End, int], Counter[str]] = defaultdict(Counter)
         sample: list[dict[str, Any]] = []
         for day, rows in by_day(batches):
-            days[day] += Digest(*digest_batch(rows, self.archived))
+            apart = digest_batch(rows, self.archived) if self.archived else (len(rows), 0)
+            days[day] += Digest(*apart)
             table += Digest(*digest_batch(rows))
             for ending, count in _endings(rows):
                 endings[Ending(day[1], *ending)] += count
@@ -166,6 +172,7 @@ class MeasureTransformed:
             sample += plain_rows(self._sampled(rows.select([*_OF_MESSAGE, *_OUTCOME])))
         return TransformedMeasures(
             days=dict(days),
+            is_apart=bool(self.archived),
             table=table,
             endings=endings,
             flags=found,
@@ -195,29 +202,3 @@ def _endings(rows: pa.RecordBatch) -> Iterable[tuple[tuple[Any, ...], int]]:
     for batch in counts.to_batches():
         for row in plain_rows(batch):
             yield tuple(row[name] for name in _OF_ENDING), row["count_all"]
-
-
-def sample_hashes(numbers: np.ndarray) -> np.ndarray:
-    """The XXH64 of whole numbers of 64 bits, from `SEED` on."""
-    first, second, third, fourth, fifth = _PRIMES
-    state = _turned(numbers.astype(np.uint64) * second, 31) * first
-    state = _turned(state ^ (np.uint64(SEED + 8) + fifth), 27) * first + fourth
-    state = (state ^ (state >> np.uint64(33))) * second
-    state = (state ^ (state >> np.uint64(29))) * third
-    return (state ^ (state >> np.uint64(32))).astype(np.int64)
-
-
-_PRIMES = [
-    np.uint64(prime)
-    for prime in (
-        0x9E3779B185EBCA87,
-        0xC2B2AE3D27D4EB4F,
-        0x165667B19E3779F9,
-        0x85EBCA77C2B2AE63,
-        0x27D4EB2F165667C5,
-    )
-]
-
-
-def _turned(numbers: np.ndarray, bits: int) -> np.ndarray:
-    return (numbers << np.uint64(bits)) | (numbers >> np.uint64(64 - bits))

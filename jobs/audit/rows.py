@@ -17,17 +17,13 @@ import pyarrow.compute as pc
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from jobs.files.commit import arrow_schema
 from jobs.files.counting import texts
-from jobs.files.plan import plan
-from jobs.files.read import concatenated
-from jobs.files.run import run, session_for
-from jobs.files.storage import Storage
+from jobs.files.read import Reader
+from jobs.files.run import run
+from jobs.files.scan import Scan
 from jobs.files.task import Task
-from jobs.files.text import restored
 from jobs.progress import step
 from jobs.session import Spark
-from jobs.warehouse.raw import RAW
 from jobs.warehouse.specs import TableSpec
 from jobs.warehouse.staging import new_folder
 from nats_transform.audit import Period
@@ -55,8 +51,7 @@ class Reading:
     """The choice of the rows that count. It can be sent to a task.
 
     Attributes:
-        storage: the file systems of the table.
-        schema: the columns as the table stores them.
+        reader: reads rows with all columns.
         stream: the stream of the messages.
         since, until: only messages of this time count; None is no limit.
         cluster: only messages of this cluster count.
@@ -67,8 +62,7 @@ class Reading:
             read.
     """
 
-    storage: Storage
-    schema: pa.Schema
+    reader: Reader
     stream: str
     since: datetime | None = None
     until: datetime | None = None
@@ -95,9 +89,9 @@ class Reading:
         ):
             if is_needed:
                 wanted.add(name)
-        schema = pa.schema([f for f in self.schema if f.name.removesuffix(RAW) in wanted])
-        for stored in concatenated(self.storage, task.pieces, schema):
-            rows = self._chosen(pa.RecordBatch.from_pydict(restored(stored)))
+        reader = self.reader.only(name for name in self.reader.columns if name in wanted)
+        for stored in reader(task):
+            rows = self._chosen(stored)
             for index, (since, until) in enumerate(self.times):
                 part = _within(rows, since, until)
                 if len(part):
@@ -152,12 +146,9 @@ class Rows:
         cls, spark: Spark, table: Table, spec: TableSpec, files: Sequence[DataFile], stream: str
     ) -> Rows:
         """All rows of some files of a stream."""
-        tasks = plan(table, files)
-        schema = arrow_schema(spec.schema, _WORDS)
-        session = session_for(spark, sum(task.size for task in tasks))
-        reading = Reading(Storage.of(table), schema, stream)
-        count = sum(file.record_count for file in files)
-        return cls(reading, tuple(tasks), count, new_folder(table), session)
+        scan = Scan.of(table, spec, files, words=_WORDS)
+        reading = Reading(scan.reader, stream)
+        return cls(reading, scan.tasks, scan.count, new_folder(table), scan.session(spark))
 
     def only(self, **which: object) -> Rows:
         """The same rows with other attributes of `reading`."""

@@ -153,7 +153,7 @@ def sticky(
     """
     read = _ReadKeys(rows.reading, tuple(columns), keyed)
     grouping = Grouping(("key", "source"), lows=("first",), highs=("last",))
-    storage = rows.reading.storage
+    storage = rows.reading.reader.storage
     each = grouped(
         rows.tasks, read, grouping, _split, storage=storage, folder=rows.folder, spark=rows.session
     )

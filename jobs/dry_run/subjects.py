@@ -21,12 +21,7 @@ from jobs.census import CENSUS, census
 from jobs.dry_run.scattered import parts_for, scattered, temporary_folder
 from jobs.dry_run.tried import tried
 from jobs.errors import ArchiveError
-from jobs.files.commit import arrow_schema
-from jobs.files.plan import plan
-from jobs.files.read import concatenated
-from jobs.files.selection import columns_of
-from jobs.files.storage import Storage
-from jobs.files.text import restored
+from jobs.files.scan import Scan
 from jobs.progress import step
 from jobs.session import Spark
 from jobs.settings.census import CensusSettings
@@ -67,7 +62,8 @@ def of_census(
     """
     table = counted_census(spark, settings, messages, days)
     columns = ["subject", "cluster", "messages", "bytes"]
-    rows = columns_of(table, settings.stream, days, columns)
+    files = tables.data_files(table, settings.stream, days)
+    rows = Scan.of(table, CENSUS, files, columns)
     return _looked_at(rows, _rows(table, settings.stream, days), question, settings.out), table
 
 
@@ -93,27 +89,24 @@ def replayed(
     table: Table, stream: str, days: Sequence[date], question: Question, seed: int
 ) -> Iterator[pa.RecordBatch]:
     """A census of the messages with the destinations that they draw, in pieces that overlap."""
-    schema = arrow_schema(specs.MESSAGES.schema)
-    columns = ("stream", "seq", "subject", "subject_raw", "cluster", "cluster_raw", "data")
-    schema = pa.schema([field for field in schema if field.name in columns])
+    files = tables.data_files(table, stream, days)
+    columns = ("stream", "seq", "subject", "cluster", "data")
     sides = {"before": question.current, "after": question.candidate}
     draws = {name: compile_mappings(mappings, seed) for name, mappings in sides.items()}
-    storage = Storage.of(table)
-    for task in plan(table, tables.data_files(table, stream, days)):
-        for batch in map(restored, concatenated(storage, task.pieces, schema)):
-            rows = {"subject": batch["subject"], "cluster": batch["cluster"]}
-            for name, program in draws.items():
-                outcomes = program.apply(
-                    batch["subject"],
-                    cluster=batch["cluster"],
-                    stream=batch["stream"],
-                    seq=batch["seq"],
-                )
-                rows[name] = outcomes["mapping_destination"]
-            rows["messages"] = pa.array(np.ones(len(batch["seq"]), np.int64))
-            rows["bytes"] = pc.binary_length(batch["data"]).fill_null(0)
-            # This way a subject with very many messages comes only a few times.
-            yield added_up(pa.table(rows)).rows
+    for batch in Scan.of(table, specs.MESSAGES, files, columns):
+        rows = {"subject": batch["subject"], "cluster": batch["cluster"]}
+        for name, program in draws.items():
+            outcomes = program.apply(
+                batch["subject"],
+                cluster=batch["cluster"],
+                stream=batch["stream"],
+                seq=batch["seq"],
+            )
+            rows[name] = outcomes["mapping_destination"]
+        rows["messages"] = pa.array(np.ones(len(batch), np.int64))
+        rows["bytes"] = pc.binary_length(batch["data"]).fill_null(0)
+        # This way a subject with very many messages comes only a few times.
+        yield added_up(pa.table(rows)).rows
 
 
 def parts_of(rows: Iterable[pa.RecordBatch], most: int, folder: Path) -> Iterable[Part]:
@@ -169,7 +162,8 @@ def _rows(table: Table, stream: str, days: Sequence[date]) -> int:
 def _by_day(table: Table, stream: str, days: Sequence[date]) -> Counter[date]:
     """The messages that the census has counted on each day."""
     found: Counter[date] = Counter()
-    for batch in columns_of(table, stream, days, ["day", "messages"]):
+    files = tables.data_files(table, stream, days)
+    for batch in Scan.of(table, CENSUS, files, ["day", "messages"]):
         # A file has rows of one day.
         found[batch["day"][0].as_py()] += pc.sum(batch["messages"]).as_py()
     return found

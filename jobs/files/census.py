@@ -11,17 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.files.grouped import Grouping
-from jobs.files.read import concatenated
+from jobs.files.read import Reader
 from jobs.files.storage import Storage
 from jobs.files.task import Task
-from jobs.files.text import restored, stored_rows
+from jobs.files.text import stored_rows
 from jobs.files.write import Writer, Written
 from jobs.warehouse.rows import constant
 
 GROUPING = Grouping(
     ("subject", "cluster"), sums=("messages", "bytes"), lows=("first_ts",), highs=("last_ts",)
 )
-COLUMNS = ("subject", "subject_raw", "cluster", "cluster_raw", "data", "ts")
+COLUMNS = ("subject", "cluster", "data", "ts")
 """The columns of `messages` that a census reads."""
 
 
@@ -39,12 +39,10 @@ class ReadCounts:
     """Gives the messages of a task as rows to add up.
 
     Attributes:
-        storage: the file systems of the table.
-        schema: `COLUMNS`, as the table stores them.
+        reader: reads `COLUMNS`.
     """
 
-    storage: Storage
-    schema: pa.Schema
+    reader: Reader
 
     def __call__(self, task: Task) -> Iterator[pa.RecordBatch]:
         """Rows with the columns of `GROUPING`.
@@ -52,14 +50,13 @@ class ReadCounts:
         Raises:
             WarehouseError: a file cannot be read.
         """
-        for batch in concatenated(self.storage, task.pieces, self.schema):
-            found = restored(batch)
+        for found in self.reader(task):
             sizes = pc.fill_null(pc.binary_length(found["data"]), 0)
             yield pa.RecordBatch.from_pydict(
                 {
                     "subject": found["subject"].view(pa.binary()),
                     "cluster": found["cluster"].view(pa.binary()),
-                    "messages": pa.array(np.ones(len(batch), np.int64)),
+                    "messages": pa.array(np.ones(len(found), np.int64)),
                     "bytes": sizes.cast(pa.int64()),
                     "first_ts": found["ts"],
                     "last_ts": found["ts"],

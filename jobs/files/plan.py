@@ -56,12 +56,13 @@ def plan(table: Table, files: Iterable[DataFile], goal: int = GOAL) -> list[Task
 
 
 def _first_sequence(table: Table) -> Callable[[DataFile], int]:
-    """A function that gives the lowest sequence of a file.
+    """A function that gives the lowest sequence of a file; 0 in a table without sequences.
 
     In this order the sequences of tasks ascend, and then nothing has to be read again to compare
     them.
     """
-    number = table.schema().find_field("seq").field_id
+    fields = {field.name: field.field_id for field in table.schema().fields}
+    number = fields.get("seq", 0)  # Iceberg counts columns from 1 on
 
     def first(file: DataFile) -> int:
         bound = (file.lower_bounds or {}).get(number)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.errors import WarehouseError, text_of
 from jobs.files.storage import Storage
-from jobs.files.task import Piece
+from jobs.files.task import Piece, Task
+from jobs.files.text import restored_rows
 from jobs.progress import advance
+from jobs.warehouse.raw import RAW
 
 BATCH_ROWS = 32_768
 BATCH_BYTES = 16 * 2**20
@@ -94,14 +97,33 @@ def _with_all_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatc
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def concatenated(
-    storage: Storage, pieces: Sequence[Piece], schema: pa.Schema
-) -> Iterator[pa.RecordBatch]:
-    """The rows of several pieces, one piece after the other.
+@dataclass(frozen=True)
+class Reader:
+    """Reads rows of a table as jobs use them. It can be sent to a task.
 
-    A batch counts as progress when the next one is asked for.
+    Attributes:
+        storage: the file systems of the table.
+        schema: the columns to read, as the table stores them.
+        columns: the columns of the rows; `jobs.warehouse.raw` explains the difference.
     """
-    for piece in pieces:
-        for batch in batches(storage, piece, schema):
-            yield batch
-            advance(len(batch))
+
+    storage: Storage
+    schema: pa.Schema
+    columns: tuple[str, ...]
+
+    def only(self, columns: Iterable[str]) -> Reader:
+        """The reader of some of the columns, in this order."""
+        columns = tuple(columns)
+        names = {*columns, *(name + RAW for name in columns)}
+        return Reader(self.storage, pa.schema([f for f in self.schema if f.name in names]), columns)
+
+    def __call__(self, task: Task) -> Iterator[pa.RecordBatch]:
+        """The rows of a task; a batch counts as progress when the next one is asked for.
+
+        Raises:
+            WarehouseError: a file cannot be read, is damaged, or is not as the table says.
+        """
+        for piece in task.pieces:
+            for batch in batches(self.storage, piece, self.schema):
+                yield restored_rows(batch, self.columns)
+                advance(len(batch))

@@ -14,7 +14,6 @@ from jobs.files.commit import arrow_schema
 from jobs.files.ordered import Extent, extents_of, in_order
 from jobs.files.read import batches
 from jobs.files.storage import Storage
-from jobs.files.task import Piece
 from jobs.files.text import restored_rows
 from jobs.progress import advance, step
 from jobs.warehouse.raw import RAW
@@ -103,19 +102,3 @@ class Selection:
             if self._chosen is not None:
                 batch = batch.filter(pc.is_in(batch.column("fate"), self._chosen))
             yield restored_rows(batch, columns)
-
-
-def columns_of(
-    table: Table, stream: str, days: Sequence[date] | None, columns: Sequence[str]
-) -> Iterator[pa.RecordBatch]:
-    """Some columns of the rows of a stream on some days, file by file.
-
-    Raises:
-        WarehouseError: a file cannot be read.
-    """
-    read = {*columns, *(name + RAW for name in columns)}
-    schema = pa.schema([field for field in arrow_schema(table.schema()) if field.name in read])
-    for file in data_files(table, stream, days):
-        for batch in batches(Storage.of(table), Piece(file.file_path), schema):
-            yield restored_rows(batch, columns)
-            advance(len(batch))

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from jobs.files.read import concatenated
+from jobs.files.read import Reader
 from jobs.files.run import run as run_tasks
-from jobs.files.storage import Storage
 from jobs.files.task import Task
 from jobs.progress import step
 
@@ -116,15 +115,12 @@ class Search:
 class SequencesOfFiles:
     """Gives the sequences of a task that reads files of a table."""
 
-    storage: Storage
+    reader: Reader
 
     def __call__(self, task: Task) -> Iterator[pa.Array]:
         """The sequences, a batch at a time."""
-        for batch in concatenated(self.storage, task.pieces, _SCHEMA):
-            yield batch.column(0)
-
-
-_SCHEMA = pa.schema([("seq", pa.int64())])
+        for batch in self.reader(task):
+            yield batch.column("seq")
 
 
 def find_repeated(

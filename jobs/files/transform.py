@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from jobs.files.read import concatenated
+from jobs.files.read import Reader
 from jobs.files.run import end_if_told
 from jobs.files.sequences import Run, Runs
 from jobs.files.storage import Storage
 from jobs.files.task import Task
-from jobs.files.text import restored_rows, stored_rows
+from jobs.files.text import stored_rows
 from jobs.files.write import Writer, Written
 from jobs.warehouse.rows import constant
 from nats_transform.kernel import Program
@@ -31,7 +31,7 @@ class Done:
         written: the file.
         fates: the number of messages of each fate.
         digest: the sum of the hashes of the rows.
-        archive: the sum of the hashes of the messages that were read.
+        archive: the sum of the hashes of the rows, over the columns of messages.
         runs: the ascending runs of the sequences.
         missing: how many messages have no sequence.
     """
@@ -51,8 +51,7 @@ class TransformTask:
     Attributes:
         storage: the file systems of the table.
         folder: the folder for the new files.
-        read: the columns of `messages` as the table stores them.
-        messages: the columns of messages as jobs use them; see `jobs.warehouse.raw`.
+        reader: reads messages.
         rows: the columns of transformed messages as jobs use them.
         stored: the columns to write, with their Iceberg numbers.
         program: the compiled mappings.
@@ -61,8 +60,7 @@ class TransformTask:
 
     storage: Storage
     folder: str
-    read: pa.Schema
-    messages: tuple[str, ...]
+    reader: Reader
     rows: tuple[str, ...]
     stored: pa.Schema
     program: Program
@@ -79,12 +77,12 @@ class TransformTask:
         total = archive = 0
         name = f"{task.day.isoformat()}-{task.number:05}"
         with Writer(self.storage, self.folder, name, self.stored) as writer:
-            for batch in concatenated(self.storage, task.pieces, self.read):
+            for messages in self.reader(task):
                 end_if_told()
-                messages = restored_rows(batch, self.messages)
                 runs.add(messages.column("seq"))
-                archive += digest_batch(messages)[1]
                 rows = self._rows(messages)
+                # Of the new rows, so that it also shows whether mapping has changed a message.
+                archive += digest_batch(rows, self.reader.columns)[1]
                 fates += _counts(rows.column("fate"))
                 total += digest_batch(rows)[1]
                 writer.write(stored_rows(rows, self.stored))

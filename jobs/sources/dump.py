@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,21 +12,16 @@ import pyarrow.compute as pc
 from pyiceberg.table import Table
 
 from jobs.errors import ArchiveError
-from jobs.files.commit import arrow_schema
-from jobs.files.plan import plan
-from jobs.files.read import concatenated
 from jobs.files.run import end_if_told, run
+from jobs.files.scan import Scan
 from jobs.files.sequences import Run, Runs, find_repeated
-from jobs.files.storage import Storage
-from jobs.files.task import Task
-from jobs.files.text import restored_rows
 from jobs.progress import advance, step
 from jobs.sources.dumps import Block, ReadBlock
 from jobs.sources.files import DumpFiles
 from jobs.sources.source import Span
 from jobs.warehouse.accounting import NOTHING, Total, total_of
 from jobs.warehouse.coverage import Coverage
-from jobs.warehouse.rows import SCHEMA
+from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.tables import data_files
 from nats_transform.digest import Digest
 from nats_transform.kernel.digest import digest_batch
@@ -178,16 +173,13 @@ def _both(one: tuple[int, int | None], other: tuple[int, int | None]) -> tuple[i
 class _Compare:
     """What the messages of a table between two sequences come to."""
 
-    storage: Storage
-    schema: pa.Schema
     first: int
     last: int
 
-    def __call__(self, task: Task) -> Total:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Total:
         shared = NOTHING
-        for batch in concatenated(self.storage, task.pieces, self.schema):
+        for rows in batches:
             end_if_told()
-            rows = restored_rows(batch, _COMPARED)
             between = Coverage.of([(self.first, self.last)])
             rows = rows.filter(pa.array(within(rows.column("seq"), between)))
             shared += _shared(rows)
@@ -257,17 +249,9 @@ class DumpSource:
         first, last = self._shared.first, self._shared.last
         if first is None or last is None:
             return
-        columns = pa.schema(
-            [
-                field
-                for field in arrow_schema(table.schema())
-                if field.name.removesuffix("_raw") in SCHEMA.names
-            ]
-        )
-        compare = _Compare(Storage.of(table), columns, first, last)
-        files = data_files(table, self.stream)
-        with step(f"comparing with {self.stream}", sum(file.record_count for file in files)):
-            found = total_of(run(compare, plan(table, files), self.session))
+        scan = Scan.of(table, MESSAGES, data_files(table, self.stream), _COMPARED)
+        what = f"comparing with {self.stream}"
+        found = total_of(scan.fold(self.session, _Compare(first, last), what))
         if self._shared != found:
             raise ArchiveError(
                 f"{self.files.path} and the table have different messages among sequences "

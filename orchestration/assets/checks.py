@@ -7,6 +7,7 @@ published, so that a failed blocking check publishes nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -17,7 +18,7 @@ from orchestration.metadata.shares import shares_of_checks
 from orchestration.metadata.values import link
 
 if TYPE_CHECKING:  # it loads Great Expectations, which takes longer than all else
-    from expectations.validation import ExpectationResult, Report
+    from expectations.expectation import ExpectationResult, Report
 
 MESSAGES = ("conservation", "completeness", "subjects")
 TRANSFORMED_MESSAGES = ("conservation", "determinism", "subjects", "weights", "partitions")
@@ -32,7 +33,7 @@ def specs(asset: dg.AssetKey, topics: Sequence[str]) -> list[dg.AssetCheckSpec]:
 
 
 def results(
-    archive: Archive, asset: dg.AssetKey, topics: Sequence[str], report: Report
+    archive: Archive, asset: dg.AssetKey, topics: Sequence[str], report: Report, page: Path
 ) -> Iterator[dg.AssetCheckResult]:
     """The result of every check of an asset, from the report of its suite.
 
@@ -58,7 +59,7 @@ def results(
                 "expectations": table(
                     ("holds", "expectation", "observed"), [_row(result) for result in found]
                 ),
-                "data docs": link(archive, report.docs_path),
+                "data docs": link(archive, page),
             },
         )
 

@@ -6,10 +6,9 @@ import time
 import dagster as dg
 from dagster import AssetExecutionContext
 
-from expectations.measures.messages import measure_messages
-from jobs.files.measured import measured
 from jobs.ingest import ingest
 from jobs.progress import watched
+from jobs.verify_table import messages_check
 from jobs.warehouse import specs, tables
 from jobs.warehouse.accounting import Archived
 from orchestration.archive import Archive
@@ -37,9 +36,8 @@ def messages_asset(archive: Archive) -> dg.AssetsDefinition:
     def messages(
         context: AssetExecutionContext,
     ) -> Results:
-        # Great Expectations and SciPy take longer to import than all else: not when Dagster loads.
-        from expectations.suites import messages_suite
-        from expectations.validation import validate
+        # Great Expectations takes longer to import than all else: not when Dagster loads.
+        from expectations.docs import keep
 
         days = days_of(context)
         started = time.monotonic()
@@ -54,15 +52,13 @@ def messages_asset(archive: Archive) -> dg.AssetsDefinition:
                 added += result.added
             table = tables.open_table(archive.tables, specs.MESSAGES)
             archived = Archived.of(table, archive.stream)
-            files = tables.data_files(table, archive.stream, days)
-            report = validate(
-                measured(archive.session, table, specs.MESSAGES, files, measure_messages),
-                messages_suite(archived.digest_of(days), archived.coverage.ranges),
-                archive.reports_folder,
-                name=f"{archive.stream} {days[0]} to {days[-1]}",
+            report = messages_check(archived, days).of(
+                archive.session, table, tables.data_files(table, archive.stream, days)
             )
+            name = f"{archive.stream} {days[0]} to {days[-1]}"
+            page = keep(report, archive.reports_folder, name=name)
             rows = rows_by_day(table, archive.stream, days)
-        yield from checks.results(archive, key, checks.MESSAGES, report)
+        yield from checks.results(archive, key, checks.MESSAGES, report, page)
         add_metadata_by_day(context, {day: {"dagster/row_count": rows[day]} for day in days})
         yield dg.MaterializeResult(
             metadata={
@@ -70,7 +66,7 @@ def messages_asset(archive: Archive) -> dg.AssetsDefinition:
                 "messages in table": result.messages,
                 "gaps": result.gaps,
                 "bytes": result.bytes,
-                "data docs": link(archive, report.docs_path),
+                "data docs": link(archive, page),
                 **throughput(added, time.monotonic() - started),
                 **columns_of(archive, "messages"),
                 "digest": result.digest,

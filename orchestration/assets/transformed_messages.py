@@ -3,14 +3,14 @@
 # Dagster reads the annotations of asset functions: no `from __future__ import annotations` here.
 import time
 from collections.abc import Mapping
+from typing import cast
 
 import dagster as dg
 from dagster import AssetExecutionContext
 
-from jobs.files.measured import measured
+from expectations.expectation import Report
 from jobs.settings.transform import TransformSettings
-from jobs.transform import publish, stage
-from jobs.warehouse import specs
+from jobs.transform import transform
 from orchestration.archive import Archive
 from orchestration.assets import checks
 from orchestration.automation.stale_days import stale_days
@@ -43,49 +43,32 @@ def transformed_messages_asset(archive: Archive) -> dg.AssetsDefinition:
     def transformed_messages(
         context: AssetExecutionContext,
     ) -> Results:
-        # Great Expectations and SciPy take longer to import than all else: not when Dagster loads.
-        from expectations.measures.transformed import MeasureTransformed
-        from expectations.suites import transformed_messages_suite
-        from expectations.validation import validate
+        # Great Expectations takes longer to import than all else: not when Dagster loads.
+        from expectations.docs import keep
 
         days = days_of(context)
         started = time.monotonic()
-        settings = TransformSettings(**archive.mapped_settings(days, context.run.run_id))
+        settings = TransformSettings(
+            **archive.mapped_settings(days, context.run.run_id),
+            tolerance=archive.tolerance,
+            confidence=archive.confidence,
+        )
         with failing_with_one_line():
-            mappings, version = mapping_in_force(context.instance, archive)
-            staged = stage(archive.session, settings, mappings, version)
-            measure = MeasureTransformed.of(
-                specs.MESSAGES.rows.names,
-                mappings,
-                messages=staged.archive.rows,
-                version=version,
-            )
-            files = staged.files.data_files
-            measures = measured(archive.session, staged.table, specs.TRANSFORMED, files, measure)
-            suite = transformed_messages_suite(
-                mappings,
-                archive=staged.archive,
-                seed=archive.seed,
-                version=version,
-                written=staged.result.digest,
-                before=staged.before,
-                tolerance=archive.tolerance,
-                confidence=archive.confidence,
-            )
+            mappings, _ = mapping_in_force(context.instance, archive)
+            result = transform(archive.session, settings, mappings)
+            report = cast(Report, result.report)  # checks are not left out here
             name = f"{archive.stream} {days[0]} to {days[-1]}"
-            report = validate(measures, suite, archive.reports_folder, name=name)
+            page = keep(report, archive.reports_folder, name=name)
         # The checks that refuse it are results all the same.
-        yield from checks.results(archive, key, checks.TRANSFORMED_MESSAGES, report)
-        with failing_with_one_line():
-            if report.blocks:
-                raise staged.refused(report)
-            result = publish(staged)
+        yield from checks.results(archive, key, checks.TRANSFORMED_MESSAGES, report, page)
+        if result.refused is not None:
+            raise dg.Failure(f"{result.refused} (see {page})", allow_retries=False)
         seconds = time.monotonic() - started
         if len(days) > 1:
             add_metadata_by_day(
                 context,
                 {
-                    day: {**_fates(measures.fates_of(day)), **shares_of_checks(report, day)}
+                    day: {**_fates(report.measures.fates_of(day)), **shares_of_checks(report, day)}
                     for day in result.days
                 },
             )
@@ -93,7 +76,7 @@ def transformed_messages_asset(archive: Archive) -> dg.AssetsDefinition:
             metadata={
                 **_fates(result.fates),
                 **shares_of_checks(report),
-                "data docs": link(archive, report.docs_path),
+                "data docs": link(archive, page),
                 **throughput(result.messages, seconds),
                 **columns_of(archive, "transformed_messages"),
                 "mapping version": result.mapping_version,

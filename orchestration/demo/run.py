@@ -266,7 +266,7 @@ def _as_expected(checks: dict[str, bool]) -> dict[str, bool]:
 
 def _digest(archive: Archive) -> str:
     """The digest of all transformed messages without their times, which differ in a second demo."""
-    from jobs.files.measured import digested, measured
+    from jobs.files.scan import Scan, digested
     from jobs.warehouse import specs, tables
 
     table = tables.open_table(archive.tables, specs.TRANSFORMED)
@@ -274,7 +274,8 @@ def _digest(archive: Archive) -> str:
     columns = [name for name in names if name not in ("ts", "ts_ns", "day")]
     files = tables.data_files(table, archive.stream)
     work = partial(digested, columns=columns)
-    return str(measured(archive.session, table, specs.TRANSFORMED, files, work))
+    scan = Scan.of(table, specs.TRANSFORMED, files)
+    return str(scan.sum(archive.session, work, "digesting the messages"))
 
 
 def _same_as_before(folder: Path, settings: DemoSettings, digest: str) -> bool | None:

@@ -13,7 +13,7 @@ from orchestration.metadata.markdown import bar, first_in_place, table
 from orchestration.metadata.values import Plain
 
 if TYPE_CHECKING:  # they load Great Expectations and SciPy, which take longer than all else
-    from expectations.validation import Report
+    from expectations.expectation import Report
     from jobs.audit.result import AuditResult
 
 Share = Mapping[str, Any]

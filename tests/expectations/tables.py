@@ -118,8 +118,9 @@ def measure(
     mappings: AccountMappings = MAPPINGS, messages: int = 1, version: str | None = VERSION
 ) -> MeasureTransformed:
     """Measures transformed messages; of so few every row is in every sample."""
-    archived = MESSAGES.rows.names
-    return MeasureTransformed.of(archived, mappings, messages=messages, version=version)
+    return MeasureTransformed.of(
+        mappings, messages=messages, version=version, archived=MESSAGES.rows.names
+    )
 
 
 Change = Callable[[list[Row]], object]

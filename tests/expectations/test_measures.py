@@ -13,7 +13,7 @@ from xxhash import xxh64_intdigest
 
 from expectations.measures.messages import Sequences, measure_messages
 from expectations.measures.partitions import MAX_NUMBERS, PartitionedEnd, partitioned_ends
-from expectations.measures.transformed import sample_hashes
+from expectations.measures.rows import sample_hashes
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.audit import End
 from tests.expectations.tables import (

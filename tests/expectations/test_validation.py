@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
+from expectations.docs import keep
+from expectations.expectation import ChecksBroken, Report, Suite, report_on
 from expectations.measures.messages import measure_messages
 from expectations.suites import messages_suite, transformed_messages_suite
-from expectations.validation import ChecksBroken, Report, validate
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.digest import Digest
 from tests.expectations.tables import (
@@ -50,9 +51,15 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     assert not list(elsewhere.iterdir())
 
 
+def validate(measures: Any, suite: Suite, folder: Path, *, name: str) -> tuple[Report, Path]:
+    """The report, and its page."""
+    report = report_on(measures, suite)
+    return report, keep(report, folder, name=name)
+
+
 def check(
     rows: list[Row], folder: Path, name: str = "SHOP 2026-11-01", size: int = 700, **options: Any
-) -> Report:
+) -> tuple[Report, Path]:
     settings: dict[str, Any] = {
         "archive": ARCHIVE,
         "seed": SEED,
@@ -65,7 +72,9 @@ def check(
     return validate(measures, transformed_messages_suite(**settings), folder, name=name)
 
 
-def check_messages(rows: list[Row], folder: Path, *explained: tuple[int, int]) -> Report:
+def check_messages(
+    rows: list[Row], folder: Path, *explained: tuple[int, int]
+) -> tuple[Report, Path]:
     suite = messages_suite(archive_digest(rows), explained)
     return validate(measure_messages(batches(rows)), suite, folder, name="SHOP")
 
@@ -83,7 +92,7 @@ def test_a_good_table_passes_in_silence_and_leaves_results_and_pages(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        report = check(WRITTEN, tmp_path / "checks")
+        report, _ = check(WRITTEN, tmp_path / "checks")
     assert report.success
     assert not report.blocks
     assert not report.failures
@@ -97,7 +106,8 @@ def test_a_good_table_passes_in_silence_and_leaves_results_and_pages(
     assert capfd.readouterr() == ("", "")
     assert [r.getMessage() for r in caplog.records if r.name.startswith("great_exp")] == []
     assert {entry.name for entry in (tmp_path / "checks").iterdir()} == {"results", "data_docs"}
-    kept = json.loads(report.results_path.read_text(encoding="utf-8"))
+    (results,) = (tmp_path / "checks" / "results").rglob("*.json")
+    kept = json.loads(results.read_text(encoding="utf-8"))
     assert kept["success"] is True
     assert len(kept["results"]) == len(report.results)
     assert report.results[0].blocks
@@ -106,7 +116,7 @@ def test_a_good_table_passes_in_silence_and_leaves_results_and_pages(
 def test_a_bad_table_is_explained(tmp_path: Path) -> None:
     place = next(n for n, row in enumerate(WRITTEN) if row["fate"] == "unmatched")
     rows = changed(place, mapped_subject="a.<script>\udc80</script>..b")
-    report = check(rows, tmp_path)
+    report, docs = check(rows, tmp_path)
     failures = {failure.name: failure for failure in report.failures}
     assert report.blocks
     legal = failures["ExpectMappedSubjectsToBeLegal"]
@@ -117,8 +127,7 @@ def test_a_bad_table_is_explained(tmp_path: Path) -> None:
     assert replayed["expected mapped_subject"] == WRITTEN[place]["subject"]
     assert "\n" not in str(report)
     assert legal.observed in str(report)
-    assert str(report.docs_path) in str(report)
-    page = report.docs_path.read_text(encoding="utf-8")
+    page = docs.read_text(encoding="utf-8")
     assert "<script" not in page
     assert "a.&lt;script&gt;" in page
 
@@ -138,7 +147,7 @@ def test_names_from_outside_in_chromium(tmp_path: Path) -> None:
         ),
     )
     weights = AccountMappings([Mapping(HOSTILE, [Destination(f"x.{HOSTILE}", 40)])])
-    report = check(
+    report, docs = check(
         rows,
         tmp_path / "checks",
         name=HOSTILE,
@@ -147,16 +156,16 @@ def test_names_from_outside_in_chromium(tmp_path: Path) -> None:
         before=HOSTILE,
     )
     assert len(report.failures) > 5
-    look_at(report.docs_path, tmp_path)
-    look(report.docs_path, tmp_path)
+    look_at(docs, tmp_path)
+    look(docs, tmp_path)
     look(tmp_path / "checks" / "data_docs" / "index.html", tmp_path)
     assert not RAW.search((tmp_path / "checks" / "data_docs" / "index.html").read_text("utf-8"))
     assert not RAW.search(str(report))
 
 
 def test_pages_need_no_network_and_read_as_sentences(tmp_path: Path) -> None:
-    report = check(WRITTEN, tmp_path)
-    page = report.docs_path.read_text(encoding="utf-8")
+    report, docs = check(WRITTEN, tmp_path)
+    page = docs.read_text(encoding="utf-8")
     index = (tmp_path / "data_docs" / "index.html").read_text(encoding="utf-8")
     for text in (page, index):
         assert "http" not in text
@@ -167,9 +176,9 @@ def test_pages_need_no_network_and_read_as_sentences(tmp_path: Path) -> None:
     for result in report.results:
         assert "$" not in result.expects
     (link,) = (part.partition('"')[0] for part in index.split('href="')[1:])
-    assert (tmp_path / "data_docs" / link.replace("%20", " ")) == report.docs_path
+    assert (tmp_path / "data_docs" / link.replace("%20", " ")) == docs
     home = page.split('href="')[1].partition('"')[0]
-    assert (report.docs_path.parent / home).resolve() == tmp_path / "data_docs" / "index.html"
+    assert (docs.parent / home).resolve() == tmp_path / "data_docs" / "index.html"
 
 
 def test_runs_are_listed_the_latest_first(tmp_path: Path) -> None:
@@ -179,25 +188,25 @@ def test_runs_are_listed_the_latest_first(tmp_path: Path) -> None:
         validate(measure_messages(batches(rows)), suite, tmp_path, name=name)
         for name, rows in (("SHOP first", ARCHIVED), ("a/../<b>", without))
     )
-    assert first.success
-    assert not second.success
-    assert second.docs_path.is_relative_to(tmp_path / "data_docs" / "messages")
+    assert first[0].success
+    assert not second[0].success
+    assert second[1].is_relative_to(tmp_path / "data_docs" / "messages")
     index = (tmp_path / "data_docs" / "index.html").read_text(encoding="utf-8")
     assert index.index("2 of 5 do not hold") < index.index("all 5 hold")
 
 
 def test_a_warning_does_not_block(tmp_path: Path) -> None:
     rows = [row | {"subject": "a..b"} if row["seq"] == 9 else row for row in ARCHIVED]
-    report = check_messages(rows, tmp_path)
+    report, docs = check_messages(rows, tmp_path)
     assert not report.success
     assert not report.blocks
-    assert "A warning: it does not block." in report.docs_path.read_text(encoding="utf-8")
+    assert "A warning: it does not block." in docs.read_text(encoding="utf-8")
 
 
 def test_gaps_that_are_explained_pass(tmp_path: Path) -> None:
     rows = [row for row in ARCHIVED if not 10 <= row["seq"] <= 20]
     for explained, success in (((8, 20), True), ((10, 19), False), ((11, 30), False)):
-        assert check_messages(rows, tmp_path, explained).success is success, explained
+        assert check_messages(rows, tmp_path, explained)[0].success is success, explained
 
 
 def test_what_cannot_be_checked_is_no_verdict(tmp_path: Path) -> None:
@@ -213,19 +222,19 @@ def test_no_messages_at_all_are_fine(tmp_path: Path) -> None:
         (measure()([]), suite),
         (measure_messages([]), messages_suite(Digest())),
     ):
-        report = validate(found, of_table, tmp_path, name="SHOP")
+        report, _ = validate(found, of_table, tmp_path, name="SHOP")
         assert report.success, str(report)
 
 
 @pytest.mark.parametrize("size", [1, 300, 2000])
 def test_order_and_batches_do_not_show(tmp_path: Path, size: int) -> None:
     shuffled = random.Random(size).sample(WRITTEN, len(WRITTEN))
-    report = check(shuffled, tmp_path, size=size, before=table_digest(WRITTEN))
+    report, _ = check(shuffled, tmp_path, size=size, before=table_digest(WRITTEN))
     assert report.success, str(report)
 
 
 def test_rows_of_another_seed_show(tmp_path: Path) -> None:
-    report = check(transformed(ARCHIVED, seed=SEED + 1), tmp_path)
+    report, _ = check(transformed(ARCHIVED, seed=SEED + 1), tmp_path)
     assert {failure.name for failure in report.failures} == {
         "ExpectTheSameDigest",
         "ExpectScalarReplayToAgree",

@@ -98,6 +98,7 @@ CALLS: dict[str, Callable[[Place], Any]] = {
     "ingest a dump": lambda at: at.call("ingest", stream=at.new("dump"), jsonl=at.dump),
     "census": lambda at: at.call("census"),
     "transform": lambda at: at.call("transform", mapping=at.mapping),
+    "verify-table": lambda at: at.call("verify-table"),
     "audit": lambda at: at.call("audit", mapping=at.mapping),
     "audit what happened": lambda at: at.call("audit", mapping=at.mapping, observed=True),
     "plan-canary": lambda at: at.call("plan-canary", mapping=at.mapping),

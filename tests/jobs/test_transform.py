@@ -17,20 +17,20 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.frames import read
+from jobs import gate
 from jobs.errors import ArchiveError, ConcurrentWrite, WarehouseError
-from jobs.files.measured import digested, measured
 from jobs.files.plan import plan
 from jobs.session import SessionOnDemand, Spark
 from jobs.settings.spark import SparkSettings
 from jobs.settings.transform import TransformSettings
-from jobs.transform import TransformResult, publish, stage
+from jobs.transform import transform
 from jobs.warehouse import specs, tables
 from jobs.warehouse.paths import NAMESPACE
 from nats_transform import AccountMappings, Destination, Fate, Mapping
+from nats_transform.config import mapping_version
 from nats_transform.spark import digest
 from nats_transform.subject import encode
 from tests.support.archive import Row, archive, message
-from tests.support.digest import digest_of
 
 pytestmark = pytest.mark.spark
 
@@ -74,12 +74,6 @@ def engine(request: pytest.FixtureRequest, spark: SparkSession) -> Spark:
     return SessionOnDemand(SparkSettings()) if request.param == "process" else spark
 
 
-def run(
-    spark: Spark, wanted: TransformSettings, mappings: AccountMappings, version: str
-) -> TransformResult:
-    return publish(stage(spark, wanted, mappings, version))
-
-
 def published(spark: SparkSession, warehouse: tables.Warehouse) -> list[Row]:
     table = tables.open_table(warehouse, specs.TRANSFORMED)
     return [r.asDict() for r in read(spark, table, specs.TRANSFORMED).collect()]
@@ -90,7 +84,7 @@ def test_rows_counts_digest_and_properties(
 ) -> None:
     rows = messages()
     archive(warehouse, rows)
-    result = run(engine, settings(warehouse, seed=7, run_id="r1"), MAPPINGS, "v")
+    result = transform(engine, settings(warehouse, seed=7, run_id="r1"), MAPPINGS)
     there = published(spark, warehouse)
 
     wanted = {
@@ -118,7 +112,8 @@ def test_rows_counts_digest_and_properties(
     assert (
         properties.items()
         >= {
-            "mapping-version": "v",
+            "mapping-version": mapping_version(MAPPINGS, 7),
+            "checks": str(result.report),
             "run-id": "r1",
             "seed": "7",
             "digest": result.digest,
@@ -134,52 +129,43 @@ def test_a_rerun_replaces_only_its_days(
     spark: SparkSession, engine: Spark, warehouse: tables.Warehouse
 ) -> None:
     archive(warehouse, messages())
-    run(engine, settings(warehouse), MAPPINGS, "v1")
+    old = transform(engine, settings(warehouse), MAPPINGS).mapping_version
     second = DAY + timedelta(days=1)
-    result = run(engine, settings(warehouse, first_day=second), MAPPINGS, "v2")
+    result = transform(engine, settings(warehouse, first_day=second, seed=2), MAPPINGS)
+    new = result.mapping_version
     assert result.days == (second,)
     there = published(spark, warehouse)
     assert len(there) == 300
-    assert {r["day"] for r in there if r["mapping_version"] == "v2"} == {second}
-    assert {r["mapping_version"] for r in there if r["day"] != second} == {"v1"}
+    assert {r["day"] for r in there if r["mapping_version"] == new} == {second}
+    assert {r["mapping_version"] for r in there if r["day"] != second} == {old}
 
 
 def test_a_day_without_messages(
     spark: SparkSession, engine: Spark, warehouse: tables.Warehouse
 ) -> None:
     archive(warehouse, messages())
-    result = run(engine, settings(warehouse, first_day=date(2020, 1, 1)), MAPPINGS, "v")
+    result = transform(engine, settings(warehouse, first_day=date(2020, 1, 1)), MAPPINGS)
     assert (result.messages, result.days, result.digest) == (0, (), "0" * 16)
     assert published(spark, warehouse) == []
 
 
-def test_staged_rows(engine: Spark, warehouse: tables.Warehouse) -> None:
-    """They can be looked at before anyone else sees them, and thrown away."""
-    rows = messages()
-    archive(warehouse, rows)
-    first = publish(stage(engine, settings(warehouse, seed=1), MAPPINGS, "v"))
-    staged = stage(engine, settings(warehouse), MAPPINGS, "v")
-    files = staged.files.data_files
-    found = measured(engine, staged.table, specs.TRANSFORMED, files, digested)
-    assert found.rows == staged.result.messages == staged.messages == 300
-    assert staged.result.snapshot_id is None
-    assert str(found) == staged.result.digest != first.digest
-    assert staged.archive == digest_of(rows, specs.MESSAGES.rows)
-    told = str(staged.refused("too many lost"))
-    assert "too many lost; nothing was published, the files are in" in told
-    folder = Path(told.split(" in ")[-1].removeprefix("file://"))
-    assert list(folder.rglob("*.parquet"))
-    table = tables.open_table(warehouse, specs.TRANSFORMED)
-    assert tables.snapshot_properties(table)["digest"] == first.digest
-
-
-def test_days_that_someone_else_changed(spark: SparkSession, warehouse: tables.Warehouse) -> None:
+def test_days_that_someone_else_changed(
+    spark: SparkSession, warehouse: tables.Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
     archive(warehouse, messages())
-    staged = stage(spark, settings(warehouse), MAPPINGS, "v")
-    publish(stage(spark, settings(warehouse), MAPPINGS, "w"))
+    publish = gate.publish
+
+    def overtaken(*given: Any, **more: Any) -> Any:
+        """Comes to the gate while another run passes it."""
+        monkeypatch.undo()
+        transform(spark, settings(warehouse, seed=2), MAPPINGS)
+        return publish(*given, **more)
+
+    monkeypatch.setattr(gate, "publish", overtaken)
     with pytest.raises(ConcurrentWrite):
-        publish(staged)
-    assert {r["mapping_version"] for r in published(spark, warehouse)} == {"w"}
+        transform(spark, settings(warehouse), MAPPINGS)
+    versions = {r["mapping_version"] for r in published(spark, warehouse)}
+    assert versions == {mapping_version(MAPPINGS, 2)}
 
 
 def test_a_sequence_that_is_there_twice(
@@ -188,7 +174,7 @@ def test_a_sequence_that_is_there_twice(
     rows = messages()
     archive(warehouse, [*rows, rows[100]])
     with pytest.raises(ArchiveError, match="has sequence 101 more than once"):
-        run(engine, settings(warehouse), MAPPINGS, "v")
+        transform(engine, settings(warehouse), MAPPINGS)
     assert written(warehouse) == []
 
 
@@ -198,7 +184,7 @@ def test_a_message_without_a_sequence(
     rows = messages()
     archive(warehouse, [*rows, rows[100] | {"seq": None}])
     with pytest.raises(ArchiveError, match="a message without a sequence"):
-        run(engine, settings(warehouse), MAPPINGS, "v")
+        transform(engine, settings(warehouse), MAPPINGS)
     assert written(warehouse) == []
 
 
@@ -209,7 +195,7 @@ def test_a_sequence_that_two_days_have(
     later = rows[0]["day"] + timedelta(days=2)
     archive(warehouse, [*rows, rows[0] | {"day": later}])
     with pytest.raises(ArchiveError, match="has sequence 1 more than once"):
-        run(engine, settings(warehouse), MAPPINGS, "v")
+        transform(engine, settings(warehouse), MAPPINGS)
     assert written(warehouse) == []
 
 
@@ -267,7 +253,7 @@ def test_a_table_that_is_not_ours(
     schema = pa.schema({name: kind for name, kind in fields.items() if kind is not None})
     foreign(warehouse, schema, *partitions)
     with pytest.raises(ArchiveError, match=rf"^nats\.messages.*{told}.*; ingest the stream again$"):
-        run(spark, settings(warehouse), MAPPINGS, "v")
+        transform(spark, settings(warehouse), MAPPINGS)
     assert written(warehouse) == []
     assert not tables.open_catalog(warehouse).table_exists("nats.transformed_messages")
 
@@ -280,7 +266,7 @@ def test_a_table_that_will_do(
     rows = messages(30)
     theirs = [{n: row.get(n) for n in THEIRS.names} for row in rows]
     table.append(pa.Table.from_pylist(theirs, THEIRS))
-    result = run(engine, settings(warehouse), MAPPINGS, "v")
+    result = transform(engine, settings(warehouse), MAPPINGS)
     assert result.messages == 30
     there = published(spark, warehouse)
     assert {r["seq"]: r["subject"] for r in there} == {r["seq"]: r["subject"] for r in rows}
@@ -304,11 +290,11 @@ def test_files_of_a_day(
         target = tables.open_table(warehouse, specs.TRANSFORMED)
         return Counter(f.partition[1] for f in tables.data_files(target, "S"))
 
-    first = run(engine, settings(warehouse), MAPPINGS, "v")
+    first = transform(engine, settings(warehouse), MAPPINGS)
     assert sorted(days().values()) == [1, 1, 1]
     of_day = sum(f.file_size_in_bytes for f in files) // 3
-    monkeypatch.setattr("jobs.transform.plan", partial(plan, goal=of_day * 2 // 3))
-    second = run(engine, settings(warehouse), MAPPINGS, "v")
+    monkeypatch.setattr("jobs.files.scan.plan", partial(plan, goal=of_day * 2 // 3))
+    second = transform(engine, settings(warehouse), MAPPINGS)
     assert sorted(days().values()) == [2, 2, 2]
     assert first.digest == second.digest
 
@@ -320,7 +306,7 @@ def test_subjects_that_are_not_utf8(
     mappings = AccountMappings([Mapping("shop.*.*", [Destination("v.{{left(1,1)}}.$2")])])
     start = datetime(2026, 3, 1, tzinfo=UTC)
     archive(warehouse, [message(n, s, start) for n, s in enumerate(subjects, 1)])
-    result = run(engine, settings(warehouse), mappings, "v")
+    result = transform(engine, settings(warehouse), mappings)
     table = tables.open_table(warehouse, specs.TRANSFORMED)
     rows = read(spark, table, specs.TRANSFORMED)
     assert str(digest.digest(rows)) == result.digest
@@ -339,12 +325,12 @@ def test_an_unknown_stream(spark: SparkSession, warehouse: tables.Warehouse) -> 
     archive(warehouse, messages())
     elsewhere = TransformSettings(stream="T", mapping=Path("unused"), warehouse=warehouse)
     with pytest.raises(ArchiveError, match="no messages of stream 'T'"):
-        run(spark, elsewhere, MAPPINGS, "v")
+        transform(spark, elsewhere, MAPPINGS)
 
 
 def test_no_archive(spark: SparkSession, warehouse: tables.Warehouse) -> None:
     with pytest.raises(WarehouseError, match=r"no table nats\.messages"):
-        run(spark, settings(warehouse), MAPPINGS, "v")
+        transform(spark, settings(warehouse), MAPPINGS)
 
 
 def written(warehouse: tables.Warehouse) -> list[Path]:

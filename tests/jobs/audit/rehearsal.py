@@ -7,16 +7,17 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from jobs import transform as job
 from jobs.audit.result import AuditResult
 from jobs.audit.run import run
 from jobs.session import SessionOnDemand
 from jobs.settings.audit import AuditSettings
 from jobs.settings.spark import SparkSettings
 from jobs.settings.transform import TransformSettings
-from jobs.transform import publish, stage
 from jobs.warehouse import tables
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.audit import Period
+from nats_transform.config import mapping_version
 from tests.support.archive import Row, message
 
 HERE = SessionOnDemand(SparkSettings())
@@ -31,6 +32,7 @@ MAPPINGS = AccountMappings(
         Mapping("plain", [Destination("renamed")]),
     ]
 )
+VERSION = mapping_version(MAPPINGS, 0)
 SUBJECTS = ["shop.{}", "shop.{}", "east.{}", "drop", "plain", "other.{}", "a..b"]
 
 
@@ -45,10 +47,10 @@ def messages(count: int = 4000, days: int = 2, clusters: Sequence[str | None] = 
 
 def transform(warehouse: tables.Warehouse, **more: Any) -> None:
     settings = TransformSettings(stream="S", mapping=Path("m"), warehouse=warehouse, **more)
-    publish(stage(HERE, settings, MAPPINGS, "v"))
+    job.transform(HERE, settings, MAPPINGS)
 
 
-def audit(warehouse: tables.Warehouse, version: str = "v", **more: Any) -> AuditResult:
+def audit(warehouse: tables.Warehouse, version: str = VERSION, **more: Any) -> AuditResult:
     settings = AuditSettings(stream="S", mapping=Path("m.conf"), warehouse=warehouse, **more)
     return run(HERE, settings, [Period(MAPPINGS, version)])
 

@@ -8,6 +8,7 @@ from jobs.warehouse import tables
 from jobs.warehouse.specs import WEIGHT_AUDIT
 from tests.jobs.audit.rehearsal import (
     DAY,
+    VERSION,
     audit,
     messages,
     transform,
@@ -21,7 +22,7 @@ def test_the_table_has_a_row_for_each_destination_and_day(warehouse: tables.Ware
     result = audit(warehouse, run_id="r1")
     table = tables.open_table(warehouse, WEIGHT_AUDIT)
     there = table.scan().to_arrow().to_pylist()
-    assert {row["mapping_version"] for row in there} == {"v"}
+    assert {row["mapping_version"] for row in there} == {VERSION}
     assert {row["day"] for row in there} == {DAY, DAY + timedelta(days=1)}
     assert len(there) == sum(
         len(split.destinations) for rule in result.rules for split in rule.buckets
@@ -38,8 +39,8 @@ def test_the_table_has_a_row_for_each_destination_and_day(warehouse: tables.Ware
     table.refresh()
     again = table.scan().to_arrow().to_pylist()
     assert {(row["day"].day, row["mapping_version"], row["run_id"]) for row in again} == {
-        (1, "v", "r2"),
-        (2, "v", "r1"),
+        (1, VERSION, "r2"),
+        (2, VERSION, "r1"),
         (1, "v2", "r3"),
     }
     assert len(again) == len(there) // 2 * 3

@@ -21,7 +21,7 @@ from jobs.census import CENSUS, census
 from jobs.dry_run.run import dry_run
 from jobs.dry_run.settings import read_question
 from jobs.errors import ArchiveError, NoTable, WarehouseError
-from jobs.files.selection import columns_of
+from jobs.files.scan import Scan
 from jobs.ingest import ingest
 from jobs.session import SessionOnDemand
 from jobs.settings.census import CensusSettings
@@ -167,12 +167,11 @@ def test_a_damaged_census_is_one_line(tmp_path: Path) -> None:
     }
     table.append(pa.Table.from_pylist([rows], schema=table.schema().as_arrow()))
     (file,) = tables.data_files(table)
-    assert [batch.to_pylist() for batch in columns_of(table, "S", None, ["messages"])] == [
-        [{"messages": 1}]
-    ]
+    scan = Scan.of(table, CENSUS, [file], ["messages"])
+    assert [batch.to_pylist() for batch in scan] == [[{"messages": 1}]]
     Path(file.file_path.removeprefix("file://")).write_bytes(b"PAR1 not")
     with pytest.raises(WarehouseError, match=r"^[^\n]*\.parquet cannot be read: [^\n]*$"):
-        list(columns_of(table, "S", None, ["messages"]))
+        list(scan)
 
 
 @pytest.mark.spark

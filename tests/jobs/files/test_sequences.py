@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from jobs.files import sequences
+from jobs.files.read import Reader
 from jobs.files.sequences import Run, Runs, SequencesOfFiles, find_repeated
 from jobs.files.storage import Storage
 from jobs.files.task import Piece, Task
@@ -37,6 +38,7 @@ def write(folder: Path, parts: Parts) -> list[tuple[Task, tuple[Run, ...], int]]
     return told
 
 
+READER = Reader(Storage(), pa.schema([("seq", pa.int64())]), ("seq",))
 SEQUENCE = st.integers(-3, 40) | st.integers(2**62, 2**62 + 5)
 
 
@@ -55,7 +57,7 @@ def test_finds_what_is_there_twice(
     monkeypatch.setattr(sequences, "SHARE_ROWS", 4)
     counts = Counter(value for files in parts for values in files for value in values)
     wanted = min((value for value, count in counts.items() if count > 1), default=None)
-    assert find_repeated(SequencesOfFiles(Storage()), write(tmp_path, parts), None) == wanted
+    assert find_repeated(SequencesOfFiles(READER), write(tmp_path, parts), None) == wanted
 
 
 def test_an_archive_in_order_is_not_read_again(tmp_path: Path) -> None:
@@ -63,7 +65,7 @@ def test_an_archive_in_order_is_not_read_again(tmp_path: Path) -> None:
     for path in tmp_path.iterdir():
         path.unlink()
     assert [runs for _, runs, _ in told] == [(Run(1, 9),), (Run(10, 400),)]
-    assert find_repeated(SequencesOfFiles(Storage()), told, None) is None
+    assert find_repeated(SequencesOfFiles(READER), told, None) is None
 
 
 def test_missing_sequences_are_counted() -> None:

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from jobs.census import CENSUS, census
 from jobs.errors import NoTable, WarehouseError
-from jobs.files.selection import columns_of
+from jobs.files.scan import Scan
 from jobs.ingest import ingest
 from jobs.maintain import maintain
 from jobs.settings.census import CensusSettings
@@ -59,7 +59,8 @@ def add(warehouse: Warehouse, *sequences: int, replace: bool = False) -> Table:
 
 def sequences(warehouse: Warehouse) -> list[int]:
     table = open_table(warehouse, MESSAGES)
-    found = [n for batch in columns_of(table, "S", None, ["seq"]) for n in batch["seq"].to_pylist()]
+    scan = Scan.of(table, MESSAGES, data_files(table, "S"), ["seq"])
+    found = [n for batch in scan for n in batch["seq"].to_pylist()]
     assert sorted(table.scan().to_arrow()["seq"].to_pylist()) == sorted(found)
     return sorted(found)
 

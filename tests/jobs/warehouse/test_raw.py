@@ -20,8 +20,7 @@ from jobs.audit.run import audit
 from jobs.census import CENSUS, census
 from jobs.dry_run.run import dry_run
 from jobs.dry_run.simulate import SIMULATED
-from jobs.files.measured import digested, measured
-from jobs.files.selection import columns_of
+from jobs.files.scan import Scan, digested
 from jobs.jetstream.headers import format_headers, header_columns
 from jobs.session import SessionOnDemand, spark_session
 from jobs.settings.audit import AuditSettings
@@ -195,9 +194,9 @@ def test_as_iceberg_tables(warehouse: Warehouse, spec: TableSpec) -> None:
 
 def test_rows_come_back_with_all_bytes(rows: pa.RecordBatch, warehouse: Warehouse) -> None:
     table = open_table(warehouse, MESSAGES)
-    found_rows = measured(PROCESS, table, MESSAGES, data_files(table), digested)
+    found_rows = Scan.of(table, MESSAGES, data_files(table)).sum(PROCESS, digested, "digesting")
     assert found_rows == Digest(*digest_batch(rows))
-    here = columns_of(table, "S", None, ["seq", "subject", "cluster"])
+    here = Scan.of(table, MESSAGES, data_files(table, "S"), ["seq", "subject", "cluster"])
     found: dict[int, Any] = {}
     for batch in here:
         subjects = batch["subject"].view(pa.binary()).to_pylist()

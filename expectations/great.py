@@ -1,4 +1,4 @@
-"""The base class of our expectations, which judge measures of a table and have a page in Data Docs.
+"""Our expectations as Great Expectations knows them: its suites, results and pages in Data Docs.
 
 The batch that Great Expectations gets is the measures of a table, which tasks on its files have
 added up. The metric of every expectation returns them. So Great Expectations reads no row.
@@ -6,21 +6,28 @@ added up. The metric of every expectation returns them. So Great Expectations re
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import warnings
+from collections.abc import Sequence
+from dataclasses import MISSING, fields
+from functools import cache
 from html import escape
-from string import Template
 from typing import Any, ClassVar
 
+with warnings.catch_warnings():
+    # Great Expectations (1.24) imports `sre_constants`, which Python has deprecated.
+    warnings.filterwarnings("ignore", "module 'sre_constants'", DeprecationWarning)
+    import great_expectations as gx
+
 import pandas as pd
+from great_expectations.compatibility.pydantic import create_model
 from great_expectations.core import ExpectationValidationResult
 from great_expectations.core.metric_domain_types import MetricDomainTypes
+from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
+from great_expectations.data_context.types.base import DataContextConfig
 from great_expectations.execution_engine.execution_engine import ExecutionEngine
 from great_expectations.execution_engine.pandas_execution_engine import PandasExecutionEngine
 from great_expectations.expectations.expectation import BatchExpectation
 from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
-from great_expectations.expectations.metadata_types import FailureSeverity
 from great_expectations.expectations.metrics.metric_provider import metric_value
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
 from great_expectations.render.components import (
@@ -36,34 +43,11 @@ from great_expectations.render.renderer_configuration import (
     RendererValueType,
 )
 
-from expectations.measures.rows import EXAMPLES, Flag
+from expectations.expectation import Expectation, Row, Severity, Suite, plain, words
+from expectations.measures.rows import EXAMPLES
 from nats_transform.untrusted import visible
 
 MEASURES = "nats.measures"
-
-BLOCKS = FailureSeverity.CRITICAL
-WARNS = FailureSeverity.WARNING
-
-Row = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """The judgement of an expectation on the measures.
-
-    Attributes:
-        success: whether the expectation holds.
-        observed: what was seen, in a sentence.
-        examples: rows that break the expectation, as plain values.
-        evidence: rows that are shown whether the expectation holds or not.
-        details: the numbers that the judgement is based on, as plain values.
-    """
-
-    success: bool
-    observed: str
-    examples: Sequence[Row] = ()
-    evidence: Sequence[Row] = ()
-    details: Mapping[str, Any] = field(default_factory=dict)
 
 
 def batch_of(measures: object) -> pd.DataFrame:
@@ -83,26 +67,16 @@ class MeasuresMetric(TableMetricProvider):
         return batch[MEASURES].iloc[0]
 
 
-class MeasuredExpectation(BatchExpectation, ABC):
-    """An expectation about the measures of a table.
+class GreatExpectation(BatchExpectation):
+    """An expectation of ours as Great Expectations knows it; `great` makes the subclasses.
 
-    A subclass says what it expects (`statement`) and why (`reason`), and it has the judgement
-    (`judge`). Its fields are its arguments. `shown` lists those that its statement names.
+    Attributes:
+        ours: the class of ours, which judges and has the words.
     """
 
-    statement: ClassVar[str]
-    """A sentence in which the names of `shown` stand after a `$`."""
-
-    reason: ClassVar[str]
-    """What goes wrong if the expectation does not hold."""
+    ours: ClassVar[type[Expectation]]
 
     metric_dependencies = (MEASURES,)
-
-    shown: ClassVar[tuple[str, ...]] = ()
-
-    @abstractmethod
-    def judge(self, measures: Any) -> Judgement:
-        """The judgement on the measures of the table."""
 
     def _validate(
         self,
@@ -110,7 +84,8 @@ class MeasuredExpectation(BatchExpectation, ABC):
         runtime_configuration: dict[str, Any] | None = None,
         execution_engine: ExecutionEngine[Any] | None = None,
     ) -> dict[str, Any]:
-        judgement = self.judge(metrics[MEASURES])
+        arguments = {field.name: getattr(self, field.name) for field in fields(self.ours)}
+        judgement = self.ours(**arguments).judge(metrics[MEASURES])
         result = {
             "observed_value": visible(judgement.observed),
             "details": plain(judgement.details),
@@ -125,25 +100,13 @@ class MeasuredExpectation(BatchExpectation, ABC):
         return {"success": judgement.success, "result": result}
 
     @classmethod
-    def sentence(cls, arguments: Mapping[str, Any]) -> str:
-        """The statement with its arguments filled in."""
-        return Template(cls.statement).substitute(cls._shown_words(arguments))
-
-    @classmethod
-    def _shown_words(cls, arguments: Mapping[str, Any]) -> dict[str, str]:
-        # A configuration leaves out the arguments that have their default.
-        return {
-            name: _words(arguments.get(name, cls.__fields__[name].default)) for name in cls.shown
-        }
-
-    @classmethod
     def _prescriptive_template(
         cls, renderer_configuration: RendererConfiguration[Any]
     ) -> RendererConfiguration[Any]:
         """What tools that read the JSON of results show (GX's atomic renderers)."""
-        renderer_configuration.template_str = cls.statement
-        for name, words in cls._shown_words(renderer_configuration.kwargs).items():
-            renderer_configuration.add_param(name, RendererValueType.STRING, words)
+        renderer_configuration.template_str = cls.ours.statement
+        for name, text in cls.ours.shown_words(renderer_configuration.kwargs).items():
+            renderer_configuration.add_param(name, RendererValueType.STRING, text)
         return renderer_configuration
 
     @classmethod
@@ -158,15 +121,17 @@ class MeasuredExpectation(BatchExpectation, ABC):
         if configuration is None and result is not None:
             configuration = result.expectation_config
         arguments = configuration.kwargs if configuration else {}
-        is_warning = configuration is not None and configuration.severity == WARNS
-        reason = f"{cls.reason} (A warning: it does not block.)" if is_warning else cls.reason
+        is_warning = configuration is not None and configuration.severity.value == Severity.WARNS
+        reason = (
+            f"{cls.ours.reason} (A warning: it does not block.)" if is_warning else cls.ours.reason
+        )
         styling = {"default": {"classes": ["badge", "badge-secondary"]}}
         return [
             RenderedStringTemplateContent(
                 content_block_type="string_template",
                 string_template={
-                    "template": cls.statement,
-                    "params": {n: escape(w) for n, w in cls._shown_words(arguments).items()},
+                    "template": cls.ours.statement,
+                    "params": {n: escape(w) for n, w in cls.ours.shown_words(arguments).items()},
                     "styling": styling,
                 },
             ),
@@ -206,10 +171,34 @@ class MeasuredExpectation(BatchExpectation, ABC):
         return escape(str(result.result.get("observed_value", ""))) if result is not None else ""
 
 
+@cache
+def great(ours: type[Expectation]) -> type[GreatExpectation]:
+    """The class of Great Expectations for one of ours, with the same name and arguments."""
+    arguments: dict[str, Any] = {
+        field.name: (Any, ... if field.default is MISSING else field.default)
+        for field in fields(ours)
+        if field.name != "severity"
+    }
+    made = create_model(ours.__name__, __base__=GreatExpectation, **arguments)
+    made.ours = ours
+    return made
+
+
+def new_context(config: DataContextConfig) -> EphemeralDataContext:
+    """A context of Great Expectations that writes no configuration."""
+    return gx.get_context(mode="ephemeral", project_config=config)
+
+
+def great_suite(suite: Suite) -> gx.ExpectationSuite:
+    """A suite of ours for Great Expectations."""
+    expectations = [great(type(one))(**vars(one)) for one in suite.expectations]
+    return gx.ExpectationSuite(name=suite.name, expectations=list(expectations))
+
+
 def _columns_and_rows(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     # Without columns that say nothing.
     names = list(dict.fromkeys(name for row in rows for name in row if row[name] is not None))
-    return names, [[_words(row.get(name)) for name in names] for row in rows]
+    return names, [[words(row.get(name)) for name in names] for row in rows]
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> RenderedTableContent:
@@ -218,44 +207,4 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> RenderedTab
         header_row=[escape(name) for name in columns],
         table=[[escape(cell) for cell in row] for row in rows],
         styling={"body": {"classes": ["table-bordered", "table-sm", "mt-3"]}},
-    )
-
-
-def _words(value: Any) -> str:
-    """A value as people read it."""
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:,.4f}".rstrip("0").rstrip(".")
-    return visible(str(plain(value)))
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON has them; text keeps only what UTF-8 can hold, the rest escaped."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode("utf-8")
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    if isinstance(value, Mapping):
-        return {str(plain(name)): plain(item) for name, item in value.items()}
-    if isinstance(value, Iterable) and not isinstance(value, bytes | bytearray):
-        return [plain(item) for item in value]
-    return str(value)
-
-
-def count(number: int, noun: str) -> str:
-    """`1 message`, `2,000 messages`."""
-    return f"{number:,} {noun if number == 1 else noun + 's'}"
-
-
-def judge_flag(flag: Flag, broken: str, fine: str) -> Judgement:
-    """The judgement on a rule about single rows, with the rows that break it."""
-    if not flag.rows:
-        return Judgement(True, fine)
-    return Judgement(
-        False, f"{count(flag.rows, 'message')} {broken}", flag.examples, details={"rows": flag.rows}
     )

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from jobs.errors import WarehouseError
-from jobs.files.measured import measured
+from jobs.files.scan import Scan
 from jobs.session import SessionOnDemand, Spark
 from jobs.settings.spark import SparkSettings
 from jobs.settings.warehouse import Warehouse
@@ -54,7 +54,9 @@ def test_all_rows_of_some_files(
     days = [(NOON + timedelta(days=n)).date() for n in (0, 2)]
     for wanted, expected in ((days, (1, 3)), ([], ())):
         files = data_files(table, "S", wanted)
-        assert measured(spark, table, MESSAGES, files, by_day) == {
+        scan = Scan.of(table, MESSAGES, files)
+        assert scan.count == sum(batch.num_rows for batch in scan) == 10 * len(expected)
+        assert scan.sum(spark, by_day, "counting") == {
             (day, subject): 5 for day in expected for subject in ("b'a'", r"b'\xff'")
         }
 
@@ -65,4 +67,4 @@ def test_a_damaged_file_is_named(warehouse: Warehouse) -> None:
     place = Path(file.file_path.removeprefix("file://"))
     place.write_bytes(place.read_bytes()[:-20])
     with pytest.raises(WarehouseError, match="cannot be read"):
-        measured(PROCESS, table, MESSAGES, [file], by_day)
+        Scan.of(table, MESSAGES, [file]).sum(PROCESS, by_day, "counting")

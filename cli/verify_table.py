@@ -1,0 +1,42 @@
+"""`nats-transform verify-table`: whether the published rows of a stream are as they should be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cli.command import job_command
+from cli.output import print_line, print_report
+from nats_transform.words import plural
+
+if TYPE_CHECKING:
+    from jobs.settings.transform import VerifyTableSettings
+    from jobs.verify_table import VerifyTableResult
+
+
+@job_command(
+    "verify-table",
+    exit_codes="0 all that must hold holds; 1 something does not, see --fail-on; 2 the rows cannot "
+    "be read, or their mappings are not recorded.",
+    json="stream, holds, tables, not_transformed.",
+)
+def command(result: VerifyTableResult, settings: VerifyTableSettings) -> None:
+    """Check the rows of `messages` and `transformed_messages` that are published.
+
+    The checks are those that `transform` runs before it publishes: is every message there once and
+    unchanged, did the mappings that the rows name make them, are subjects legal, shares and
+    partitions right? The mappings are those that the warehouse has recorded.
+
+    \b
+    Examples:
+      nats-transform verify-table --stream ORDERS
+      nats-transform verify-table --stream ORDERS --day 2026-11-01..2026-11-30 --json
+    """
+    for verified in result.verified:
+        days = plural(len(verified.days), "day")
+        version = verified.mapping_version
+        under = "" if version is None else f", mapping version {version}"
+        print_line(f"{verified.table}: {plural(verified.messages, 'message')} of {days}{under}")
+        print_report(verified.report)
+    if result.not_transformed:
+        days = ", ".join(map(str, result.not_transformed))
+        print_line(f"not transformed, so nobody looked at what becomes of them: {days}")

@@ -1,0 +1,138 @@
+"""The gate before a table: staged rows are measured and judged, and only then published.
+
+Every door leads through it: the command, `python -m jobs` and the assets of Dagster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+
+from expectations.expectation import Report, Suite, report_on
+from jobs.files.scan import Scan
+from jobs.files.transform import WORDS
+from jobs.session import Spark
+from jobs.warehouse import staging
+from jobs.warehouse.specs import TableSpec
+from jobs.warehouse.staging import Staged
+from jobs.warehouse.tables import data_files
+
+Measure = Callable[[Iterable[pa.RecordBatch]], Any]
+NOT_RUN = "not run"
+"""What the properties of a snapshot say if nobody looked at its rows."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """What must hold of the rows of a table.
+
+    Attributes:
+        spec: the definition of the table.
+        measure: measures all that the suite judges; see `jobs.files.scan`.
+        suite: the expectations.
+        closer: measures more, if the first look finds rows that must not be published: it says
+            better what is wrong with them.
+    """
+
+    spec: TableSpec
+    measure: Measure
+    suite: Suite
+    closer: Measure | None = None
+
+    def of(self, spark: Spark, table: Table, files: Sequence[DataFile]) -> Report:
+        """The report on the rows of some files, each of which is read once.
+
+        Raises:
+            WarehouseError: a file cannot be read.
+            ChecksBroken: an expectation could not be checked.
+        """
+        scan = Scan.of(table, self.spec, files, words=WORDS | {"stream", "cluster"})
+        what = f"checking {self.spec.name}"
+        report = report_on(scan.sum(spark, self.measure, what), self.suite)
+        if report.blocks and self.closer is not None:
+            report = report_on(scan.sum(spark, self.closer, what), self.suite)
+        return report
+
+
+@dataclass(frozen=True)
+class Passage:
+    """What became of staged rows at the gate.
+
+    Attributes:
+        report: what the checks found; None if they were not run.
+        snapshot_id: the snapshot with the rows; None if they were refused, or if there are none.
+        refused: why the rows are not part of the table, and where they are; None if they are.
+    """
+
+    report: Report | None
+    snapshot_id: int | None
+    refused: str | None
+
+
+def checks_as_json(report: Report | None) -> dict[str, Any]:
+    """What a document says of checks: whether they ran, whether all hold, and each of them."""
+    if report is None:
+        return {"ran": False, "hold": None, "results": []}
+    results = [
+        {name: getattr(result, name) for name in ("name", "topic", "expects", "success", "blocks")}
+        | {"observed": result.observed, "examples": result.examples}
+        for result in report.results
+    ]
+    return {"ran": True, "hold": report.success, "results": results}
+
+
+def publish(
+    spark: Spark,
+    table: Table,
+    staged: Staged,
+    stream: str,
+    days: Sequence[date] | None = None,
+    *,
+    check: Check | None,
+    replace: bool,
+    properties: Mapping[str, str],
+    table_properties: Mapping[str, str] | None = None,
+) -> Passage:
+    """Judges staged rows, and makes them part of their table if nothing speaks against it.
+
+    Rows that are refused stay where they were staged, for people to look at. Later, `maintain`
+    deletes them.
+
+    Args:
+        spark: a session, or a function that gives one and is called only if the work is large.
+        table, staged, stream, days, replace, properties, table_properties: as
+            `jobs.warehouse.staging.publish` takes them.
+        check: what must hold of the rows; None publishes them unseen, as their properties then say.
+
+    Raises:
+        ConcurrentWrite: someone changed files of this stream and these days since.
+        WarehouseError: a file cannot be read, or the catalog not be reached or written.
+        ChecksBroken: an expectation could not be checked; nothing was published.
+    """
+    report = None if check is None else check.of(spark, table, staged.data_files)
+    if report is not None and report.blocks:
+        why = (
+            f"a check refused rows of {'.'.join(table.name())} for stream {stream}: {report}; "
+            f"nothing was published, the files are in {staged.folder}"
+        )
+        return Passage(report, None, why)
+    if not staged.data_files and not (replace and data_files(table, stream, days)):
+        staging.drop(staged, table)  # there are no rows, and none to replace
+        return Passage(report, None, None)
+    checks = {"checks": NOT_RUN if report is None else str(report)}
+    snapshot_id = staging.publish(
+        table,
+        staged,
+        stream,
+        days,
+        replace=replace,
+        properties={**properties, **checks},
+        table_properties=table_properties,
+    )
+    return Passage(report, snapshot_id, None)

@@ -1,0 +1,174 @@
+"""The job `verify-table`: what is published, judged by the suites that let it in.
+
+Rows of `transformed_messages` are judged under the mapping version that they name, which the
+transform has recorded in the warehouse.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import Any
+
+from pyiceberg.conversions import from_bytes
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+from pyiceberg.types import StringType
+
+from expectations.expectation import Report
+from expectations.measures.messages import measure_messages
+from expectations.measures.transformed import MeasureTransformed
+from expectations.suites import messages_suite, transformed_messages_suite
+from jobs.errors import NoTable
+from jobs.gate import Check, checks_as_json
+from jobs.session import Spark
+from jobs.settings.transform import VerifyTableSettings
+from jobs.warehouse import tables, versions
+from jobs.warehouse.accounting import Archived
+from jobs.warehouse.specs import MESSAGES, TRANSFORMED
+
+_EPOCH = date(1970, 1, 1)
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What the checks found in some days of a table.
+
+    Attributes:
+        table: the name of the table.
+        days: the days that were looked at.
+        messages: how many rows they have.
+        mapping_version: the version that the rows name; None for rows of `messages`.
+        report: what the checks found.
+    """
+
+    table: str
+    days: tuple[date, ...]
+    messages: int
+    mapping_version: str | None
+    report: Report
+
+
+@dataclass(frozen=True)
+class VerifyTableResult:
+    """What the checks found.
+
+    Attributes:
+        stream: the stream.
+        verified: what was looked at; rows of several mapping versions are judged apart.
+        not_transformed: days that `messages` has and `transformed_messages` has not: nobody
+            looked at what becomes of them.
+    """
+
+    stream: str
+    verified: tuple[Verified, ...]
+    not_transformed: tuple[date, ...]
+
+    def fails(self, level: str) -> bool:
+        """Whether an expectation does not hold: one that blocks, or at level `warning` any."""
+        reports = [verified.report for verified in self.verified]
+        return any(not r.success if level == "warning" else r.blocks for r in reports)
+
+    def as_json(self) -> dict[str, Any]:
+        """The document of the result."""
+        return {
+            "stream": self.stream,
+            "holds": not self.fails("error"),
+            "tables": [
+                {
+                    "table": verified.table,
+                    "days": [str(day) for day in verified.days],
+                    "messages": verified.messages,
+                    "mapping_version": verified.mapping_version,
+                    "checks": checks_as_json(verified.report),
+                }
+                for verified in self.verified
+            ],
+            "not_transformed": [str(day) for day in self.not_transformed],
+        }
+
+
+def verify_table(spark: Spark, settings: VerifyTableSettings) -> VerifyTableResult:
+    """Judge the published rows of some days.
+
+    Raises:
+        ArchiveError: the stream has no messages on these days.
+        UnknownVersion: the mappings of a row are not recorded in the warehouse.
+        WarehouseError: the tables cannot be read.
+    """
+    stream, wanted = settings.stream, settings.days
+    table = tables.open_table(settings.warehouse, MESSAGES)
+    archived = Archived.of(table, stream)
+    by_day = _by_day(table, stream, wanted)
+    if not by_day:
+        raise Archived.none(table, stream)
+    days = sorted(by_day)
+    files = [file for day in days for file in by_day[day]]
+    report = messages_check(archived, days).of(spark, table, files)
+    verified = [Verified(MESSAGES.name, tuple(days), _rows(files), None, report)]
+    try:
+        table = tables.open_table(settings.warehouse, TRANSFORMED)
+        transformed = _by_day(table, stream, wanted)
+    except NoTable:
+        transformed = {}
+    of_version: dict[str, list[date]] = defaultdict(list)
+    for day in sorted(transformed):
+        of_version[_version(table, transformed[day][0])].append(day)
+    for version, its_days in of_version.items():
+        files = [file for day in its_days for file in transformed[day]]
+        check = _transformed_check(settings, archived, its_days, version, _rows(files))
+        report = check.of(spark, table, files)
+        verified.append(Verified(TRANSFORMED.name, tuple(its_days), _rows(files), version, report))
+    missing = tuple(day for day in days if day not in transformed)
+    return VerifyTableResult(stream, tuple(verified), missing)
+
+
+def messages_check(archived: Archived, days: Sequence[date]) -> Check:
+    """What must hold of the messages of some whole days."""
+    suite = messages_suite(archived.digest_of(days), archived.coverage.ranges)
+    return Check(MESSAGES, measure_messages, suite)
+
+
+def _transformed_check(
+    settings: VerifyTableSettings,
+    archived: Archived,
+    days: Sequence[date],
+    version: str,
+    messages: int,
+) -> Check:
+    recorded = versions.find(settings.warehouse, version)
+    mappings = recorded.mappings
+    suite = transformed_messages_suite(
+        mappings,
+        archive=archived.digest_of(days),
+        seed=recorded.seed,
+        version=version,
+        tolerance=settings.tolerance,
+        confidence=settings.confidence,
+    )
+    archive_columns = MESSAGES.rows.names
+    measure = MeasureTransformed.of(
+        mappings, messages=messages, version=version, archived=archive_columns
+    )
+    return Check(TRANSFORMED, measure, suite)
+
+
+def _by_day(table: Table, stream: str, days: Sequence[date] | None) -> dict[date, list[DataFile]]:
+    position = tables.partitions_of(table).index("day")
+    found: dict[date, list[DataFile]] = defaultdict(list)
+    for file in tables.data_files(table, stream, days):
+        found[_EPOCH + timedelta(days=file.partition[position])].append(file)
+    return found
+
+
+def _version(table: Table, file: DataFile) -> str:
+    """The mapping version of a file, whose rows all have one; the table's metadata says it."""
+    number = table.schema().find_field("mapping_version").field_id
+    bound = (file.lower_bounds or {}).get(number)
+    return "" if bound is None else str(from_bytes(StringType(), bound))
+
+
+def _rows(files: Sequence[DataFile]) -> int:
+    return sum(file.record_count for file in files)

@@ -1,0 +1,135 @@
+"""The gate before tables, and the check of what is published, through the command line.
+
+What is wrong with staged rows is put in between the job's writing and the gate.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from jobs import gate
+from jobs.files.commit import arrow_schema
+from jobs.files.text import stored_rows
+from jobs.settings.warehouse import Warehouse
+from jobs.warehouse import specs, versions
+from jobs.warehouse.tables import data_files, open_table, snapshot_properties
+from tests.expectations import tables as made
+from tests.expectations.tables import Change
+from tests.expectations.test_mutations import TRANSFORMED_CHANGES
+from tests.support.archive import archive
+from tests.support.command import nats_transform
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A warehouse with the messages that the mutations are about, and their mapping."""
+    folder = tmp_path_factory.mktemp("shop")
+    archive(Warehouse(dir=folder / "warehouse"), made.messages())
+    (folder / "mapping.conf").write_text(versions.render(made.MAPPINGS))
+    return folder
+
+
+@pytest.mark.parametrize(("change", "failing"), TRANSFORMED_CHANGES)
+def test_mutations_are_found_through_the_command(
+    shop: Path, monkeypatch: pytest.MonkeyPatch, change: Change, failing: set[str]
+) -> None:
+    warehouse = Warehouse(dir=shop / "warehouse")
+    publish = gate.publish
+
+    def mutated(spark: Any, table: Any, staged: Any, *given: Any, **more: Any) -> Any:
+        rows = list(made.transformed(made.messages()))
+        version = versions.mapping_version(made.MAPPINGS, made.SEED)
+        rows = [row | {"mapping_version": version} for row in rows]
+        change(rows)
+        schema = arrow_schema(specs.TRANSFORMED.schema)
+        for file in staged.data_files:
+            mine = [row for row in rows if str(row["day"]) in Path(file.file_path).name]
+            stored = [
+                stored_rows(_plain(batch, specs.TRANSFORMED.rows), schema)
+                for batch in (made.batches(mine) if mine else ())
+            ]
+            path = file.file_path.removeprefix("file://")
+            pq.write_table(pa.Table.from_batches(stored, schema), path)
+        return publish(spark, table, staged, *given, **more)
+
+    monkeypatch.setattr(gate, "publish", mutated)
+    code, out, error = nats_transform(
+        *("transform", "--stream", made.STREAM, "--mapping", str(shop / "mapping.conf")),
+        *("--seed", str(made.SEED), "--tolerance", "10", "--json"),
+        *("--warehouse", str(shop / "warehouse")),
+    )
+    document = json.loads(out)
+    found = {r["name"] for r in document["checks"]["results"] if not r["success"]}
+    assert found == failing
+    blocking = {r["name"] for r in document["checks"]["results"] if r["blocks"]} & failing
+    assert code == (1 if blocking else 0), error
+    assert (document["snapshot_id"] is None) == bool(blocking)
+    if blocking:
+        assert "nothing was published" in error
+    else:
+        table = open_table(warehouse, specs.TRANSFORMED)
+        assert sum(file.record_count for file in data_files(table)) == len(made.messages())
+
+
+def _plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows without dictionaries."""
+    arrays = [
+        column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(arrays, names=schema.names)
+
+
+def test_without_checks_it_is_loud(shop: Path) -> None:
+    code, out, error = nats_transform(
+        *("transform", "--stream", made.STREAM, "--mapping", str(shop / "mapping.conf")),
+        *("--no-checks", "--json", "--warehouse", str(shop / "warehouse")),
+    )
+    assert code == 0
+    assert "NOT checked" in error
+    assert json.loads(out)["checks"] == {"ran": False, "hold": None, "results": []}
+    table = open_table(Warehouse(dir=shop / "warehouse"), specs.TRANSFORMED)
+    assert snapshot_properties(table)["checks"] == "not run"
+
+
+def test_published_rows_are_verified(
+    shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of the table that someone changes later is found, and the exit code says so."""
+    dump = tmp_path / "dump.jsonl"
+    dump.write_text(
+        "".join(
+            json.dumps({"subject": f"cart.{n % 9}", "ts": f"2026-03-0{1 + n // 50}T00:00:00Z"})
+            + "\n"
+            for n in range(100)
+        )
+    )
+    where = ("--stream", "SHOP", "--warehouse", str(tmp_path / "warehouse"))
+    assert nats_transform("ingest", *where, "--jsonl", str(dump))[0] == 0
+    mapping = ("--mapping", str(shop / "mapping.conf"))
+    code, out, error = nats_transform("verify-table", *where)
+    assert (code, error) == (0, "")
+    assert "not transformed, so nobody looked at what becomes of them: 2026-03-01" in out
+    for day, seed in (("2026-03-01", "0"), ("2026-03-02", "1")):
+        given = (*mapping, "--day", day, "--seed", seed)
+        assert nats_transform("transform", *where, *given)[0] == 0
+    code, out, error = nats_transform("verify-table", *where, "--json")
+    document = json.loads(out)
+    assert (code, document["holds"], document["not_transformed"]) == (0, True, [])
+    assert [(t["table"], t["days"], t["messages"]) for t in document["tables"]] == [
+        ("messages", ["2026-03-01", "2026-03-02"], 100),
+        ("transformed_messages", ["2026-03-01"], 50),
+        ("transformed_messages", ["2026-03-02"], 50),
+    ]
+    table = open_table(Warehouse(dir=tmp_path / "warehouse"), specs.TRANSFORMED)
+    path = data_files(table)[0].file_path.removeprefix("file://")
+    pq.write_table(pq.read_table(path, partitioning=None).slice(1), path)
+    code, out, error = nats_transform("verify-table", *where)
+    assert code == 1, error
+    assert "ExpectMessagesToBeConserved: 49 out" in out
