@@ -85,8 +85,6 @@ class CommandLine(click.Group):
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except BrokenPipeError:
-            # Python flushes once more at exit: let it flush into nothing.
-            sys.stdout = open(os.devnull, "w")  # noqa: SIM115
             raise click.exceptions.Exit(PIPE_CLOSED) from None
         except KeyboardInterrupt:  # of a handler that Spark has put in the place of ours
             raise click.exceptions.Exit(INTERRUPTED) from None
@@ -112,6 +110,12 @@ class CommandLine(click.Group):
         except OSError as error:  # of --help and the like
             _show(click.ClickException(reason_of(error)))
             code = UNUSABLE
+        try:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+        except OSError:
+            # Python flushes once more at exit: let it flush into nothing.
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -166,7 +166,13 @@ def test_an_error_is_one_line_and_exit_2(
 @pytest.mark.parametrize("args", [("--help",), ("check", "-h"), ("map", "a", "b", "a", "--json")])
 def test_a_disk_that_is_full_for_the_output(args: tuple[str, ...]) -> None:
     with open("/dev/full", "w") as full:
-        done = subprocess.run([SCRIPT, *args], stdout=full, stderr=subprocess.PIPE, text=True)
+        done = subprocess.run(
+            [SCRIPT, *args],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONUNBUFFERED": ""},  # so that something is left at the end
+            text=True,
+        )
     told = "nats-transform: no room is left on the disk of what this writes: make room there\n"
     assert (done.returncode, done.stderr) == (2, told)
 
