@@ -13,8 +13,8 @@ from math import comb
 from typing import Any, TypeAlias
 
 import numpy as np
+import scipy  # not `from`: it loads `stats`, which takes long, when that is used
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
 Floats: TypeAlias = NDArray[np.float64]
 Counts: TypeAlias = NDArray[np.int64]
@@ -47,8 +47,8 @@ def intervals(counts: ArrayLike, totals: ArrayLike, confidence: ArrayLike) -> tu
     low = np.zeros(k.shape)
     high = np.ones(k.shape)
     some, rest = k > 0, k < n
-    low[some] = stats.beta.ppf(tail[some], k[some], n[some] - k[some] + 1)
-    high[rest] = stats.beta.isf(tail[rest], k[rest] + 1, n[rest] - k[rest])
+    low[some] = scipy.stats.beta.ppf(tail[some], k[some], n[some] - k[some] + 1)
+    high[rest] = scipy.stats.beta.isf(tail[rest], k[rest] + 1, n[rest] - k[rest])
     return low, high
 
 
@@ -85,7 +85,9 @@ def fits(samples: Sequence[Sequence[int]], shares: Sequence[float]) -> list[Fit]
     found: dict[int, Fit] = {}
     if is_large.any():  # at once: a call of SciPy's checks its arguments for longer than it counts
         expected = totals[is_large, None] * chances
-        test = stats.power_divergence(cells[is_large], expected, axis=1, lambda_="log-likelihood")
+        test = scipy.stats.power_divergence(
+            cells[is_large], expected, axis=1, lambda_="log-likelihood"
+        )
         places = np.flatnonzero(is_large).tolist()
         found = {n: Fit("G", float(p)) for n, p in zip(places, test.pvalue, strict=True)}
     return [found.get(n) or _fit(cells[n], int(total), chances) for n, total in enumerate(totals)]
@@ -98,19 +100,19 @@ def _fit(seen: Counts, total: int, chances: Floats) -> Fit:
     if total == 0 or len(seen) < 2:
         return Fit("exact multinomial", 1.0)
     if len(seen) == 2:
-        p = stats.binomtest(int(seen[0]), total, float(chances[0])).pvalue
+        p = scipy.stats.binomtest(int(seen[0]), total, float(chances[0])).pvalue
         return Fit("exact binomial", float(p))
     if comb(total + len(seen) - 1, len(seen) - 1) <= EXACT_OUTCOMES:
         outcomes = _outcomes(total, len(seen))
-        likelihoods = np.asarray(stats.multinomial.pmf(outcomes, total, chances))
-        here = stats.multinomial.pmf(seen, total, chances)
+        likelihoods = np.asarray(scipy.stats.multinomial.pmf(outcomes, total, chances))
+        here = scipy.stats.multinomial.pmf(seen, total, chances)
         # The margin that SciPy's binomtest takes for likelihoods that are equal but for rounding.
         p = likelihoods[likelihoods <= here * (1 + 1e-7)].sum()
         return Fit("exact multinomial", min(1.0, float(p)))
     # A generator of its own, always seeded alike: the same counts give the same p-value.
-    draws = stats.multinomial.rvs(total, chances, size=_SIMULATIONS, random_state=0)
-    likelihoods = stats.multinomial.logpmf(draws, total, chances)
-    here = stats.multinomial.logpmf(seen, total, chances)
+    draws = scipy.stats.multinomial.rvs(total, chances, size=_SIMULATIONS, random_state=0)
+    likelihoods = scipy.stats.multinomial.logpmf(draws, total, chances)
+    here = scipy.stats.multinomial.logpmf(seen, total, chances)
     as_unlikely = int((likelihoods <= here + 1e-7).sum())
     return Fit("Monte Carlo multinomial", (as_unlikely + 1) / (_SIMULATIONS + 1))
 
@@ -133,7 +135,7 @@ def homogeneity(table: Sequence[Sequence[int]]) -> Fit:
     counts = counts[counts.sum(axis=1) > 0][:, counts.sum(axis=0) > 0]
     if min(counts.shape) < 2:
         return Fit("G", 1.0)
-    result = stats.chi2_contingency(counts, correction=False, lambda_="log-likelihood")
+    result = scipy.stats.chi2_contingency(counts, correction=False, lambda_="log-likelihood")
     return Fit("G", float(result.pvalue))
 
 
@@ -182,13 +184,13 @@ def _chances(
     never, always = np.full(n.shape, -1.0), n
     # Clopper-Pearson turned round: the interval starts above an edge from the first count on that
     # is this unlikely at the edge, and ends below an edge up to the last such count.
-    above_bottom = stats.binom.ppf(1 - tail, n, bottom) + 1 if bottom > 0 else never + 1
-    below_bottom = stats.binom.ppf(tail, n, bottom) - 1 if bottom > 0 else never
-    below_top = stats.binom.ppf(tail, n, top) - 1 if top < 1 else always
-    above_top = stats.binom.ppf(1 - tail, n, top) + 1 if top < 1 else always + 1
-    reached = stats.binom.cdf
+    above_bottom = scipy.stats.binom.ppf(1 - tail, n, bottom) + 1 if bottom > 0 else never + 1
+    below_bottom = scipy.stats.binom.ppf(tail, n, bottom) - 1 if bottom > 0 else never
+    below_top = scipy.stats.binom.ppf(tail, n, top) - 1 if top < 1 else always
+    above_top = scipy.stats.binom.ppf(1 - tail, n, top) + 1 if top < 1 else always + 1
+    reached = scipy.stats.binom.cdf
     inside = reached(below_top, n, truth) - reached(above_bottom - 1, n, truth)
-    outside = reached(below_bottom, n, truth) + stats.binom.sf(above_top - 1, n, truth)
+    outside = reached(below_bottom, n, truth) + scipy.stats.binom.sf(above_top - 1, n, truth)
     return np.maximum(inside, 0.0), np.asarray(outside, np.float64)
 
 
@@ -234,7 +236,7 @@ def change_points(counts: ArrayLike, confidence: float) -> list[int]:
     totals = table.sum(axis=0)
     whole = int(totals.sum())
     least = min(ENOUGH * whole / int(totals.min()), whole / 10)
-    penalty = float(stats.chi2.isf((1 - confidence) / steps, cells - 1))
+    penalty = float(scipy.stats.chi2.isf((1 - confidence) / steps, cells - 1))
     reached = np.vstack([np.zeros(cells, np.int64), table.cumsum(axis=0)])
     best = np.full(steps + 1, np.inf)
     best[0] = -penalty

@@ -22,8 +22,8 @@ Shares are fractions, 0 to 1; evidence is the natural logarithm of an e-value.
 from __future__ import annotations
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy import special
 
 from nats_transform.statistics import Floats
 
@@ -61,7 +61,7 @@ def above(hits: ArrayLike, misses: ArrayLike, edge: float, tolerance: float) -> 
     if not 0 < edge < 1:
         return np.full(np.shape(hits), 0.0 if edge >= 1 else -np.inf)
     won = bets(hits, misses, edge, tolerance)
-    return np.asarray(special.logsumexp(won, axis=-1) - np.log(won.shape[-1]), np.float64)
+    return np.asarray(scipy.special.logsumexp(won, axis=-1) - np.log(won.shape[-1]), np.float64)
 
 
 def evidence(
@@ -84,7 +84,7 @@ def evidence(
     entered = np.log(weight(hours))[:, None] - (reached - won)
     # The worth of the bets that started in each hour so far, and the stake that is not placed yet.
     each = reached + np.logaddexp.accumulate(entered, axis=-2)
-    placed = np.asarray(special.logsumexp(each, axis=-1) - np.log(won.shape[-1]))
+    placed = np.asarray(scipy.special.logsumexp(each, axis=-1) - np.log(won.shape[-1]))
     waiting = -np.log(np.asarray(hours, np.float64) + 2)
     return np.asarray(np.logaddexp(placed, waiting), np.float64)
 
@@ -107,14 +107,14 @@ def interval(
     middle = min(max(share, tolerance / 4), 1 - tolerance / 4)
     size = max(1.0, middle * (1 - middle) / (tolerance / 2) ** 2 - 1)
     a, b = middle * size, (1 - middle) * size
-    most = special.betaln(a + k, b + n - k) - special.betaln(a, b) + np.log1p(-level)
+    most = scipy.special.betaln(a + k, b + n - k) - scipy.special.betaln(a, b) + np.log1p(-level)
     seen = np.divide(k, n, out=np.full(k.shape, 0.5), where=n > 0)
 
     def edge(far: float) -> Floats:
         out, inside = np.full(k.shape, far), seen.copy()
         for _ in range(_HALVINGS):
             middle = (out + inside) / 2
-            likelihood = special.xlogy(k, middle) + special.xlog1py(n - k, -middle)
+            likelihood = scipy.special.xlogy(k, middle) + scipy.special.xlog1py(n - k, -middle)
             is_out = likelihood <= most
             out, inside = np.where(is_out, middle, out), np.where(is_out, inside, middle)
         return np.asarray(out, np.float64)
