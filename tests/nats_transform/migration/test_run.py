@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from nats import connect
 
@@ -829,6 +829,7 @@ RULES_OF = st.dictionaries(
 )
 
 
+@settings(max_examples=30)
 @given(st.dictionaries(TOKENS, st.integers(1, 9), max_size=12), RULES_OF, RULES_OF)
 def test_collisions_agree_with_a_count_by_hand(
     counts: dict[str, int], candidate: dict[str, str], current: dict[str, str]
