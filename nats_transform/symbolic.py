@@ -237,8 +237,8 @@ def ways_back(transform: Transform) -> Iterator[Mapping]:
     tokens, and a wildcard may be used twice. A wildcard that the destination leaves out, or has
     only in pieces, cannot be restored: mappings cut tokens and never join them.
 
-    Where the source ends in `>`, a result may fit mappings of several lengths. One of them gives its
-    subject back, but only the subjects show whether it is the one that the server takes.
+    Where the source ends in `>`, a result may fit mappings of several lengths. One of them gives
+    its subject back, but only the subjects show whether it is the one that the server takes.
     """
     made = results(transform)
     lengths: list[Sequence[int]] = [
