@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,9 @@ def command(result: AuditResult, settings: AuditSettings) -> None:
     count = plural(result.messages, "message")
     print_line(f"{result.stream}: ", Verdict(result.verdict), f", {count}, {how}")
     print_line(headline(result))
+    if result.accounts:
+        head, *accounts = zip(*_account_columns(result), strict=True)
+        print_table(accounts, head=head, right=range(1, len(head)))
     if len(result.in_force) > 1:
         stages = [
             (
@@ -79,6 +83,18 @@ def command(result: AuditResult, settings: AuditSettings) -> None:
     for note in result.notes:
         print_line()
         print_line(note)
+
+
+def _account_columns(result: AuditResult) -> Iterator[list[str]]:
+    """The columns of the accounts, each with its name first."""
+    names = [""]
+    for account in result.accounts:
+        started = result.in_force[account.stage].since
+        where = f" in {account.cluster}" if account.cluster else ""
+        names.append(account.source + where + (f" from {_short(started)} on" if started else ""))
+    yield names
+    for name, counts in result.account_columns:
+        yield [name, *("unknown" if count is None else f"{count:,}" for count in counts)]
 
 
 def _short(moment: datetime | None) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from collections.abc import Mapping as AnyMapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import combinations as pairs_of
@@ -19,12 +20,13 @@ import pyarrow as pa
 
 from jobs.audit.counts import start_of
 from jobs.audit.fits import Fits
-from jobs.audit.result import KeyStickiness
+from jobs.audit.repeats import COLUMNS, Repeats, repeats_of
+from jobs.audit.result import AuditError, KeyStickiness
 from jobs.audit.rows import Parts, Rows
 from jobs.audit.spread import Keyed, sticky
-from jobs.files.counting import combinations, hours, texts
+from jobs.files.counting import Coded, combinations, hours, texts
 from nats_transform import Mapping
-from nats_transform.audit import End, Hours, Period, Scope, Tally, is_audited
+from nats_transform.audit import Doubled, End, Hours, Period, Scope, Tally, is_audited
 from nats_transform.shape import Shape, shape_of, shape_of_filter
 from nats_transform.subject import collide
 
@@ -48,12 +50,16 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Group:
-    """Messages of one cluster and hour whose subjects fit the same shapes."""
+    """Messages of one cluster and hour whose subjects fit the same shapes.
+
+    Those that repeat an earlier message, by their id, are a group of their own.
+    """
 
     period: int
     cluster: str | None
     start: datetime
     fits: frozenset[str]
+    is_repeat: bool
     count: int
 
 
@@ -66,10 +72,16 @@ class Attribution:
         attributed: how many messages fit one destination only.
         ambiguous: how many messages fit several destinations, or a destination and another
             publisher.
+        unmapped: how many messages are stored under the source of a mapping, which no destination
+            of it keeps.
+        repeated: how many messages repeat the id of an earlier one of a mapping with weights.
         other: how many messages were made by no mapping with weights.
         mixed: the number of ambiguous messages for each set of ends, as text.
         hidden: the ends whose messages the archive cannot contain.
-        published: the messages of the source archive by rule and hour; None without a source.
+        published: the messages of the source archive by rule and hour, repeats left out; None
+            without a source.
+        doubled: the repeats of each mapping and cluster; None if no message has an id.
+        ids_are_names: whether ids can tell repeats from other messages.
         unlabelled: the number of messages without a cluster name for each source of a mapping with
             cluster scopes.
         alike: pairs of ends of one mapping and cluster that make the same subjects.
@@ -78,10 +90,14 @@ class Attribution:
     tallies: list[Tally]
     attributed: int
     ambiguous: int
+    unmapped: int
+    repeated: int
     other: int
     mixed: dict[tuple[str, ...], int]
     hidden: frozenset[End]
     published: dict[Scope, Hours] | None
+    doubled: dict[Scope, Doubled] | None
+    ids_are_names: bool
     unlabelled: dict[str, int]
     alike: list[tuple[End, End]]
 
@@ -96,6 +112,20 @@ def candidates(periods: Sequence[Period]) -> list[Candidate]:
                     end = End(mapping.source, share.destination)
                     found[index, end] = Candidate(index, mapping, end, shape_of(share.transform))
     return list(found.values())
+
+
+def _unmapped(periods: Sequence[Period], known: Sequence[Candidate]) -> list[Candidate]:
+    """For each mapping in its order, the messages that keep its source as their subject.
+
+    They went through no mapping, unless a remainder keeps it.
+    """
+    made = {(candidate.period, candidate.end): candidate for candidate in known}
+    return [
+        made.get((index, end)) or Candidate(index, mapping, end, shape_of_filter(mapping.source))
+        for index, period in enumerate(periods)
+        for mapping in period.mappings.mappings
+        for end in [End(mapping.source, mapping.source)]
+    ]
 
 
 def attribute(
@@ -116,27 +146,38 @@ def attribute(
         publishers: filters of subjects that something else publishes to, too.
     """
     known = candidates(periods)
+    unmapped = _unmapped(periods, known)
     others = [shape_of_filter(filter) for filter in publishers]
-    shapes = [candidate.shape for candidate in known] + others
-    groups = list(count_by_shape(messages, shapes, periods))
+    shapes = [candidate.shape for candidate in (*known, *unmapped)] + others
+    repeats = repeats_of(messages)
+    groups = list(count_by_shape(messages, shapes, periods, repeats))
     hidden = _hidden(periods, known, groups, captured)
+    if captured:
+        hidden |= {one.end for one in unmapped if not _is_captured(one, captured)}
 
     direct: Counter[tuple[int, str | None, datetime, frozenset[str]]] = Counter()
     published: dict[Scope, dict[datetime, int]] = {}
+    retried: Counter[Scope] | None = None
     if source is not None:
         filters = [
             (index, mapping, shape_of_filter(mapping.source))
             for index, period in enumerate(periods)
             for mapping in period.mappings.mappings
         ]
-        for group in count_by_shape(source, [*shapes, *(f for _, _, f in filters)], periods):
+        wanted = [*shapes, *(shape for _, _, shape in filters)]
+        retried = Counter()
+        for group in count_by_shape(source, wanted, periods, repeats_of(source)):
             applied = next(
                 (m for i, m, f in filters if i == group.period and f.pattern in group.fits), None
             )
-            if applied is not None:
+            if applied is not None and group.is_repeat:
+                retried[group.period, applied.source, group.cluster] += group.count
+            elif applied is not None and not group.cluster and applied.clusters:
+                continue  # as below: which weights applied to it is not known
+            elif applied is not None:
                 hours = published.setdefault((group.period, applied.source, group.cluster), {})
                 hours[group.start] = hours.get(group.start, 0) + group.count
-            else:  # published to the subject itself, where no mapping applies
+            elif not group.is_repeat:  # published to the subject itself, where no mapping applies
                 fits = group.fits & {shape.pattern for shape in shapes}
                 direct[group.period, group.cluster, group.start, fits] += group.count
 
@@ -145,8 +186,9 @@ def attribute(
     mixed: Counter[tuple[str, ...]] = Counter()
     sums: Counter[str] = Counter()
     unlabelled: Counter[str] = Counter()
+    again: Counter[Scope] = Counter()
     for group in groups:
-        ends = _ends(known, group)
+        ends = _ends(known, unmapped, group)
         if not any(is_audited(candidate.mapping) for candidate in ends):
             sums["other"] += group.count
             continue
@@ -155,6 +197,12 @@ def attribute(
             # Which weights applied to it is not known.
             unlabelled.update(dict.fromkeys(scoped, group.count))
             sums["other"] += group.count
+            continue
+        if group.is_repeat:
+            again.update(
+                {(group.period, one.end.source, group.cluster): group.count for one in ends}
+            )
+            sums["repeated"] += group.count
             continue
         names = tuple(candidate.end for candidate in ends)
         foreign = (End("", "another publisher"),)
@@ -166,18 +214,63 @@ def attribute(
             tallies.append(Tally(group.cluster, group.start, made_by, count, group.period))
             if len(made_by) > 1:
                 mixed[tuple(sorted({_named(end) for end in made_by}))] += count
-            sums["ambiguous" if len(made_by) > 1 else "attributed"] += count
+            fate = "unmapped" if ends[0] not in known else "attributed"
+            sums["ambiguous" if len(made_by) > 1 else fate] += count
     return Attribution(
         tallies,
         sums["attributed"],
         sums["ambiguous"],
+        sums["unmapped"],
+        sums["repeated"],
         sums["other"],
         dict(mixed),
         hidden,
         dict(published) if source is not None else None,
+        None
+        if repeats is None
+        else {of: Doubled(count, retried and retried[of]) for of, count in again.items()},
+        repeats is None or repeats.are_names,
         dict(unlabelled),
         _alike(known),
     )
+
+
+def in_clusters(
+    published: AnyMapping[Scope, Hours], tallies: Sequence[Tally]
+) -> dict[Scope, Hours]:
+    """What was published to each mapping, in the clusters that the archive has.
+
+    If no message of a mapping names a cluster, all that was published to it is taken together.
+
+    Raises:
+        AuditError: the archive names clusters, and what was published does not.
+    """
+    there: dict[tuple[int, str], set[str | None]] = {}
+    for tally in tallies:
+        for end in tally.ends:
+            there.setdefault((tally.period, end.source), set()).add(tally.cluster)
+    sent: dict[tuple[int, str], set[str | None]] = {}
+    for index, source, cluster in published:
+        sent.setdefault((index, source), set()).add(cluster)
+    result: dict[Scope, Hours] = {}
+    for (index, source, cluster), count in published.items():
+        stored = there.get((index, source), {cluster})
+        if sent[index, source] == {None} and None not in stored:
+            raise AuditError(
+                f"what was published to {source} names no cluster, but its stored messages do "
+                f"({', '.join(sorted(c for c in stored if c))}): give --cluster NAME, or ingest "
+                "the source stream again with --cluster or --cluster-header"
+            )
+        scope = (index, source, None if stored == {None} else cluster)
+        result[scope] = _sum(result[scope], count) if scope in result else count
+    return result
+
+
+def _sum(one: Hours, other: Hours) -> Hours:
+    if isinstance(one, int) or isinstance(other, int):
+        assert isinstance(one, int) and isinstance(other, int)  # noqa: S101, PT018 - of one kind
+        return one + other
+    return Counter(one) + Counter(other)
 
 
 def _alike(known: Sequence[Candidate]) -> list[tuple[End, End]]:
@@ -198,20 +291,37 @@ def _named(end: End) -> str:
     return f"{end.source} -> {end.destination}" if end.source else end.destination
 
 
-def _ends(known: Sequence[Candidate], group: Group) -> list[Candidate]:
+def _ends(
+    known: Sequence[Candidate], unmapped: Sequence[Candidate], group: Group
+) -> list[Candidate]:
     """The ends that can have made the messages of a group.
 
     In a cluster these are the ends that are listed for it. If none of them fits, the ends that are
     listed for other clusters count: the message then shows that the configuration is not in force.
+    So does a message under the source of the mapping that applies to it, unless an end of the
+    mapping can have made it.
     """
-    fitting = [c for c in known if c.period == group.period and c.shape.pattern in group.fits]
+
+    def fits(candidate: Candidate) -> bool:
+        return candidate.period == group.period and candidate.shape.pattern in group.fits
+
+    fitting = [candidate for candidate in known if fits(candidate)]
     listed = [
         candidate
         for candidate in fitting
         if candidate.end.destination
         in {share.destination for share in candidate.mapping.shares(group.cluster)}
     ]
-    return listed or fitting
+    ends = listed or fitting
+    applied = next((candidate for candidate in unmapped if fits(candidate)), None)
+    if applied and all(candidate.mapping is not applied.mapping for candidate in ends):
+        ends.append(applied)
+    return ends
+
+
+def _is_captured(candidate: Candidate, captured: Sequence[str]) -> bool:
+    """Whether some subject of an end is among the captured ones."""
+    return any(collide(candidate.shape.filter, filter) for filter in captured)
 
 
 def _hidden(
@@ -230,7 +340,7 @@ def _hidden(
     for candidate in known:
         listed = {destination.subject for destination in candidate.mapping.destinations}
         if captured:
-            is_hidden = not any(collide(candidate.shape.filter, filter) for filter in captured)
+            is_hidden = not _is_captured(candidate, captured)
         else:
             is_hidden = (
                 candidate.end.destination not in listed and candidate.shape.pattern not in seen
@@ -241,13 +351,13 @@ def _hidden(
 
 
 def count_by_shape(
-    messages: Rows, shapes: Sequence[Shape], periods: Sequence[Period]
+    messages: Rows, shapes: Sequence[Shape], periods: Sequence[Period], repeats: Repeats | None
 ) -> Iterator[Group]:
     """How many messages of each period, cluster and hour fit the same shapes; one pass."""
-    count = _ByShape(Fits(shapes))
-    each = messages.split(periods).each(count, ("subject", "cluster", "ts"))
-    for (index, fits, cluster, hour), number in sum(each, Counter[Any]()).items():
-        yield Group(index, cluster, start_of(hour, periods[index]), fits, number)
+    columns = ("subject", "cluster", "ts", *(COLUMNS if repeats else ()))
+    each = messages.split(periods).each(_ByShape(Fits(shapes), repeats), columns)
+    for (index, fits, is_repeat, cluster, hour), number in sum(each, Counter[Any]()).items():
+        yield Group(index, cluster, start_of(hour, periods[index]), fits, is_repeat, number)
 
 
 @dataclass(frozen=True)
@@ -255,16 +365,22 @@ class _ByShape:
     """The work of a task: messages by mapping version, shapes, cluster and hour."""
 
     fits: Fits
+    repeats: Repeats | None
 
     def __call__(self, parts: Parts) -> Counter[Any]:
         found: Counter[Any] = Counter()
         for index, rows in parts:
             columns = [texts(rows.column("cluster")), hours(rows.column("ts"))]
-            for (cluster, hour, *patterns), count in combinations(
+            columns.append(self.repeats.of(rows) if self.repeats else _no_repeats(len(rows)))
+            for (cluster, hour, is_repeat, *patterns), count in combinations(
                 *columns, *self.fits.of(rows.column("subject"))
             ):
-                found[index, frozenset(patterns) - {None}, cluster, hour] += count
+                found[index, frozenset(patterns) - {None}, is_repeat, cluster, hour] += count
         return found
+
+
+def _no_repeats(rows: int) -> Coded:
+    return Coded(np.broadcast_to(np.int64(0), rows), [False])
 
 
 def observed_keys(

@@ -33,16 +33,15 @@ def headline(result: AuditResult) -> str:
             return f"{kind}: undecided: {where}{others}{_when([worst])}: {worst.reason}"
         case _:
             parts = _off(worst)
+            part = max(parts, key=_distance)
             next_step = (
                 f"look which mapping the servers {f'of {worst.cluster} ' if worst.cluster else ''}"
                 "had loaded then"
                 if result.kind == "observed"
                 else "correct the weights, and rehearse again"
             )
-            return (
-                f"{kind}: outside the tolerance: {where}{others}{_when(parts)}: "
-                f"{_share(max(parts, key=_distance))}; {next_step}"
-            )
+            why = part.cause or f"{_share(part)}; {next_step}"
+            return f"{kind}: outside the tolerance: {where}{others}{_when(parts)}: {why}"
 
 
 def _off(rule: MappingAudit) -> Sequence[Split]:

@@ -9,11 +9,23 @@ from typing import Literal as OneOf
 from pydantic import BaseModel, ConfigDict, Field
 
 from jobs.errors import ArchiveError
-from nats_transform.audit import ClustersAudit, MappingAudit, Verdict
+from nats_transform.audit import Account, ClustersAudit, MappingAudit, Verdict
 
 
 class AuditError(ArchiveError):
     """The messages cannot be audited."""
+
+
+_COLUMNS = (
+    ("", "published", "published"),
+    ("=", "attributed", "attributed"),
+    ("+", "inferred", "inferred"),
+    ("+", "ambiguous", "ambiguous"),
+    ("+", "unmapped", "not mapped"),
+    ("+", "doubled", "doubled"),
+    ("+", "missing", "missing"),
+    ("-", "unpublished", "unpublished"),
+)
 
 
 class PartitionBalance(BaseModel):
@@ -85,8 +97,10 @@ class AuditResult(BaseModel):
         in_force: all versions, each with its time.
         messages: the number of messages that were counted.
         fates: the number of messages of each fate. In an observed audit: how many came to one
-            certain destination, how many are ambiguous, and how many belong to no mapping with
-            weights.
+            certain destination, how many are ambiguous, how many kept the source of a mapping that
+            no destination keeps, how many repeat an earlier one, and how many belong to no mapping
+            with weights.
+        accounts: in an observed audit, where the messages of each of the rules are.
         rules: the verdicts, one for each mapping with weights, cluster and mapping version.
         clusters: the verdict on each mapping over all its clusters.
         partitions: the balance of every `partition()`, if `kind` is `expected`.
@@ -95,6 +109,7 @@ class AuditResult(BaseModel):
         input_snapshot: the snapshot that was read.
         run_id: the id of the run, which is also kept with the snapshot.
         snapshot_id: the new snapshot of `weight_audit`; null if there was nothing to write.
+        allow_nothing: the same as in the settings.
     """
 
     model_config = ConfigDict(frozen=True, serialize_by_alias=True, validate_by_name=True)
@@ -115,6 +130,7 @@ class AuditResult(BaseModel):
     in_force: tuple[MappingInForce, ...] = ()
     messages: int
     fates: dict[str, int]
+    accounts: tuple[Account, ...] = ()
     rules: tuple[MappingAudit, ...]
     clusters: tuple[ClustersAudit, ...] = ()
     partitions: tuple[PartitionBalance, ...] = ()
@@ -123,12 +139,30 @@ class AuditResult(BaseModel):
     input_snapshot: int | None = None
     run_id: str
     snapshot_id: int | None = None
+    allow_nothing: bool = False
+
+    @property
+    def account_columns(self) -> list[tuple[str, list[int | None]]]:
+        """The counts of the accounts by column, as a sum; without rare ones that are all 0."""
+        columns = [
+            (f"{sign} {label}".strip(), [getattr(account, name) for account in self.accounts])
+            for sign, name, label in _COLUMNS
+        ]
+        return [
+            (label, counts)
+            for label, counts in columns
+            if any(counts) or label not in ("+ inferred", "- unpublished")
+        ]
 
     def fails(self, level: str) -> bool:
-        """Whether the verdict is at least as bad as `outside`, `undecided` or `nothing`."""
-        verdicts = {
-            "outside": Verdict.OUTSIDE,
-            "undecided": Verdict.UNDECIDED,
-            "nothing": Verdict.NOTHING,
-        }
-        return self.verdict in list(verdicts.values())[: list(verdicts).index(level) + 1]
+        """Whether the verdict is at least as bad as `outside` or `undecided`.
+
+        `nothing to audit` shows nothing, so it fails at each level unless it is allowed.
+        """
+        match self.verdict:
+            case Verdict.NOTHING:
+                return level == "nothing" or not self.allow_nothing
+            case Verdict.UNDECIDED:
+                return level != "outside"
+            case verdict:
+                return verdict is Verdict.OUTSIDE

@@ -17,7 +17,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, time
 from typing import Any
 
-from jobs.audit.attribution import Attribution, attribute, observed_keys
+from jobs.audit.attribution import (
+    Attribution,
+    attribute,
+    candidates,
+    in_clusters,
+    observed_keys,
+)
 from jobs.audit.counts import expected_counts, messages_of, nothing_there
 from jobs.audit.in_force import check_times, periods_of
 from jobs.audit.labels import cluster_notes
@@ -88,6 +94,7 @@ def _result(
         tolerance=settings.tolerance,
         confidence=settings.confidence,
         sequential=settings.sequential,
+        allow_nothing=settings.allow_nothing,
         comparisons=found.comparisons,
         mapping_version=periods[-1].version,
         in_force=tuple(_stage(n, period, found) for n, period in enumerate(periods)),
@@ -159,8 +166,14 @@ def _observed(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) 
         captured=settings.captured,
         publishers=settings.publishers,
     )
-    total = attribution.attributed + attribution.ambiguous + attribution.other
-    if not total:
+    fates = {
+        "attributed": attribution.attributed,
+        "ambiguous": attribution.ambiguous,
+        "unmapped": attribution.unmapped,
+        "doubled": attribution.repeated,
+        "other": attribution.other,
+    }
+    if not any(fates.values()):
         raise nothing_there(settings)
     if source is not None and not attribution.published:
         raise AuditError(
@@ -171,6 +184,8 @@ def _observed(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) 
     published: dict[Scope, Hours] | None = attribution.published
     if settings.published:
         published = {(0, p.source, p.cluster): p.messages for p in settings.published}
+    if published is not None:
+        published = in_clusters(published, attribution.tallies)
     keys = observed_keys(rows, periods, settings.key) if settings.key else ()
     found = assess(
         periods,
@@ -178,6 +193,7 @@ def _observed(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) 
         settings.criteria,
         hidden=attribution.hidden,
         published=published,
+        doubled=attribution.doubled,
     )
     return _result(
         settings,
@@ -185,12 +201,9 @@ def _observed(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) 
         found,
         basis=specs.MESSAGES.name,
         engine=engine_of(rows.session),
-        messages=total,
-        fates={
-            "attributed": attribution.attributed,
-            "ambiguous": attribution.ambiguous,
-            "other": attribution.other,
-        },
+        messages=sum(fates.values()),
+        fates=fates,
+        accounts=found.accounts,
         keys=tuple(keys),
         notes=tuple(_observed_notes(settings, periods, attribution, published)),
         input_snapshot=tables.snapshot_id(table),
@@ -206,49 +219,46 @@ def _observed_notes(
     """What to say of what the subjects of an archive cannot tell.
 
     Raises:
-        AuditError: no message of a mapping with clusters says its cluster, or a counter is wrong.
+        AuditError: no message of a mapping with clusters says its cluster.
     """
     labelled = Counter[tuple[str, str | None]]()
     for source, count in attribution.unlabelled.items():
         labelled[source, None] += count
-    seen = Counter[Scope]()
     for tally in attribution.tallies:
         for source in {end.source for end in tally.ends}:
             labelled[source, tally.cluster] += tally.count
-        if len(tally.ends) == 1:
-            seen[tally.period, tally.ends[0].source, tally.cluster] += tally.count
     yield from cluster_notes(periods, labelled, "they are not counted")
     for ends, count in attribution.mixed.items():
         fit = plural(count, "message fits", "messages fit")
         counts = "counts" if count == 1 else "count"
         yield f"{fit} each of these, and {counts} for none alone: {'; '.join(ends)}"
+    if not attribution.ids_are_names:
+        yield (
+            "most messages with a Nats-Msg-Id have one that an earlier message has, so ids do not "
+            "tell which messages were sent again: all are counted"
+        )
+    elif attribution.repeated:
+        count = plural(attribution.repeated, "message was", "messages were")
+        yield (
+            f"{count} stored again with the Nats-Msg-Id of an earlier one, as a publisher that "
+            "gets no answer in time sends again: only the first of each is counted"
+        )
     for one, other in attribution.alike:
         yield (
             f"the destinations {one.destination} and {other.destination} of {one.source} make the "
             "same subjects, so no archive shows which of them made a message"
         )
+    made = {candidate.end for candidate in candidates(periods)}
     for end in sorted(attribution.hidden):
-        if end.destination and published is None:
+        if end.destination and end not in made:
+            yield (
+                f"the archive does not hold the subjects of {end.source}, so it cannot show where "
+                "the mapping was not in force"
+            )
+        elif end.destination and published is None:
             yield (
                 f"the archive holds no message of destination {end.destination} of {end.source}; "
                 "the other weights are compared with shares of what it holds"
-            )
-    for scope, sent in (published or {}).items():
-        sent = sent if isinstance(sent, int) else sum(sent.values())
-        if seen[scope] > sent:
-            where = f" in cluster {scope[2]}" if scope[2] else ""
-            stored = plural(seen[scope], "message")
-            if settings.published:
-                raise AuditError(
-                    f"{stored} of {scope[1]} {'was' if seen[scope] == 1 else 'were'} "
-                    f"stored{where}, but the counter "
-                    f"says that only {sent:,} were published: read it for the same time and "
-                    "cluster, or name other publishers (--publisher)"
-                )
-            yield (
-                f"{stored} of {scope[1]} came out{where}, but only {sent:,} were "
-                "published: something else publishes to its destinations, or the two streams do "
-                "not cover the same time"
             )
     if not settings.publishers and published is None:
         yield (

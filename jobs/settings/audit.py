@@ -130,6 +130,10 @@ class AuditSettings(Judged):
         name="publisher",
     )
 
+    allow_nothing: bool = setting(
+        False, "It is fine if there is nothing to audit: no weights, or no message of theirs."
+    )
+
     @model_validator(mode="before")
     @classmethod
     def _published_there(cls, values: Any) -> Any:

@@ -14,11 +14,13 @@ together:
 
 Where a message could have come from more than one destination, the interval covers the shares under
 every possible assignment (worst-case bounds: Manski, "Partial Identification of Probability
-Distributions", 2003). So a verdict never rests on a guess.
+Distributions", 2003). So a verdict never rests on a guess. The same holds for messages that are
+missing, or that nobody published to the mapping: `account` says how many there are.
 """
 
 from __future__ import annotations
 
+from nats_transform.audit.account import Account, Doubled
 from nats_transform.audit.judge import assess
 from nats_transform.audit.tallies import End, Hours, Period, Scope, Tally, is_audited
 from nats_transform.audit.verdicts import (
@@ -35,10 +37,12 @@ from nats_transform.audit.verdicts import (
 )
 
 __all__ = [
+    "Account",
     "Assessment",
     "ClustersAudit",
     "Criteria",
     "DestinationAudit",
+    "Doubled",
     "End",
     "Goodness",
     "Hours",

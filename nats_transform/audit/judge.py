@@ -11,8 +11,17 @@ from numpy.typing import NDArray
 
 from nats_transform import statistics
 from nats_transform.audit import sequential
+from nats_transform.audit.account import Doubled, bounds_of, cause_of
 from nats_transform.audit.reasons import clusters_in_words, reason_of
-from nats_transform.audit.samples import HOUR, MappingCounts, Sample, Target, counted, empty, spread
+from nats_transform.audit.samples import (
+    HOUR,
+    MappingCounts,
+    Sample,
+    Target,
+    counted,
+    spread,
+    together,
+)
 from nats_transform.audit.tallies import End, Hours, Period, Scope, Tally
 from nats_transform.audit.verdicts import (
     Assessment,
@@ -36,6 +45,7 @@ def assess(
     *,
     hidden: frozenset[End] = frozenset(),
     published: Mapping[Scope, Hours] | None = None,
+    doubled: Mapping[Scope, Doubled] | None = None,
 ) -> Assessment:
     """The verdicts on some counts.
 
@@ -45,10 +55,13 @@ def assess(
         criteria: tolerance, confidence and buckets.
         hidden: ends that the archive cannot hold. The weights of the other ends are then taken as
             shares of what it holds.
-        published: how many messages were published to each mapping. The counts of hidden ends
-            follow from it. A mapping with one number for all hours is judged as a whole only.
+        published: how many messages were published to each mapping, retries left out. The counts
+            of hidden ends follow from it; then a mapping with one number for all hours is judged
+            as a whole only. Without hidden ends it shows what is missing.
+        doubled: how many messages of each mapping were stored again, which the tallies leave out;
+            None if nobody knows.
     """
-    rules = counted(periods, tallies, criteria, hidden, published)
+    rules = counted(periods, tallies, criteria, hidden, published, doubled)
     totals = _totals(rules)
     # A sequential audit divides the allowed error among the hours, not among the samples.
     comparisons = sum(
@@ -73,6 +86,7 @@ def assess(
             for members in totals
         ),
         comparisons=comparisons,
+        accounts=tuple(rule.account for rule in rules),
     )
 
 
@@ -121,7 +135,12 @@ def _undecided(split: Split) -> Split:
         for end in split.destinations
     ]
     return split.model_copy(
-        update={"verdict": Verdict.UNDECIDED, "destinations": tuple(ends), "test": None}
+        update={
+            "verdict": Verdict.UNDECIDED,
+            "destinations": tuple(ends),
+            "test": None,
+            "cause": None,
+        }
     )
 
 
@@ -151,15 +170,14 @@ def _sides(
 ) -> Iterator[tuple[Counts, Counts, float]]:
     """Hits, misses and the edge for two questions: are there too many, and are there too few?
 
-    For the second question hits and misses are exchanged. Ambiguous messages are counted where they
-    make an alarm less likely.
+    For the second question hits and misses are exchanged. Messages of unknown destination are
+    counted where they make an alarm less likely.
     """
-    certain = np.array([sample.certain[n] for sample in samples])
-    others = np.array([sample.certain.sum() for sample in samples]) - certain
-    elsewhere = np.array([sample.elsewhere[n] for sample in samples])
-    possible = np.array([sample.possible[n] for sample in samples])
-    yield certain, others + elsewhere, target.expected + tolerance
-    yield others, certain + possible, 1 - (target.expected - tolerance)
+    found = [bounds_of(sample) for sample in samples]
+    least, rest_most = (np.array([getattr(b, x)[n] for b in found]) for x in ("least", "rest_most"))
+    most, rest_least = (np.array([getattr(b, x)[n] for b in found]) for x in ("most", "rest_least"))
+    yield least, rest_most, target.expected + tolerance
+    yield rest_least, most, 1 - (target.expected - tolerance)
 
 
 def _judged_at_any_look(
@@ -198,14 +216,15 @@ def _judged(
 ) -> list[Split]:
     """The verdicts on some samples; each interval has the confidence `level`."""
     certain = np.array([sample.certain for sample in samples])
-    possible = np.array([sample.possible for sample in samples])
-    elsewhere = np.array([sample.elsewhere for sample in samples])
-    totals = certain.sum(axis=1, keepdims=True)
+    bounds = [bounds_of(sample) for sample in samples]
     if criteria.sequential:
         low, high, outside = _judged_at_any_look(samples, targets, criteria, level)
     else:
-        low, _ = statistics.intervals(certain, totals + elsewhere, level)
-        _, high = statistics.intervals(certain + possible, totals + possible, level)
+        least, most = np.array([b.least for b in bounds]), np.array([b.most for b in bounds])
+        rest_most = np.array([b.rest_most for b in bounds])
+        rest_least = np.array([b.rest_least for b in bounds])
+        low, _ = statistics.intervals(least, least + rest_most, level)
+        _, high = statistics.intervals(most, most + rest_least, level)
         expected = np.array([target.expected for target in targets])
         tolerance = np.array([criteria.tolerance_of(share) for share in expected.tolist()])
         outside = (high < np.maximum(expected - tolerance, 0)) | (
@@ -214,10 +233,15 @@ def _judged(
     power = 1 - (1 - statistics.POWER) / max(1, _intervals(len(targets)))
     # A p-value is right at one look only.
     is_tested = [
-        bool(s.certain.sum()) and not s.ambiguous[0] and not criteria.sequential for s in samples
+        bool(s.certain.sum()) and (b.least == b.most).all() and not criteria.sequential
+        for s, b in zip(samples, bounds, strict=True)
     ]
     fits = iter(
         statistics.fits(certain[is_tested].tolist(), [target.expected for target in targets])
+    )
+    smallest = min(
+        (criteria.tolerance_of(target.expected) for target in targets if target.weight),
+        default=criteria.tolerance / 100,
     )
     splits = []
     for sample, tested, lows, highs, out in zip(
@@ -231,6 +255,11 @@ def _judged(
             for n, target in enumerate(targets)
         )
         verdict = worst_of(destination.verdict for destination in destinations)
+        unmapped = [d for d in destinations if d.end == "unmapped" and d.verdict is Verdict.OUTSIDE]
+        cause = cause_of(sample, sum(d.count for d in unmapped), smallest, level)
+        if cause is not None and cause.is_outside:
+            verdict = Verdict.OUTSIDE
+        has_cause = verdict in (Verdict.OUTSIDE, Verdict.UNDECIDED)
         test = None
         if tested:
             fit = next(fits)
@@ -243,11 +272,12 @@ def _judged(
             Split(
                 from_=sample.start,
                 to=sample.end,
-                verdict=verdict if messages + ambiguous else Verdict.NOTHING,
+                verdict=Verdict.NOTHING if sample.is_empty else verdict,
                 messages=messages,
                 ambiguous=ambiguous,
                 destinations=destinations,
                 test=test,
+                cause=cause.text if cause is not None and has_cause else None,
             )
         )
     return splits
@@ -316,16 +346,9 @@ def _total(
 ) -> ClustersAudit:
     ends = _ends([rule for rule, _ in members])
     messages = sum(audit.messages for _, audit in members)
-    total = empty(
-        min(audit.from_ for _, audit in members if audit.from_),
-        max(audit.to for _, audit in members if audit.to),
-        len(ends),
-    )
+    total = together([spread(rule.whole, rule.targets, ends) for rule, _ in members], len(ends))
     targets = {end: Target(end, "unlisted", 0, 0.0) for end in ends}
     for rule, audit in members:
-        part = spread(rule.whole, rule.targets, ends)
-        for name in ("certain", "possible", "elsewhere", "ambiguous"):
-            getattr(total, name)[:] += getattr(part, name)
         for target in rule.targets:
             # The mean of the clusters' weights, each weighted by its number of messages.
             expected = targets[target.end].expected + target.expected * audit.messages / messages

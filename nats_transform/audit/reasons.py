@@ -26,6 +26,8 @@ def reason_of(
             "the archive can hold the messages of one destination only, so it shows no share; "
             "say how many messages were published (--source-stream or --published)"
         )
+    if whole.cause:
+        return whole.cause
     if whole.verdict is not Verdict.OUTSIDE:
         for name, parts in (("", regimes), (criteria.by, buckets)):
             out = [part for part in parts if part.verdict is Verdict.OUTSIDE]
@@ -33,9 +35,10 @@ def reason_of(
                 continue
             worst = max(out, key=_distance)
             times = f"from {_moment(worst.from_)} to {_moment(worst.to)}"
+            why = f": {worst.cause}" if worst.cause else ""
             if name:
                 times = f"in {len(out)} of {len(parts)} {name}s, the worst {times}"
-            return f"{whole.verdict} over the whole time, but outside the tolerance {times}"
+            return f"{whole.verdict} over the whole time, but outside the tolerance {times}{why}"
         if alarm is not None:
             return (
                 f"{whole.verdict} over the whole time, but outside the tolerance in hours before "

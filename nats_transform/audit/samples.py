@@ -5,15 +5,19 @@ A bucket is an hour or a day. A regime is a stretch of time in which the split d
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import reduce
 from itertools import groupby, pairwise
+from operator import add
 from typing import Literal
 
 import numpy as np
 
 from nats_transform import statistics
+from nats_transform.audit.account import Account, Balance, Doubled, balance
 from nats_transform.audit.tallies import End, Hours, Period, Scope, Tally, is_audited
 from nats_transform.audit.verdicts import Criteria, Kind
 from nats_transform.mapping import Mapping as SubjectMapping
@@ -44,6 +48,8 @@ class Sample:
         possible: further messages that may have come to this target.
         elsewhere: ambiguous messages that may have come to another target of the mapping.
         ambiguous: all ambiguous messages of the mapping, as an array with one number.
+        foreign: those of them that may not be of the mapping at all, in the same form.
+        balance: what the number of published messages says of these counts.
     """
 
     start: datetime | None
@@ -52,6 +58,18 @@ class Sample:
     possible: Counts
     elsewhere: Counts
     ambiguous: Counts
+    foreign: Counts
+    balance: Balance
+
+    @property
+    def stored(self) -> int:
+        """How many messages were stored."""
+        return int(self.certain.sum() + self.ambiguous[0])
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no message was stored or missed."""
+        return not self.stored and not self.balance.missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +78,7 @@ class MappingCounts:
 
     Attributes:
         scope: the period, the mapping and the cluster.
+        account: where the messages are.
         targets: the ends of the mapping; each sample has a number for each of them.
         is_blind: whether the archive can hold only one end of the mapping, so it shows no share.
         hours: the counts of each hour, ascending.
@@ -69,6 +88,7 @@ class MappingCounts:
     """
 
     scope: Scope
+    account: Account
     targets: tuple[Target, ...]
     is_blind: bool
     hours: tuple[Sample, ...]
@@ -88,9 +108,10 @@ def counted(
     criteria: Criteria,
     hidden: frozenset[End],
     published: Mapping[Scope, Hours] | None,
+    doubled: Mapping[Scope, Doubled] | None,
 ) -> list[MappingCounts]:
     """The counts of every mapping, cluster and period; `assess` explains the arguments."""
-    found = _by_scope(periods, tallies)
+    found = _by_scope(periods, tallies, published or {})
     steady = 1 - (1 - criteria.confidence) / max(1, len(found))
     result = []
     for scope, entries in found.items():
@@ -100,16 +121,24 @@ def counted(
         seen = {end for tally in entries for end in tally.ends if end.source == source}
         targets = _targets(mapping, cluster, seen, hidden, infer=sent is not None)
         hours = _hours(targets, entries, sent, periods[index])
+        repeats = None if doubled is None else doubled.get(scope, Doubled(0, 0))
+        hours, whole = _balanced(hours, targets, sent, repeats)
         expected = sum(share.weight > 0 for share in mapping.shares(cluster))
         is_blind = expected > 1 and sum(target.weight > 0 for target in targets) < 2
-        result.append(_counts(scope, targets, is_blind, hours, criteria, steady))
+        account = _account(scope, targets, whole or together(hours, len(targets)), repeats, sent)
+        if End(source, source) in hidden and account.unmapped == 0:
+            account = account.model_copy(update={"unmapped": None})
+        result.append(_counts(scope, account, targets, is_blind, hours, whole, criteria, steady))
     return result
 
 
-def _by_scope(periods: Sequence[Period], tallies: Iterable[Tally]) -> dict[Scope, list[Tally]]:
+def _by_scope(
+    periods: Sequence[Period], tallies: Iterable[Tally], published: Iterable[Scope]
+) -> dict[Scope, list[Tally]]:
     """The tallies of every mapping and cluster, in the order of the configuration.
 
-    A mapping without a tally has one entry, whose cluster is None.
+    A mapping without a tally has one entry, whose cluster is None, unless something was published
+    to it: then each cluster has one where that was.
     """
     by_source: dict[tuple[int, str], dict[str | None, list[Tally]]] = {
         (index, mapping.source): {}
@@ -122,6 +151,8 @@ def _by_scope(periods: Sequence[Period], tallies: Iterable[Tally]) -> dict[Scope
             clusters = by_source.get((tally.period, source))
             if clusters is not None:
                 clusters.setdefault(tally.cluster, []).append(tally)
+    for index, source, cluster in published:
+        by_source.get((index, source), {}).setdefault(cluster, [])
     result: dict[Scope, list[Tally]] = {}
     for (index, source), clusters in by_source.items():
         for cluster in sorted(clusters, key=lambda c: (c is None, c or "")) or [None]:
@@ -155,8 +186,9 @@ def _targets(
     targets = [
         Target(end, kind, weight, weight / held if held else 0.0) for end, kind, weight in visible
     ]
-    strays = sorted(seen - {end for end, _, _ in ends} - hidden)
-    targets += [Target(end, "unlisted", 0, 0.0) for end in strays]
+    for end in sorted(seen - {end for end, _, _ in ends} - hidden):
+        stray: Kind = "unmapped" if end.destination == end.source else "unlisted"
+        targets.append(Target(end, stray, 0, 0.0))
     if infer and unseen:
         weight = sum(weight for _, _, weight in unseen)
         end, kind, _ = unseen[0]
@@ -184,8 +216,7 @@ def _hours(
             hours[start] = empty(start, end, len(targets))
         return hours[start]
 
-    by_hour = published if isinstance(published, Mapping) else {}
-    for start in by_hour:
+    for start in published if isinstance(published, Mapping) else ():
         hour(start)
     for tally in entries:
         sample = hour(tally.start)
@@ -199,43 +230,115 @@ def _hours(
                 elsewhere[mine] = 0
             sample.elsewhere[:] += elsewhere
             sample.ambiguous[:] += tally.count
-    result = [hours[start] for start in sorted(hours)]
-    if published is None or not targets or not targets[-1].inferred:
-        return result
+            if any(end not in place for end in tally.ends):
+                sample.foreign[:] += tally.count
+    return [hours[start] for start in sorted(hours)]
+
+
+def _balanced(
+    hours: list[Sample],
+    targets: Sequence[Target],
+    published: Hours | None,
+    doubled: Doubled | None,
+) -> tuple[list[Sample], Sample | None]:
+    """The hours with what the number of published messages leaves open in each.
+
+    If there is one number for all hours, the whole time is known better than its hours: it is the
+    second result.
+    """
+    if published is None:
+        return hours, None
+    infers = bool(targets) and targets[-1].inferred
+    whole = None
     if isinstance(published, int):
-        result = [_together(result, len(targets))] if result else []
-    for sample in result:
-        sent = published if isinstance(published, int) else by_hour.get(sample.start or EPOCH, 0)
-        rest = sent - int(sample.certain.sum()) - int(sample.ambiguous[0])
-        # Around a full hour two archives can differ by a few messages, so this could be negative.
-        sample.certain[-1] = max(0, rest)
-    return result
+        whole = together(hours, len(targets))
+        # A counter may have counted retries, and may not.
+        retries = doubled.stored if doubled else 0
+        retries = min(retries, max(0, published - whole.stored))
+        (left,) = balance([published - retries], [whole.stored], [int(whole.foreign[0])], [None])
+        whole = replace(whole, balance=replace(left, open=left.open + retries))
+        if not infers:
+            part = whole.balance.of_part()
+            return [replace(hour, balance=part) for hour in hours], whole
+        hours = [whole] if hours else []
+    else:
+        left_open = balance(
+            [published.get(hour.start or EPOCH, 0) for hour in hours],
+            [hour.stored for hour in hours],
+            [int(hour.foreign[0]) for hour in hours],
+            [hour.start for hour in hours],
+        )
+        hours = [replace(h, balance=left) for h, left in zip(hours, left_open, strict=True)]
+    if infers:
+        for sample in hours:
+            sample.certain[-1] = sample.balance.missing
+        hours = [replace(hour, balance=replace(hour.balance, missing=0)) for hour in hours]
+    return hours, None
+
+
+def _account(
+    scope: Scope,
+    targets: Sequence[Target],
+    whole: Sample,
+    doubled: Doubled | None,
+    published: Hours | None,
+) -> Account:
+    """The account of a mapping."""
+    index, source, cluster = scope
+    of_kind = Counter[Kind | None]()
+    for target, count in zip(targets, whole.certain.tolist(), strict=True):
+        of_kind[None if target.inferred else target.kind] += count
+    unmapped, inferred = of_kind.pop("unmapped", 0), of_kind.pop(None, 0)
+    attributed, ambiguous = sum(of_kind.values()), int(whole.ambiguous[0])
+    repeats = doubled.stored if doubled else 0
+    missing = unpublished = sent = None
+    if published is not None:
+        missing = whole.balance.missing
+        sent = published if isinstance(published, int) else sum(published.values())
+        if doubled and doubled.published:
+            sent += min(repeats, doubled.published)
+        unpublished = attributed + inferred + ambiguous + unmapped + repeats + missing - sent
+    return Account(
+        source=source,
+        cluster=cluster,
+        stage=index,
+        published=sent,
+        attributed=attributed,
+        inferred=inferred,
+        ambiguous=ambiguous,
+        unmapped=unmapped,
+        doubled=doubled and doubled.stored,
+        missing=missing,
+        unpublished=unpublished,
+    )
 
 
 def empty(start: datetime | None, end: datetime | None, targets: int) -> Sample:
     """A sample without messages."""
     certain, possible, elsewhere = (np.zeros(targets, np.int64) for _ in range(3))
-    return Sample(start, end, certain, possible, elsewhere, np.zeros(1, np.int64))
+    ambiguous, foreign = (np.zeros(1, np.int64) for _ in range(2))
+    return Sample(start, end, certain, possible, elsewhere, ambiguous, foreign, Balance())
 
 
-def _together(samples: Sequence[Sample], targets: int) -> Sample:
-    """The counts of several hours in a row."""
-    if not samples:
-        return empty(None, None, targets)
-    result = empty(samples[0].start, samples[-1].end, targets)
+def together(samples: Sequence[Sample], targets: int) -> Sample:
+    """The counts of several samples as one."""
+    starts = [sample.start for sample in samples if sample.start]
+    ends = [sample.end for sample in samples if sample.end]
+    result = empty(min(starts, default=None), max(ends, default=None), targets)
     for sample in samples:
-        result.certain[:] += sample.certain
-        result.possible[:] += sample.possible
-        result.elsewhere[:] += sample.elsewhere
-        result.ambiguous[:] += sample.ambiguous
-    return result
+        for name in ("certain", "possible", "elsewhere", "ambiguous", "foreign"):
+            getattr(result, name)[:] += getattr(sample, name)
+    balances = [sample.balance for sample in samples]
+    return replace(result, balance=reduce(add, balances)) if balances else result
 
 
 def _counts(
     scope: Scope,
+    account: Account,
     targets: Sequence[Target],
     is_blind: bool,
     hours: Sequence[Sample],
+    whole: Sample | None,
     criteria: Criteria,
     steady: float,
 ) -> MappingCounts:
@@ -245,16 +348,20 @@ def _counts(
         assert hour.start is not None  # noqa: S101 - only empty samples have none
         return _floor(hour.start, criteria.by)
 
-    buckets = [_together(list(group), len(targets)) for _, group in groupby(hours, bucket)]
+    buckets = [together(list(group), len(targets)) for _, group in groupby(hours, bucket)]
     changes = statistics.change_points([hour.certain for hour in hours], steady) if hours else []
     edges = [0, *changes, len(hours)]
-    regimes = [_together(hours[first:last], len(targets)) for first, last in pairwise(edges)]
+    regimes = [together(hours[first:last], len(targets)) for first, last in pairwise(edges)]
+    if whole is not None:  # nobody knows in which part of the time something is missing
+        part = whole.balance.of_part()
+        buckets, regimes = ([replace(one, balance=part) for one in p] for p in (buckets, regimes))
     return MappingCounts(
         scope,
+        account,
         tuple(targets),
         is_blind,
         tuple(hours),
-        _together(hours, len(targets)),
+        whole or together(hours, len(targets)),
         tuple(buckets) if len(buckets) > 1 else (),
         tuple(regimes) if len(regimes) > 1 else (),
     )
@@ -267,11 +374,12 @@ def _floor(moment: datetime, by: Literal["hour", "day"]) -> datetime:
 
 def spread(sample: Sample, targets: Sequence[Target], ends: Sequence[End]) -> Sample:
     """The sample with a count of 0 for each end that it does not have."""
-    result = empty(sample.start, sample.end, len(ends))
+    result = replace(empty(sample.start, sample.end, len(ends)), balance=sample.balance)
     places = [ends.index(target.end) for target in targets]
     result.certain[places] = sample.certain
     result.possible[places] = sample.possible
     result.elsewhere[:] = sample.ambiguous
     result.elsewhere[places] = sample.elsewhere
     result.ambiguous[:] = sample.ambiguous
+    result.foreign[:] = sample.foreign
     return result

@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from nats_transform.audit.account import Account
+
 
 class Verdict(StrEnum):
     """The verdict on a share, on a mapping or on all of them."""
@@ -78,7 +80,7 @@ class Criteria:
         return tolerance_of(share, self.tolerance / 100)
 
 
-Kind: TypeAlias = Literal["destination", "remainder", "lost", "unlisted", "uncaptured"]
+Kind: TypeAlias = Literal["destination", "remainder", "lost", "unlisted", "unmapped", "uncaptured"]
 
 
 class _Result(BaseModel):
@@ -92,7 +94,9 @@ class DestinationAudit(_Result):
         destination: the destination as the mapping has it; null for messages that are lost or not
             captured.
         end: `destination`; `remainder`, the part that keeps its subject; `lost`; `unlisted`, a
-            destination of another cluster; `uncaptured`, several ends that the archive cannot hold.
+            destination of another cluster; `unmapped`, the source itself, where no destination
+            keeps it: the mapping was not in force; `uncaptured`, several ends that the archive
+            cannot hold.
         weight: the configured weight, in percent.
         expected: the expected share in percent of the counted messages. It differs from the weight
             if the archive cannot hold every end.
@@ -146,6 +150,7 @@ class Split(_Result):
         ambiguous: how many further messages may have come to more than one end.
         destinations: the ends of the mapping by ascending weight, as nats-server tries them.
         test: a test of the exact weights; null if the counts are not certain.
+        cause: what the account of the messages says against them, other than their shares.
     """
 
     from_: Annotated[datetime | None, Field(alias="from")]
@@ -155,6 +160,7 @@ class Split(_Result):
     ambiguous: int = 0
     destinations: tuple[DestinationAudit, ...]
     test: Goodness | None = None
+    cause: str | None = None
 
 
 class Timeline(_Result):
@@ -179,6 +185,7 @@ class MappingAudit(Split):
         ambiguous: how many further messages may have come to more than one end.
         destinations: the ends of the mapping by ascending weight, as nats-server tries them.
         test: a test of the exact weights; null if the counts are not certain.
+        cause: what the account of the messages says against them, other than their shares.
         source: the source of the mapping.
         cluster: the cluster where the messages were published; null if the archive does not say.
         mapping_version: the version that was in force.
@@ -250,9 +257,11 @@ class Assessment:
         rules: the verdict on each mapping in each cluster and period.
         clusters: the verdict on each mapping over all its clusters.
         comparisons: how many intervals share the error that `confidence` allows.
+        accounts: where the messages of each of the rules are.
     """
 
     verdict: Verdict
     rules: tuple[MappingAudit, ...]
     clusters: tuple[ClustersAudit, ...]
     comparisons: int
+    accounts: tuple[Account, ...] = ()

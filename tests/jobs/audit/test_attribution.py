@@ -165,7 +165,10 @@ def test_the_source_archive_shows_what_was_lost_and_who_else_publishes(
     assert lost.count == sum(
         outcome.fate is Fate.LOST and before["cluster"] == "east" for before, _, outcome in sent
     )
-    assert any("came out in cluster east, but only" in note for note in result.notes)
+    shop = rule_of(result, "shop.*.*", "east")
+    assert shop.verdict is Verdict.OUTSIDE
+    assert "200 of " in (shop.cause or "")
+    assert "were not published to the mapping" in (shop.cause or "")
     assert not any("something else published" in note for note in result.notes)
 
 

@@ -1,0 +1,105 @@
+"""Messages that were stored again: an earlier one of their stream has the same `Nats-Msg-Id`.
+
+A publisher that gets no answer sends a message again, under the same id. nats-server drops the
+second one only within the duplicate window of a stream, and draws anew for it, so a canary that
+answers late gets other counts than its weight says. Only the first message of an id is counted.
+
+Source: nats-server `server/stream.go` `getMsgId`, `processJetStreamMsg`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.audit.rows import Reading, Rows
+from jobs.files.counting import Coded
+from jobs.files.grouped import Grouping, grouped
+from jobs.files.task import Task
+
+MSG_ID = "Nats-Msg-Id"
+COLUMNS = ("seq", "headers")
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """The ids that more than one message has. They can be sent to a task.
+
+    Attributes:
+        ids: the ids.
+        firsts: the lowest sequence of each.
+        are_names: whether ids name messages: no more of them are used again than not.
+    """
+
+    ids: pa.Array
+    firsts: pa.Array
+    are_names: bool
+
+    def of(self, rows: pa.RecordBatch) -> Coded:
+        """Whether each row repeats an earlier one."""
+        found = np.zeros(len(rows), np.int64)
+        if self.are_names and len(self.ids):
+            places, ids = _ids(rows.column("headers"))
+            known = pc.index_in(ids, self.ids)
+            is_first = pc.equal(rows.column("seq").take(places), self.firsts.take(known))
+            found[places.filter(pc.fill_null(pc.invert(is_first), False)).to_numpy()] = 1
+        return Coded(found, (False, True))
+
+
+def repeats_of(rows: Rows) -> Repeats | None:
+    """The ids that more than one of some messages has; None if no message has an id."""
+    found = grouped(
+        rows.tasks,
+        _ReadIds(rows.reading),
+        Grouping(("id",), sums=("messages",), lows=("first",)),
+        _repeated,
+        storage=rows.reading.reader.storage,
+        folder=rows.folder,
+        spark=rows.session,
+    )
+    if not found:
+        return None
+    ids = pa.concat_arrays([repeated.column("id") for repeated, _ in found])
+    firsts = pa.concat_arrays([repeated.column("first") for repeated, _ in found])
+    counts = pa.concat_arrays([repeated.column("messages") for repeated, _ in found])
+    again = (pc.sum(counts).as_py() or 0) - len(ids)
+    return Repeats(ids, firsts, 2 * again <= sum(messages for _, messages in found))
+
+
+@dataclass(frozen=True)
+class _ReadIds:
+    """The ids of the messages of a task."""
+
+    reading: Reading
+
+    def __call__(self, task: Task) -> Iterator[pa.RecordBatch]:
+        for _, rows in self.reading.read(task, COLUMNS):
+            places, ids = _ids(rows.column("headers"))
+            if len(ids):
+                first, once = rows.column("seq").take(places), pa.array(np.ones(len(ids), np.int64))
+                yield pa.record_batch([ids, once, first], names=["id", "messages", "first"])
+
+
+def _ids(headers: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """The places of the rows with an id, and their ids."""
+    pairs = headers.flatten()
+    is_id = pc.equal(pairs.field("name").view(pa.binary()), MSG_ID.encode())
+    places = pc.list_parent_indices(headers).filter(is_id)
+    ids = pairs.field("value").view(pa.binary()).filter(is_id)
+    is_named = pc.greater(pc.binary_length(ids), 0)
+    places, ids = places.filter(is_named), ids.filter(is_named)
+    if len(places) > 1 and pc.count_distinct(places).as_py() < len(places):
+        # The server takes the first of several.
+        _, firsts = np.unique(places.to_numpy(), return_index=True)
+        places, ids = places.take(pa.array(firsts)), ids.take(pa.array(firsts))
+    return places, ids
+
+
+def _repeated(_: object, groups: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+    """The ids that more than one message has, and how many messages have an id."""
+    repeated = groups.filter(pc.greater(groups.column("messages"), 1))
+    return repeated, pc.sum(groups.column("messages")).as_py()

@@ -1,0 +1,185 @@
+"""Observed audits open with an account of the messages; what it leaves open is never within."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.audit.headline import headline
+from jobs.audit.result import AuditError, AuditResult
+from jobs.audit.run import run
+from jobs.settings.audit import AuditSettings
+from jobs.warehouse import tables
+from nats_transform import AccountMappings, Destination, Mapping
+from nats_transform.audit import Period, Verdict
+from tests.jobs.audit.rehearsal import HERE
+from tests.support.archive import Row, archive, message
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+HALVES = Mapping("shop.>", [Destination("shop.v1.>", 50), Destination("shop.v2.>", 50)])
+MESSAGES = 4_000
+
+
+def published(count: int = MESSAGES, cluster: str | None = None) -> list[Row]:
+    step = timedelta(hours=3) / count
+    return [
+        message(n + 1, f"shop.a{n % 7}", START + n * step, stream="IN", cluster=cluster)
+        for n in range(count)
+    ]
+
+
+def stored(rows: Sequence[Row], keep: Callable[[int], bool] = lambda _: False) -> list[Row]:
+    """What a server makes of published messages, but for those that it does not map."""
+    return [
+        row
+        | {"stream": "OUT"}
+        | ({} if keep(n) else {"subject": f"shop.v{1 + n % 2}.{row['subject'][5:]}"})
+        for n, row in enumerate(rows)
+    ]
+
+
+def observe(
+    folder: Path, rows: Sequence[Row], mappings: Sequence[Mapping] = (HALVES,), **more: Any
+) -> AuditResult:
+    warehouse = tables.Warehouse(dir=folder / "warehouse")
+    archive(warehouse, rows)
+    settings = AuditSettings(
+        stream="OUT",
+        mapping=Path("m.conf"),
+        warehouse=warehouse,
+        observed=True,
+        **({"tolerance": 5} | more),
+    )
+    return run(HERE, settings, [Period(AccountMappings(mappings), "v")])
+
+
+def test_a_mapping_that_was_not_in_force_for_some(tmp_path: Path) -> None:
+    result = observe(tmp_path, stored(published(), lambda n: n % 4 < 2))
+    (rule,), (account,) = result.rules, result.accounts
+    assert rule.verdict is Verdict.OUTSIDE
+    ends = {end.destination: (end.end, end.weight, end.count) for end in rule.destinations}
+    assert ends["shop.>"] == ("unmapped", 0, MESSAGES // 2)
+    assert ends["shop.v1.>"] == ("destination", 50, MESSAGES // 4)
+    assert account.unmapped == result.fates["unmapped"] == MESSAGES // 2
+    assert account.published is account.missing is account.doubled is None
+    assert "the mapping was not in force for them" in headline(result)
+    assert "had loaded then" not in headline(result)
+
+
+def test_a_mapping_that_was_in_force_nowhere(tmp_path: Path) -> None:
+    result = observe(tmp_path, stored(published(), lambda _: True))
+    assert result.verdict is Verdict.OUTSIDE
+    assert result.fails("outside")
+    assert f"{MESSAGES:,} of {MESSAGES:,} messages kept the source" in headline(result)
+
+
+def test_a_subject_that_another_mapping_makes_may_not_have_been_mapped(tmp_path: Path) -> None:
+    other = Mapping("old.*", [Destination("shop.$1", 100)])
+    rows = stored(published(), lambda n: n % 4 < 2)
+    result = observe(tmp_path / "unknown", rows, (HALVES, other))
+    (rule,) = result.rules
+    assert (rule.verdict, rule.ambiguous) == (Verdict.UNDECIDED, MESSAGES // 2)
+    # What was published decides it.
+    right = published(MESSAGES // 2)
+    result = observe(tmp_path / "known", [*rows, *right], (HALVES, other), source_stream="IN")
+    assert result.verdict is Verdict.WITHIN
+    result = observe(
+        tmp_path / "missing", [*rows, *published()], (HALVES, other), source_stream="IN"
+    )
+    assert result.verdict is not Verdict.WITHIN
+
+
+def test_an_archive_that_does_not_hold_the_source_says_so(tmp_path: Path) -> None:
+    captured = ("shop.v1.>", "shop.v2.>")
+    result = observe(tmp_path, stored(published()), captured=captured)
+    assert result.verdict is Verdict.WITHIN
+    assert result.accounts[0].unmapped is None
+    assert any("cannot show where the mapping was not in force" in note for note in result.notes)
+
+
+@pytest.mark.parametrize("lost", [0, 30, 1_500])
+@pytest.mark.parametrize("counter", [False, True])
+def test_messages_that_are_missing(tmp_path: Path, lost: int, counter: bool) -> None:
+    """Of the second destination the first messages vanish."""
+    sent = published()
+    out = stored(sent)
+    out = [row for n, row in enumerate(out) if n % 2 == 0 or n >= 2 * lost]
+    more: dict[str, Any] = {"source_stream": "IN"}
+    if counter:
+        more = {"published": [("shop.>", MESSAGES)]}
+    result = observe(tmp_path, [*sent, *out], **more)
+    (account,) = result.accounts
+    assert (account.published, account.missing, account.unpublished) == (MESSAGES, lost, 0)
+    assert result.verdict is (Verdict.OUTSIDE if lost > 1_000 else Verdict.WITHIN)
+    if lost > 1_000:
+        assert f"{lost:,} of {MESSAGES:,} published messages are missing" in headline(result)
+
+
+def test_others_who_publish_to_a_destination(tmp_path: Path) -> None:
+    """The server splits in halves; direct messages make it look like a canary of 10 %."""
+    canary = Mapping("shop.>", [Destination("shop.v1.>", 90), Destination("shop.v2.>", 10)])
+    sent = published(1_000)
+    direct = [row | {"subject": "shop.v1.x"} for row in stored(published(4_000))]
+    rows = [*sent, *stored(sent), *direct]
+    assert observe(tmp_path / "unknown", rows, (canary,)).verdict is Verdict.WITHIN
+    result = observe(tmp_path / "known", rows, (canary,), source_stream="IN")
+    assert result.verdict is Verdict.OUTSIDE
+    assert result.accounts[0].unpublished == 4_000
+    assert "4,000 of 5,000 stored messages were not published" in headline(result)
+
+
+def with_ids(rows: Sequence[Row], id_of: Callable[[int], int]) -> list[Row]:
+    """The rows with ids as publishers give them, beside another header."""
+    return [
+        row | {"headers": [("A", "Nats-Msg-Id"), ("Nats-Msg-Id", f"id-{id_of(n)}"), ("B", "id-1")]}
+        for n, row in enumerate(rows)
+    ]
+
+
+def test_messages_that_were_sent_again_count_once(tmp_path: Path) -> None:
+    """A canary of 2 % answers late; each of its messages is sent again four times, drawn anew."""
+    canary = Mapping("shop.>", [Destination("shop.v1.>", 98), Destination("shop.v2.>", 2)])
+    first = with_ids(published(), lambda n: n)
+    out = [
+        row | {"stream": "OUT", "subject": f"shop.v{2 if n % 50 == 0 else 1}.x"}
+        for n, row in enumerate(first)
+    ]
+    late = [row for row in out if row["subject"] == "shop.v2.x"]
+    again = [
+        row | {"seq": MESSAGES * round_ + row["seq"], "ts": row["ts"] + timedelta(minutes=3)}
+        for round_ in range(1, 5)
+        for row in late
+    ]
+    result = observe(
+        tmp_path, [*out, *again], (canary,), tolerance=1, published=[("shop.>", 4_320)]
+    )
+    (account,) = result.accounts
+    assert account.doubled == result.fates["doubled"] == len(again) == 320
+    assert (account.attributed, account.missing, account.unpublished) == (MESSAGES, 0, 0)
+    assert {end.destination: end.count for end in result.rules[0].destinations} == {
+        "shop.v2.>": 80,
+        "shop.v1.>": 3_920,
+    }
+    assert any("320 messages were stored again with the Nats-Msg-Id" in n for n in result.notes)
+    assert sum(result.fates.values()) == result.messages == MESSAGES + 320
+
+
+def test_ids_that_name_no_message(tmp_path: Path) -> None:
+    result = observe(tmp_path, with_ids(stored(published()), lambda n: n % 100))
+    assert result.fates["doubled"] == 0
+    assert result.messages == result.rules[0].messages == MESSAGES
+    assert any("so ids do not tell which" in note for note in result.notes)
+
+
+def test_messages_published_to_clusters_that_the_archive_does_not_name(tmp_path: Path) -> None:
+    sent = [*published(2_000, "east"), *published(2_000, "west")]
+    out = [row | {"cluster": None} for row in stored(sent)]
+    result = observe(tmp_path / "unnamed", [*sent, *out], source_stream="IN")
+    assert result.verdict is Verdict.WITHIN
+    assert result.accounts[0].published == 4_000
+    with pytest.raises(AuditError, match=r"names no cluster, but its stored messages do \(east, w"):
+        observe(tmp_path / "named", stored(sent), published=[("shop.>", 4_000)])

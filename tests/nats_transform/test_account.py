@@ -1,0 +1,237 @@
+"""The account of an audit: that it adds up, and that no share is within what it leaves open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping as AnyMapping
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from nats_transform import AccountMappings, Destination, Mapping
+from nats_transform.audit import (
+    Account,
+    Assessment,
+    Criteria,
+    Doubled,
+    End,
+    Hours,
+    Period,
+    Tally,
+    Verdict,
+    assess,
+)
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+SCOPE = (0, "shop.*", None)
+HALVES = Mapping("shop.*", [Destination("v1.$1", 50), Destination("v2.$1", 50)])
+CANARY = Mapping("shop.*", [Destination("v1.$1", 99), Destination("v2.$1", 1)])
+
+
+def hour(number: int) -> datetime:
+    return START + timedelta(hours=number)
+
+
+def audit(
+    mapping: Mapping,
+    hours: list[dict[str, int]],
+    published: Hours | None = None,
+    doubled: Doubled | None = None,
+    criteria: Criteria | None = None,
+) -> Assessment:
+    """The verdict on the stored messages of each hour, by destination."""
+    tallies = [
+        Tally(None, hour(n), (End("shop.*", destination),), count)
+        for n, stored in enumerate(hours)
+        for destination, count in stored.items()
+    ]
+    return assess(
+        [Period(AccountMappings([mapping]))],
+        tallies,
+        criteria or Criteria(),
+        published=None if published is None else {SCOPE: published},
+        doubled=None if doubled is None else {SCOPE: doubled},
+    )
+
+
+def check(account: Account) -> None:
+    """The account adds up, or says that it is not known what was published."""
+    stored = account.attributed + account.ambiguous + (account.unmapped or 0)
+    if account.published is None:
+        assert account.missing is account.unpublished is None
+        return
+    assert account.missing is not None
+    assert account.unpublished is not None
+    assert min(account.missing, account.unpublished) >= 0
+    assert account.published + account.unpublished == (
+        stored + account.inferred + (account.doubled or 0) + account.missing
+    )
+
+
+@pytest.mark.parametrize("sequential", [False, True])
+@pytest.mark.parametrize(
+    ("mapping", "stored", "published", "verdict", "cause"),
+    [
+        (HALVES, {"v1.$1": 50_000, "v2.$1": 50_000}, None, Verdict.WITHIN, ""),
+        (HALVES, {"v1.$1": 50_000, "v2.$1": 50_000}, 100_000, Verdict.WITHIN, ""),
+        (HALVES, {"v1.$1": 49_960, "v2.$1": 49_980}, 100_000, Verdict.WITHIN, ""),
+        (
+            HALVES,
+            {"v1.$1": 50_000, "v2.$1": 5_460},
+            100_000,
+            Verdict.OUTSIDE,
+            "44,540 of 100,000 published messages are missing",
+        ),
+        (
+            HALVES,
+            {"v1.$1": 49_900, "v2.$1": 49_100},
+            100_000,
+            Verdict.UNDECIDED,
+            "1,000 of 100,000 published messages are missing",
+        ),
+        # What is missing may all be the canary's: the tolerance of a small weight is small.
+        (
+            CANARY,
+            {"v1.$1": 99_000, "v2.$1": 100},
+            100_000,
+            Verdict.OUTSIDE,
+            "900 of 100,000 published messages are missing",
+        ),
+        (HALVES, {}, 100_000, Verdict.OUTSIDE, "100,000 of 100,000 published messages"),
+        # Others publish to v1: 50 % look like 10 %.
+        (
+            Mapping("shop.*", [Destination("v1.$1", 90), Destination("v2.$1", 10)]),
+            {"v1.$1": 90_000, "v2.$1": 10_000},
+            20_000,
+            Verdict.OUTSIDE,
+            "80,000 of 100,000 stored messages were not published to the mapping",
+        ),
+        (
+            HALVES,
+            {"v1.$1": 25_000, "v2.$1": 25_000, "shop.*": 50_000},
+            None,
+            Verdict.OUTSIDE,
+            "50,000 of 100,000 messages kept the source of the mapping",
+        ),
+        (HALVES, {"shop.*": 50_000}, None, Verdict.OUTSIDE, "50,000 of 50,000 messages kept"),
+        (HALVES, {"v1.$1": 50_000, "v2.$1": 50_000, "shop.*": 100}, None, Verdict.WITHIN, ""),
+    ],
+)
+def test_verdicts(
+    mapping: Mapping,
+    stored: dict[str, int],
+    published: int | None,
+    verdict: Verdict,
+    cause: str,
+    sequential: bool,
+) -> None:
+    criteria = Criteria(sequential=sequential)
+    for sent in (published, published and {START: published}):
+        found = audit(mapping, [stored] if stored else [], sent, criteria=criteria)
+        (rule,) = found.rules
+        assert found.verdict is rule.verdict is verdict
+        assert (rule.cause or "").startswith(cause)
+        assert bool(rule.cause) == bool(cause)
+        assert not cause or rule.reason == rule.cause
+        (account,) = found.accounts
+        check(account)
+        assert (account.published, account.doubled) == (published, None)
+
+
+def test_messages_stored_in_the_next_hour_are_not_missing() -> None:
+    hours = [{"v1.$1": 49_500, "v2.$1": 49_500}, {"v1.$1": 50_500, "v2.$1": 50_500}]
+    found = audit(HALVES, hours, {hour(0): 100_000, hour(1): 100_000})
+    assert found.verdict is Verdict.WITHIN
+    (account,) = found.accounts
+    assert (account.missing, account.unpublished) == (0, 0)
+    # But the direct messages of the evening do not stand in for those lost in the morning.
+    halves = {"v1.$1": 50_000, "v2.$1": 50_000}
+    hours = [{"v1.$1": 45_000, "v2.$1": 45_000}, *[halves] * 3, {"v1.$1": 60_000, "v2.$1": 50_000}]
+    found = audit(HALVES, hours, {hour(n): 100_000 for n in range(5)})
+    assert found.verdict is Verdict.OUTSIDE
+    (account,) = found.accounts
+    assert (account.missing, account.unpublished) == (10_000, 10_000)
+
+
+def test_a_loss_of_one_hour_is_found_in_that_hour() -> None:
+    halves = {"v1.$1": 50_000, "v2.$1": 50_000}
+    hours = [*[halves] * 100, {"v1.$1": 50_000, "v2.$1": 0}]
+    published = {hour(n): 100_000 for n in range(101)}
+    found = audit(HALVES, hours, published, criteria=Criteria(by="hour"))
+    (rule,) = found.rules
+    assert rule.verdict is Verdict.OUTSIDE
+    assert [n for n, part in enumerate(rule.buckets) if part.verdict is Verdict.OUTSIDE] == [100]
+    assert "50,000 of 100,000 published messages are missing" in rule.reason
+
+
+def test_one_number_for_all_hours_leaves_open_which_hour_misses_messages() -> None:
+    halves = {"v1.$1": 50_000, "v2.$1": 50_000}
+    hours = [halves, {"v1.$1": 47_000, "v2.$1": 47_000}]
+    found = audit(HALVES, hours, 200_000, criteria=Criteria(by="hour"))
+    (rule,) = found.rules
+    assert rule.verdict is Verdict.OUTSIDE
+    assert {part.verdict for part in rule.buckets} == {Verdict.UNDECIDED}
+    # An hour that is off by more than is missing is outside all the same.
+    hours = [halves, {"v1.$1": 80_000, "v2.$1": 20_000}]
+    found = audit(HALVES, hours, 200_100, criteria=Criteria(by="hour"))
+    assert [part.verdict for part in found.rules[0].buckets] == [Verdict.WITHIN, Verdict.OUTSIDE]
+
+
+@pytest.mark.parametrize(
+    ("published", "doubled", "expected"),
+    [
+        # published, doubled, missing, unpublished
+        (100_000, Doubled(10_000), (100_000, 10_000, 0, 10_000)),
+        (110_000, Doubled(10_000), (110_000, 10_000, 0, 0)),
+        (105_000, Doubled(10_000), (105_000, 10_000, 0, 5_000)),
+        (130_000, Doubled(10_000), (130_000, 10_000, 20_000, 0)),
+        ({START: 100_000}, Doubled(10_000, 0), (100_000, 10_000, 0, 10_000)),
+        ({START: 100_000}, Doubled(10_000, 10_000), (110_000, 10_000, 0, 0)),
+        ({START: 100_000}, Doubled(10_000, 15_000), (110_000, 10_000, 0, 0)),
+        ({START: 100_500}, Doubled(10_000, 0), (100_500, 10_000, 500, 10_000)),
+        ({START: 99_000}, Doubled(10_000, 10_000), (109_000, 10_000, 0, 1_000)),
+    ],
+)
+def test_what_is_doubled(
+    published: Hours, doubled: Doubled, expected: tuple[int | None, ...]
+) -> None:
+    found = audit(HALVES, [{"v1.$1": 50_000, "v2.$1": 50_000}], published, doubled)
+    (account,) = found.accounts
+    check(account)
+    assert expected == (
+        account.published,
+        account.doubled,
+        account.missing,
+        account.unpublished,
+    )
+
+
+def test_a_cluster_whose_messages_are_all_missing_is_no_cluster_without_messages() -> None:
+    tallies = [Tally("east", START, (End("shop.*", end),), 50_000) for end in ("v1.$1", "v2.$1")]
+    published: AnyMapping = {
+        (0, "shop.*", "east"): {START: 100_000},
+        (0, "shop.*", "west"): {START: 100_000},
+    }
+    periods = [Period(AccountMappings([HALVES]))]
+    found = assess(periods, tallies, Criteria(), published=published)
+    assert [(rule.cluster, rule.verdict) for rule in found.rules] == [
+        ("east", Verdict.WITHIN),
+        ("west", Verdict.OUTSIDE),
+    ]
+
+
+def test_declared_publishers_do_not_stand_in_for_what_is_missing() -> None:
+    ends = (End("shop.*", "v1.$1"), End("", "another publisher"))
+    canary = Mapping("shop.*", [Destination("v1.$1", 90), Destination("v2.$1", 10)])
+    for canaries, verdict in ((2_000, Verdict.UNDECIDED), (10_000, Verdict.OUTSIDE)):
+        tallies = [
+            Tally(None, START, ends, 90_000),
+            Tally(None, START, (End("shop.*", "v2.$1"),), canaries),
+        ]
+        found = assess(
+            [Period(AccountMappings([canary]))],
+            tallies,
+            Criteria(),
+            published={SCOPE: {START: 20_000}},
+        )
+        assert found.verdict is verdict
+        check(found.accounts[0])
