@@ -28,7 +28,7 @@ from jobs.files.counting import Coded, combinations, hours, texts
 from nats_transform import Mapping
 from nats_transform.audit import Doubled, End, Hours, Period, Scope, Tally, is_audited
 from nats_transform.shape import Shape, shape_of, shape_of_filter
-from nats_transform.subject import collide
+from nats_transform.subject import collide, is_subset
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,11 @@ def attribute(
     groups = list(count_by_shape(messages, shapes, periods, repeats))
     hidden = _hidden(periods, known, groups, captured)
     if captured:
-        hidden |= {one.end for one in unmapped if not _is_captured(one, captured)}
+        for candidate in unmapped:
+            own = [other.shape.filter for other in known if other.mapping is candidate.mapping]
+            besides = [f for f in captured if not any(is_subset(f, filter) for filter in own)]
+            if candidate not in known and not _is_captured(candidate, besides):
+                hidden |= {candidate.end}
 
     direct: Counter[tuple[int, str | None, datetime, frozenset[str]]] = Counter()
     published: dict[Scope, dict[datetime, int]] = {}
@@ -216,6 +220,12 @@ def attribute(
                 mixed[tuple(sorted({_named(end) for end in made_by}))] += count
             fate = "unmapped" if ends[0] not in known else "attributed"
             sums["ambiguous" if len(made_by) > 1 else fate] += count
+    doubled = None
+    if repeats is not None:
+        doubled = {
+            of: Doubled(count, None if retried is None else retried[of])
+            for of, count in again.items()
+        }
     return Attribution(
         tallies,
         sums["attributed"],
@@ -226,9 +236,7 @@ def attribute(
         dict(mixed),
         hidden,
         dict(published) if source is not None else None,
-        None
-        if repeats is None
-        else {of: Doubled(count, retried and retried[of]) for of, count in again.items()},
+        doubled,
         repeats is None or repeats.are_names,
         dict(unlabelled),
         _alike(known),

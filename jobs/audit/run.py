@@ -238,9 +238,9 @@ def _observed_notes(
             "tell which messages were sent again: all are counted"
         )
     elif attribution.repeated:
-        count = plural(attribution.repeated, "message was", "messages were")
+        repeated = plural(attribution.repeated, "message was", "messages were")
         yield (
-            f"{count} stored again with the Nats-Msg-Id of an earlier one, as a publisher that "
+            f"{repeated} stored again with the Nats-Msg-Id of an earlier one, as a publisher that "
             "gets no answer in time sends again: only the first of each is counted"
         )
     for one, other in attribution.alike:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -21,9 +21,6 @@ from pydantic import BaseModel, ConfigDict
 from nats_transform import statistics
 from nats_transform.statistics import Counts
 from nats_transform.words import plural
-
-if TYPE_CHECKING:
-    from nats_transform.audit.samples import Sample
 
 _LAG = timedelta(hours=1)
 """What is published in one hour may be stored in the next."""
@@ -145,19 +142,21 @@ class Bounds:
     rest_least: Counts
 
 
-def bounds_of(sample: Sample) -> Bounds:
-    """The bounds that hold wherever the ambiguous and missing messages came from or went."""
-    open_ = sample.balance.missing + sample.balance.open
-    others = sample.certain.sum() - sample.certain
-    least = np.maximum(sample.certain - sample.balance.excess, 0)
-    rest_least = np.maximum(others - sample.balance.excess, 0)
-    most = sample.certain + sample.possible + open_
-    rest_most = others + sample.elsewhere + open_
-    published = sample.balance.published
-    if published is not None:
-        most = np.minimum(most, published - rest_least)
-        least = np.minimum(np.maximum(least, published - rest_most), most)
-        rest_most, rest_least = published - least, published - most
+def bounds_of(certain: Counts, possible: Counts, elsewhere: Counts, balance: Balance) -> Bounds:
+    """The bounds that hold wherever the ambiguous and missing messages came from or went.
+
+    `Sample` explains the counts.
+    """
+    anywhere = balance.missing + balance.open
+    others = certain.sum() - certain
+    least = np.maximum(certain - balance.excess, 0)
+    rest_least = np.maximum(others - balance.excess, 0)
+    most = certain + possible + anywhere
+    rest_most = others + elsewhere + anywhere
+    if balance.published is not None:
+        most = np.minimum(most, balance.published - rest_least)
+        least = np.minimum(np.maximum(least, balance.published - rest_most), most)
+        rest_most, rest_least = balance.published - least, balance.published - most
     return Bounds(least, rest_most, most, rest_least)
 
 
@@ -168,17 +167,19 @@ class Cause(NamedTuple):
     is_outside: bool
 
 
-def cause_of(sample: Sample, unmapped: int, tolerance: float, confidence: float) -> Cause | None:
-    """What the account has against a sample, other than its shares.
+def cause_of(
+    balance: Balance, stored: int, unmapped: int, tolerance: float, confidence: float
+) -> Cause | None:
+    """What the account has against the counts of some time, other than their shares.
 
     Args:
-        sample: the sample.
+        balance: what the number of published messages says of them.
+        stored: how many messages were stored.
         unmapped: how many messages are stored under the source of the mapping, if these are
             outside the tolerance.
         tolerance: the smallest tolerance of a share, as a fraction.
         confidence: the confidence of an interval.
     """
-    stored, balance = sample.stored, sample.balance
     if unmapped:
         return Cause(
             f"{unmapped:,} of {plural(stored, 'message')} kept the source of the mapping as their "

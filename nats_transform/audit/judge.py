@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from nats_transform import statistics
 from nats_transform.audit import sequential
-from nats_transform.audit.account import Doubled, bounds_of, cause_of
+from nats_transform.audit.account import Doubled, cause_of
 from nats_transform.audit.reasons import clusters_in_words, reason_of
 from nats_transform.audit.samples import (
     HOUR,
@@ -173,7 +173,7 @@ def _sides(
     For the second question hits and misses are exchanged. Messages of unknown destination are
     counted where they make an alarm less likely.
     """
-    found = [bounds_of(sample) for sample in samples]
+    found = [sample.bounds for sample in samples]
     least, rest_most = (np.array([getattr(b, x)[n] for b in found]) for x in ("least", "rest_most"))
     most, rest_least = (np.array([getattr(b, x)[n] for b in found]) for x in ("most", "rest_least"))
     yield least, rest_most, target.expected + tolerance
@@ -216,7 +216,7 @@ def _judged(
 ) -> list[Split]:
     """The verdicts on some samples; each interval has the confidence `level`."""
     certain = np.array([sample.certain for sample in samples])
-    bounds = [bounds_of(sample) for sample in samples]
+    bounds = [sample.bounds for sample in samples]
     if criteria.sequential:
         low, high, outside = _judged_at_any_look(samples, targets, criteria, level)
     else:
@@ -256,7 +256,9 @@ def _judged(
         )
         verdict = worst_of(destination.verdict for destination in destinations)
         unmapped = [d for d in destinations if d.end == "unmapped" and d.verdict is Verdict.OUTSIDE]
-        cause = cause_of(sample, sum(d.count for d in unmapped), smallest, level)
+        cause = cause_of(
+            sample.balance, sample.stored, sum(d.count for d in unmapped), smallest, level
+        )
         if cause is not None and cause.is_outside:
             verdict = Verdict.OUTSIDE
         has_cause = verdict in (Verdict.OUTSIDE, Verdict.UNDECIDED)

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from nats_transform import statistics
-from nats_transform.audit.account import Account, Balance, Doubled, balance
+from nats_transform.audit.account import Account, Balance, Bounds, Doubled, balance, bounds_of
 from nats_transform.audit.tallies import End, Hours, Period, Scope, Tally, is_audited
 from nats_transform.audit.verdicts import Criteria, Kind
 from nats_transform.mapping import Mapping as SubjectMapping
@@ -65,6 +65,11 @@ class Sample:
     def stored(self) -> int:
         """How many messages were stored."""
         return int(self.certain.sum() + self.ambiguous[0])
+
+    @property
+    def bounds(self) -> Bounds:
+        """The fewest and the most messages that can have come to each target."""
+        return bounds_of(self.certain, self.possible, self.elsewhere, self.balance)
 
     @property
     def is_empty(self) -> bool:
