@@ -19,7 +19,11 @@ from expectations.conservation import (
     ExpectRowsToBeDated,
     ExpectTransformedRowsToBeDated,
 )
-from expectations.determinism import ExpectScalarReplayToAgree, ExpectTheSameDigest
+from expectations.determinism import (
+    ExpectEveryOutcomeToAgree,
+    ExpectScalarReplayToAgree,
+    ExpectTheSameDigest,
+)
 from expectations.expectation import Expectation, Severity, Suite
 from expectations.mappings import as_plain
 from expectations.measures.messages import Range
@@ -60,10 +64,8 @@ def transformed_messages_suite(
     mappings: AccountMappings,
     *,
     archive: Digest,
-    read: Digest | None = None,
     seed: int = 0,
     version: str | None = None,
-    written: str | None = None,
     before: str | None = None,
     tolerance: float = 1.0,
     confidence: float = 0.99,
@@ -73,38 +75,26 @@ def transformed_messages_suite(
     Args:
         mappings: the mappings that the rows were written with.
         archive: the digest of the messages of these days, as the ingest counted them.
-        read: the digest of the messages that the job read.
         seed: the seed that the rows were written with.
         version: the mapping version they should name.
-        written: the digest of all columns that the job saw while it wrote.
         before: the digest that an earlier run over the same messages, mappings and seed published.
         tolerance: how many percentage points a share may differ from its weight.
         confidence: the probability, 0 to 1, that all intervals of shares are right together.
     """
     suite: list[Expectation] = [
         ExpectMessagesToBeConserved(messages=archive.rows),
-        ExpectArchiveToBeUntouched(
-            messages=archive.rows,
-            digest=str(archive),
-            read=None if read is None else str(read),
-            written=written,
-        ),
+        ExpectArchiveToBeUntouched(messages=archive.rows, digest=str(archive)),
         ExpectTransformedRowsToBeDated(),
         ExpectFatesToBeCoherent(),
     ]
     if version is not None:
         suite.append(ExpectOneMappingVersion(mapping_version=version))
-    origins = {
-        "the job that wrote them": written,
-        "an earlier run over the same input": before,
-    }
+    if before is not None:
+        suite.append(ExpectTheSameDigest(digest=before))
+    plain = as_plain(mappings.mappings)
     suite += [
-        ExpectTheSameDigest(digest=digest, origin=origin)
-        for origin, digest in origins.items()
-        if digest is not None
-    ]
-    suite += [
-        ExpectScalarReplayToAgree(mappings=as_plain(mappings.mappings), seed=seed),
+        ExpectEveryOutcomeToAgree(mappings=plain, seed=seed),
+        ExpectScalarReplayToAgree(mappings=plain, seed=seed),
         ExpectMappedSubjectsToBeLegal(),
     ]
     audited = [mapping for mapping in mappings.mappings if is_audited(mapping)]

@@ -36,14 +36,11 @@ class Check:
         spec: the definition of the table.
         measure: measures all that the suite judges; see `jobs.files.scan`.
         suite: the expectations.
-        closer: measures more, if the first look finds rows that must not be published: it says
-            better what is wrong with them.
     """
 
     spec: TableSpec
     measure: Measure
     suite: Suite
-    closer: Measure | None = None
 
     def of(self, spark: Spark, table: Table, files: Sequence[DataFile]) -> Report:
         """The report on the rows of some files, each of which is read once.
@@ -54,10 +51,7 @@ class Check:
         """
         scan = Scan.of(table, self.spec, files, words=WORDS | {"stream", "cluster"})
         what = f"checking {self.spec.name}"
-        report = report_on(scan.sum(spark, self.measure, what), self.suite)
-        if report.blocks and self.closer is not None:
-            report = report_on(scan.sum(spark, self.closer, what), self.suite)
-        return report
+        return report_on(scan.sum(spark, self.measure, what), self.suite)
 
 
 @dataclass(frozen=True)
@@ -109,6 +103,7 @@ def publish(
         table, staged, stream, days, replace, properties, table_properties: as
             `jobs.warehouse.staging.publish` takes them.
         check: what must hold of the rows; None publishes them unseen, as their properties then say.
+            The digest among the properties is that of the rows as they are read back here.
 
     Raises:
         ConcurrentWrite: someone changed files of this stream and these days since.
@@ -125,7 +120,9 @@ def publish(
     if not staged.data_files and not (replace and data_files(table, stream, days)):
         staging.drop(staged, table)  # there are no rows, and none to replace
         return Passage(report, None, None)
-    checks = {"checks": NOT_RUN if report is None else str(report)}
+    checks = {"checks": NOT_RUN}
+    if report is not None:
+        checks = {"checks": str(report), "digest": str(report.measures.digest)}
     snapshot_id = staging.publish(
         table,
         staged,

@@ -6,6 +6,7 @@ transform has recorded in the warehouse.
 
 from __future__ import annotations
 
+import uuid
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -150,7 +151,12 @@ def _transformed_check(
     )
     archive_columns = MESSAGES.rows.names
     measure = MeasureTransformed.of(
-        mappings, messages=messages, version=version, archived=archive_columns
+        mappings,
+        messages=messages,
+        seed=recorded.seed,
+        version=version,
+        archived=archive_columns,
+        run_id=str(uuid.uuid4()),
     )
     return Check(TRANSFORMED, measure, suite)
 

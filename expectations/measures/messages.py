@@ -98,6 +98,8 @@ class MessagesMeasures:
         """All rows."""
         return sum(self.days.values(), Digest())
 
+    digest = archive
+
     def __add__(self, other: MessagesMeasures) -> MessagesMeasures:
         return MessagesMeasures(
             added(self.days, other.days),

@@ -163,6 +163,18 @@ def numbers_of(words: pa.DictionaryArray) -> np.ndarray:
     return np.asarray(words.indices.fill_null(len(words.dictionary)).to_numpy())
 
 
+def counts_of(numbers: np.ndarray) -> list[tuple[int, int]]:
+    """Which numbers there are, and how often; none of them is negative."""
+    if not len(numbers):
+        return []
+    if int(numbers.max()) < 4 * len(numbers) + 1024:  # then it needs no sorting
+        counts = np.bincount(numbers)
+        found = np.flatnonzero(counts)
+        return list(zip(found.tolist(), counts[found].tolist(), strict=True))
+    found, counts = np.unique(numbers, return_counts=True)
+    return list(zip(found.tolist(), counts.tolist(), strict=True))
+
+
 def _numbers(column: pa.Array) -> np.ndarray:
     """Whole numbers, days or microseconds of a column; 0 where it is null."""
     kind = pa.int32() if pa.types.is_date32(column.type) else pa.int64()

@@ -7,17 +7,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
 
-from expectations.measures.partitions import PartitionedEnd, numbered, partitioned_ends
+from expectations.measures.outcomes import Outcomes
+from expectations.measures.partitions import PartitionedEnd, Partitions, partitioned_ends
 from expectations.measures.rows import (
     Flag,
     StreamDay,
     added,
     by_day,
-    is_illegal,
+    counts_of,
     is_incoherent,
     is_misdated,
     is_too_long,
@@ -30,12 +32,14 @@ from nats_transform import AccountMappings, Fate
 from nats_transform.audit import End
 from nats_transform.digest import Digest
 from nats_transform.kernel.digest import digest_batch
+from nats_transform.kernel.proof import IS_ILLEGAL
+from nats_transform.subject import decode
 
 SAMPLED_ROWS = 2_000
 """About how many messages the scalar library replays; all of a small day.
 
-They are chosen by a hash of the sequence. If one message in 1,000 came out wrong, 86 of 100 such
-samples would show it.
+They are chosen by a hash of the sequence and a number of the run, so each run replays others. All
+rows are judged by `outcomes`, too.
 """
 
 KEYED_ROWS = 10_000
@@ -62,10 +66,8 @@ class TransformedMeasures:
     """What was found in rows of `transformed_messages`.
 
     Attributes:
-        days: rows of each day, with the digest of the columns that `messages` has; without one if
-            these were not digested apart.
-        is_apart: whether they were.
-        table: all rows, with the digest of all columns.
+        days: rows of each day, with the digest of the columns that `messages` has.
+        digest: all rows, with the digest of all columns.
         endings: rows of each ending.
         flags: the rules about single rows, by name.
         numbers: rows by partition number as it is written, of each end where it could be found.
@@ -75,8 +77,7 @@ class TransformedMeasures:
     """
 
     days: Mapping[StreamDay, Digest]
-    is_apart: bool
-    table: Digest
+    digest: Digest
     endings: Counter[Ending]
     flags: Mapping[str, Flag]
     numbers: Mapping[End, Counter[str]]
@@ -86,7 +87,7 @@ class TransformedMeasures:
 
     @property
     def archive(self) -> Digest:
-        """All rows, with the digest of the columns that `messages` has, if `is_apart`."""
+        """All rows, with the digest of the columns that `messages` has."""
         return sum(self.days.values(), Digest())
 
     def fates_of(self, *days: date) -> dict[str, int]:
@@ -100,8 +101,7 @@ class TransformedMeasures:
     def __add__(self, other: TransformedMeasures) -> TransformedMeasures:
         return TransformedMeasures(
             days=added(self.days, other.days),
-            is_apart=self.is_apart,
-            table=self.table + other.table,
+            digest=self.digest + other.digest,
             endings=self.endings + other.endings,
             flags=added(self.flags, other.flags),
             numbers=added(self.numbers, other.numbers),
@@ -116,17 +116,21 @@ class MeasureTransformed:
     """Measures rows of `transformed_messages`; it can be sent to a task.
 
     Attributes:
-        archived: the columns of `messages`, in the order of that table, to digest them apart too.
-        ends: the partition functions of the mappings that the rows were written with.
+        outcomes: what the mappings make that the rows were written with.
+        archived: the columns of `messages`, in the order of that table.
+        ends: the partition functions of the mappings.
         version: the mapping version that the rows should name; not looked at if None.
         one_row_in, one_key_in: how large a part the samples are.
+        sample: a number that decides which rows are replayed.
     """
 
+    outcomes: Outcomes
     archived: tuple[str, ...]
     ends: Sequence[PartitionedEnd]
     version: str | None
     one_row_in: int
     one_key_in: int
+    sample: int = 0
 
     @classmethod
     def of(
@@ -134,53 +138,76 @@ class MeasureTransformed:
         mappings: AccountMappings,
         *,
         messages: int,
+        seed: int = 0,
+        archived: Sequence[str],
         version: str | None = None,
-        archived: Sequence[str] = (),
+        run_id: str = "",
     ) -> MeasureTransformed:
-        """For about so many messages under these mappings."""
+        """For about so many messages under these mappings and this seed."""
+        outcomes, ends = Outcomes(mappings, seed), partitioned_ends(mappings)
         rows, keys = max(1, messages // SAMPLED_ROWS), max(1, messages // KEYED_ROWS)
-        return cls(tuple(archived), partitioned_ends(mappings), version, rows, keys)
+        return cls(outcomes, tuple(archived), ends, version, rows, keys, crc32(run_id.encode()))
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> TransformedMeasures:
         """The measures of some rows, with the columns in the order of the table."""
         days: dict[StreamDay, Digest] = defaultdict(Digest)
-        table, endings = Digest(), Counter[Ending]()
-        names = ("misdated", "incoherent", "misversioned", "illegal", "too_long")
+        digest, endings = Digest(), Counter[Ending]()
+        names = ("misdated", "incoherent", "misversioned", "illegal", "too_long", "different")
         found = dict.fromkeys(names, Flag())
-        numbers: dict[End, Counter[str]] = defaultdict(Counter)
-        keys: dict[tuple[End, int], Counter[str]] = defaultdict(Counter)
+        partitions = Partitions(self.outcomes.proof, self.ends, self.one_key_in)
         sample: list[dict[str, Any]] = []
         for day, rows in by_day(batches):
-            apart = digest_batch(rows, self.archived) if self.archived else (len(rows), 0)
-            days[day] += Digest(*apart)
-            table += Digest(*digest_batch(rows))
-            for ending, count in _endings(rows):
+            days[day] += Digest(*digest_batch(rows, self.archived))
+            digest += Digest(*digest_batch(rows))
+            judged = self.outcomes.judge(rows)
+            right, wrong = np.flatnonzero(judged.is_right), np.flatnonzero(~judged.is_right)
+            outcome = rows.select([*_OF_MESSAGE, "day", *_OUTCOME])
+            others = outcome.take(pa.array(wrong))
+            for ending, count in self._endings(rows, judged.opinion.states, right):
+                endings[Ending(day[1], *ending)] += count
+            for ending, count in _endings(others) if len(wrong) else ():
                 endings[Ending(day[1], *ending)] += count
             mapped = rows.column("mapped_subject")
+            partitions.add(
+                judged.opinion,
+                mapped,
+                right,
+                np.flatnonzero(~judged.is_right & judged.is_of_end),
+            )
+            # Rows that are right in every column do not contradict themselves.
+            found["incoherent"] += Flag.of(others, is_incoherent(others), others.schema.names)
             for name, broken in {
                 "misdated": is_misdated(rows),
-                "incoherent": is_incoherent(rows),
                 "misversioned": self._is_misversioned(rows),
-                "illegal": is_illegal(mapped),
+                "illegal": judged.opinion.marks & IS_ILLEGAL > 0,
                 "too_long": is_too_long(mapped),
+                "different": ~judged.is_right,
             }.items():
-                found[name] += Flag.of(rows, broken, (*_OF_MESSAGE, "day", *_OUTCOME))
-            for end, number, key, count in numbered(rows, self.ends, self.one_key_in):
-                numbers[end][number] += count
-                if key is not None:
-                    keys[end, key][number] += count
-            sample += plain_rows(self._sampled(rows.select([*_OF_MESSAGE, *_OUTCOME])))
+                found[name] += Flag.of(outcome, broken, outcome.schema.names)
+            sample += plain_rows(self._sampled(outcome))
         return TransformedMeasures(
             days=dict(days),
-            is_apart=bool(self.archived),
-            table=table,
+            digest=digest,
             endings=endings,
             flags=found,
-            numbers=dict(numbers),
-            keys=dict(keys),
+            numbers=dict(partitions.numbers),
+            keys=dict(partitions.keys),
             key_share=self.one_key_in,
             sample=tuple(sample),
         )
+
+    def _endings(
+        self, rows: pa.RecordBatch, states: np.ndarray, places: np.ndarray
+    ) -> Iterable[tuple[tuple[Any, ...], int]]:
+        """What became of rows that are right: cluster, fate, source and destination."""
+        clusters = words(rows.column("cluster"))
+        names = [*clusters.dictionary.view(pa.binary()).to_pylist(), None]
+        both = states[places].astype(np.int64) * len(names) + numbers_of(clusters)[places]
+        for number, count in counts_of(both):
+            name = names[number % len(names)]
+            state = self.outcomes.proof.states[number // len(names)]
+            cluster = None if name is None else decode(name)
+            yield (cluster, state.fate.value, state.source, state.destination), count
 
     def _is_misversioned(self, rows: pa.RecordBatch) -> np.ndarray:
         versions = words(rows.column("mapping_version"))
@@ -190,7 +217,7 @@ class MeasureTransformed:
         return found
 
     def _sampled(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        numbers = rows.column("seq").fill_null(0).to_numpy()
+        numbers = rows.column("seq").fill_null(0).to_numpy() ^ self.sample
         chosen = np.flatnonzero(sample_hashes(numbers) % self.one_row_in == 0)
         return rows.take(pa.array(chosen))
 

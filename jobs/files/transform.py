@@ -30,8 +30,8 @@ class Done:
     Attributes:
         written: the file.
         fates: the number of messages of each fate.
-        digest: the sum of the hashes of the rows.
-        archive: the sum of the hashes of the rows, over the columns of messages.
+        digest: the sum of the hashes of the rows; 0 if it is not computed.
+        archive: the same of the columns of messages.
         runs: the ascending runs of the sequences.
         missing: how many messages have no sequence.
     """
@@ -56,6 +56,7 @@ class TransformTask:
         stored: the columns to write, with their Iceberg numbers.
         program: the compiled mappings.
         version: the version of the mappings and the seed.
+        is_digested: whether nobody else computes the digests.
     """
 
     storage: Storage
@@ -65,6 +66,7 @@ class TransformTask:
     stored: pa.Schema
     program: Program
     version: str
+    is_digested: bool
 
     def __call__(self, task: Task) -> Done:
         """The file that the task wrote, and what it counted on the way.
@@ -81,10 +83,11 @@ class TransformTask:
                 end_if_told()
                 runs.add(messages.column("seq"))
                 rows = self._rows(messages)
-                # Of the new rows, so that it also shows whether mapping has changed a message.
-                archive += digest_batch(rows, self.reader.columns)[1]
+                if self.is_digested:
+                    # Of the new rows, so that it also shows whether mapping has changed a message.
+                    archive += digest_batch(rows, self.reader.columns)[1]
+                    total += digest_batch(rows)[1]
                 fates += _counts(rows.column("fate"))
-                total += digest_batch(rows)[1]
                 writer.write(stored_rows(rows, self.stored))
             written = writer.close()
         return Done(written, dict(fates), total, archive, runs.found, runs.missing)

@@ -41,8 +41,11 @@ def library(folder: Traversable | None = None) -> ctypes.CDLL:
     Raises:
         KernelUnavailable: it is missing, cannot be loaded, or was made from other source files.
     """
-    loaded = load(folder or resources.files(__package__), NAME, ("nats_map", "nats_digest"))
+    loaded = load(
+        folder or resources.files(__package__), NAME, ("nats_map", "nats_prove", "nats_digest")
+    )
     loaded.nats_map.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int64] * 2
+    loaded.nats_prove.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int64]
     loaded.nats_digest.argtypes = [
         *(ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64),
         ctypes.POINTER(ctypes.c_uint64),

@@ -115,11 +115,14 @@ def batches(rows: Sequence[Row], size: int = 700) -> Iterator[pa.RecordBatch]:
 
 
 def measure(
-    mappings: AccountMappings = MAPPINGS, messages: int = 1, version: str | None = VERSION
+    mappings: AccountMappings = MAPPINGS,
+    messages: int = 1,
+    version: str | None = VERSION,
+    seed: int = SEED,
 ) -> MeasureTransformed:
     """Measures transformed messages; of so few every row is in every sample."""
     return MeasureTransformed.of(
-        mappings, messages=messages, version=version, archived=MESSAGES.rows.names
+        mappings, messages=messages, seed=seed, version=version, archived=MESSAGES.rows.names
     )
 
 

@@ -83,7 +83,7 @@ def test_measures_of_transformed_messages() -> None:
     rows = transformed(messages())
     measures = measure()(batches(rows))
     assert measures.archive == archive_digest(rows)
-    assert str(measures.table) == table_digest(rows)
+    assert str(measures.digest) == table_digest(rows)
     fates = measures.fates_of()
     assert {fate: count for fate, count in fates.items() if count} == Counter(
         row["fate"] for row in rows
@@ -103,7 +103,7 @@ def test_measures_of_transformed_messages() -> None:
     assert measures.key_share == 1
 
 
-@pytest.mark.parametrize("size", [1, 999, 2000])
+@pytest.mark.parametrize("size", [41, 999, 2000])
 def test_measures_of_tasks_add_up(size: int) -> None:
     rows = transformed(messages())
     rows[5] |= {"mapped_subject": "a..b"}
@@ -132,26 +132,24 @@ def test_samples_of_a_large_table_are_small_and_keep_all_of_a_key() -> None:
 @pytest.mark.parametrize(
     ("source", "destination", "expected"),
     [
-        pytest.param("a.*", "b.{{partition(4,1)}}.$1", (4, 2, (1,)), id="counted from the left"),
-        pytest.param("a.*.*", "{{partition(4,2,1)}}", (4, 1, (2, 1)), id="several keys"),
-        pytest.param("a.*", "b.{{partition(4)}}", (4, 2, ()), id="the whole subject"),
-        pytest.param("a.*", "{{partition(0,1)}}", (1, 1, (1,)), id="none is one"),
-        pytest.param(
-            "a.*.*", "{{split(1,-)}}.{{partition(4,2)}}", (4, -1, (2,)), id="from the right"
-        ),
+        pytest.param("a.*", "b.{{partition(4,1)}}.$1", (4, 2), id="counted from the left"),
+        pytest.param("a.*.*", "{{partition(4,2,1)}}", (4, 1), id="several keys"),
+        pytest.param("a.*", "b.{{partition(4)}}", (4, 2), id="the whole subject"),
+        pytest.param("a.*", "{{partition(0,1)}}", (1, 1), id="none is one"),
+        pytest.param("a.*.*", "{{split(1,-)}}.{{partition(4,2)}}", (4, -1), id="from the right"),
         pytest.param(
             "a.*.*",
             "{{split(1,-)}}.{{partition(4,2)}}.x.{{left(2,1)}}",
-            (4, -3, (2,)),
+            (4, -3),
             id="further from the right",
         ),
         pytest.param(
-            "a.*.>", "{{splitfromleft(1,2)}}.{{partition(4,1)}}.>", (4, None, (1,)), id="nowhere"
+            "a.*.>", "{{splitfromleft(1,2)}}.{{partition(4,1)}}.>", (4, None), id="nowhere"
         ),
     ],
 )
 def test_where_the_partition_number_is(
-    source: str, destination: str, expected: tuple[int, int | None, tuple[int, ...]]
+    source: str, destination: str, expected: tuple[int, int | None]
 ) -> None:
     mappings = AccountMappings([Mapping(source, [Destination(destination)])])
     assert partitioned_ends(mappings) == [PartitionedEnd(End(source, destination), *expected)]

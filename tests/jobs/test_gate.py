@@ -21,7 +21,7 @@ from jobs.warehouse import specs, versions
 from jobs.warehouse.tables import data_files, open_table, snapshot_properties
 from tests.expectations import tables as made
 from tests.expectations.tables import Change
-from tests.expectations.test_mutations import TRANSFORMED_CHANGES
+from tests.expectations.test_mutations import CHANGED, TRANSFORMED_CHANGES
 from tests.support.archive import archive
 from tests.support.command import nats_transform
 
@@ -66,6 +66,7 @@ def test_mutations_are_found_through_the_command(
     )
     document = json.loads(out)
     found = {r["name"] for r in document["checks"]["results"] if not r["success"]}
+    failing = failing - CHANGED  # nobody ingested these messages, so no earlier run is known
     assert found == failing
     blocking = {r["name"] for r in document["checks"]["results"] if r["blocks"]} & failing
     assert code == (1 if blocking else 0), error
