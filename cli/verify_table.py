@@ -36,6 +36,8 @@ def command(result: VerifyTableResult, settings: VerifyTableSettings) -> None:
         version = verified.mapping_version
         under = "" if version is None else f", mapping version {version}"
         print_line(f"{verified.table}: {plural(verified.messages, 'message')} of {days}{under}")
+        for path in verified.changed_files:
+            print_line(f"changed after being published: {path}; restore it from a copy")
         print_report(verified.report)
     if result.not_transformed:
         days = ", ".join(map(str, result.not_transformed))

@@ -31,7 +31,13 @@ from jobs.warehouse.paths import NAMESPACE
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.staging import Staged, publish
 from jobs.warehouse.store import damaged
-from jobs.warehouse.tables import data_files, open_catalog, partitions_of, warehouse_errors
+from jobs.warehouse.tables import (
+    data_files,
+    forget_digests,
+    open_catalog,
+    partitions_of,
+    warehouse_errors,
+)
 
 RETENTION = timedelta(days=7)
 _YOUNG = timedelta(days=1)  # longer than any job takes from its last file to its commit
@@ -123,6 +129,8 @@ def _maintain(catalog: Catalog, name: str, now: datetime, retention: timedelta) 
     table = catalog.load_table((NAMESPACE, name))
     entries = list(files_of(table))
     live = _referenced(table.refresh())
+    with contextlib.suppress(CommitFailedException):  # a job published meanwhile; next time then
+        forget_digests(table, live)
     files = size = 0
     kept = []
     with step(f"looking at the files of {name}", len(entries), "files"):

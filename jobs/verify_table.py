@@ -23,6 +23,7 @@ from expectations.measures.messages import measure_messages
 from expectations.measures.transformed import MeasureTransformed
 from expectations.suites import messages_suite, transformed_messages_suite
 from jobs.errors import NoTable
+from jobs.files.intact import changed_files
 from jobs.gate import Check, checks_as_json
 from jobs.session import Spark
 from jobs.settings.transform import VerifyTableSettings
@@ -43,6 +44,7 @@ class Verified:
         messages: how many rows they have.
         mapping_version: the version that the rows name; None for rows of `messages`.
         report: what the checks found.
+        changed_files: files that are not as they were published.
     """
 
     table: str
@@ -50,6 +52,7 @@ class Verified:
     messages: int
     mapping_version: str | None
     report: Report
+    changed_files: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -68,9 +71,15 @@ class VerifyTableResult:
     not_transformed: tuple[date, ...]
 
     def fails(self, level: str) -> bool:
-        """Whether an expectation does not hold: one that blocks, or at level `warning` any."""
-        reports = [verified.report for verified in self.verified]
-        return any(not r.success if level == "warning" else r.blocks for r in reports)
+        """Whether an expectation does not hold, one that blocks or at level `warning` any.
+
+        A file that changed after it was published fails, too.
+        """
+        return any(
+            verified.changed_files
+            or (not verified.report.success if level == "warning" else verified.report.blocks)
+            for verified in self.verified
+        )
 
     def as_json(self) -> dict[str, Any]:
         """The document of the result."""
@@ -83,6 +92,7 @@ class VerifyTableResult:
                     "days": [str(day) for day in verified.days],
                     "messages": verified.messages,
                     "mapping_version": verified.mapping_version,
+                    "changed_files": list(verified.changed_files),
                     "checks": checks_as_json(verified.report),
                 }
                 for verified in self.verified
@@ -107,8 +117,13 @@ def verify_table(spark: Spark, settings: VerifyTableSettings) -> VerifyTableResu
         raise Archived.none(table, stream)
     days = sorted(by_day)
     files = [file for day in days for file in by_day[day]]
-    report = messages_check(archived, days).of(spark, table, files)
-    verified = [Verified(MESSAGES.name, tuple(days), _rows(files), None, report)]
+
+    def look(days: Sequence[date], version: str | None, check: Check) -> Verified:
+        changed = tuple(changed_files(spark, table, files))
+        report = check.of(spark, table, files)
+        return Verified(check.spec.name, tuple(days), _rows(files), version, report, changed)
+
+    verified = [look(days, None, messages_check(archived, days))]
     try:
         table = tables.open_table(settings.warehouse, TRANSFORMED)
         transformed = _by_day(table, stream, wanted)
@@ -120,8 +135,7 @@ def verify_table(spark: Spark, settings: VerifyTableSettings) -> VerifyTableResu
     for version, its_days in of_version.items():
         files = [file for day in its_days for file in transformed[day]]
         check = _transformed_check(settings, archived, its_days, version, _rows(files))
-        report = check.of(spark, table, files)
-        verified.append(Verified(TRANSFORMED.name, tuple(its_days), _rows(files), version, report))
+        verified.append(look(its_days, version, check))
     missing = tuple(day for day in days if day not in transformed)
     return VerifyTableResult(stream, tuple(verified), missing)
 

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from jobs.dry_run.simulate import SIMULATED
 from jobs.errors import JobError
 from jobs.files.commit import arrow_schema
+from jobs.files.intact import check_files
 from jobs.files.ordered import extents_of, in_order
 from jobs.files.read import batches
 from jobs.files.selection import Selection
@@ -58,7 +59,9 @@ class Held:
         self._stream, self._columns, self._storage = stream, tuple(columns), Storage.of(table)
         whole = arrow_schema(SIMULATED.schema)
         self._schema = pa.schema([field for field in whole if field.name in _COLUMNS])
-        self._extents = extents_of(table, data_files(table, archive))
+        files = data_files(table, archive)
+        check_files(None, table, files)
+        self._extents = extents_of(table, files)
         for extent in self._extents:
             for batch in batches(self._storage, extent.piece, self._schema):
                 extent.add(batch.column("seq"))

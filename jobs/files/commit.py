@@ -26,7 +26,9 @@ def staged(table: Table, folder: str, written: Iterable[Written]) -> Staged:
     Raises:
         ValueError: a file has rows of more than one partition.
     """
-    return Staged(folder, tuple(data_file(table, one) for one in written))
+    written = list(written)
+    digests = {one.path.rpartition("/")[2]: one.digest for one in written}
+    return Staged(folder, tuple(data_file(table, one) for one in written), digests)
 
 
 def data_file(table: Table, written: Written) -> DataFile:

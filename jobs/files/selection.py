@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from pyiceberg.table import Table
 
 from jobs.files.commit import arrow_schema
+from jobs.files.intact import check_files
 from jobs.files.ordered import Extent, extents_of, in_order
 from jobs.files.read import batches
 from jobs.files.storage import Storage
@@ -41,7 +42,7 @@ class Selection:
         columns: Sequence[str],
         spec: TableSpec = TRANSFORMED,
     ) -> None:
-        """Reads the short columns of all messages.
+        """Verifies the files, and reads the short columns of all messages.
 
         Args:
             table: the table. Commits after it was loaded make no difference.
@@ -51,7 +52,7 @@ class Selection:
             spec: the definition of the table.
 
         Raises:
-            WarehouseError: a file cannot be read.
+            WarehouseError: a file cannot be read, or was changed after being published.
         """
         self.fates, self.versions = Counter[str](), set[str]()
         self.messages = 0
@@ -60,6 +61,7 @@ class Selection:
         self._storage = Storage.of(table)
         self._whole = whole = arrow_schema(spec.schema)
         files = data_files(table, stream, days)
+        check_files(None, table, files)
         self._extents = extents_of(table, files)
         short = pa.schema([field for field in whole if field.name in _SHORT])
         with step(f"looking at {stream}", sum(file.record_count for file in files)):

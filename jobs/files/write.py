@@ -11,9 +11,11 @@ import contextlib
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from xxhash import xxh3_64
 
 from jobs.errors import WarehouseError, text_of
 from jobs.files.storage import Storage
@@ -39,12 +41,14 @@ class Written:
         size: the size of the file, in bytes.
         rows: the number of rows.
         footer: the metadata of the file, from which a commit takes the statistics.
+        digest: the hash of all bytes of the file, see `jobs.files.intact`.
     """
 
     path: str
     size: int
     rows: int
     footer: bytes
+    digest: str
 
 
 class Writer:
@@ -119,7 +123,8 @@ class Writer:
         metadata: pq.FileMetaData = self._writer.writer.metadata
         footer = pa.BufferOutputStream()
         metadata.write_metadata_file(footer)
-        return Written(self._path, size, metadata.num_rows, footer.getvalue().to_pybytes())
+        footer_bytes = footer.getvalue().to_pybytes()
+        return Written(self._path, size, metadata.num_rows, footer_bytes, self._sink.digest())
 
     def abandon(self) -> None:
         """Deletes the file."""
@@ -135,12 +140,40 @@ class Writer:
     def _open(self, first: pa.Table) -> None:
         if self._filesystem.type_name == "local":
             self._filesystem.create_dir(self._place.rpartition("/")[0])
-        self._sink = self._filesystem.open_output_stream(self._place)
+        self._sink = _HashedSink(self._filesystem.open_output_stream(self._place))
         self._writer = pq.ParquetWriter(self._sink, self._schema, **_options(first))
         self.is_open = True
 
     def _failed(self, error: OSError) -> WarehouseError:
         return WarehouseError(f"writing to {self._path} failed: {text_of(error)}")
+
+
+class _HashedSink:
+    """A file to write that hashes what is written."""
+
+    def __init__(self, sink: Any) -> None:
+        self._sink, self._hash = sink, xxh3_64()
+
+    @property
+    def closed(self) -> bool:
+        return bool(self._sink.closed)
+
+    def write(self, data: bytes) -> int:
+        self._hash.update(data)
+        return int(self._sink.write(data))
+
+    def tell(self) -> int:
+        return int(self._sink.tell())
+
+    def flush(self) -> None:
+        self._sink.flush()
+
+    def close(self) -> None:
+        self._sink.close()
+
+    def digest(self) -> str:
+        """The hash of all that was written."""
+        return self._hash.hexdigest()
 
 
 def _options(rows: pa.Table) -> dict[str, object]:

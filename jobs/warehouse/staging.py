@@ -12,7 +12,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 
 import pyarrow.fs as pafs
@@ -22,7 +22,13 @@ from pyiceberg.table import Table
 
 from jobs.errors import ConcurrentWrite
 from jobs.warehouse.folder import filesystem_of, place
-from jobs.warehouse.tables import COMMIT_ATTEMPTS, PROPERTY, data_files, warehouse_errors
+from jobs.warehouse.tables import (
+    COMMIT_ATTEMPTS,
+    PROPERTY,
+    data_files,
+    digest_properties,
+    warehouse_errors,
+)
 
 
 @dataclass(frozen=True)
@@ -32,10 +38,12 @@ class Staged:
     Attributes:
         folder: the folder of the files.
         data_files: the files, as the table will list them.
+        digests: the hash of the bytes of each file, by its name in the folder.
     """
 
     folder: str
     data_files: tuple[DataFile, ...]
+    digests: Mapping[str, str] = field(default_factory=dict)
 
 
 @contextlib.contextmanager
@@ -91,6 +99,9 @@ def publish(
         WarehouseError: the catalog cannot be reached or written.
     """
     snapshot_properties = {PROPERTY + name: value for name, value in properties.items()}
+    kept = digest_properties(staged.folder, staged.digests) | {
+        PROPERTY + name: value for name, value in (table_properties or {}).items()
+    }
     try:
         with warehouse_errors(table.location()):
             for attempt in range(COMMIT_ATTEMPTS):
@@ -110,10 +121,8 @@ def publish(
                         snapshot.delete_data_file(old)
                     for new in staged.data_files:
                         snapshot.append_data_file(new)
-                if table_properties:
-                    transaction.set_properties(
-                        {PROPERTY + name: value for name, value in table_properties.items()}
-                    )
+                if kept:
+                    transaction.set_properties(kept)
                 try:
                     committed = transaction.commit_transaction()
                 except (CommitFailedException, ValidationException):

@@ -7,11 +7,12 @@ properties whose names start with `nats-transform.`.
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 import sqlite3
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from typing import Any, cast
 
@@ -42,6 +43,7 @@ from jobs.warehouse.specs import TableSpec
 from jobs.warehouse.store import StoreIO
 
 PROPERTY = "nats-transform."
+_FILES = PROPERTY + "files."
 COMMIT_ATTEMPTS = 20
 
 # What catalogs and file systems raise, apart from what PyIceberg raises to say how a commit went.
@@ -215,6 +217,41 @@ def data_files(
     """The live files of a stream on some days, in the table as it was loaded."""
     rows = slice_of(stream, days, partitions_of(table)[0])
     return [task.file for task in table.scan(row_filter=rows).plan_files()]
+
+
+def digest_properties(folder: str, digests: Mapping[str, str]) -> dict[str, str]:
+    """The properties of a table that keep the hashes of the files in a folder of its own."""
+    if not digests:
+        return {}
+    return {_FILES + folder.rstrip("/").rpartition("/")[2]: json.dumps(dict(digests))}
+
+
+def file_digests(table: Table, paths: Iterable[str]) -> dict[str, str]:
+    """The hash of the bytes of those files that have one, by their paths."""
+    kept = {
+        name.removeprefix(_FILES): json.loads(text)
+        for name, text in table.properties.items()
+        if name.startswith(_FILES)
+    }
+    found = {}
+    for path in paths:
+        folder, _, name = path.rpartition("/")
+        digest = kept.get(folder.rpartition("/")[2], {}).get(name)
+        if digest is not None:
+            found[path] = digest
+    return found
+
+
+def forget_digests(table: Table, live: Iterable[str]) -> None:
+    """Removes the hashes of files in folders that have none of the live files any more.
+
+    Raises:
+        CommitFailedException: another job changed the table meanwhile.
+    """
+    folders = {path.rpartition("/")[0].rpartition("/")[2] for path in live}
+    kept = [name for name in table.properties if name.startswith(_FILES)]
+    if gone := [name for name in kept if name.removeprefix(_FILES) not in folders]:
+        table.transaction().remove_properties(*gone).commit_transaction()
 
 
 def times_of(table: Table, stream: str, sequence: int) -> list[int]:

@@ -1,0 +1,79 @@
+"""Whether published files are still those that were published: the hash of their bytes says it.
+
+A writer hashes a file while it writes, and the commit that publishes the file keeps the hash in a
+property of the table. Nobody changes a published file; so one whose hash is another was changed by
+accident, and no job works with it. Files of older releases have no hash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from xxhash import xxh3_64
+
+from jobs.errors import WarehouseError, text_of
+from jobs.files.run import end_if_told, run, session_for
+from jobs.files.storage import Storage
+from jobs.progress import advance, step
+from jobs.warehouse.tables import file_digests
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table
+
+    from jobs.session import Spark
+
+_AT_ONCE = 2**20  # bytes
+_CURES = {"transformed_messages": "transform its day again", "messages": "ingest its stream anew"}
+
+
+@dataclass(frozen=True)
+class _Hash:
+    """The hash of a file."""
+
+    storage: Storage
+
+    def __call__(self, path: str) -> str:
+        found = xxh3_64()
+        try:
+            filesystem, place = self.storage.find(path)
+            with filesystem.open_input_stream(place, compression=None) as file:
+                while block := file.read_buffer(_AT_ONCE):
+                    end_if_told()
+                    found.update(block)
+        except OSError as error:
+            raise WarehouseError(f"{path} cannot be read: {text_of(error)}") from error
+        advance()
+        return found.hexdigest()
+
+
+def changed_files(spark: Spark | None, table: Table, files: Iterable[DataFile]) -> list[str]:
+    """The paths of those files that are not as they were published.
+
+    Raises:
+        WarehouseError: a file cannot be read.
+    """
+    sizes = {file.file_path: file.file_size_in_bytes for file in files}
+    known = file_digests(table, sizes)
+    paths = list(known)
+    session = None if spark is None else session_for(spark, sum(sizes.values()))
+    with step(f"verifying {'.'.join(table.name())}", len(paths), "files"):
+        found = run(_Hash(Storage.of(table)), paths, session)
+    return [path for path, digest in zip(paths, found, strict=True) if digest != known[path]]
+
+
+def check_files(spark: Spark | None, table: Table, files: Iterable[DataFile]) -> None:
+    """Refuses files that were changed since they were published.
+
+    Raises:
+        WarehouseError: a file was, or cannot be read.
+    """
+    if changed := changed_files(spark, table, files):
+        name = table.name()[-1]
+        more = f" and {len(changed) - 1:,} more files" if len(changed) > 1 else ""
+        raise WarehouseError(
+            f"{changed[0]}{more} changed after being published, so their rows cannot be trusted: "
+            f"restore it from a copy, or {_CURES.get(name, 'make the table again')}"
+        )

@@ -1,0 +1,121 @@
+"""Files that change after being published are found before anything is made of them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from jobs.settings.warehouse import Warehouse
+from jobs.warehouse import specs
+from jobs.warehouse.specs import TableSpec
+from jobs.warehouse.tables import data_files, file_digests, open_table
+from tests.support.command import nats_transform
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a warehouse that has two days of a stream, and with its mapping."""
+    folder = tmp_path_factory.mktemp("shop")
+    (folder / "mapping.conf").write_text(
+        'mappings: { "cart.*": [{destination: "v1.$1", weight: 50}, '
+        '{destination: "v2.$1", weight: 50}] }'
+    )
+    lines = [
+        {"subject": f"cart.{n}", "ts": f"2026-03-0{1 + n // 500}T00:00:00Z", "data": f"{n}"}
+        for n in range(1000)
+    ]
+    (folder / "dump.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    where = ("--stream", "SHOP", "--warehouse", str(folder / "warehouse"))
+    for command in (
+        ("ingest", *where, "--jsonl", str(folder / "dump.jsonl")),
+        ("transform", *where, "--mapping", str(folder / "mapping.conf")),
+    ):
+        code, _, error = nats_transform(*command)
+        assert code == 0, error
+    return folder
+
+
+@pytest.fixture
+def copy(shop: Path, tmp_path: Path) -> Path:
+    shutil.copytree(shop, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def files_of(folder: Path, spec: TableSpec) -> list[Path]:
+    table = open_table(Warehouse(dir=folder / "warehouse"), spec)
+    return [
+        next((folder / "warehouse").rglob(Path(file.file_path).name)) for file in data_files(table)
+    ]
+
+
+def swap(path: Path, column: str) -> None:
+    """Swaps two values of a column; rows, sequences and counts stay."""
+    rows = pq.read_table(path, partitioning=None)
+    values = rows.column(column).to_pylist()
+    values[3], values[7] = values[7], values[3]
+    assert values != rows.column(column).to_pylist()
+    place = rows.schema.get_field_index(column)
+    pq.write_table(rows.set_column(place, rows.schema.field(place), [values]), path)
+
+
+def commands(folder: Path) -> dict[str, tuple[str, ...]]:
+    where = ("--stream", "SHOP", "--warehouse", str(folder / "warehouse"))
+    (folder / "stream.json").write_text(json.dumps({"name": "SHOP", "subjects": [">"]}))
+    config = ("--config", str(folder / "stream.json"))
+    return {
+        "export": ("export", *where, "--to-backup", str(folder / "backup"), *config),
+        "replay": ("replay", *where, "--server", "nats://127.0.0.1:1", "--to", "X"),
+    }
+
+
+@pytest.mark.parametrize("command", ["export", "replay"])
+def test_swapped_subjects_are_refused(copy: Path, command: str) -> None:
+    path = files_of(copy, specs.TRANSFORMED)[0]
+    swap(path, "mapped_subject")
+    code, out, error = nats_transform(*commands(copy)[command])
+    assert (code, out) == (2, "")
+    (line,) = error.splitlines()
+    assert path.name in line
+    assert "changed after being published" in line
+    assert "restore it from a copy, or transform its day again" in line
+    assert not (copy / "backup").exists()
+
+
+def test_the_cure_helps(copy: Path) -> None:
+    swap(files_of(copy, specs.TRANSFORMED)[0], "mapped_subject")
+    where = ("--stream", "SHOP", "--warehouse", str(copy / "warehouse"))
+    code, out, _ = nats_transform("verify-table", *where)
+    assert code == 1
+    assert "changed after being published" in out
+    assert "ExpectEveryOutcomeToAgree" in out or "another outcome" in out
+    mapping = ("--mapping", str(copy / "mapping.conf"))
+    assert nats_transform("transform", *where, *mapping)[0] == 0
+    assert nats_transform("verify-table", *where)[0] == 0
+    assert nats_transform(*commands(copy)["export"])[0] == 0
+
+
+def test_every_file_has_its_hash(shop: Path) -> None:
+    for spec in (specs.MESSAGES, specs.TRANSFORMED):
+        table = open_table(Warehouse(dir=shop / "warehouse"), spec)
+        paths = [file.file_path for file in data_files(table)]
+        assert len(paths) == 2
+        assert file_digests(table, paths).keys() == set(paths)
+
+
+def test_hashes_of_files_that_are_gone_are_forgotten(copy: Path) -> None:
+    where = ("--warehouse", str(copy / "warehouse"))
+    mapping = ("--stream", "SHOP", "--mapping", str(copy / "mapping.conf"))
+    assert nats_transform("transform", *where, *mapping)[0] == 0
+    table = open_table(Warehouse(dir=copy / "warehouse"), specs.TRANSFORMED)
+    kept = [name for name in table.properties if name.startswith("nats-transform.files.")]
+    assert len(kept) == 2
+    code, _, error = nats_transform("maintain", *where, "--retention", "0")
+    assert code == 0, error
+    table = open_table(Warehouse(dir=copy / "warehouse"), specs.TRANSFORMED)
+    (left,) = [name for name in table.properties if name.startswith("nats-transform.files.")]
+    live = data_files(table)[0].file_path
+    assert left.removeprefix("nats-transform.files.") in live
