@@ -20,19 +20,22 @@ if TYPE_CHECKING:
 def command(result: CanaryPlan, settings: CanarySettings) -> None:
     """Count the stream's own traffic, and say how long a canary must run in each cluster.
 
-    The plan says how many messages an audit needs to tell a right canary from a wrong one: a canary
-    that gets its share is then `within`, and one that is off by twice the tolerance is `outside`.
-    A canary that is off by just the tolerance is not called `within`.
+    The plan says how many messages each mapping needs in each cluster until the verdict of the
+    whole audit is right: canaries that get their shares are then `within`, and one that is off by
+    twice the tolerance is `outside`. A canary that is off by just the tolerance is not called
+    `within`. More destinations, clusters, and hours or days need more messages.
 
     \b
     Examples:
       nats-transform plan-canary --stream ORDERS --mapping server.conf
       nats-transform plan-canary --stream ORDERS --mapping server.conf --share 2 --tolerance 0.5
+      nats-transform plan-canary --stream ORDERS --mapping server.conf --by hour --hours 24
     """
     print_line(
         f"{result.stream}: traffic of {result.from_hour:%Y-%m-%d %H:%M} to "
         f"{result.to_hour:%Y-%m-%d %H:%M} UTC; tolerance {result.tolerance:g} points, "
-        f"confidence {result.confidence:g}, power {result.power:g}"
+        f"confidence {result.confidence:g}, power {result.power:g}, a verdict on each {result.by}"
+        + (f" of {result.audit_hours:,} hours" if result.audit_hours else "")
     )
     for rule in result.rules:
         scope = f" in {rule.cluster}" if rule.cluster else ""
@@ -41,14 +44,15 @@ def command(result: CanaryPlan, settings: CanarySettings) -> None:
         canaries = [
             (
                 f"{canary.share:g} %",
+                " + ".join(f"{share:.3g}" for share in canary.others) + " %",
                 "never" if canary.messages is None else f"{canary.messages:,}",
                 *map(_hours, (canary.shortest, canary.typical, canary.longest)),
                 canary.best_start or "-",
             )
             for canary in rule.canaries
         ]
-        head = ["canary", "messages", "shortest", "typical", "longest", "best start (UTC)"]
-        print_table(canaries, head=head, right=range(5))
+        times = ["shortest", "typical", "longest", "best start (UTC)"]
+        print_table(canaries, head=["canary", "others", "messages", *times], right=range(6))
         if rule.guessed:
             print_line(
                 f"The archive has not seen {rule.guessed} of the 168 hours of a week; they count "

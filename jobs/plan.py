@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -261,31 +262,40 @@ def _clusters(census: PortableCensus, settings: PlanSettings) -> tuple[str, ...]
 def _needs(census: PortableCensus, question: Question, settings: PlanSettings) -> Needs:
     """How long stages must run at the traffic of the census."""
     try:
-        from nats_transform.audit.verdicts import tolerance_of
-        from nats_transform.statistics import messages_to_decide
+        import numpy as np
+
+        from nats_transform.audit import Criteria
+        from nats_transform.audit.planning import WEEK, Audit, Ends
     except ModuleNotFoundError:  # the base installation has no SciPy
         return lambda stage: ()
     sources = question.current.mappings, question.candidate.mappings
     known = AccountMappings(list({m.source: m for side in sources for m in side}.values()))
     counts = messages_by_source(census, known)
 
+    audit = Audit(Criteria(settings.tolerance, settings.confidence))
+
     def of_stage(stage: Stage) -> tuple[Need, ...]:
         if stage.percent == 100:
             return ()
         share = stage.percent / 100
-        tolerance = tolerance_of(share, settings.tolerance / 100)
-        needed = messages_to_decide(share, tolerance, settings.confidence)
+        traffic = {
+            source: {
+                cluster: count / census.hours
+                for (name, cluster), count in counts.items()
+                if name == source and stage.cluster in (None, cluster)
+            }
+            for source in stage.split
+        }
+        ends = [Ends([2] * max(1, len(clusters)), 2) for clusters in traffic.values()]
         found = []
-        for source in stage.split:
-            per_hour = (
-                sum(
-                    count
-                    for (name, cluster), count in counts.items()
-                    if name == source and stage.cluster in (None, cluster)
-                )
-                / census.hours
-            )
-            hours = round(needed / per_hour, 1) if needed is not None and per_hour else None
+        for source, clusters in traffic.items():
+            # The audit judges each cluster, so the one with the least traffic takes longest.
+            slowest = min(clusters.values(), default=0.0)
+            needed, _ = audit.messages([share, 1 - share], ends, np.full(WEEK, slowest))
+            hours = None
+            if needed is not None and slowest:
+                hours = round(needed / slowest, 1)
+                needed = ceil(needed * sum(clusters.values()) / slowest)
             found.append(Need(source=source, messages=needed, hours=hours))
         return tuple(found)
 

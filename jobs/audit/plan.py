@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -22,7 +22,7 @@ class CanaryPlan(BaseModel):
     """How long canaries must run: the JSON of `nats-transform plan-canary --json`.
 
     Attributes:
-        stream, tolerance, confidence, power: the same as in the settings.
+        stream, tolerance, confidence, power, by, audit_hours: the same as in the settings.
         from_hour, to_hour: the first and the last hour of the archive.
         rules: the plans, one for each mapping and cluster that has messages.
     """
@@ -33,6 +33,8 @@ class CanaryPlan(BaseModel):
     tolerance: float
     confidence: float
     power: float
+    by: Literal["hour", "day"]
+    audit_hours: int | None
     from_hour: datetime
     to_hour: datetime
     rules: tuple[RulePlan, ...]
@@ -46,9 +48,10 @@ def plan_canary(spark: Spark, settings: CanarySettings) -> CanaryPlan:
         WarehouseError: tables that cannot be read.
         AuditError: no mapping has a message.
     """
-    told = settings.model_dump(exclude={"shares", "tolerance", "confidence", "power"})
-    audited = AuditSettings(**told)
-    counted = expected_counts(spark, audited, periods_of(audited))
+    shared = AuditSettings.model_fields.keys() - {"tolerance", "confidence", "by"}
+    audited = AuditSettings(**settings.model_dump(include=set(shared)))
+    (period,) = periods = periods_of(audited)
+    counted = expected_counts(spark, audited, periods)
     counts: dict[tuple[str, str | None], Counter[datetime]] = defaultdict(Counter)
     for count in counted.counts:
         if count.source is not None:
@@ -64,6 +67,8 @@ def plan_canary(spark: Spark, settings: CanarySettings) -> CanaryPlan:
         tolerance=settings.tolerance,
         confidence=settings.confidence,
         power=settings.power,
+        by=settings.by,
+        audit_hours=settings.hours,
         from_hour=min(hours),
         to_hour=max(hours),
         rules=tuple(
@@ -72,9 +77,8 @@ def plan_canary(spark: Spark, settings: CanarySettings) -> CanaryPlan:
                 min(hours),
                 max(hours),
                 settings.shares,
-                settings.tolerance,
-                settings.confidence,
-                settings.power,
+                settings.audit,
+                period.mappings,
             )
         ),
     )

@@ -18,6 +18,7 @@ from nats_transform.subject import is_valid_filter
 
 if TYPE_CHECKING:
     from nats_transform.audit import Criteria
+    from nats_transform.audit.planning import Audit
 
 _Filter = Annotated[str, Option(metavar="FILTER")]
 
@@ -231,7 +232,7 @@ def _check_turns(in_force: Sequence[InForce]) -> None:
 
 
 class CanarySettings(MappedDays):
-    """The canaries to plan; the weights of the mappings do not matter."""
+    """The canaries to plan, and the audit that is to judge them."""
 
     stream: Stream = setting(..., "The stream whose traffic is counted, as it is published.")
     shares: tuple[Annotated[float, Field(gt=0, lt=100)], ...] = setting(
@@ -241,9 +242,36 @@ class CanarySettings(MappedDays):
         1.0, "How many percentage points the audit will allow a share to differ from its weight."
     )
     confidence: Probability = setting(
-        0.99, "The probability, from 0 to 1, that the interval of the audit is right."
+        0.99, "The probability, from 0 to 1, that all intervals of the audit are right together."
     )
     # As nats_transform.statistics.POWER; SciPy takes longer to import than all else.
     power: Probability = setting(
         0.95, "The probability, from 0 to 1, that the audit reaches the right verdict."
     )
+    by: Literal["hour", "day"] = setting("day", "Whether the audit will judge hours or days, too.")
+    hours: int | None = setting(
+        None, "How many hours the audit will cover. The default is as many as it takes.", ge=1
+    )
+    destinations: int | None = setting(
+        None,
+        "How many destinations each mapping will have; all but the canary get the same share. "
+        "The default is those of the mapping, whose lightest is taken for the canary.",
+        ge=2,
+        metavar="N",
+    )
+    clusters: int | None = setting(
+        None,
+        "In how many clusters the audit will judge each mapping. The default is as many as the "
+        "stream names.",
+        ge=1,
+        metavar="N",
+    )
+
+    @property
+    def audit(self) -> Audit:
+        """The audit that is to judge the canaries."""
+        from nats_transform.audit import Criteria  # SciPy takes longer to import than all else
+        from nats_transform.audit.planning import Audit
+
+        criteria = Criteria(self.tolerance, self.confidence, self.by)
+        return Audit(criteria, self.power, self.hours, self.destinations, self.clusters)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from nats_transform import statistics
 from nats_transform.audit import sequential
 from nats_transform.audit.account import Doubled, cause_of
+from nats_transform.audit.levels import Design, Extent, enough, intervals
 from nats_transform.audit.reasons import clusters_in_words, reason_of
 from nats_transform.audit.samples import (
     HOUR,
@@ -63,15 +65,14 @@ def assess(
     """
     rules = counted(periods, tallies, criteria, hidden, published, doubled)
     totals = _totals(rules)
-    # A sequential audit divides the allowed error among the hours, not among the samples.
-    comparisons = sum(
-        _intervals(len(rule.targets)) * (1 if criteria.sequential else len(rule.samples))
-        for rule in rules
+    design = Design(
+        tuple(Extent(len(rule.targets), len(rule.hours), len(rule.buckets)) for rule in rules),
+        tuple(len(_ends(members)) for members in totals),
+        criteria.confidence,
+        criteria.by,
+        criteria.sequential,
     )
-    comparisons += sum(_intervals(len(_ends(members))) for members in totals)
-    level = 1 - (1 - criteria.confidence) / max(1, comparisons)
-    tests = max(1, sum(len(rule.samples) for rule in rules))
-    audits = {rule.scope: _judged_rule(rule, periods, criteria, level, tests) for rule in rules}
+    audits = {rule.scope: _judged_rule(rule, periods, criteria, design) for rule in rules}
     return Assessment(
         verdict=worst_of([audit.verdict for audit in audits.values()]),
         rules=tuple(audits.values()),
@@ -80,28 +81,45 @@ def assess(
                 periods[members[0].scope[0]].version,
                 [(rule, audits[rule.scope]) for rule in members],
                 criteria,
-                level,
-                len(totals),
+                design,
             )
             for members in totals
         ),
-        comparisons=comparisons,
+        comparisons=design.comparisons,
         accounts=tuple(rule.account for rule in rules),
     )
 
 
-def _intervals(ends: int) -> int:
-    """How many comparisons a sample needs. Of two shares, one follows from the other."""
-    return 1 if ends == 2 else ends
+class _Error(NamedTuple):
+    """The error of a sample.
+
+    Attributes:
+        level: the confidence of its intervals.
+        tests: how many tests of exact weights share the error.
+        level_of: the confidence that its intervals will have after so many messages.
+    """
+
+    level: float
+    tests: int
+    level_of: Callable[[int], float] | None = None
 
 
 def _judged_rule(
-    rule: MappingCounts, periods: Sequence[Period], criteria: Criteria, level: float, tests: int
+    rule: MappingCounts, periods: Sequence[Period], criteria: Criteria, design: Design
 ) -> MappingAudit:
     index, source, cluster = rule.scope
-    samples = (rule.whole, *rule.buckets) if criteria.sequential else rule.samples
-    judged = _judged(samples, rule.targets, criteria, level, tests)
-    alarm = None if rule.is_blind or not criteria.sequential else _alarm(rule, criteria, level)
+    regimes_judged = () if criteria.sequential else rule.regimes
+    messages = max(1, int(rule.whole.certain.sum()))
+    errors = [
+        _Error(design.sample, design.tests, lambda size: design.longer(size / messages).sample),
+        *(_Error(design.sample, design.tests) for _ in rule.buckets),
+        *(_Error(design.regime, design.segments) for _ in regimes_judged),
+    ]
+    samples = (rule.whole, *rule.buckets, *regimes_judged)
+    judged = _judged(samples, rule.targets, criteria, errors)
+    alarm = None
+    if criteria.sequential and not rule.is_blind:
+        alarm = _alarm(rule, criteria, design.sample)
     if rule.is_blind:
         judged = [_undecided(split) if split.messages else split for split in judged]
     whole, *rest = judged
@@ -211,26 +229,26 @@ def _judged(
     samples: Sequence[Sample],
     targets: Sequence[Target],
     criteria: Criteria,
-    level: float,
-    tests: int,
+    errors: Sequence[_Error],
 ) -> list[Split]:
-    """The verdicts on some samples; each interval has the confidence `level`."""
+    """The verdicts on some samples, each with its error."""
     certain = np.array([sample.certain for sample in samples])
     bounds = [sample.bounds for sample in samples]
     if criteria.sequential:
-        low, high, outside = _judged_at_any_look(samples, targets, criteria, level)
+        low, high, outside = _judged_at_any_look(samples, targets, criteria, errors[0].level)
     else:
+        levels = np.array([[error.level] for error in errors])
         least, most = np.array([b.least for b in bounds]), np.array([b.most for b in bounds])
         rest_most = np.array([b.rest_most for b in bounds])
         rest_least = np.array([b.rest_least for b in bounds])
-        low, _ = statistics.intervals(least, least + rest_most, level)
-        _, high = statistics.intervals(most, most + rest_least, level)
+        low, _ = statistics.intervals(least, least + rest_most, levels)
+        _, high = statistics.intervals(most, most + rest_least, levels)
         expected = np.array([target.expected for target in targets])
         tolerance = np.array([criteria.tolerance_of(share) for share in expected.tolist()])
         outside = (high < np.maximum(expected - tolerance, 0)) | (
             low > np.minimum(expected + tolerance, 1)
         )
-    power = 1 - (1 - statistics.POWER) / max(1, _intervals(len(targets)))
+    power = 1 - (1 - statistics.POWER) / max(1, intervals(len(targets)))
     # A p-value is right at one look only.
     is_tested = [
         bool(s.certain.sum()) and (b.least == b.most).all() and not criteria.sequential
@@ -244,20 +262,20 @@ def _judged(
         default=criteria.tolerance / 100,
     )
     splits = []
-    for sample, tested, lows, highs, out in zip(
-        samples, is_tested, low, high, outside, strict=True
+    for sample, error, tested, lows, highs, out in zip(
+        samples, errors, is_tested, low, high, outside, strict=True
     ):
         messages, ambiguous = int(sample.certain.sum()), int(sample.ambiguous[0])
         destinations = tuple(
             _judged_destination(
-                target, n, sample, (lows[n], highs[n], out[n]), criteria, level, power
+                target, n, sample, (lows[n], highs[n], out[n]), criteria, error, power
             )
             for n, target in enumerate(targets)
         )
         verdict = worst_of(destination.verdict for destination in destinations)
         unmapped = [d for d in destinations if d.end == "unmapped" and d.verdict is Verdict.OUTSIDE]
         cause = cause_of(
-            sample.balance, sample.stored, sum(d.count for d in unmapped), smallest, level
+            sample.balance, sample.stored, sum(d.count for d in unmapped), smallest, error.level
         )
         if cause is not None and cause.is_outside:
             verdict = Verdict.OUTSIDE
@@ -268,7 +286,7 @@ def _judged(
             test = Goodness(
                 method=fit.method,
                 p_value=fit.p_value,
-                p_adjusted=min(1.0, fit.p_value * tests),
+                p_adjusted=min(1.0, fit.p_value * error.tests),
             )
         splits.append(
             Split(
@@ -291,7 +309,7 @@ def _judged_destination(
     sample: Sample,
     interval: tuple[float, float, bool],
     criteria: Criteria,
-    level: float,
+    error: _Error,
     power: float,
 ) -> DestinationAudit:
     tolerance = criteria.tolerance_of(target.expected)
@@ -303,12 +321,7 @@ def _judged_destination(
     elif bottom <= low and high <= top:
         verdict = Verdict.WITHIN
     count, messages = int(sample.certain[n]), int(sample.certain.sum())
-    needed = statistics.messages_to_decide(target.expected, tolerance, level, power)
-    if verdict is Verdict.UNDECIDED and needed is not None and messages >= needed:
-        # There were enough messages, but the share is near an edge of the tolerance.
-        needed = statistics.messages_to_settle(
-            count / messages, target.expected, tolerance, level, power
-        )
+    needed, as_seen = _needed(target.expected, tolerance, count, messages, error, power, verdict)
     return DestinationAudit(
         destination=target.end.destination or None,
         end=target.kind,
@@ -323,7 +336,43 @@ def _judged_destination(
         high=100 * float(high),
         verdict=verdict,
         messages_to_decide=needed,
+        messages_as_seen=as_seen,
     )
+
+
+def _needed(
+    expected: float,
+    tolerance: float,
+    count: int,
+    messages: int,
+    error: _Error,
+    power: float,
+    verdict: Verdict,
+) -> tuple[int | None, int | None]:
+    """About how many messages decide a share: if it is as expected, and if it stays as seen.
+
+    The second is None where it has not been asked for, too: only the whole time goes on.
+    """
+    goes_on = error.level_of is not None and verdict is Verdict.UNDECIDED
+
+    def level_of(size: int) -> float:
+        return error.level_of(size) if error.level_of and goes_on else error.level
+
+    def if_right(level: float) -> int | None:
+        return statistics.messages_to_decide(expected, tolerance, level, power)
+
+    def if_as_seen(level: float) -> int | None:
+        share = count / messages
+        return statistics.messages_to_settle(share, expected, tolerance, level, power)
+
+    needed, as_seen = enough(if_right, level_of, messages), None
+    if verdict is Verdict.UNDECIDED and messages and needed is not None:
+        is_near = messages >= needed  # there were enough messages, but the share is near an edge
+        if goes_on or is_near:
+            as_seen = enough(if_as_seen, level_of, messages)
+        if is_near:
+            needed = as_seen
+    return needed, as_seen
 
 
 def _totals(rules: Sequence[MappingCounts]) -> list[list[MappingCounts]]:
@@ -343,8 +392,7 @@ def _total(
     version: str,
     members: Sequence[tuple[MappingCounts, MappingAudit]],
     criteria: Criteria,
-    level: float,
-    tests: int,
+    design: Design,
 ) -> ClustersAudit:
     ends = _ends([rule for rule, _ in members])
     messages = sum(audit.messages for _, audit in members)
@@ -355,7 +403,9 @@ def _total(
             # The mean of the clusters' weights, each weighted by its number of messages.
             expected = targets[target.end].expected + target.expected * audit.messages / messages
             targets[target.end] = replace(target, expected=expected)
-    (split,) = _judged([total], list(targets.values()), criteria, level, 1)
+    (split,) = _judged(
+        [total], list(targets.values()), criteria, [_Error(design.sample, len(design.totals))]
+    )
     lists = {tuple((t.end, t.expected) for t in rule.targets if t.weight) for rule, _ in members}
     same = None
     if len(lists) == 1 and not split.ambiguous and not criteria.sequential:
@@ -365,7 +415,7 @@ def _total(
         same = Goodness(
             method=found.method,
             p_value=found.p_value,
-            p_adjusted=min(1.0, found.p_value * tests),
+            p_adjusted=min(1.0, found.p_value * len(design.totals)),
         )
     out = [audit for _, audit in members if audit.verdict is Verdict.OUTSIDE]
     hides = split.verdict is not Verdict.OUTSIDE and bool(out)

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from math import ceil
 
-from nats_transform.audit.verdicts import Criteria, Split, Verdict
+from nats_transform.audit.verdicts import Criteria, DestinationAudit, Split, Verdict
 from nats_transform.words import plural
+
+_NO_NUMBER = 10**15  # more than any number of messages
 
 
 def reason_of(
@@ -49,10 +51,7 @@ def reason_of(
         if whole.ambiguous and any(d.ambiguous for d in needed):
             messages = plural(whole.ambiguous, "message")
             return f"{messages} may have come from more than one destination"
-        sizes = [size for d in needed if (size := d.messages_to_decide) is not None]
-        if len(sizes) < len(needed):
-            return "a share lies on the edge of the tolerance, so more messages would not decide it"
-        return f"about {plural(_rounded(max(sizes)), 'message')} would decide it"
+        return _to_decide(needed)
     # Destinations come by ascending weight: if two are equally far off, this names the canary.
     worst_end = max(whole.destinations, key=lambda d: round(abs((d.share or 0.0) - d.expected), 6))
     off = (worst_end.share or 0.0) - worst_end.expected
@@ -60,10 +59,32 @@ def reason_of(
         return f"no share is more than {ceil(round(100 * abs(off), 6)) / 100:.2f} points off"
     changes = ", ".join(_moment(regime.from_) for regime in regimes[1:])
     return (
-        f"{worst_end.destination or worst_end.end} is {abs(off):.2f} points "
+        f"{_name(worst_end)} is {abs(off):.2f} points "
         f"{'above' if off > 0 else 'below'} what is expected"
         + (f"; the split changed at {changes}" if changes else "")
     )
+
+
+def _to_decide(shares: Sequence[DestinationAudit]) -> str:
+    """How many messages would decide some shares, and for which true shares that holds."""
+    if any(share.messages_to_decide is None for share in shares):
+        return "a share lies on the edge of the tolerance, so more messages would not decide it"
+    right = max(shares, key=lambda share: share.messages_to_decide or 0)
+    seen = max(shares, key=lambda share: share.messages_as_seen or _NO_NUMBER)
+    text = f"about {plural(_rounded(right.messages_to_decide or 0), 'message')} would decide it"
+    if seen.share is None:
+        return f"{text} if {_name(right)} gets its {right.expected:g} %"
+    stays = f"if {_name(seen)} stays at {seen.share:.2f} %"
+    if right.messages_to_decide == right.messages_as_seen:
+        return f"{text} {stays}"
+    as_seen = (
+        "no number" if seen.messages_as_seen is None else f"{_rounded(seen.messages_as_seen):,}"
+    )
+    return f"{text} if {_name(right)} gets its {right.expected:g} %; {as_seen} {stays}"
+
+
+def _name(share: DestinationAudit) -> str:
+    return share.destination or share.end
 
 
 def _distance(part: Split) -> float:

@@ -18,6 +18,7 @@ import numpy as np
 
 from nats_transform import statistics
 from nats_transform.audit.account import Account, Balance, Bounds, Doubled, balance, bounds_of
+from nats_transform.audit.levels import steady
 from nats_transform.audit.tallies import End, Hours, Period, Scope, Tally, is_audited
 from nats_transform.audit.verdicts import Criteria, Kind
 from nats_transform.mapping import Mapping as SubjectMapping
@@ -117,7 +118,7 @@ def counted(
 ) -> list[MappingCounts]:
     """The counts of every mapping, cluster and period; `assess` explains the arguments."""
     found = _by_scope(periods, tallies, published or {})
-    steady = 1 - (1 - criteria.confidence) / max(1, len(found))
+    unchanged = steady(criteria.confidence, len(found))
     result = []
     for scope, entries in found.items():
         index, source, cluster = scope
@@ -133,7 +134,7 @@ def counted(
         account = _account(scope, targets, whole or together(hours, len(targets)), repeats, sent)
         if End(source, source) in hidden and account.unmapped == 0:
             account = account.model_copy(update={"unmapped": None})
-        result.append(_counts(scope, account, targets, is_blind, hours, whole, criteria, steady))
+        result.append(_counts(scope, account, targets, is_blind, hours, whole, criteria, unchanged))
     return result
 
 
@@ -345,7 +346,7 @@ def _counts(
     hours: Sequence[Sample],
     whole: Sample | None,
     criteria: Criteria,
-    steady: float,
+    unchanged: float,
 ) -> MappingCounts:
     """The counts of a mapping by bucket and by regime."""
 
@@ -354,7 +355,7 @@ def _counts(
         return _floor(hour.start, criteria.by)
 
     buckets = [together(list(group), len(targets)) for _, group in groupby(hours, bucket)]
-    changes = statistics.change_points([hour.certain for hour in hours], steady) if hours else []
+    changes = statistics.change_points([hour.certain for hour in hours], unchanged) if hours else []
     edges = [0, *changes, len(hours)]
     regimes = [together(hours[first:last], len(targets)) for first, last in pairwise(edges)]
     if whole is not None:  # nobody knows in which part of the time something is missing

@@ -52,8 +52,8 @@ class Criteria:
     Attributes:
         tolerance: how many percentage points a share may differ from its weight at most; for a
             small weight it is less, see `tolerance_of`.
-        confidence: the probability that all intervals hold the true shares, and that no change is
-            found where there was none.
+        confidence: the probability that all intervals hold the true shares, that no change is found
+            where there was none, and that chance is not taken for a fault.
         by: `hour` or `day`. Each hour or day gets a verdict of its own.
         sequential: whether the counts grow and the audit is repeated. `confidence` is then the
             probability that none of all the looks gives a wrong verdict.
@@ -108,7 +108,11 @@ class DestinationAudit(_Result):
         share, low, high: the share and the ends of its interval, in percent. The interval holds
             for every possible destination of the ambiguous messages.
         verdict: the verdict on the interval.
-        messages_to_decide: about how many messages would decide it; null if no number would.
+        messages_to_decide: about how many messages would decide it if the share is the expected
+            one. If there are so many already, the share is near an edge of the tolerance; the
+            number is then what it takes if it stays there. Null if no number would decide it.
+        messages_as_seen: about how many messages would decide what is undecided if the share stays
+            as it was seen; null if no number would, and for an hour or day with few messages.
     """
 
     destination: str | None
@@ -124,6 +128,7 @@ class DestinationAudit(_Result):
     high: float
     verdict: Verdict
     messages_to_decide: int | None
+    messages_as_seen: int | None = None
 
 
 class Goodness(_Result):

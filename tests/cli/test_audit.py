@@ -231,14 +231,20 @@ def test_a_plan_from_the_streams_own_traffic(folder: Path, monkeypatch) -> None:
     assert (code, err) == (0, "")
     assert "shop.*: 1,500.0 messages per hour" in out
     assert "never seen" not in out
-    assert re.search(r"^     2 %     6,114 +4\.1 h +4\.1 h +4\.1 h  Mon 00:00$", out, re.MULTILINE)
+    assert re.search(
+        r"^     2 %    98 %    10,764 +7\.2 h +7\.2 h +7\.2 h  Mon 00:00$", out, re.MULTILINE
+    )
     assert "has not seen 167 of the 168 hours" in out
     assert "<svg" in (folder / "plan.html").read_text()
     found = json.loads(nats_transform(*command, "--json", "--share", "2")[1])
     rules = {rule["source"]: rule for rule in found["rules"]}
     assert rules["shop.*"]["seen"] == 1500
-    assert [canary["messages"] for canary in rules["beat"]["canaries"]] == [6114]
+    assert [canary["messages"] for canary in rules["beat"]["canaries"]] == [10_764]
     assert len(rules["beat"]["canaries"][0]["hours"]) == 168
+    more = (*command, "--share", "2", "--by", "hour", "--hours", "24", "--destinations", "5")
+    out = nats_transform(*more, "--clusters", "6")[1]
+    assert "a verdict on each hour of 24 hours" in out
+    assert "24.5 + 24.5 + 24.5 + 24.5 %" in out
     code, out, err = nats_transform("plan-canary", "--stream", "OUT", "--mapping", "plain.conf")
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "no message of stream OUT fits a mapping of plain.conf" in err

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import numpy as np
 import pytest
 
-from nats_transform import statistics
-from nats_transform.audit.planning import WEEK, RulePlan, hour_of_week, hours_until, plan
+from nats_transform import AccountMappings, Destination, Mapping, statistics
+from nats_transform.audit import Criteria
+from nats_transform.audit.planning import (
+    WEEK,
+    Audit,
+    RulePlan,
+    hour_of_week,
+    hours_until,
+    plan,
+)
 
 MONDAY = datetime(2026, 3, 2, tzinfo=UTC)
 CONFIDENCE, POWER = 0.99, 0.95
@@ -17,7 +26,8 @@ CONFIDENCE, POWER = 0.99, 0.95
 def planned(counts: dict[datetime, int], days: int = 7, tolerance: float = 1.0) -> RulePlan:
     last = MONDAY + timedelta(days=days, hours=-1)
     shares = (1, 2, 5, 10)
-    rules = plan({("s", "east"): counts}, MONDAY, last, shares, tolerance, CONFIDENCE, POWER)
+    audit = Audit(Criteria(tolerance, CONFIDENCE), POWER)
+    rules = plan({("s", "east"): counts}, MONDAY, last, shares, audit)
     (rule,) = rules
     return rule
 
@@ -47,6 +57,54 @@ def test_so_many_messages_tell_a_right_canary_from_one_that_is_off(share: int) -
             assert within <= (1 - CONFIDENCE) / 2 + 0.003
     _, outside = verdicts(target + 2 * tolerance)
     assert outside >= POWER - 0.01
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"by": "hour"},
+        {"hours": 1_000},
+        {"clusters": 6},
+        {"destinations": 3},
+        {"confidence": 0.999},
+        {"power": 0.99},
+    ],
+    ids=str,
+)
+def test_whatever_an_audit_has_more_needs_more_messages(more: dict[str, Any]) -> None:
+    def messages(asked: dict[str, Any]) -> int:
+        judged = {name: asked.pop(name) for name in ("by", "confidence") if name in asked}
+        counts = {
+            ("s", "east"): dict.fromkeys((MONDAY + timedelta(hours=n) for n in range(9)), 500)
+        }
+        audit = Audit(Criteria(**judged), **asked)
+        (rule,) = plan(counts, MONDAY, MONDAY + timedelta(hours=8), (2,), audit)
+        assert rule.canaries[0].messages is not None
+        return rule.canaries[0].messages
+
+    assert messages({**more}) > messages({})
+
+
+@pytest.mark.parametrize(
+    ("destinations", "asked", "others"),
+    [
+        ([], None, (98.0,)),
+        ([("a", 100)], None, (98.0,)),
+        ([("a", 98), ("b", 2)], None, (98.0,)),
+        ([("a", 60), ("b", 10)], None, (32.6667, 65.3333)),  # the remainder of 30 stays
+        ([("a", 75), ("b", 25), ("c", 0)], None, (0.0, 98.0)),
+        ([("a", 98), ("b", 2)], 5, (24.5,) * 4),
+    ],
+    ids=["none", "one", "a canary", "remainder", "weight 0", "asked for"],
+)
+def test_the_other_destinations_get_what_the_canary_leaves(
+    destinations: list[tuple[str, int]], asked: int | None, others: tuple[float, ...]
+) -> None:
+    mapping = Mapping("s", [Destination(*one) for one in destinations or [("s2", 100)]])
+    mappings = AccountMappings([mapping]) if destinations else None
+    audit = Audit(Criteria(), destinations=asked)
+    (rule,) = plan({("s", None): {MONDAY: 100}}, MONDAY, MONDAY, (2,), audit, mappings)
+    assert rule.canaries[0].others == others
 
 
 def test_so_many_hours_bring_so_many_messages() -> None:

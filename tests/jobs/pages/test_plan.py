@@ -7,7 +7,8 @@ from pathlib import Path
 
 from jobs.audit.plan import CanaryPlan
 from jobs.pages import plan as report
-from nats_transform.audit.planning import plan
+from nats_transform.audit import Criteria
+from nats_transform.audit.planning import Audit, plan
 from tests.support.browser import in_chromium, look
 from tests.support.hostile import HOSTILE, look_at
 
@@ -23,12 +24,14 @@ def result() -> CanaryPlan:
         (HOSTILE, HOSTILE): dict.fromkeys(hours, 70),
         ("once", None): {START: 1},
     }
-    rules = tuple(plan(counts, START, hours[-1], (1, 2, 10), 1.0, 0.99, 0.95))
+    rules = tuple(plan(counts, START, hours[-1], (1, 2, 10), Audit(Criteria())))
     return CanaryPlan(
         stream=HOSTILE,
         tolerance=1.0,
         confidence=0.99,
         power=0.95,
+        by="day",
+        audit_hours=None,
         from_hour=START,
         to_hour=hours[-1],
         rules=rules,
