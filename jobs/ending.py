@@ -103,6 +103,28 @@ def ended_by_signals(program: str) -> Iterator[None]:
         _end_if_signalled(arrived, program)
 
 
+@contextlib.contextmanager
+def signals_held_back() -> Iterator[None]:
+    """While it lasts, Ctrl-C and SIGTERM wait.
+
+    Without it, one that comes while a process starts ends us before we know the process.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    handlers = [signal.signal(one, lambda number, frame: came.append(number)) for one in numbers]
+    try:
+        yield
+    finally:
+        for one, handler in zip(numbers, handlers, strict=True):
+            # None stands for a handler that is not Python's.
+            signal.signal(one, handler or signal.SIG_DFL)
+        for number in came:
+            signal.raise_signal(number)
+
+
 def _end_if_signalled(arrived: socket.socket, program: str) -> None:
     try:
         numbers = arrived.recv(1000)

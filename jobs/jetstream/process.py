@@ -16,10 +16,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from jobs.ending import signals_held_back
 from jobs.errors import JobError
 from jobs.scratch import scratch_folder
 
@@ -102,13 +103,14 @@ def nats_server(
         log = home / "server.log"
         # As an argument: a `jetstream` block in the given lines would bring back the server's
         # default, a folder that all servers of the machine share.
-        process = _launch(binary, config_file, log, ["--port", "-1", "--store_dir", str(store)])
-        server = NatsServer("", store, config_file, log, process, password)
-        try:
+        arguments = ["--port", "-1", "--store_dir", str(store)]
+        with ExitStack() as undo:
+            with signals_held_back():
+                process = _launch(binary, config_file, log, arguments)
+                server = NatsServer("", store, config_file, log, process, password)
+                undo.callback(server.stop)
             server.url = _wait_for_port(home, process, log)
             yield server
-        finally:
-            server.stop()
 
 
 def _launch(

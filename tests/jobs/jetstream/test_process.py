@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,6 +37,34 @@ def test_it_is_stopped_whatever_happens() -> None:
     assert not running.__exit__(RuntimeError, RuntimeError("on purpose"), None)
     assert not is_running(pid)
     assert not server.store.exists()
+
+
+_SIGNALLED = """
+import os, signal, subprocess, sys
+from jobs.ending import ended_by_signals
+from jobs.jetstream import process
+
+class Popen(subprocess.Popen):
+    def __init__(self, *arguments, **named):
+        super().__init__(*arguments, **named)
+        print(self.pid, flush=True)
+        os.kill(os.getpid(), int(sys.argv[1]))
+        for _ in range(1000):  # Python looks for signals between its own instructions
+            pass
+
+process.subprocess.Popen = Popen
+with ended_by_signals("test"), process.nats_server():
+    print("it was not told")
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_it_starts_leaves_no_process(number: signal.Signals) -> None:
+    command = [sys.executable, "-c", _SIGNALLED, str(int(number))]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 128 + number, done.stderr
+    (pid,) = done.stdout.split()
+    assert not is_running(int(pid))
 
 
 def test_a_bad_configuration_is_one_line_and_leaves_no_process() -> None:
