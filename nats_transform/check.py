@@ -190,6 +190,8 @@ def _renaming(mapping: Mapping) -> list[Transform]:
 
 
 def _weights(mapping: Mapping) -> Iterator[tuple[str, str]]:
+    if [(one.weight, one.cluster) for one in mapping.destinations] == [(100, None)]:
+        return
     has_general = any(not d.cluster for d in mapping.destinations)
     lists_source = mapping.lists_source
     for cluster, listed in mapping.by_cluster().items():
@@ -351,6 +353,11 @@ class _Captured:
         self._pairs = [(stream.name, filter) for stream in streams for filter in stream.captured]
         self._index = SubjectIndex((filter for _, filter in self._pairs), effort)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no stream that captures anything."""
+        return not self._pairs
+
     def colliding(self, filter: str) -> list[tuple[str, str]]:
         """The name of a stream, and its filter, for each filter that collides with one."""
         return [self._pairs[number] for number in self._index.colliding(filter)]
@@ -392,6 +399,8 @@ def _streams_overlap(streams: Sequence[StreamConfig], effort: Effort) -> Iterato
 def _streams_around(
     mapping: Mapping, renaming: Sequence[Transform], captured: _Captured
 ) -> Iterator[Finding]:
+    if captured.is_empty:
+        return
     before = list(dict.fromkeys(name for name, _ in captured.colliding(mapping.source)))
     for transform in renaming:
         landing = captured.colliding(filter_of_results(transform))

@@ -14,6 +14,7 @@ from nats_transform.functions import (
     Split,
     Tail,
     Token,
+    Wildcard,
     looks_like_function,
 )
 from nats_transform.subject import ANY_TOKEN, SEPARATOR
@@ -47,16 +48,16 @@ def source_faults(source: str) -> Iterator[tuple[str, str]]:
 
 def _tokens_that_mislead(transform: Transform) -> Iterator[tuple[str, str]]:
     for token, text in _written(transform):
-        shown = printable(text)
         if isinstance(token, Literal):
             if _MEANT_AS_FUNCTION.search(text) and not _SYSTEM_NAME.fullmatch(text):
-                yield "literal-function", f"{shown} is in the result exactly as it is written"
+                told = f"{printable(text)} is in the result exactly as it is written"
+                yield "literal-function", told
         elif looks_like_function(text) and (
             text.count("{{") > 1 or not _ONE_FUNCTION.fullmatch(text)
         ):
             yield (
                 "text-dropped",
-                f"nats-server reads only one function of {shown} and drops the rest",
+                f"nats-server reads only one function of {printable(text)} and drops the rest",
             )
 
 
@@ -67,6 +68,8 @@ def _functions_that_mislead(transform: Transform) -> Iterator[tuple[str, str]]:
         shown = printable(text)
         if any(place not in transform.filter.wildcards for place in token.reads):
             yield "index-not-positive", f"{shown} stands for the first token of the subject"
+        if isinstance(token, Wildcard):
+            continue
         if isinstance(token, OfTokenAndSize) and token.leaves_whole:
             yield "size-without-effect", f"{shown} gives the token back unchanged"
         if isinstance(token, Split) and token.delimiter:

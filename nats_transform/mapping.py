@@ -127,8 +127,9 @@ class Mapping:
         transforms = self._validate()
         listed = self.by_cluster()
         shares = {cluster: self._shares(some, transforms) for cluster, some in listed.items()}
-        object.__setattr__(self, "filter", Filter(self.source))
-        object.__setattr__(self, "transforms", tuple(filter(None, transforms.values())))
+        made = tuple(filter(None, transforms.values()))
+        object.__setattr__(self, "filter", made[0].filter if made else Filter(self.source))
+        object.__setattr__(self, "transforms", made)
         object.__setattr__(self, "_general", shares.pop(None))
         object.__setattr__(self, "_scoped", shares)
 

@@ -74,6 +74,8 @@ class SubjectIndex:
         return self._those(filter, is_subset)
 
     def _those(self, filter: str, fits: Callable[[str, str], bool]) -> list[int]:
+        if not self.filters:
+            return []
         take = self._effort.take
         numbers = _candidates(self._root, filter.split(SEPARATOR), take)
         return sorted(n for n in numbers if take() and fits(filter, self.filters[n]))

@@ -145,6 +145,9 @@ def can_land_in(transform: Transform, filter: str) -> bool:
     If the destination cuts its first token, nothing is known of the result, and the answer is no.
     After a later cut the number of tokens is not known; the answer is yes if the tokens before fit.
     """
+    first = transform.tokens[0]
+    if isinstance(first, Literal) and not filter.startswith((first.text, ANY_TOKEN, ANY_TAIL)):
+        return False  # as nearly always
     wanted = filter.split(SEPARATOR)
     made = results(transform)
     for place, one in enumerate(made):
@@ -167,6 +170,9 @@ def _can_be(one: str | Symbol, text: str) -> bool:
 
 def is_identity(transform: Transform) -> bool:
     """Whether the transform leaves every subject as it is."""
+    first = transform.tokens[0]
+    if isinstance(first, Literal) and not transform.source.startswith(first.text):
+        return False  # as nearly always
     return results(transform) == symbols_of(transform.source)
 
 
