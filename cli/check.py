@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
+from cli.command import Review, end, output, print_result
 from cli.command import command as cli_command
-from cli.command import end, output, print_result
 from cli.formats import Reported
 from cli.output import print_finding, print_line
 from jobs.settings.base import Name, Settings, setting
 from jobs.settings.output import NEVER
 from nats_transform.errors import InvalidConfig, UnknownAccount, printable
 from nats_transform.findings import CODES, Finding, Severity
+from nats_transform.mapping import AccountMappings
 from nats_transform.subject import decode
+from nats_transform.unseen import Unseen, unseen_in_files, unseen_line
 from nats_transform.words import plural
 
 if TYPE_CHECKING:
@@ -41,12 +43,14 @@ class CheckResult:
         fine: whether no finding is as bad as `--fail-on`; with `never`, as an error.
         summary: how many findings there are of each severity.
         findings: all findings.
+        not_looked_at: what the check says nothing about.
     """
 
     files: tuple[str, ...]
     fine: bool
     summary: dict[Severity, int]
     findings: list[Finding]
+    not_looked_at: tuple[Unseen, ...]
 
 
 class CheckSettings(Settings):
@@ -129,6 +133,13 @@ def command(settings: CheckSettings, asked: Any) -> None:
     counts = Counter(finding.severity for finding in findings)
     summary = {severity: counts[severity] for severity in Severity}
     text = _summary(counts, len(settings.files))
+    unseen = tuple(
+        unseen_in_files(
+            (one for one in configs if isinstance(one, AccountMappings)),
+            has_streams=any(not isinstance(one, AccountMappings) for one in configs),
+            clusters=settings.clusters,
+        )
+    )
 
     def show() -> None:
         for finding in findings[:_MOST_SHOWN]:
@@ -138,6 +149,7 @@ def command(settings: CheckSettings, asked: Any) -> None:
             print_finding(f"{where}: ", finding.severity, finding.code, message, finding.cure)
         if left := findings[_MOST_SHOWN:]:
             print_line(f"and {plural(len(left), 'more finding')}: see --json")
+        print_line(unseen_line(unseen))
         print_line(text)
         for file, held in loaded:
             if all(is_empty(one.config) for one in held):
@@ -145,9 +157,9 @@ def command(settings: CheckSettings, asked: Any) -> None:
 
     print_result(
         asked,
-        CheckResult(settings.files, fine, summary, findings),
+        CheckResult(settings.files, fine, summary, findings, unseen),
         show,
-        lambda: ("nats-transform check", [text], map(_reported, findings), CODES),
+        lambda: Review("nats-transform check", [text], map(_reported, findings), CODES, unseen),
     )
     end(is_fine=fine or asked.fail_on == NEVER)
 

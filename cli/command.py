@@ -5,10 +5,10 @@ The settings are those that `python -m jobs` and the assets of Dagster take, see
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 from click.core import ParameterSource
@@ -31,6 +31,7 @@ from jobs.settings.spark import SparkSettings
 if TYPE_CHECKING:
     from cli.formats import Reported
     from nats_transform.findings import Code
+    from nats_transform.unseen import Unseen
 
 FORMATS = ("table", "json", "markdown", "github", "sarif")
 """How findings can be printed, see `cli.formats`."""
@@ -39,8 +40,23 @@ _COMPLETIONS = {
     "days": complete.days,
     "contexts": complete.contexts,
 }
-Review: TypeAlias = "tuple[str, list[str], Iterable[Reported], dict[str, Code]]"
-"""A result for reviews: the title, a summary, the findings, and what their codes mean."""
+
+
+class Review(NamedTuple):
+    """A result for reviews.
+
+    Attributes:
+        title, summary: what was done, and what came of it.
+        findings: the findings.
+        codes: what their codes mean.
+        not_looked_at: what the result says nothing about.
+    """
+
+    title: str
+    summary: list[str]
+    findings: Iterable[Reported]
+    codes: dict[str, Code]
+    not_looked_at: Sequence[Unseen] = ()
 
 
 class Command(click.Command):

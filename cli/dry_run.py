@@ -11,10 +11,11 @@ from cli.command import Review, job_command
 from cli.formats import Reported
 from cli.output import looked_at, print_finding, print_line
 from nats_transform.errors import shown
+from nats_transform.unseen import unseen_line
 from nats_transform.words import plural
 
 if TYPE_CHECKING:
-    from jobs.dry_run.settings import DryRunResult
+    from jobs.dry_run.settings import DryRunResult, SimulatedStream
     from jobs.settings.dry_run import DryRunSettings
     from nats_transform.migration import Example, MigrationFinding
 
@@ -58,6 +59,7 @@ def command(result: DryRunResult, settings: DryRunSettings) -> None:
     )
     users = f"{plural(result.users, 'user')} with permissions"
     print_line(f"{looked_at(result)}; {users}")
+    print_line(unseen_line(result.not_looked_at))
     verb = "changes" if found.changed_messages == 1 else "change"
     print_line(
         f"{_messages(found.changed_messages)} of {plural(found.changed_subjects, 'subject')} "
@@ -70,15 +72,7 @@ def command(result: DryRunResult, settings: DryRunSettings) -> None:
         print_line(f"{layer.words}:")
         _print_findings(list(findings))
     for stream in result.simulated:
-        gone = [
-            f"{count:,} {what}"
-            for count, what in ((stream.discarded, "discarded"), (stream.refused, "refused"))
-            if count
-        ]
-        left = f" ({', '.join(gone)})" if gone else ""
-        print_line(
-            f"stream {_shown(stream.stream)} would hold {plural(stream.messages, 'message')}{left}"
-        )
+        print_line(f"stream {_shown(stream.stream)}{_held(stream)}")
     print_line(
         "mappings can change every subject back"
         if found.is_reversible
@@ -94,7 +88,7 @@ def _review(result: DryRunResult, settings: DryRunSettings) -> Review:
 
     title = f"nats-transform dry-run of stream {result.stream}"
     findings = _reported(result, str(settings.candidate), settings.account)
-    return title, [_counts(result)], findings, ALL
+    return Review(title, [_counts(result)], findings, ALL, result.not_looked_at)
 
 
 def _reported(result: DryRunResult, candidate: str, account: object) -> Iterator[Reported]:
@@ -129,13 +123,32 @@ def _message(finding: MigrationFinding) -> str:
     return f"{about}{finding.message} {count}"
 
 
+def _held(stream: SimulatedStream) -> str:
+    if stream.messages is None:
+        return f": what it would hold is {stream.condition}"
+    gone = [
+        f"{count:,} {what}"
+        for what, count in (
+            ("discarded", stream.discarded),
+            ("refused", stream.refused),
+            ("duplicates", stream.duplicates),
+        )
+        if count
+    ]
+    left = f" ({', '.join(gone)})" if gone else ""
+    condition = f", {stream.condition}" if stream.condition else ""
+    return f" would hold {plural(stream.messages, 'message')}{left}{condition}"
+
+
 def _counts(result: DryRunResult) -> str:
     counts = [
         plural(number, severity.value) for severity, number in result.counts.items() if number
     ]
     if counts:
         return ", ".join(counts)
-    return "nothing found" if result.streams_from else "the mappings alone show nothing"
+    if result.streams_from is None:
+        return "the mappings alone show nothing"
+    return "nothing found in what was looked at"
 
 
 def _print_findings(findings: Sequence[MigrationFinding]) -> None:

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from cli.output import print_commands, print_line, print_lines
 from nats_transform.findings import Code, Severity
+from nats_transform.unseen import Unseen, unseen_line
 from nats_transform.untrusted import json_text, markdown_code, markdown_text, one_line, visible
 
 _ANNOTATION = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
@@ -48,9 +49,11 @@ def print_findings(
     summary: Sequence[str],
     findings: Iterable[Reported],
     codes: Mapping[str, Code],
+    not_looked_at: Sequence[Unseen] = (),
 ) -> None:
-    """Prints findings in one of the forms for reviews."""
+    """Prints findings in one of the forms for reviews, after what nobody looked at."""
     every = list(findings)
+    summary = [*([unseen_line(not_looked_at)] if not_looked_at else []), *summary]
     if form == "github":
         if every:
             print_commands(github(every))
@@ -58,7 +61,7 @@ def print_findings(
         for line in summary:
             print_line(line)
     elif form == "sarif":
-        print_lines(sarif(every, codes))
+        print_lines(sarif(every, codes, not_looked_at))
     else:
         print_lines(markdown(title, summary, every))
 
@@ -90,7 +93,11 @@ def _command(text: str, more: str = "") -> str:
     return text
 
 
-def sarif(findings: Sequence[Reported], codes: Mapping[str, Code]) -> str:
+def sarif(
+    findings: Sequence[Reported],
+    codes: Mapping[str, Code],
+    not_looked_at: Sequence[Unseen] = (),
+) -> str:
     """A log in the Static Analysis Results Interchange Format 2.1.0."""
     found = sorted({finding.code for finding in findings})
     rules = [
@@ -115,6 +122,9 @@ def sarif(findings: Sequence[Reported], codes: Mapping[str, Code]) -> str:
     ]
     driver = {"name": "nats-transform", "version": version("nats-transform"), "rules": rules}
     run = {"tool": {"driver": driver}, "results": results, "columnKind": "unicodeCodePoints"}
+    if not_looked_at:
+        told = {"level": "note", "message": {"text": one_line(unseen_line(not_looked_at))}}
+        run["invocations"] = [{"executionSuccessful": True, "toolExecutionNotifications": [told]}]
     # The schema by its canonical identifier, which is no address to load it from.
     return json_text({"version": "2.1.0", "runs": [run]})
 

@@ -120,10 +120,8 @@ def print_subject(subject: str) -> None:
 
 def looked_at(result: DryRunResult | PlanResult) -> str:
     """Which streams and consumers a result is about, and where they came from."""
-    if result.streams_from is None:
-        return "no stream was looked at: give --streams DIR, --server URL or --context NAME"
     counts = f"{plural(result.streams, 'stream')}, {plural(result.consumers, 'consumer')}"
-    return f"looked at {counts} of {result.streams_from}"
+    return f"looked at {counts}{f' of {result.streams_from}' if result.streams_from else ''}"
 
 
 def print_json(document: Mapping[str, Any]) -> None:

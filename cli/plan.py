@@ -9,6 +9,7 @@ from cli.command import Review, job_command
 from cli.formats import Reported
 from cli.output import looked_at, print_line
 from nats_transform.findings import Severity
+from nats_transform.unseen import unseen_line
 from nats_transform.words import plural
 
 if TYPE_CHECKING:
@@ -48,8 +49,10 @@ def command(result: PlanResult, settings: PlanSettings) -> None:
         print_line(f"no safe plan: {one.code}: {about}{one.message}; {one.cure}")
     for line in _steps(result):
         print_line(line)
-    if result.folder is not None:
+    if result.plan is not None:
         print_line(looked_at(result))
+        print_line(unseen_line(result.not_looked_at))
+    if result.folder is not None:
         print_line(f"the plan is in {result.folder}")
 
 
@@ -62,7 +65,7 @@ def _review(result: PlanResult, settings: PlanSettings) -> Review:
     lines = list(_steps(result)) or [
         plural(len(found), "finding") + (" stands" if len(found) == 1 else " stand") + " in the way"
     ]
-    return "nats-transform plan", lines, found, ALL
+    return Review("nats-transform plan", lines, found, ALL, result.not_looked_at)
 
 
 def _reported(one: Blocked, place: Place) -> Reported:

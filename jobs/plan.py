@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from jobs.dry_run.portable import PortableCensus, check_redaction, messages_by_source, read_census
-from jobs.dry_run.settings import read_question, streams_from, with_files
+from jobs.dry_run.settings import not_looked_at, read_question, streams_from, with_files
 from jobs.errors import JobError, text_of
 from jobs.session import Spark
 from jobs.settings.dry_run import PlanSettings
@@ -31,6 +31,7 @@ from nats_transform.plan.build import Needs, NoPlan, build
 from nats_transform.plan.files import CONFIGURED, PLAN, files, whole_configs
 from nats_transform.plan.model import Accepted, Blocked, Need, Plan
 from nats_transform.plan.stages import Stage
+from nats_transform.unseen import Unseen
 
 _NO_CONFIG = (".json", ".yaml", ".yml", ".jwt")
 _ACCEPTED = TypeAdapter(tuple[Accepted, ...])
@@ -50,6 +51,7 @@ class PlanResult:
         folder: the folder of the plan; null if nothing is written.
         streams, consumers: how many of each were looked at.
         streams_from: the server, folder or file that showed them; null if none was asked.
+        not_looked_at: what the plan knows nothing about.
     """
 
     plan: Plan | None
@@ -58,6 +60,7 @@ class PlanResult:
     streams: int = 0
     consumers: int = 0
     streams_from: str | None = None
+    not_looked_at: tuple[Unseen, ...] = ()
 
     def fails(self, level: str) -> bool:
         """Whether there is no plan; `refused` is the only level."""
@@ -72,6 +75,7 @@ class PlanResult:
             "streams": self.streams,
             "consumers": self.consumers,
             "streams_from": self.streams_from,
+            "not_looked_at": [asdict(one) for one in self.not_looked_at],
         }
 
 
@@ -88,7 +92,7 @@ def plan(spark: Spark, settings: PlanSettings) -> PlanResult:
     """
     refuse_full(settings.out)
     with with_files(settings) as given:
-        return replace(_plan(spark, given), streams_from=streams_from(settings))
+        return _plan(spark, given)
 
 
 def _plan(spark: Spark, settings: PlanSettings) -> PlanResult:
@@ -112,6 +116,8 @@ def _plan(spark: Spark, settings: PlanSettings) -> PlanResult:
     looked_at: dict[str, Any] = {
         "streams": len(question.streams),
         "consumers": len(question.consumers),
+        "streams_from": streams_from(settings),
+        "not_looked_at": not_looked_at(settings, question, census.clusters),
     }
     try:
         made = build(

@@ -124,9 +124,16 @@ def _metadata(archive: Archive, result: DryRunResult, page: Path) -> Metadata:
     counts = {f"number of {s.value} findings": count for s, count in result.counts.items()}
     simulated = {
         "simulated streams": table(
-            ("stream", "messages", "discarded", "refused"),
+            ("stream", "messages", "discarded", "refused", "duplicates", "note"),
             [
-                (s.stream, f"{s.messages:,}", f"{s.discarded:,}", f"{s.refused:,}")
+                (
+                    s.stream,
+                    *(
+                        "" if count is None else f"{count:,}"
+                        for count in (s.messages, s.discarded, s.refused, s.duplicates)
+                    ),
+                    s.condition,
+                )
                 for s in result.simulated
             ],
         )

@@ -50,7 +50,7 @@ def test_the_steps_of_the_action(tmp_path: Path, text: str, code: int) -> None:
     assert install["run"].startswith("python -m pip install")
     inputs = {
         "files": "new.conf", "candidate": "new file.conf", "current": "", "census": "c.parquet",
-        "sarif": "out.sarif",
+        "sarif": "out.sarif", "streams": "", "consumers": "", "permissions": "",
     }  # fmt: skip
     assert run_step(sarif, tmp_path, inputs) == (0, "")
     assert json.loads((tmp_path / "out.sarif").read_text())["version"] == "2.1.0"
@@ -59,6 +59,11 @@ def test_the_steps_of_the_action(tmp_path: Path, text: str, code: int) -> None:
     assert ended == code
     assert ("::error file=new file.conf,line=1,col=12,title=collision::" in out) == bool(code)
     assert run_step(dry_run, tmp_path, inputs | {"current": "new.conf"})[0] == 0
+    assert "not looked at: streams (" in out
+    (tmp_path / "a stream.json").write_text('{"name": "ORDERS", "subjects": ["orders.*"]}')
+    ended, out = run_step(dry_run, tmp_path, inputs | {"streams": "a stream.json"})
+    assert (ended, "title=not-captured::" in out) == (1, True)
+    assert "not looked at: consumers (" in out
 
 
 @pytest.mark.parametrize("name", ["--help", "--fail-on=never", "--cluster=x.conf"])

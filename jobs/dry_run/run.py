@@ -11,6 +11,7 @@ from jobs.dry_run.portable import check_redaction, read_census
 from jobs.dry_run.settings import (
     DryRunResult,
     SimulatedStream,
+    not_looked_at,
     read_question,
     streams_from,
     with_files,
@@ -20,7 +21,7 @@ from jobs.settings.dry_run import DryRunSettings
 from nats_transform.config import mapping_version
 
 if TYPE_CHECKING:
-    from nats_transform.migration import Question
+    from nats_transform.migration import DryRun, Question
 
 __all__ = ["DryRunResult", "DryRunSettings", "dry_run"]
 
@@ -39,7 +40,7 @@ def dry_run(spark: Spark, settings: DryRunSettings) -> DryRunResult:
         WarehouseError: tables that cannot be read or written.
     """
     with with_files(settings) as given:
-        return replace(_dry_run(spark, given), streams_from=streams_from(settings))
+        return _dry_run(spark, given)
 
 
 def _dry_run(spark: Spark, settings: DryRunSettings) -> DryRunResult:
@@ -85,7 +86,7 @@ def _dry_run(spark: Spark, settings: DryRunSettings) -> DryRunResult:
         found=found,
         stream=settings.stream,
         days=tuple(days),
-        **_asked(settings, question),
+        **_asked(settings, question, found),
         seed=settings.seed if settings.exact else None,
         census_snapshot=None if census is None else tables.snapshot_id(census),
         input_snapshot=tables.snapshot_id(messages),
@@ -100,11 +101,12 @@ def _of_file(settings: DryRunSettings, file: Path, question: Question) -> DryRun
     census = read_census(file, settings.stream)
     check_redaction(census, question, file)
     question = replace(question, stream=census.about.stream)
+    found = census.dry_run(question, settings.out)
     return DryRunResult(
-        found=census.dry_run(question, settings.out),
+        found=found,
         stream=census.about.stream,
         days=census.about.days,
-        **_asked(settings, question),
+        **_asked(settings, question, found),
         seed=None,
         census_snapshot=None,
         input_snapshot=None,
@@ -112,8 +114,8 @@ def _of_file(settings: DryRunSettings, file: Path, question: Question) -> DryRun
     )
 
 
-def _asked(settings: DryRunSettings, question: Question) -> dict[str, Any]:
-    """What a result says of the question."""
+def _asked(settings: DryRunSettings, question: Question, found: DryRun) -> dict[str, Any]:
+    """What a result says of the question, and of what nobody asked."""
     return {
         "candidate": settings.candidate.name,
         "current": settings.current.name if settings.current else None,
@@ -122,4 +124,6 @@ def _asked(settings: DryRunSettings, question: Question) -> dict[str, Any]:
         "streams": len(question.streams),
         "consumers": len(question.consumers),
         "users": len(question.users),
+        "streams_from": streams_from(settings),
+        "not_looked_at": not_looked_at(settings, question, found.clusters),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
 from typing import Any, TypeVar
@@ -23,6 +23,7 @@ from nats_transform.findings import Severity
 from nats_transform.mapping import AccountMappings
 from nats_transform.migration import DryRun, Question, User, users_of
 from nats_transform.sharing import NO_SHARES, Shares
+from nats_transform.unseen import Unseen, unseen_of_archive
 
 _Settings = TypeVar("_Settings", bound="DryRunSettings")
 
@@ -32,20 +33,39 @@ MOST_FLOWS = 200
 
 @dataclass(frozen=True, slots=True)
 class SimulatedStream:
-    """How many messages a simulated stream holds, has discarded and has refused.
+    """What becomes of the messages that come to a simulated stream.
 
     Attributes:
         stream: the name of the stream.
-        messages: how many messages it holds at the end.
-        discarded: how many messages were replaced by newer ones of the same subject.
-        refused: how many messages it refused because their subject was at its limit. A stream
+        messages: how many messages it holds when the last message of the archive is published.
+        discarded: how many of its messages its limits have dropped.
+        refused: how many messages it refused because it was full, or they are too large. A stream
             source stops at the first of them; the messages that wait behind it count here too.
+        duplicates: how many messages it dropped because it knew their `Nats-Msg-Id`.
+        not_followed: the settings and headers that decide what the stream holds and that a
+            simulation does not follow. If there are any, all numbers are null.
+        keeps_up_with: the streams that drop messages and fill this one. The numbers are right if
+            this one reads every message before it is dropped.
     """
 
     stream: str
-    messages: int
-    discarded: int
-    refused: int
+    messages: int | None
+    discarded: int | None
+    refused: int | None
+    duplicates: int | None = 0
+    not_followed: tuple[str, ...] = ()
+    keeps_up_with: tuple[str, ...] = ()
+
+    @property
+    def condition(self) -> str:
+        """What the numbers depend on, or why there are none; empty if on nothing."""
+        if self.not_followed:
+            return f"not known: a simulation does not follow {', '.join(self.not_followed)}"
+        if self.keeps_up_with:
+            return (
+                f"if it reads {' and '.join(self.keeps_up_with)} before messages are dropped there"
+            )
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +89,7 @@ class DryRunResult:
         simulated_snapshot: the new snapshot of `simulated_streams`.
         simulated_seed: the seed of the draws of the simulation.
         streams_from: the server, folder or file that showed the streams; null if none was asked.
+        not_looked_at: what the result says nothing about.
     """
 
     found: DryRun
@@ -89,6 +110,7 @@ class DryRunResult:
     simulated_snapshot: int | None = None
     simulated_seed: int | None = None
     streams_from: str | None = None
+    not_looked_at: tuple[Unseen, ...] = ()
 
     @property
     def counts(self) -> dict[Severity, int]:
@@ -121,6 +143,7 @@ class DryRunResult:
         summary = {
             **about,
             "simulated": [asdict(stream) for stream in self.simulated],
+            "not_looked_at": [asdict(one) for one in self.not_looked_at],
             "days": [day.isoformat() for day in self.days],
             **found,
             **{severity.value: count for severity, count in self.counts.items()},
@@ -130,7 +153,7 @@ class DryRunResult:
 
 @contextlib.contextmanager
 def with_files(settings: _Settings) -> Iterator[_Settings]:
-    """The same settings with files in the place of a server, for as long as the files are needed.
+    """The same settings with the files that a server shows, for as long as they are needed.
 
     Raises:
         ArchiveError: the server cannot be reached, or shows another account.
@@ -139,8 +162,7 @@ def with_files(settings: _Settings) -> Iterator[_Settings]:
         yield settings
         return
     with account_files(settings.nats, settings.account) as (streams, consumers):
-        found = {"streams": streams, "consumers": consumers, "nats": None}
-        yield settings.model_copy(update=found)
+        yield settings.model_copy(update={"streams": streams, "consumers": consumers})
 
 
 def streams_from(settings: DryRunSettings) -> str | None:
@@ -148,6 +170,23 @@ def streams_from(settings: DryRunSettings) -> str | None:
     if settings.nats is not None:
         return settings.nats.where
     return None if settings.streams is None else str(settings.streams)
+
+
+def not_looked_at(
+    settings: DryRunSettings, question: Question, clusters: Sequence[str]
+) -> tuple[Unseen, ...]:
+    """What a result of these settings says nothing about; `clusters` are those of the archive."""
+    is_shown = settings.nats is not None
+    return tuple(
+        unseen_of_archive(
+            (question.current, question.candidate),
+            stream=question.stream,
+            has_streams=is_shown or settings.streams is not None,
+            has_consumers=is_shown or settings.consumers is not None,
+            has_permissions=settings.permissions is not None,
+            clusters=(*settings.clusters, *clusters),
+        )
+    )
 
 
 def read_question(settings: DryRunSettings) -> Question:

@@ -1,19 +1,21 @@
 """Simulates what streams would hold under a candidate mapping, into `simulated_streams`.
 
 Each message of an archive is published again with its own draw. It passes the account mappings, the
-streams that capture it, their ingress transforms, republish, mirrors and sources, and the limits of
-messages per subject. Streams are empty at first. Mirrors and sources are taken to keep up, so they
-get a message before a limit discards it upstream.
+streams that capture it, their ingress transforms, republish, mirrors and sources, and their limits,
+at the time that the archive has for it. Streams are empty at first. Mirrors and sources are taken
+to keep up, so they get a message before a limit discards it upstream; the result says where this
+matters. If a setting of a stream is not followed, the result names it and has no number for the
+stream, and the table no rows.
 
 The table holds one simulation for each archive; earlier ones are in its older snapshots.
 
 One process does this, in the order of the archive and a batch at a time. It first computes what
 each stream stores and then, for all messages of some subjects together, what the limits leave.
+Limits that depend on the order of messages are applied one message after the other (`limits`).
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
@@ -26,6 +28,19 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.table import Table
 
+from jobs.dry_run.caveats import Caveats
+from jobs.dry_run.limits import (
+    NO_LIMIT,
+    Answer,
+    Limits,
+    depend_on_order,
+    drops,
+    limit,
+    look_at_sizes,
+    offered,
+    times,
+    window_of,
+)
 from jobs.dry_run.scattered import parts_for, scattered, temporary_folder
 from jobs.dry_run.settings import SimulatedStream
 from jobs.errors import JobError
@@ -82,8 +97,8 @@ class SimulationError(JobError):
     """The configuration of the streams does not decide which messages they hold."""
 
 
-PUBLISHED = ("stream", "seq", "day", "ts", "subject", "cluster")
-"""The columns of archived messages that a simulation needs."""
+PUBLISHED = ("stream", "seq", "day", "ts", "subject", "cluster", "headers", "headers_raw", "data")
+"""The columns of archived messages that a simulation needs; `data` only for limits of sizes."""
 
 _WORDS = frozenset({"stream", "via", "origin_stream"})
 _STEPS = pa.schema(
@@ -129,8 +144,8 @@ def simulate(
         WarehouseError: the table cannot be written.
     """
     table = tables.open_table(warehouse, SIMULATED, create=True)
-    published = Selection(messages, archive, days, None, PUBLISHED, specs.MESSAGES)
     simulation = Simulation(streams, compile_mappings(mappings, seed))
+    published = Selection(messages, archive, days, None, simulation.columns, specs.MESSAGES)
     held, discarded = (np.zeros(len(streams), np.int64) for _ in range(2))
 
     def followed() -> Iterator[pa.RecordBatch]:
@@ -147,7 +162,7 @@ def simulate(
                 of = batch.column("number").to_numpy()
                 for counts, chosen in ((held, is_held), (discarded, ~is_held)):
                     counts += np.bincount(of[chosen], minlength=len(counts))
-                yield batch.filter(pa.array(is_held))
+                yield batch.filter(pa.array(is_held & simulation.is_followed[of]))
 
     stored = arrow_schema(table.schema(), _WORDS)
     with staging.new_files(table) as folder, temporary_folder() as temporary:
@@ -157,11 +172,8 @@ def simulate(
         with step("writing what the streams hold"):
             files = IngestTask(Storage.of(table), folder, stored, kept)(paths)
         new = staged(table, folder, (file.written for file in files))
-    refused = simulation.came - held - discarded
     snapshot = staging.publish(table, new, archive, replace=True, properties=properties)
-    counts = zip(held.tolist(), discarded.tolist(), refused.tolist(), strict=True)
-    found = zip(streams, counts, strict=True)
-    return tuple(SimulatedStream(stream.name, *of_it) for stream, of_it in found), snapshot
+    return tuple(simulation.results(held.tolist(), discarded.tolist())), snapshot
 
 
 class Simulation:
@@ -172,7 +184,8 @@ class Simulation:
         program: the mappings of the account.
 
     Attributes:
-        came: how many messages came to each stream, with those that it refused.
+        columns: the columns of the archive that it needs.
+        answers: for each `Answer` how often each stream gave it.
     """
 
     def __init__(self, streams: Sequence[StreamConfig], program: Program) -> None:
@@ -180,20 +193,31 @@ class Simulation:
         self._names = pa.array([stream.name for stream in streams], pa.string())
         self._numbers = {stream.name: number for number, stream in enumerate(streams)}
         self._last = np.array([max(stream.first_seq, 1) - 1 for stream in streams], np.int64)
-        self.came = np.zeros(len(streams), np.int64)
-        # Of the streams that refuse: how many messages of a subject they have, which of them get
-        # messages of which, and the sources that wait.
-        refusing = [n for n, stream in enumerate(streams) if stream.discard_new_per_subject]
-        self._there: dict[int, dict[bytes, int]] = {n: defaultdict(int) for n in refusing}
+        self._start = self._last.copy()
+        self._now = -NO_LIMIT  # the time of the last message, in microseconds
+        self.answers = np.zeros((len(Answer), len(streams)), np.int64)
+        self._sized = [n for n, stream in enumerate(streams) if look_at_sizes(stream)]
+        self.columns = PUBLISHED if self._sized else PUBLISHED[:-1]
+        self._ordered = [n for n, stream in enumerate(streams) if depend_on_order(stream)]
+        self._limits = {
+            n: Limits(stream)
+            for n, stream in enumerate(streams)
+            if n in self._ordered or window_of(stream)
+        }
+        # Of the streams that refuse: which of them get messages of which, and sources that wait.
+        refusing = [n for n in self._ordered if streams[n].discard == "new"]
         self._feeds: dict[int, set[int]] = {n: set() for n in refusing}
         self._waits: set[tuple[int, int]] = set()
-        limits = [
-            stream.max_msgs_per_subject
-            if stream.max_msgs_per_subject > 0 and n not in self._there
-            else 2**62
-            for n, stream in enumerate(streams)
-        ]
-        self._limits = np.array(limits, np.int64)
+        self._caveats = Caveats(streams)
+        self._of_one = np.array(
+            [
+                NO_LIMIT if stream.discard_new_per_subject else limit(stream.max_msgs_per_subject)
+                for stream in streams
+            ],
+            np.int64,
+        )
+        self._most = np.array([limit(stream.max_msgs) for stream in streams], np.int64)
+        self._age = np.array([limit(stream.max_age // 1000) for stream in streams], np.int64)
         self._known = lru_cache(2**16)(self._way)
 
     def stored(self, messages: pa.RecordBatch) -> pa.RecordBatch:
@@ -205,7 +229,7 @@ class Simulation:
         Raises:
             SimulationError: for the same reasons as `simulate`.
         """
-        given = {name: messages.column(name) for name in PUBLISHED}
+        given = {name: messages.column(name) for name in self.columns}
         mapped = self._program.run(
             given["subject"], cluster=given["cluster"], stream=given["stream"], seq=given["seq"]
         ).subjects
@@ -220,8 +244,12 @@ class Simulation:
         stream, origin, numbered = (
             steps[name].to_numpy().astype(np.int64) for name in ("stream", "origin", "numbered")
         )
-        self.came += np.bincount(stream, minlength=len(self.came))
-        is_stored = self._accepted(steps, np.where(origin < 0, -1, first + origin))
+        self._caveats.note_acting(given["headers"], stream, message)
+        answers = self._answers(steps, np.where(origin < 0, -1, first + origin), given, message)
+        for answer in Answer:
+            of = stream[answers == answer]
+            self.answers[answer] += np.bincount(of, minlength=self.answers.shape[1])
+        is_stored = answers <= Answer.DROPPED
         number = self._numbered(stream, is_stored)
         is_published, before = origin < 0, first + np.maximum(origin, 0)
         rows = {
@@ -235,6 +263,7 @@ class Simulation:
         rows = {name: column.take(pa.array(message)) for name, column in rows.items()}
         rows |= {
             "number": pa.array(stream),
+            "place": pa.array(number),
             "stream": self._named(stream),
             "seq": pa.array(number[first + numbered]),
             "via": steps["via"].combine_chunks().dictionary_encode(),
@@ -254,8 +283,46 @@ class Simulation:
         later = np.empty(len(rows), np.int64)
         ends = np.searchsorted(group[order], group[order], side="right")
         later[order] = ends - np.arange(len(rows)) - 1
-        found: np.ndarray = later < self._limits[stream]
+        first = np.maximum(self._last - self._most, self._start) + 1
+        for number in self._ordered:
+            first[number] = self._start[number] + self._limits[number].first
+        is_young = times(rows.column("ts")) > self._now - self._age[stream]
+        found: np.ndarray = (
+            (later < self._of_one[stream])
+            & (rows.column("place").to_numpy() >= first[stream])
+            & is_young
+        )
         return found
+
+    @property
+    def is_followed(self) -> np.ndarray:
+        """Whether the simulation follows all settings of each stream and of what fills it."""
+        count = len(self._streams)
+        return np.array([not self._caveats.not_followed(n) for n in range(count)])
+
+    def results(self, held: Sequence[int], discarded: Sequence[int]) -> Iterator[SimulatedStream]:
+        """The result of each stream.
+
+        Args:
+            held, discarded: the messages of each stream that `is_held` keeps and does not keep.
+        """
+        for number, stream in enumerate(self._streams):
+            if not_followed := self._caveats.not_followed(number):
+                yield SimulatedStream(stream.name, None, None, None, None, not_followed)
+                continue
+            behind = {
+                self._streams[n].name
+                for n in self._caveats.reads_from(number)
+                if discarded[n] or self._caveats.not_followed(n)
+            }
+            yield SimulatedStream(
+                stream.name,
+                held[number],
+                discarded[number],
+                int(self.answers[Answer.REFUSED][number]),
+                int(self.answers[Answer.DUPLICATE][number]),
+                keeps_up_with=tuple(sorted(behind)),
+            )
 
     def _named(self, streams: np.ndarray, mask: np.ndarray | None = None) -> pa.Array:
         numbers = pa.array(streams.astype(np.int32), mask=mask)
@@ -282,6 +349,7 @@ class Simulation:
         """The steps of a message; without those that go round without end."""
         steps: list[dict[str, Any]] = []
         through: list[set[int]] = []
+        is_plain: list[bool] = []
         step_of: dict[int, int] = {}
         for node, one in enumerate(self._network.arrivals(decode(subject), entropy)):
             if one.repeats or one.subject is None:
@@ -291,6 +359,15 @@ class Simulation:
             origin = -1 if one.origin is None else step_of[one.origin]
             through.append({number} if origin < 0 else {*through[origin], number})
             self._note_feeds(number, through[-1])
+            is_plain.append(origin < 0 or (one.via is Via.MIRROR and is_plain[origin]))
+            if origin >= 0:
+                by_consumer = one.via is not Via.REPUBLISH
+                self._caveats.note_upstream(number, steps[origin]["stream"], by_consumer)
+            if number in self._sized and not is_plain[-1]:
+                stream = self._streams[number]
+                stays = stream.max_msg_size < 0 and stream.discard == "old"
+                told = "max_bytes and max_msg_size of messages that nats-server adds headers to"
+                self._caveats.note(number, told, stays=stays)
             republished = one.republished
             steps.append(
                 {
@@ -317,41 +394,70 @@ class Simulation:
         except CycleError as error:
             circle = " and ".join(sorted({self._streams[n].name for n in error.args[1]}))
             raise SimulationError(
-                f"streams {circle} feed each other and refuse messages (discard_new_per_subject): "
+                f"streams {circle} feed each other and refuse messages (discard new): "
                 "what they hold depends on timing; leave one of them out"
             ) from error
 
-    def _accepted(self, steps: pa.Table, origins: np.ndarray) -> np.ndarray:
-        """Which steps are taken: no stream refuses them, nor what they come from.
+    def _answers(
+        self,
+        steps: pa.Table,
+        origins: np.ndarray,
+        given: Mapping[str, pa.Array],
+        message: np.ndarray,
+    ) -> np.ndarray:
+        """What becomes of each step: its stream takes it or not, or it never came there.
 
         Args:
+            steps: the steps.
             origins: for each step the row of the one that it comes from, or -1.
+            given: the messages.
+            message: the message of each step.
         """
-        if not self._there:
-            return np.ones(len(steps), np.bool_)
-        accepted: list[bool] = []
+        self._now = int(times(given["ts"]).max(initial=self._now))
+        known = offered(given, bool(self._sized), bool(self._ordered)) if self._limits else None
+        if known is None:
+            return np.full(len(steps), Answer.TAKEN)
+        answers: list[Answer] = []
         columns = (steps[n].to_pylist() for n in ("stream", "via", "position", "stored_subject"))
-        for origin, number, via, position, subject in zip(origins.tolist(), *columns, strict=True):
-            there, stream = self._there.get(number), self._streams[number]
-            is_taken = origin < 0 or accepted[origin]
-            if is_taken and there is not None:
-                # nats-server tries a refused message of a source again and again, and takes
-                # nothing after it: `processInboundSourceMsg`.
-                waits = (number, position) in self._waits
-                is_taken = not waits and there[subject] < stream.max_msgs_per_subject
-                if is_taken:
-                    there[subject] += 1
-                elif via == Via.SOURCE:
-                    self._waits.add((number, position))
-                elif via == Via.MIRROR and stream.mirror is not None:
-                    # It comes past what it refuses by reconnecting, every ten seconds or so.
-                    raise SimulationError(
-                        f"stream {stream.name} mirrors {stream.mirror.name} and refuses messages "
-                        "of it (discard_new_per_subject): what it holds depends on timing; leave "
-                        "it out"
-                    )
-            accepted.append(is_taken)
-        return np.array(accepted, np.bool_)
+        for origin, of, number, via, position, subject in zip(
+            origins.tolist(), message.tolist(), *columns, strict=True
+        ):
+            came = origin < 0 or answers[origin] is Answer.TAKEN
+            if not (came or (answers[origin] is Answer.DROPPED and via == Via.REPUBLISH)):
+                answers.append(Answer.NEVER_CAME)
+                continue
+            limits = self._limits.get(number)
+            # nats-server tries a refused message of a source again and again, and takes nothing
+            # after it: `processInboundSourceMsg`.
+            if (number, position) in self._waits:
+                answer = Answer.REFUSED
+            else:
+                answer = Answer.TAKEN if limits is None else limits.offer(subject, known[of])
+                if answer is Answer.REFUSED and via != Via.CAPTURE:
+                    self._note_refused(number, via, position)
+            answers.append(answer)
+        return np.array(answers, np.int8)
+
+    def _note_refused(self, number: int, via: str, position: int) -> None:
+        """Notes that a stream refuses what it takes from another stream.
+
+        Raises:
+            SimulationError: it is a mirror.
+        """
+        stream = self._streams[number]
+        if via == Via.SOURCE:
+            self._waits.add((number, position))
+            upstream = stream.sources[position].name
+            # It goes on once there is room, or once the message is gone: at some time.
+            if stream.max_age or drops(self._streams[self._numbers[upstream]]):
+                told = f"its source {upstream} that waits for room"
+                self._caveats.note(number, told)
+        elif via == Via.MIRROR and stream.mirror is not None:
+            # It comes past what it refuses by reconnecting, every ten seconds or so.
+            raise SimulationError(
+                f"stream {stream.name} mirrors {stream.mirror.name} and refuses messages of it "
+                "(discard new, or max_msg_size): what it holds depends on timing; leave it out"
+            )
 
     def _numbered(self, stream: np.ndarray, is_stored: np.ndarray) -> np.ndarray:
         """The sequence of each step that is stored, in its stream; what comes later goes on."""

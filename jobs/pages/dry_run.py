@@ -77,7 +77,7 @@ def _headline(result: DryRunResult) -> str:
     if not told and not result.streams_from:
         return "The mappings alone show nothing; no stream was looked at"
     if not told:
-        return "Nothing stands in the way of the change"
+        return "Nothing that was looked at stands in the way of the change"
     return f"The change has {' and '.join(told)}"
 
 

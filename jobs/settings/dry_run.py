@@ -121,13 +121,24 @@ class PlanSettings(DryRunSettings):
         1.0, "How many percentage points the audits of the stages allow."
     )
     confidence: Probability = setting(0.99, "The confidence of these audits.", is_option=False)
+    without_streams: bool = setting(
+        False,
+        "Plan although nobody shows the streams or the consumers: no step then makes room in them, "
+        "and messages that they do not take are lost.",
+    )
     exact: Literal[False] = setting(False, "A plan counts shares.", is_option=False)
     simulate: Literal[False] = setting(False, "A plan simulates nothing.", is_option=False)
     seed: Seed = setting(0, "A plan draws nothing.", is_option=False)
     out: Folder = setting(..., "A new folder for the plan.")
 
     @model_validator(mode="after")
-    def _rising(self) -> Self:
+    def _complete(self) -> Self:
+        is_shown = self.nats is not None or None not in (self.streams, self.consumers)
+        if not is_shown and not self.without_streams:
+            raise ValueError(
+                "a plan makes room in streams and consumers: give the files of both, or a server "
+                "that shows them, or --without-streams to plan without"
+            )
         if list(self.stages) != sorted(set(self.stages)) or self.stages[-1:] != (100,):
             raise ValueError("the stages must rise, and end with 100, such as 2,10,50,100")
         return self

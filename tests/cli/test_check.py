@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ CANARY = """mappings {
 }
 """
 STREAM = {"name": "ORDERS", "subjects": ["orders.*"]}
+REST = "consumers, permissions and published subjects (nats-transform dry-run)\n"
+UNSEEN = f"not looked at: streams (give their files too); {REST}"
 
 
 @pytest.fixture
@@ -46,7 +49,7 @@ def test_findings_have_file_line_severity_code_and_cure(folder: Path) -> None:
         "a.conf:2:3: warning remainder-kept: mapping 'shop': 2 % of the messages in all clusters "
         "keep their subject\n"
         f"    {CODES['remainder-kept'].cure}\n"
-        "1 file checked: 1 warning\n",
+        f"{UNSEEN}1 file checked: 1 warning\n",
         "",
     )
 
@@ -56,16 +59,46 @@ def test_only_so_many_findings_are_printed(folder: Path) -> None:
     (folder / "a.conf").write_text("mappings {\n" + "\n".join(lines) + "\n}")
     code, out, _ = run("a.conf")
     assert code == 0
-    *findings, left, summary = out.splitlines()
+    *findings, left, _, summary = out.splitlines()
     assert len(findings) == 2 * 500
     assert left == "and 1 more finding: see --json"
     assert summary == "1 file checked: 501 warnings"
     assert len(document("a.conf")[1]["findings"]) == 501
 
 
+def test_what_was_not_looked_at(folder: Path) -> None:
+    """It is said before nothing is found, in every form; what is given is left out."""
+    (folder / "a.conf").write_text(
+        "mappings { foo: [ {destination: bar, weight: 100, cluster: east} ] }"
+    )
+    (folder / "s.json").write_text(json.dumps(STREAM))
+    clusters = "which clusters there are (--cluster NAME for each)"
+    given = "a.conf", "s.json", "--cluster", "east"
+    for arguments, line in (
+        (("a.conf",), f"{UNSEEN.removesuffix(REST)}{clusters}; {REST}"),
+        (("s.json",), f"not looked at: mappings (give the file of the account too); {REST}"),
+        (given, f"not looked at: {REST}"),
+    ):
+        _, out, _ = run(*arguments)
+        assert line in out
+        assert out.index(line) < out.index("nothing found")
+        assert line.strip() in run(*arguments, "--format", "github")[1]
+        markdown = unescape(run(*arguments, "--format", "markdown")[1])
+        assert line.strip() in markdown
+        (sarif,) = json.loads(run(*arguments, "--format", "sarif")[1])["runs"]
+        (told,) = sarif["invocations"][0]["toolExecutionNotifications"]
+        assert (told["level"], told["message"]["text"]) == ("note", line.strip())
+    assert document(*given)[1]["not_looked_at"] == [
+        {
+            "what": "consumers, permissions and published subjects",
+            "cure": "nats-transform dry-run",
+        }
+    ]
+
+
 def test_nothing_found(folder: Path) -> None:
     (folder / "a.conf").write_text("mappings { foo: bar }")
-    assert run("a.conf") == (0, "1 file checked, nothing found\n", "")
+    assert run("a.conf") == (0, f"{UNSEEN}1 file checked, nothing found\n", "")
 
 
 @pytest.mark.parametrize(
@@ -105,6 +138,13 @@ def test_json_is_one_document(folder: Path) -> None:
                 "line": 2,
                 "column": 3,
             }
+        ],
+        "not_looked_at": [
+            {"what": "streams", "cure": "give their files too"},
+            {
+                "what": "consumers, permissions and published subjects",
+                "cure": "nats-transform dry-run",
+            },
         ],
     }
 
@@ -175,7 +215,7 @@ def test_a_file_without_mappings_is_said_to_have_none(folder: Path) -> None:
     (folder / "b.conf").write_text("mappings { foo: bar }")
     assert run("a.conf", "b.conf") == (
         0,
-        "2 files checked, nothing found\na.conf has no mappings\n",
+        f"{UNSEEN}2 files checked, nothing found\na.conf has no mappings\n",
         "",
     )
 

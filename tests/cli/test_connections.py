@@ -28,7 +28,7 @@ COMMANDS = {
 FILES = {
     "ingest": ("--jsonl", "orders.jsonl"),
     "dry-run": ("--streams", "streams"),
-    "plan": ("--streams", "streams"),
+    "plan": ("--streams", "streams", "--without-streams"),
     "verify": ("--config", "server.conf"),
 }
 """What a command takes in the place of a server."""
@@ -86,7 +86,7 @@ def made(server: NatsServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
             ("ingest", "--stream", "ORDERS", "--server", server.url),
             ("census", "export", "--stream", "ORDERS", "--out", "census.parquet"),
             ("transform", "--stream", "ORDERS", "--mapping", "new.conf"),
-            ("plan", *CENSUS, "--streams", "streams", "--out", "plan"),
+            ("plan", *CENSUS, *FILES["plan"], "--out", "plan"),
         ):
             code, out, err = nats_transform(*line)
             assert code == 0, out + err
@@ -164,10 +164,14 @@ def test_files_are_enough_whatever_is_only_implied(
 def test_the_room_of_the_server_is_seen(
     command: str, place: Path, server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the streams a dry run is green, and a plan loses every message."""
+    """Without the streams a dry run finds nothing, and a plan would lose every message."""
     alone = nats_transform(command, *COMMANDS[command][:4], *(("--out", "a") * (command == "plan")))
-    assert "no stream was looked at" in alone[1]
-    assert "nothing found" not in alone[1]
+    if command == "plan":
+        assert (alone[0], alone[1], alone[2].count("\n")) == (2, "", 1)
+        assert "--without-streams" in alone[2]
+    else:
+        assert "\nnot looked at: streams (--streams DIR, --server URL or" in alone[1]
+        assert "nothing found" not in alone[1]
     monkeypatch.setenv("NATS_URL", server.url)
     by_variable, by_option = (
         nats_transform(

@@ -108,7 +108,7 @@ def test_a_mistake_is_one_line_and_exit_2(args: list[str], told: str) -> None:
         ["audit", "--stream", "S", "--mapping", "none", "--report"],
         ["plan-canary", "--stream", "S", "--mapping", "none", "--report"],
         ["census", "export", "--stream", "S", "--out"],
-        ["plan", "--census", "none", "--candidate", "none", "--out"],
+        ["plan", "--census", "none", "--candidate", "none", "--without-streams", "--out"],
     ],
     ids=lambda args: args[0],
 )

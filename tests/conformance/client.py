@@ -70,11 +70,23 @@ class Client:
         self._output += b"SUB %s %d\r\n" % (encode(subject), self._subscriptions)
         return self._subscriptions
 
-    def publish(self, subject: str, body: bytes = b"", reply: str = "") -> None:
-        self._output += b"PUB %s %s %d\r\n%s\r\n" % (
+    def publish(
+        self,
+        subject: str,
+        body: bytes = b"",
+        reply: str = "",
+        headers: Iterable[tuple[str, str]] = (),
+    ) -> None:
+        lines = [f"{name}: {value}\r\n" for name, value in headers]
+        block = encode(f"NATS/1.0\r\n{''.join(lines)}\r\n") if lines else b""
+        word, size = (b"HPUB", b"%d " % len(block)) if lines else (b"PUB", b"")
+        self._output += b"%s %s %s %s%d\r\n%s%s\r\n" % (
+            word,
             encode(subject),
             encode(reply),
-            len(body),
+            size,
+            len(block) + len(body),
+            block,
             body,
         )
 

@@ -7,7 +7,7 @@ import time
 from base64 import b64decode
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -88,6 +88,7 @@ STREAMS: list[dict[str, Any]] = [
         "first_seq": 100,
     },
     kv("A", subjects=["$KV.A.>"]),
+    {"name": "KV_COPY", "mirror": {"name": "KV_A"}},
     kv("B", sources=[bucket_source("A", "B").model_dump(by_alias=True, exclude_defaults=True)]),
     {"name": "ONCE", "subjects": ["once.>"], **ONE},
     {"name": "ONCE_COPY", "sources": [{"name": "ONCE"}]},
@@ -96,7 +97,7 @@ STREAMS: list[dict[str, Any]] = [
         "name": "HELD_UP",
         "sources": [
             {
-                "name": "KV_A",
+                "name": "KV_COPY",
                 "subject_transforms": [{"src": "$KV.A.*.*", "dest": "held.$1.$2"}],
             },
             {"name": "ONCE", "subject_transforms": [{"src": "once.*", "dest": "held.once.$1"}]},
@@ -143,18 +144,41 @@ class Held(NamedTuple):
     origin: tuple[str, int] | None
 
 
-def archived(subjects: Sequence[str]) -> pa.RecordBatch:
-    """The subjects as messages of an archive."""
-    now = datetime(2026, 3, 1, tzinfo=UTC)
-    rows = [message(n, subject, now) for n, subject in enumerate(subjects, 1)]
+class Publication(NamedTuple):
+    """A message to publish; `padding` makes its body longer."""
+
+    subject: str
+    headers: tuple[tuple[str, str], ...] = ()
+    padding: int = 0
+
+    def body(self, number: int) -> bytes:
+        return f"{number} ".encode() + b"x" * self.padding
+
+
+def with_id(number: object) -> tuple[tuple[str, str], ...]:
+    return ("Other", ""), ("Nats-Msg-Id", f"{number}")
+
+
+def archived(
+    published: Sequence[str | Publication], *, step: timedelta = timedelta()
+) -> pa.RecordBatch:
+    """The subjects as messages of an archive, each so much later than the one before."""
+    start = datetime(2026, 3, 1, tzinfo=UTC)
+    rows = []
+    for number, one in enumerate(published, 1):
+        one = Publication(one) if isinstance(one, str) else one
+        now, data = start + number * step, one.body(number)
+        rows.append(message(number, one.subject, now, headers=one.headers, data=data))
     found = columns(rows)
     return pa.RecordBatch.from_pydict({name: found[name] for name in PUBLISHED})
 
 
 def simulated(
-    subjects: Sequence[str], mappings: AccountMappings, streams: Sequence[StreamConfig]
-) -> tuple[dict[str, list[Held]], dict[int, dict[str, int]]]:
-    """What streams hold, and the last sequence that each message leaves in each stream."""
+    subjects: Sequence[str | Publication],
+    mappings: AccountMappings,
+    streams: Sequence[StreamConfig],
+) -> tuple[dict[str, list[Held]], dict[int, dict[str, int]], set[str]]:
+    """What streams hold, the last sequence that each message leaves in each, and those followed."""
     simulation = Simulation(streams, compile_mappings(mappings))
     held: dict[str, list[Held]] = defaultdict(list)
     last: dict[int, dict[str, int]] = defaultdict(dict)
@@ -170,7 +194,10 @@ def simulated(
             subject = row["stored_subject"]
             held[row["stream"]].append(Held(row["seq"], subject, row["archive_seq"], origin))
         last[row["archive_seq"]][row["stream"]] = row["seq"]
-    return held, last
+    names = {
+        one.name for one, is_ours in zip(streams, simulation.is_followed, strict=True) if is_ours
+    }
+    return held, last, names
 
 
 def stored(client: Client, config: StreamConfig) -> Iterator[Held]:
@@ -195,7 +222,7 @@ def stored(client: Client, config: StreamConfig) -> Iterator[Held]:
             origin = stream, int(seq)
         elif "Nats-Stream" in headers:
             origin = headers["Nats-Stream"], int(headers["Nats-Sequence"])
-        number = int(b64decode(message["data"]))
+        number = int(b64decode(message["data"]).split()[0])
         yield Held(message["seq"], message["subject"], number, origin)
 
 
@@ -220,25 +247,27 @@ def in_order(held: Sequence[Held]) -> list[Held]:
 def differences(
     config: str,
     raw: Sequence[dict[str, Any]],
-    subjects: Sequence[str],
+    subjects: Sequence[str | Publication],
     tmp: Path,
 ) -> tuple[list[str], dict[str, list[Held]]]:
     """Where the server and the simulation part; and what the streams hold."""
     conf = tmp / "server.conf"
     conf.write_text(config)
     streams = [parse_stream(one) for one in raw]
-    ours, last = simulated(subjects, load_mappings(conf), streams)
+    ours, last, followed = simulated(subjects, load_mappings(conf), streams)
     told = []
     with nats_server(config) as server, Client(server.url) as client:
         for one in raw:
             answer = client.request(f"$JS.API.STREAM.CREATE.{one['name']}", one)
             assert "error" not in answer, answer
+        streams = [stream for stream in streams if stream.name in followed]
         now = {stream.name: max(stream.first_seq, 1) - 1 for stream in streams}
         for number, subject in enumerate(subjects, 1):
-            client.publish(subject, str(number).encode())
+            one = Publication(subject) if isinstance(subject, str) else subject
+            client.publish(one.subject, one.body(number), headers=one.headers)
             client.flush()
             # Sources and mirrors are to have it before a limit takes it away from them.
-            now |= last.get(number, {})
+            now |= {name: seq for name, seq in last[number].items() if name in followed}
             found = wait_for(client, now)
             if found != now:
                 return [f"after {subject!r} ({number}): last {found}, ours {now}"], ours
@@ -259,6 +288,70 @@ def test_a_real_server_stores_the_same(tmp_path: Path) -> None:
     # The case is worth something only if limits take some, and leave every stream some.
     assert held.keys() == {one["name"] for one in STREAMS} - {"ECHOED"}
     assert {name: len(held[name]) for name in COUNTS} == COUNTS
+
+
+def limited(chance: random.Random, count: int) -> Iterator[dict[str, Any]]:
+    """Streams with limits of every kind, and mirrors and streams that source them, with others."""
+    for number in range(count):
+        name = f"L{number}"
+        yield {"name": name, "subjects": [f"{name}.>"], **limits(chance)}
+        if chance.random() < 0.4:
+            # A mirror that refuses is no case: it depends on timing.
+            found = limits(chance) | {"discard": "old", "discard_new_per_subject": False}
+            found = {
+                n: v for n, v in found.items() if n not in ("max_msg_size", "duplicate_window")
+            }
+            yield {"name": f"M{number}", "mirror": {"name": name}, **found}
+        if chance.random() < 0.4:
+            found = {
+                n: v for n, v in limits(chance).items() if n not in ("max_msg_size", "max_bytes")
+            }
+            yield {"name": f"S{number}", "sources": [{"name": name}], **found}
+
+
+def limits(chance: random.Random) -> dict[str, Any]:
+    """Some limits of a stream that bite with a few dozen messages."""
+    found: dict[str, Any] = {"storage": chance.choice(["file", "memory"])}
+    if chance.random() < 0.6:
+        found["max_msgs"] = chance.randint(1, 12)
+    if chance.random() < 0.5:
+        found["max_bytes"] = chance.randint(100, 1500)
+    if chance.random() < 0.5:
+        found["max_msgs_per_subject"] = chance.randint(1, 4)
+    if chance.random() < 0.2:
+        found["max_msg_size"] = chance.randint(40, 120)
+    if chance.random() < 0.5:
+        found["discard"] = "new"
+        found["discard_new_per_subject"] = "max_msgs_per_subject" in found and chance.random() < 0.5
+    if chance.random() < 0.3:
+        found["duplicate_window"] = 10**12
+    return found
+
+
+def test_limits_are_those_of_a_real_server(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    check_limits(chance, tmp_path, streams=12, messages=120)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(10))
+def test_many_limits_are_those_of_a_real_server(tmp_path: Path, seed: int, number: int) -> None:
+    check_limits(random.Random(seed + 1 + number), tmp_path, streams=30, messages=600)
+
+
+def check_limits(chance: random.Random, tmp: Path, streams: int, messages: int) -> None:
+    configs = list(limited(chance, streams))
+    published = [
+        Publication(
+            f"L{chance.randrange(streams)}.{chance.choice('abcde')}",
+            chance.choice([(), (("Other", "a"),), with_id("same"), with_id(chance.randrange(20))]),
+            chance.choice([0, 0, 5, 40, 100]),
+        )
+        for _ in range(messages)
+    ]
+    told, held = differences("mappings {}", configs, published, tmp)
+    assert not told, "\n".join(told)
+    assert len(held) > streams / 2
 
 
 FILTERS = [">", "a.>", "*.x.*", "*.*.1", "b.*.*", "a.x.2"]

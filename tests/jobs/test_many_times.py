@@ -52,7 +52,8 @@ class Place:
         self.call("ingest", server=self.nats)
         self.call("transform", mapping=self.mapping)
         self.plan = self.new("plan")
-        self.call("plan", candidate=self.mapping, streams=self.streams, out=self.plan)
+        planned = {"candidate": self.mapping, "streams": self.streams, "without_streams": True}
+        self.call("plan", **planned, out=self.plan)
         # PyIceberg starts a thread when it has work and none is idle, up to a number: here are all.
         threads = ExecutorFactory.get_or_create()
         together = Barrier(threads._max_workers)  # type: ignore[attr-defined]
@@ -107,7 +108,11 @@ CALLS: dict[str, Callable[[Place], Any]] = {
         "dry-run", candidate=at.mapping, streams=at.streams, simulate=True
     ),
     "plan": lambda at: at.call(
-        "plan", candidate=at.mapping, streams=at.streams, out=at.new("plan")
+        "plan",
+        candidate=at.mapping,
+        streams=at.streams,
+        without_streams=True,
+        out=at.new("plan"),
     ),
     "verify": lambda at: at.call("verify", plan=at.plan, step=0, nats=at.nats),
     "census-export": lambda at: at.call("census-export", out=at.new("census")),

@@ -383,10 +383,8 @@ def test_the_command(
     page = tmp_path / "page.html"
     code, out, err = cli(*where, "--report", page)
     assert (code, err) == (1, "")
-    assert (
-        "\nno stream was looked at: give --streams DIR, --server URL or --context NAME; 0 users"
-        in out
-    )
+    assert "\nlooked at 0 streams, 0 consumers; 0 users with permissions\n" in out
+    assert "\nnot looked at: streams (--streams DIR, --server URL or --context NAME); " in out
     assert "error collision: mapping orders.*.*: 2 subjects become 1; the new subject" in out
     assert "(20 messages, 33.3 %, 2 subjects)" in out
     assert "1 error, 1 warning, 1 info" in out

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
@@ -26,7 +27,7 @@ from jobs.warehouse import tables
 from nats_transform import AccountMappings, StreamConfig, parse_stream
 from nats_transform.backup.archive import read_head, read_messages
 from nats_transform.kernel import compile_mappings
-from tests.conformance.test_simulate import archived
+from tests.conformance.test_simulate import Publication, archived, with_id
 from tests.jobs.dry_run.test_run import messages
 from tests.support.archive import archive, rows_of
 
@@ -49,19 +50,25 @@ def test_what_the_table_holds(tmp_path: Path) -> None:
     streams = write(
         tmp_path / "streams",
         {"name": "SHOP", "subjects": ["shop.*"], "max_msgs_per_subject": 2},
-        {"name": "ONCE", "sources": [{"name": "SHOP", "filter_subject": "shop.us"}], **ONE},
+        {"name": "COPY", "mirror": {"name": "SHOP"}},
+        {"name": "ONCE", "sources": [{"name": "COPY", "filter_subject": "shop.us"}], **ONE},
     )
     settings = DryRunSettings(
         stream="S", candidate=candidate, streams=streams, simulate=True, warehouse=warehouse
     )
     result = dry_run(SessionOnDemand(SparkSettings()), settings)
     # Of each six `tests.jobs.dry_run.test_run.SUBJECTS` four are mapped, two of each region.
-    assert result.simulated == (SimulatedStream("ONCE", 1, 0, 3), SimulatedStream("SHOP", 4, 4, 0))
-    assert result.as_json()["summary"]["simulated"][0] == {
+    once = SimulatedStream("ONCE", 1, 0, 3, keeps_up_with=("SHOP",))
+    copy = SimulatedStream("COPY", 8, 0, 0, keeps_up_with=("SHOP",))
+    assert result.simulated == (copy, once, SimulatedStream("SHOP", 4, 4, 0))
+    assert result.as_json()["summary"]["simulated"][1] == {
         "stream": "ONCE",
         "messages": 1,
         "discarded": 0,
         "refused": 3,
+        "duplicates": 0,
+        "not_followed": (),
+        "keeps_up_with": ("SHOP",),
     }
     table = tables.open_table(warehouse, SIMULATED)
     snapshot = table.current_snapshot()
@@ -69,12 +76,12 @@ def test_what_the_table_holds(tmp_path: Path) -> None:
     assert snapshot.snapshot_id == result.simulated_snapshot
     properties = tables.snapshot_properties(table)
     assert properties["mapping-version"] == result.candidate_version
-    rows = sorted(rows_of(warehouse, "S", SIMULATED), key=lambda row: row.stream)
+    rows = sorted(rows_of(warehouse, "S", SIMULATED), key=lambda row: row.stream)[8:]
     assert [
         (r.stream, r.seq, r.stored_subject, r.via, r.origin_stream, r.origin_seq, r.archive_seq)
         for r in rows
     ] == [
-        ("ONCE", 1, "shop.us", "source", "SHOP", 1, 1),
+        ("ONCE", 1, "shop.us", "source", "COPY", 1, 1),
         ("SHOP", 5, "shop.us", "capture", None, None, 7),
         ("SHOP", 6, "shop.us", "capture", None, None, 8),
         ("SHOP", 7, "shop.eu", "capture", None, None, 9),
@@ -155,3 +162,108 @@ def test_what_depends_on_timing_is_refused() -> None:
     )
     with pytest.raises(SimulationError, match="streams A and B feed each other"):
         kept(["a.x", "b.x"], circle)
+
+
+def simulated(
+    published: Sequence[str | Publication],
+    *configs: dict[str, Any],
+    step: timedelta = timedelta(),
+) -> list[SimulatedStream]:
+    """The results of streams."""
+    simulation = Simulation(streams_of(*configs), compile_mappings(AccountMappings(())))
+    rows = simulation.stored(archived(published, step=step))
+    is_held, of = simulation.is_held(rows), rows.column("number").to_numpy()
+    held, dropped = (np.bincount(of[one], minlength=len(configs)) for one in (is_held, ~is_held))
+    return list(simulation.results(held.tolist(), dropped.tolist()))
+
+
+def test_limits_count() -> None:
+    ids = [Publication("a", with_id(n % 3)) for n in range(6)]
+    found = simulated(
+        [*["a"] * 204, *ids],
+        {"name": "MOST", "subjects": ["a"], "max_msgs": 50},
+        {"name": "FULL", "sources": [{"name": "COPY"}], "max_msgs": 60, "discard": "new"},
+        {"name": "COPY", "mirror": {"name": "MOST"}},
+    )
+    assert found == [
+        SimulatedStream("MOST", 50, 157, 0, 3),
+        SimulatedStream("FULL", 60, 0, 147, keeps_up_with=("MOST",)),
+        SimulatedStream("COPY", 207, 0, 0, keeps_up_with=("MOST",)),
+    ]
+
+
+def test_ages_are_those_of_the_archive() -> None:
+    """The last of 100 messages, one a minute, is published in minute 100."""
+    hour, minute = 3600 * 10**9, 60 * 10**9
+    found = simulated(
+        ["a"] * 100,
+        {"name": "AGED", "subjects": ["a"], "max_age": hour},
+        {"name": "FEW", "mirror": {"name": "AGED"}, "max_age": hour, "max_msgs": 7},
+        {"name": "ROOM", "subjects": ["a"], "max_age": hour, "max_msgs": 7, "discard": "new"},
+        step=timedelta(minutes=1),
+    )
+    assert found == [
+        SimulatedStream("AGED", 60, 40, 0),
+        SimulatedStream("FEW", 7, 93, 0, keeps_up_with=("AGED",)),
+        # The first seven expire in minutes 61 to 67, and leave room for as many.
+        SimulatedStream("ROOM", 7, 7, 86),
+    ]
+    again = [Publication("a", with_id("same"))] * 5
+    windows = (
+        {"name": "SHORT", "subjects": ["a"], "duplicate_window": minute},
+        {"name": "USUAL", "subjects": ["a"]},
+        {"name": "LONG", "subjects": ["a"], "duplicate_window": 4 * minute},
+    )
+    found = simulated(again, *windows, step=timedelta(minutes=1))
+    assert [(one.messages, one.duplicates) for one in found] == [(5, 0), (3, 2), (2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("config", "published", "told"),
+    [
+        ({"retention": "workqueue"}, ["a"], "retention workqueue"),
+        ({"allow_msg_counter": True}, ["a"], "allow_msg_counter"),
+        ({}, [Publication("a", (("Nats-Rollup", "sub"),))], "headers Nats-Rollup"),
+        ({}, [Publication("a", (("Nats-TTL", "10s"),))], "headers Nats-TTL"),
+        ({"subject_delete_marker_ttl": 10**9}, ["a"], "subject_delete_marker_ttl"),
+    ],
+)
+def test_what_is_not_followed_has_no_number(
+    config: dict[str, Any], published: Sequence[str | Publication], told: str
+) -> None:
+    stream, copy = (
+        {"name": "A", "subjects": ["a"], **config},
+        {"name": "B", "mirror": {"name": "A"}},
+    )
+    found, behind = simulated(published, stream, copy)
+    assert found == SimulatedStream("A", None, None, None, None, (told,))
+    assert told in found.condition
+    # Its mirror gets every message, and the headers that act there too.
+    assert behind.messages == (1 if "retention" in config else None)
+    assert behind.condition
+    # The same messages in a stream that nothing of it concerns.
+    (clean,) = simulated(["a"], {"name": "A", "subjects": ["a"], "allow_rollup_hdrs": True})
+    assert clean == SimulatedStream("A", 1, 0, 0)
+
+
+def test_a_source_that_waits_for_a_message_which_is_dropped() -> None:
+    """It goes on with the next that it can get, and nobody knows when."""
+    found = simulated(
+        ["a", "b", "b", "a"],
+        {"name": "A", "subjects": ["*"], "max_msgs": 2},
+        {"name": "S", "sources": [{"name": "A"}], "max_msgs": 2, "discard": "new"},
+    )
+    assert found[1].not_followed == ("its source A that waits for room",)
+
+
+def test_sizes_that_nats_server_adds_to_are_not_followed() -> None:
+    found = simulated(
+        ["a"] * 9,
+        {"name": "A", "subjects": ["a"], "max_bytes": 100, "republish": {"src": "a", "dest": "r"}},
+        {"name": "M", "mirror": {"name": "A"}, "max_bytes": 200},
+        {"name": "S", "sources": [{"name": "A"}], "max_bytes": 200},
+        {"name": "R", "subjects": ["r"], "max_bytes": 200},
+        {"name": "OF_R", "mirror": {"name": "R"}},
+    )
+    assert [one.messages for one in found] == [3, 6, None, None, 9]
+    assert found[4].keeps_up_with == ("A", "R")[1:]

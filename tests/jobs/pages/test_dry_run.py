@@ -24,6 +24,7 @@ from nats_transform.migration import (
 )
 from nats_transform.migration.result import Flow
 from nats_transform.stream import parse_stream
+from nats_transform.unseen import Unseen
 from tests.support.browser import in_chromium, look
 from tests.support.dry_runs import CensusRow, dry_run
 from tests.support.hostile import HOSTILE, look_at
@@ -87,6 +88,10 @@ def result(found: DryRun | None = None) -> DryRunResult:
         simulated_snapshot=2**61,
         simulated_seed=5,
         streams_from="streams/",
+        not_looked_at=(
+            Unseen("permissions of users", "--permissions FILE"),
+            Unseen("which clusters there are"),
+        ),
     )
 
 
@@ -141,21 +146,24 @@ def test_the_page_says_what_was_found() -> None:
         assert told in text
     assert "2026-11-01 to 2026-11-03" in text
     where = "The table simulated_streams has every message, in snapshot"
-    assert f"123,456 7 8 {where} {2**61}" in text
+    assert f"123,456 7 8 0 {where} {2**61}" in text
     errors, warnings, _ = run.counts.values()
     assert f"The change has {errors} errors and {warnings} warnings" in text
 
 
 def test_a_clean_change_says_so() -> None:
     text = dry_run_report.render(result(clean()))
-    assert "Nothing stands in the way of the change" in text
+    assert "Nothing that was looked at stands in the way of the change" in text
+    unseen = "Not looked at: permissions of users (--permissions FILE); which clusters there are."
+    assert unseen in text
+    assert text.index(unseen) < text.index("None in what was looked at")
     assert "1 consumer of streams/" in text
     assert 'class="finding"' not in text
 
 
 def test_a_change_without_streams_is_not_called_clean() -> None:
     text = dry_run_report.render(replace(result(clean()), streams=0, streams_from=None))
-    assert "Nothing stands in the way" not in text
+    assert "stands in the way" not in text
     assert "no stream was looked at" in text
 
 

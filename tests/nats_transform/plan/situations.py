@@ -127,6 +127,7 @@ class Situation:
             "account": self.account,
             "census": folder / "none.parquet",
             "out": folder / "plan",
+            "without_streams": True,
         }
         wanted = f"accounts {{ {self.account} {{ mappings {{ {self.mappings} }} }} }}"
         given["candidate"].write_text(wanted)

@@ -1,0 +1,87 @@
+"""What a result did not look at, so that nobody takes it for a verdict on everything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from nats_transform.mapping import AccountMappings
+
+_SERVER = "--server URL or --context NAME"
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """Something that a result says nothing about.
+
+    Attributes:
+        what: a noun.
+        cure: what shows it; empty if no option does.
+    """
+
+    what: str
+    cure: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.what} ({self.cure})" if self.cure else self.what
+
+
+def unseen_line(unseen: Iterable[Unseen]) -> str:
+    """One line for people."""
+    return f"not looked at: {'; '.join(map(str, unseen))}"
+
+
+def unseen_in_files(
+    mappings: Iterable[AccountMappings], *, has_streams: bool, clusters: Iterable[str]
+) -> Iterator[Unseen]:
+    """What a check of files alone does not look at.
+
+    Args:
+        mappings: the mappings in the files, of each account.
+        has_streams: whether the files have a stream.
+        clusters: the names of all clusters, if they are known.
+    """
+    found = list(mappings)
+    if not has_streams:
+        yield Unseen("streams", "give their files too")
+    if not any(one.mappings for one in found):
+        yield Unseen("mappings", "give the file of the account too")
+    yield from _unknown_clusters(found, clusters)
+    yield Unseen("consumers, permissions and published subjects", "nats-transform dry-run")
+
+
+def unseen_of_archive(
+    mappings: Iterable[AccountMappings],
+    *,
+    stream: str,
+    has_streams: bool,
+    has_consumers: bool,
+    has_permissions: bool,
+    clusters: Iterable[str],
+) -> Iterator[Unseen]:
+    """What a dry run or a plan on the subjects of one stream does not look at.
+
+    Args:
+        mappings: the mappings before and after the change.
+        stream: the archived stream.
+        has_streams, has_consumers, has_permissions: whether files or a server show them.
+        clusters: the clusters that the archive or the user names.
+    """
+    if not has_streams:
+        yield Unseen("streams", f"--streams DIR, {_SERVER}")
+    if not has_consumers:
+        yield Unseen("consumers", f"--consumers DIR, {_SERVER}")
+    if not has_permissions:
+        yield Unseen("permissions of users", "--permissions FILE")
+    yield from _unknown_clusters(mappings, clusters)
+    yield Unseen(f"subjects that {stream} does not have", "the archives of other streams")
+    yield Unseen("subscribers without JetStream")
+    yield Unseen("subjects inside headers and payloads")
+
+
+def _unknown_clusters(
+    mappings: Iterable[AccountMappings], clusters: Iterable[str]
+) -> Iterator[Unseen]:
+    """The clusters that mappings name, if nobody says which there are."""
+    if not any(clusters) and any(mapping.clusters for one in mappings for mapping in one.mappings):
+        yield Unseen("which clusters there are", "--cluster NAME for each")
