@@ -73,7 +73,7 @@ def make(spark: SparkSession, warehouse: tables.Warehouse, messages: int) -> Non
         .when(kind < 9, F.format_string("telemetry.site%d.temp", F.pmod("id", F.lit(500))))
         .otherwise(F.lit("other.subject"))
     )
-    ts_ns = F.lit(1_772_323_200 * 10**9) + F.col("id") * F.lit(86_400 * 10**9 // messages)
+    ts_ns = F.lit(1_772_323_200 * 10**9) + (F.col("id") - 1) * F.lit(86_400 * 10**9 // messages)
     rows = spark.range(1, messages + 1, numPartitions=8).select(
         F.lit("IN").alias("stream"),
         F.col("id").alias("seq"),
