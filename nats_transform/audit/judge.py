@@ -121,7 +121,10 @@ def _judged_rule(
     if criteria.sequential and not rule.is_blind:
         alarm = _alarm(rule, criteria, design.sample)
     if rule.is_blind:
-        judged = [_undecided(split) if split.messages else split for split in judged]
+        judged = [
+            split if _is_unmapped(split, error, criteria) else _undecided(split)
+            for split, error in zip(judged, errors, strict=True)
+        ]
     whole, *rest = judged
     buckets = tuple(rest[: len(rule.buckets)])
     regimes = tuple(rest[len(rule.buckets) :])
@@ -146,8 +149,18 @@ def _judged_rule(
     )
 
 
+def _is_unmapped(split: Split, error: _Error, criteria: Criteria) -> bool:
+    """Whether more than the tolerance was not mapped, if the one other end got its weight."""
+    unmapped = sum(end.count for end in split.destinations if end.end == "unmapped")
+    others = sum(100 * end.count / end.weight for end in split.destinations if end.weight)
+    low, _ = statistics.intervals(unmapped, unmapped + others, error.level)
+    return bool(low > criteria.tolerance / 100)
+
+
 def _undecided(split: Split) -> Split:
-    """The same split, with the verdict `undecided`."""
+    """The same split, with the verdict `undecided` if it has messages."""
+    if not split.messages:
+        return split
     ends = [
         end.model_copy(update={"verdict": Verdict.UNDECIDED, "messages_to_decide": None})
         for end in split.destinations

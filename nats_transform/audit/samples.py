@@ -185,6 +185,8 @@ def _targets(
             kind = "lost"
         elif share.destination not in listed:
             kind = "remainder"
+        elif share.destination == mapping.source and not share.weight:
+            kind = "unmapped"
         ends.append((End(mapping.source, share.destination or ""), kind, share.weight))
     visible = [entry for entry in ends if entry[0] not in hidden]
     unseen = [entry for entry in ends if entry[0] in hidden and entry[2]]

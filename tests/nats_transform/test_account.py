@@ -235,3 +235,14 @@ def test_declared_publishers_do_not_stand_in_for_what_is_missing() -> None:
         )
         assert found.verdict is verdict
         check(found.accounts[0])
+
+
+def test_one_visible_destination_shows_that_the_mapping_was_not_in_force() -> None:
+    hidden = frozenset({End("shop.*", "v1.$1")})
+    for unmapped, verdict in ((90_000, Verdict.OUTSIDE), (500, Verdict.UNDECIDED)):
+        tallies = [
+            Tally(None, START, (End("shop.*", end),), count)
+            for end, count in (("v2.$1", 1_000), ("shop.*", unmapped))
+        ]
+        found = assess([Period(AccountMappings([CANARY]))], tallies, Criteria(), hidden=hidden)
+        assert found.verdict is verdict

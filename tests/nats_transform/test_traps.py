@@ -125,6 +125,9 @@ def not_in_force(day: Day) -> bool:
     part = day.rng.choice([1, day.rng.uniform(0.03, 1)])
     kept = day.rng.binomial(day.stored, part)
     day.stored -= kept
+    if day.rng.random() < 0.2:
+        day.stored[:, 0] = 0
+        day.hidden.add(0)
     day.unmapped += kept.sum(axis=1)
     return True
 

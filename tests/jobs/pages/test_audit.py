@@ -71,6 +71,7 @@ def result(by: str = "day", **more: Any) -> AuditResult:
         "messages": sum(tally.count for tally in tallies),
         "fates": {"mapped": 200_000, "unmatched": 12_000, "lost": 70_000, "invalid": 0},
         "rules": found.rules,
+        "accounts": found.accounts,
         "clusters": found.clusters,
         "partitions": (
             PartitionBalance(
@@ -141,6 +142,13 @@ def test_the_page_says_the_verdict_first() -> None:
     assert "the split changed at 2026-03-02 00:00" in text
     assert "Clopper and Pearson" in text
     assert "No message: silent" in text
+
+
+def test_an_observed_audit_opens_with_its_account() -> None:
+    html = report.render(result(kind="observed"))
+    assert html.index("Where the messages are") < html.index("Verdict by rule")
+    assert html.count("<i>unknown</i>") == 3 * len(result().accounts)  # published, doubled, missing
+    assert "Where the messages are" not in report.render(result(accounts=()))
 
 
 def test_names_from_outside_stay_text() -> None:
