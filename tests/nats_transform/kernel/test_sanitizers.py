@@ -16,7 +16,13 @@ from nats_transform.kernel import build
 
 ROOT = Path(__file__).parents[3]
 TESTS = {
-    "kernel": ["test_cases.py", "test_differential.py", "test_arrays.py", "test_digest.py"],
+    "kernel": [
+        "test_cases.py",
+        "test_differential.py",
+        "test_arrays.py",
+        "test_digest.py",
+        "test_proof.py",
+    ],
     "backup": ["test_s2.py", "test_archive.py"],
 }
 FLAGS = ("-O1", "-g", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all")
