@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import binom
 from xxhash import xxh64_intdigest
 
 from expectations.measures.messages import Sequences, measure_messages
 from expectations.measures.partitions import MAX_NUMBERS, PartitionedEnd, partitioned_ends
 from expectations.measures.rows import sample_hashes
+from expectations.partitions import key_limits
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.audit import End
 from tests.expectations.tables import (
@@ -153,6 +155,17 @@ def test_where_the_partition_number_is(
 ) -> None:
     mappings = AccountMappings([Mapping(source, [Destination(destination)])])
     assert partitioned_ends(mappings) == [PartitionedEnd(End(source, destination), *expected)]
+
+
+@pytest.mark.parametrize("keys", [1, 2, 40, 999, 10_000])
+@pytest.mark.parametrize("partitions", [1, 2, 16, 4096])
+def test_limits_of_keys_are_those_of_scipy(keys: int, partitions: int) -> None:
+    for tail in (0.5e-4 / partitions, 0.005, 0.2):
+        expected = (
+            int(binom.ppf(tail, keys, 1 / partitions)),
+            int(binom.isf(tail, keys, 1 / partitions)),
+        )
+        assert key_limits(keys, partitions, tail) == expected
 
 
 PARTITIONED = AccountMappings(
