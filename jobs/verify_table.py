@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
 
-from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
-from pyiceberg.types import StringType
 
 from expectations.expectation import Report
 from expectations.measures.messages import measure_messages
@@ -131,7 +129,7 @@ def verify_table(spark: Spark, settings: VerifyTableSettings) -> VerifyTableResu
         transformed = {}
     of_version: dict[str, list[date]] = defaultdict(list)
     for day in sorted(transformed):
-        of_version[_version(table, transformed[day][0])].append(day)
+        of_version[tables.mapping_version_of(table, transformed[day][0])].append(day)
     for version, its_days in of_version.items():
         files = [file for day in its_days for file in transformed[day]]
         check = _transformed_check(settings, archived, its_days, version, _rows(files))
@@ -181,13 +179,6 @@ def _by_day(table: Table, stream: str, days: Sequence[date] | None) -> dict[date
     for file in tables.data_files(table, stream, days):
         found[_EPOCH + timedelta(days=file.partition[position])].append(file)
     return found
-
-
-def _version(table: Table, file: DataFile) -> str:
-    """The mapping version of a file, whose rows all have one; the table's metadata says it."""
-    number = table.schema().find_field("mapping_version").field_id
-    bound = (file.lower_bounds or {}).get(number)
-    return "" if bound is None else str(from_bytes(StringType(), bound))
 
 
 def _rows(files: Sequence[DataFile]) -> int:

@@ -31,9 +31,11 @@ def periods_of(settings: AuditSettings) -> list[Period]:
         InvalidConfig: a mapping file.
         AuditError: the git history cannot be read.
     """
+    mapping = settings.mapping
+    assert mapping is not None  # noqa: S101 - without one there are no files to load
     if settings.in_force == "git":
-        return _in_turn(list(_from_git(settings)))
-    files = [(None, settings.mapping), *((v.since, v.mapping) for v in settings.in_force)]
+        return _in_turn(list(_from_git(settings, mapping)))
+    files = [(None, mapping), *((v.since, v.mapping) for v in settings.in_force)]
     return _in_turn([(since, _loaded(settings, path)) for since, path in files])
 
 
@@ -51,15 +53,15 @@ def _in_turn(stages: Sequence[tuple[datetime | None, Period]]) -> list[Period]:
     ]
 
 
-def _from_git(settings: AuditSettings) -> Iterator[tuple[datetime | None, Period]]:
+def _from_git(settings: AuditSettings, mapping: Path) -> Iterator[tuple[datetime | None, Period]]:
     """The versions in the history of the mapping file; one that means the same is no new one.
 
     What the first commit has also held before it, as far as anybody knows.
     """
-    file = settings.mapping.absolute()
+    file = mapping.absolute()
     if _git(file, "status", "--porcelain", "--", file.name):
         raise AuditError(
-            f"{settings.mapping} has changes that are not committed, so its history does not say "
+            f"{mapping} has changes that are not committed, so its history does not say "
             "when they came into force: commit them, or name the moments (--in-force MOMENT=FILE)"
         )
     commits = _git(file, "log", "--format=%H %ct", "--", file.name).decode().split("\n")
@@ -75,7 +77,7 @@ def _from_git(settings: AuditSettings) -> Iterator[tuple[datetime | None, Period
             try:
                 period = _loaded(settings, there)
             except NatsTransformError as error:
-                said = str(error).replace(str(there), str(settings.mapping))
+                said = str(error).replace(str(there), str(mapping))
                 raise AuditError(
                     f"commit {commit[:12]}: {said}; name the moments instead "
                     "(--in-force MOMENT=FILE)"
@@ -85,7 +87,7 @@ def _from_git(settings: AuditSettings) -> Iterator[tuple[datetime | None, Period
         before = period.version
     if before is None:
         raise AuditError(
-            f"git knows no version of {settings.mapping}: commit it, or name the moments "
+            f"git knows no version of {mapping}: commit it, or name the moments "
             "(--in-force MOMENT=FILE)"
         )
 

@@ -18,6 +18,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from jobs.files.counting import texts
+from jobs.files.intact import check_files
 from jobs.files.read import Reader
 from jobs.files.run import run
 from jobs.files.scan import Scan
@@ -145,7 +146,8 @@ class Rows:
     def of(
         cls, spark: Spark, table: Table, spec: TableSpec, files: Sequence[DataFile], stream: str
     ) -> Rows:
-        """All rows of some files of a stream."""
+        """All rows of some files of a stream, which must be as they were published."""
+        check_files(spark, table, files)
         scan = Scan.of(table, spec, files, words=_WORDS)
         reading = Reading(scan.reader, stream)
         return cls(reading, scan.tasks, scan.count, new_folder(table), scan.session(spark))

@@ -34,7 +34,7 @@ from jobs.errors import NoTable
 from jobs.files.run import engine_of
 from jobs.session import Spark
 from jobs.settings.audit import AuditSettings
-from jobs.warehouse import specs, tables
+from jobs.warehouse import specs, tables, versions
 from nats_transform.audit import (
     Assessment,
     Hours,
@@ -56,6 +56,10 @@ def audit(spark: Spark, settings: AuditSettings) -> AuditResult:
         WarehouseError: tables that cannot be read or written.
         AuditError: messages that cannot be audited.
     """
+    if settings.mapping is None:
+        version = versions.of_stream(settings.warehouse, settings.stream, settings.days)
+        settings = settings.model_copy(update={"seed": version.seed})
+        return run(spark, settings, [Period(version.mappings, version.mapping_version)])
     return run(spark, settings, periods_of(settings))
 
 
@@ -63,11 +67,12 @@ def run(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) -> Aud
     """`audit` with mappings that are loaded already."""
     audited = [m for period in periods for m in period.mappings.mappings if is_audited(m)]
     if not audited:
+        where = f"in {settings.mapping}" if settings.mapping else "of the transform"
         return _result(
             settings,
             periods,
             Assessment(Verdict.NOTHING, (), (), 0),
-            notes=(f"no mapping in {settings.mapping} has weights, so there is nothing to audit",),
+            notes=(f"no mapping {where} has weights, so there is nothing to audit",),
         )
     _check_times(settings, periods)
     audited_rows = _observed if settings.observed else _expected

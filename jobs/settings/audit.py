@@ -78,6 +78,11 @@ class AuditSettings(Judged):
     """The settings of an audit."""
 
     stream: Stream = setting(..., "The stream whose messages are counted.")
+    mapping: Path | None = setting(  # type: ignore[assignment]
+        None,
+        "The mappings: a server configuration, an account JWT, JSON or YAML. By default those that "
+        "the messages were transformed with, which the warehouse has recorded.",
+    )
     observed: bool = setting(
         False,
         "The stream holds messages that nats-server has mapped already. Without this "
@@ -152,6 +157,8 @@ class AuditSettings(Judged):
 
     @model_validator(mode="after")
     def _checked(self) -> AuditSettings:
+        if self.mapping is None and (self.observed or self.in_force):
+            raise ValueError("give the mapping (--mapping): only transforms record theirs")
         _check_turns(() if self.in_force == "git" else self.in_force)
         if self.since and self.until and self.since >= self.until:
             raise ValueError("the time to audit must start before it ends: correct since and until")

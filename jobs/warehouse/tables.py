@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from typing import Any, cast
 
+from pyiceberg.conversions import from_bytes
 from pyiceberg.exceptions import (
     CommitFailedException,
     ForbiddenError,
@@ -32,6 +33,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import StringType
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from jobs.errors import ConcurrentWrite, JobError, NoTable, WarehouseError, text_of
@@ -260,6 +262,13 @@ def times_of(table: Table, stream: str, sequence: int) -> list[int]:
     found = table.scan(row_filter=wanted, selected_fields=("ts_ns",)).to_arrow()
     times: list[int] = found.column("ts_ns").to_pylist()
     return times
+
+
+def mapping_version_of(table: Table, file: DataFile) -> str:
+    """The mapping version of a file, whose rows all have one; the table's metadata says it."""
+    number = table.schema().find_field("mapping_version").field_id
+    bound = (file.lower_bounds or {}).get(number)
+    return "" if bound is None else str(from_bytes(StringType(), bound))
 
 
 def partitions_of(table: Table) -> list[str]:

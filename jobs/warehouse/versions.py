@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any, cast
 
 import pyarrow as pa
@@ -247,6 +248,25 @@ def find(warehouse: Warehouse, version: str) -> Version:
         what = f"{len(found)} mapping versions begin" if found else "no mapping version begins"
         raise UnknownVersion(f"{what} with {version} in {warehouse}")
     return found[0]
+
+
+def of_stream(warehouse: Warehouse, stream: str, days: Sequence[date] | None) -> Version:
+    """The version that messages of some days were transformed with.
+
+    Raises:
+        UnknownVersion: none, several, or one that is not recorded.
+        NoTable: nothing was ever transformed.
+    """
+    table = tables.open_table(warehouse, specs.TRANSFORMED)
+    files = tables.data_files(table, stream, days)
+    named = sorted({tables.mapping_version_of(table, file) for file in files})
+    if len(named) != 1:
+        what = "no transformed messages" if not named else f"{len(named)} mapping versions"
+        raise UnknownVersion(
+            f"stream {stream} has {what} on these days: give the mapping (--mapping)"
+            + (", or days of one (--day)" if named else "")
+        )
+    return find(warehouse, named[0])
 
 
 def difference(before: Version, after: Version) -> Difference:

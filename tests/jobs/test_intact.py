@@ -68,11 +68,12 @@ def commands(folder: Path) -> dict[str, tuple[str, ...]]:
     config = ("--config", str(folder / "stream.json"))
     return {
         "export": ("export", *where, "--to-backup", str(folder / "backup"), *config),
+        "audit": ("audit", *where),
         "replay": ("replay", *where, "--server", "nats://127.0.0.1:1", "--to", "X"),
     }
 
 
-@pytest.mark.parametrize("command", ["export", "replay"])
+@pytest.mark.parametrize("command", ["audit", "export", "replay"])
 def test_swapped_subjects_are_refused(copy: Path, command: str) -> None:
     path = files_of(copy, specs.TRANSFORMED)[0]
     swap(path, "mapped_subject")
@@ -83,6 +84,41 @@ def test_swapped_subjects_are_refused(copy: Path, command: str) -> None:
     assert "changed after being published" in line
     assert "restore it from a copy, or transform its day again" in line
     assert not (copy / "backup").exists()
+
+
+def test_an_observed_audit_refuses_changed_messages(copy: Path) -> None:
+    path = files_of(copy, specs.MESSAGES)[0]
+    swap(path, "subject")
+    mapping = ("--mapping", str(copy / "mapping.conf"), "--observed")
+    code, _, error = nats_transform(*commands(copy)["audit"], *mapping)
+    assert code == 2
+    assert path.name in error
+    assert "restore it from a copy, or ingest its stream anew" in error
+
+
+def test_an_audit_takes_the_recorded_mapping(copy: Path) -> None:
+    audit = commands(copy)["audit"]
+    tolerance = ("--tolerance", "20", "--json")
+    code, out, error = nats_transform(*audit, *tolerance)
+    assert code == 0, error
+    found = json.loads(out)
+    mapping = ("--mapping", str(copy / "mapping.conf"))
+    given = json.loads(nats_transform(*audit, *mapping, *tolerance)[1])
+    for name in ("verdict", "basis", "messages", "mapping_version", "rules"):
+        assert found[name] == given[name]
+    assert (found["verdict"], found["messages"]) == ("within", 1000)
+    # With two versions nobody knows which one is meant, if not by its days.
+    days = ("--day", "2026-03-02", "--seed", "5")
+    where = audit[1:]
+    assert nats_transform("transform", *where, *mapping, *days)[0] == 0
+    code, _, error = nats_transform(*audit, *tolerance)
+    assert code == 2
+    assert "2 mapping versions on these days: give the mapping (--mapping)" in error
+    code, out, _ = nats_transform(*audit, "--day", "2026-03-02", *tolerance)
+    assert (code, json.loads(out)["messages"]) == (0, 500)
+    code, _, error = nats_transform(*audit, "--observed")
+    assert code == 2
+    assert "give the mapping (--mapping): only transforms record theirs" in error
 
 
 def test_the_cure_helps(copy: Path) -> None:
