@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cli.command import job_command
-from cli.output import print_counts, print_line
+from cli.output import print_counts, print_line, print_report
 from nats_transform.words import plural
 
 if TYPE_CHECKING:
@@ -15,13 +15,16 @@ if TYPE_CHECKING:
 
 @job_command(
     "ingest",
-    exit_codes="0 all the messages are archived; 2 they are not, and the line on stderr says why.",
-    json="stream, messages, first_seq, last_seq, gaps, bytes, ...",
+    exit_codes="0 all the messages are archived; 1 a check refused some, which are not; 2 they are "
+    "not, and the line on stderr says why.",
+    json="stream, messages, first_seq, last_seq, gaps, bytes, checks, ...",
+    warning=lambda result, settings: _warning(result, settings),
 )
 def command(result: IngestResult, settings: IngestSettings) -> None:
     """Archive the messages of a stream in the table `messages`, from a server or from a dump.
 
-    Give one source: --server, --backup, --parquet or --jsonl. A second run adds only messages that
+    Give one source: --server, --backup, --parquet or --jsonl. The rows are read back and checked
+    before they become part of the table. A second run adds only messages that
     the table does not have yet. An archived message is never changed or removed, also when the
     limits of the stream delete it on the server.
 
@@ -32,6 +35,8 @@ def command(result: IngestResult, settings: IngestSettings) -> None:
       nats-transform ingest --stream ORDERS --parquet dump/ --subject-column topic
     """
     print_line(f"{result.stream}: {plural(result.added, 'message')} added")
+    if result.report is not None and result.report.measures.days:
+        print_report(result.report)
     if not result.messages:
         print_line("no message there has the subject, the sequence or the time that was asked for")
         return
@@ -44,3 +49,8 @@ def command(result: IngestResult, settings: IngestSettings) -> None:
         print_line(f"not read: {file}")
     if result.open_day is not None:
         print_line(f"{result.open_day} is not over: run again to add the messages still to come")
+
+
+def _warning(result: IngestResult, settings: IngestSettings) -> str | None:
+    loud = "the messages were NOT checked before they were published (--no-checks)"
+    return result.refused or (loud if settings.no_checks else None)

@@ -19,6 +19,7 @@ from expectations.conservation import (
     ExpectRowsToBeDated,
     ExpectTransformedRowsToBeDated,
 )
+from expectations.counts import ExpectCountsToBePossible, ExpectMessagesToBeCounted
 from expectations.determinism import (
     ExpectEveryOutcomeToAgree,
     ExpectScalarReplayToAgree,
@@ -41,6 +42,7 @@ from nats_transform.digest import Digest
 
 MESSAGES_SUITE = "messages"
 TRANSFORMED_SUITE = "transformed_messages"
+CENSUS_SUITE = "subject_census"
 
 
 def messages_suite(ingested: Digest, explained: Sequence[Range] = ()) -> Suite:
@@ -58,6 +60,18 @@ def messages_suite(ingested: Digest, explained: Sequence[Range] = ()) -> Suite:
         ExpectArchivedSubjectsToBeLegal(severity=Severity.WARNS),
     ]
     return Suite(MESSAGES_SUITE, tuple(suite))
+
+
+def census_suite(messages: int, payload_bytes: int, digest: Digest) -> Suite:
+    """The suite of `subject_census`: what a count of messages must have left.
+
+    Args:
+        messages: how many messages there are.
+        payload_bytes: the size of their payloads, as the job counted it.
+        digest: the digest of the rows that the job made.
+    """
+    counted = ExpectMessagesToBeCounted(messages=messages, bytes=payload_bytes, digest=str(digest))
+    return Suite(CENSUS_SUITE, (counted, ExpectCountsToBePossible()))
 
 
 def transformed_messages_suite(

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import uuid
 from operator import attrgetter
+from typing import Any
 
 import pyarrow as pa
 from pydantic import BaseModel
 
+from expectations.measures.census import measure_census
+from expectations.suites import census_suite
+from jobs import gate
 from jobs.files.census import COLUMNS, GROUPING, ReadCounts, WriteCounts
 from jobs.files.commit import arrow_schema, staged
 from jobs.files.grouped import grouped
@@ -24,6 +28,7 @@ from jobs.session import Spark
 from jobs.settings.census import CensusSettings
 from jobs.warehouse import specs, staging, tables
 from jobs.warehouse.accounting import Archived
+from nats_transform.digest import Digest
 
 CENSUS = specs.table_spec(
     "subject_census",
@@ -58,7 +63,9 @@ class CensusResult(BaseModel):
         engine: what did the work: `process` (this process) or `spark`.
         input_snapshot: the snapshot of `messages` that was read.
         run_id: the id of the run, which is also kept with the snapshot.
-        snapshot_id: the new snapshot of `subject_census`.
+        snapshot_id: the new snapshot of `subject_census`; null if nothing was published.
+        checks: what the checks found in the new rows.
+        refused: why nothing was published, and where the files are; null if all is well.
     """
 
     stream: str
@@ -68,11 +75,15 @@ class CensusResult(BaseModel):
     engine: str
     input_snapshot: int | None
     run_id: str
-    snapshot_id: int
+    snapshot_id: int | None
+    checks: dict[str, Any]
+    refused: str | None
 
 
 def census(spark: Spark, settings: CensusSettings) -> CensusResult:
     """Count the subjects of some days, and replace the rows of these days in one commit.
+
+    Rows that the checks refuse are not published; the result says why.
 
     Raises:
         ArchiveError: the stream has no messages at all.
@@ -109,11 +120,15 @@ def census(spark: Spark, settings: CensusSettings) -> CensusResult:
         "messages": sum(one.messages for one in counted),
         "bytes": sum(one.bytes for one in counted),
     }
-    snapshot_id = staging.publish(
+    made = sum((one.digest for one in counted), Digest())
+    suite = census_suite(scan.count, found["bytes"], made)
+    passage = gate.publish(
+        spark,
         target,
         new,
         settings.stream,
         settings.days,
+        check=None if settings.no_checks else gate.Check(CENSUS, measure_census, suite),
         replace=True,
         properties={
             "job": "census",
@@ -129,5 +144,7 @@ def census(spark: Spark, settings: CensusSettings) -> CensusResult:
         engine=engine_of(session),
         input_snapshot=input_snapshot,
         run_id=run_id,
-        snapshot_id=snapshot_id,
+        snapshot_id=passage.snapshot_id,
+        checks=gate.checks_as_json(passage.report),
+        refused=passage.refused,
     )

@@ -117,7 +117,8 @@ def publish(
             f"nothing was published, the files are in {staged.folder}"
         )
         return Passage(report, None, why)
-    if not staged.data_files and not (replace and data_files(table, stream, days)):
+    changes = staged.data_files or table_properties
+    if not changes and not (replace and data_files(table, stream, days)):
         staging.drop(staged, table)  # there are no rows, and none to replace
         return Passage(report, None, None)
     checks = {"checks": NOT_RUN}

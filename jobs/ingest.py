@@ -13,13 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, computed_field
 from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
 
+from expectations.expectation import report_on
+from expectations.measures.messages import measure_messages
+from expectations.suites import messages_suite
+from jobs import gate
 from jobs.errors import AccountingError, ArchiveError, ConcurrentWrite, NoTable
 from jobs.files.commit import arrow_schema, staged
 from jobs.files.ingest import IngestTask, Part
@@ -41,7 +46,7 @@ from jobs.sources.source import Source, Span, StreamSource
 from jobs.warehouse.accounting import NOTHING, Archived, Total, total_of
 from jobs.warehouse.rows import WORDS
 from jobs.warehouse.specs import MESSAGES
-from jobs.warehouse.staging import new_files, publish
+from jobs.warehouse.staging import new_files
 from jobs.warehouse.store import with_endpoint
 from jobs.warehouse.tables import open_table, snapshot_id
 from nats_transform.digest import Digest
@@ -77,6 +82,10 @@ class IngestResult(BaseModel):
         files_read: the files of a dump that were read; empty for a stream.
         files_not_read: the files beside them that were not read, which are markers of Spark.
         engine: what did the work: `process` (this process) or `spark`.
+        checks: what the checks found in what this run read.
+        report: the same as a `Report`; None if the checks were not run.
+        refused: why the last messages that were read are not part of the table, and where they are;
+            null if they are.
     """
 
     stream: str
@@ -93,10 +102,19 @@ class IngestResult(BaseModel):
     files_read: list[str] = []
     files_not_read: list[str] = []
     engine: str = "process"
+    report: Annotated[Any, Field(exclude=True, repr=False)] = None
+    refused: str | None = None
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def checks(self) -> dict[str, Any]:
+        return gate.checks_as_json(self.report)
 
 
 def ingest(spark: Spark, settings: IngestSettings) -> IngestResult:
     """Add the messages that the table does not have yet, and return what it then has.
+
+    If the checks refuse messages, no later ones are read; the result says why.
 
     Args:
         spark: a session, or a function that gives one, called after a server has been asked.
@@ -113,7 +131,9 @@ def ingest(spark: Spark, settings: IngestSettings) -> IngestResult:
 
 
 def _ingest(spark: Spark, settings: IngestSettings, source: Source) -> IngestResult:
-    added, days = 0, set[date]()
+    total, days = Digest(), set[date]()
+    refused, measures = None, measure_messages(())
+    added_rows = 0
     session = None
     files = source.files if isinstance(source, DumpSource) else None
     for attempt in range(_ATTEMPTS):
@@ -134,15 +154,24 @@ def _ingest(spark: Spark, settings: IngestSettings, source: Source) -> IngestRes
             for span in spans:
                 what = f"archiving {settings.stream}, sequences {span.first:,} to {span.last:,}"
                 with step(what, span.messages):
-                    account, span_days = _add(session, source, span, table, settings)
-                added += account.digest.rows
-                days |= span_days
+                    added = _add(spark, session, source, span, table, settings)
+                if added.passage.report is not None:
+                    measures += added.passage.report.measures
+                total += added.total.digest
+                refused = added.passage.refused
+                if refused is not None:
+                    break
+                days |= added.days
+                added_rows += added.total.digest.rows
         except ConcurrentWrite:
             if attempt == _ATTEMPTS - 1:
                 raise
             continue
         break
     archived = Archived.of(table, settings.stream)
+    report = None
+    if not settings.no_checks:
+        report = report_on(measures, messages_suite(total, archived.coverage.ranges))
     last_day = max(archived.days, default=None)
     return IngestResult(
         stream=settings.stream,
@@ -153,13 +182,24 @@ def _ingest(spark: Spark, settings: IngestSettings, source: Source) -> IngestRes
         bytes=archived.bytes,
         digest=archived.digest,
         snapshot_id=snapshot_id(table),
-        added=added,
+        added=added_rows,
         days=sorted(days),
         open_day=last_day if last_day and last_day >= datetime.now(UTC).date() else None,
         files_read=[file.path for file in files.read] if files else [],
         files_not_read=list(files.left_out) if files else [],
         engine=engine_of(session),
+        report=report,
+        refused=refused,
     )
+
+
+@dataclass(frozen=True)
+class _Added:
+    """What was read for one commit, and what became of it at the gate."""
+
+    total: Total
+    days: frozenset[date]
+    passage: gate.Passage
 
 
 def _archived(settings: IngestSettings) -> Archived:
@@ -171,9 +211,14 @@ def _archived(settings: IngestSettings) -> Archived:
 
 
 def _add(
-    session: SparkSession | None, source: Source, span: Span, table: Table, settings: IngestSettings
-) -> tuple[Total, set[date]]:
-    """What one commit added, and to which days."""
+    spark: Spark,
+    session: SparkSession | None,
+    source: Source,
+    span: Span,
+    table: Table,
+    settings: IngestSettings,
+) -> _Added:
+    """Reads the messages of one commit, and publishes them if the checks let them pass."""
     archived = Archived.of(table, settings.stream)
     read, tasks = source.tasks(span, archived.coverage)
     stored = arrow_schema(table.schema(), frozenset(WORDS))
@@ -191,10 +236,13 @@ def _add(
             )
         now = archived.add(span.first, span.last, by_day, settings.subject)
         new = staged(table, folder, (part.written for part in parts))
-    publish(
+    suite = messages_suite(added.digest, now.coverage.ranges)
+    passage = gate.publish(
+        spark,
         table,
         new,
         settings.stream,
+        check=None if settings.no_checks else gate.Check(MESSAGES, measure_messages, suite),
         replace=False,
         properties={
             "job": "ingest",
@@ -209,7 +257,7 @@ def _add(
         },
         table_properties={Archived.key(settings.stream): now.model_dump_json()},
     )
-    return added, set(by_day)
+    return _Added(added, frozenset(by_day), passage)
 
 
 def _totals(parts: Iterable[Part], stream: str) -> dict[date, Total]:

@@ -20,7 +20,7 @@ from pyiceberg.table import Table
 from jobs.census import CENSUS, census
 from jobs.dry_run.scattered import parts_for, scattered, temporary_folder
 from jobs.dry_run.tried import tried
-from jobs.errors import ArchiveError
+from jobs.errors import ArchiveError, JobError
 from jobs.files.scan import Scan
 from jobs.progress import step
 from jobs.session import Spark
@@ -142,7 +142,7 @@ def counted_census(
     counted = _by_day(table, settings.stream, days)
     behind = [day for day in days if counted.get(day) != _rows(messages, settings.stream, [day])]
     for first, last in _runs(behind):
-        census(
+        counts = census(
             spark,
             CensusSettings(
                 stream=settings.stream,
@@ -152,6 +152,8 @@ def counted_census(
                 run_id=settings.run_id,
             ),
         )
+        if counts.refused is not None:
+            raise JobError(counts.refused)
     return tables.open_table(settings.warehouse, CENSUS) if behind else table
 
 

@@ -17,6 +17,8 @@ from jobs.files.task import Task
 from jobs.files.text import stored_rows
 from jobs.files.write import Writer, Written
 from jobs.warehouse.rows import constant
+from nats_transform.digest import Digest
+from nats_transform.kernel.digest import digest_batch
 
 GROUPING = Grouping(
     ("subject", "cluster"), sums=("messages", "bytes"), lows=("first_ts",), highs=("last_ts",)
@@ -27,11 +29,15 @@ COLUMNS = ("subject", "cluster", "data", "ts")
 
 @dataclass(frozen=True)
 class Counted:
-    """The file with some counts, and their sums: the number of messages and of payload bytes."""
+    """The file with some counts, and their sums: the number of messages and of payload bytes.
+
+    The digest is that of the rows.
+    """
 
     written: Written
     messages: int
     bytes: int
+    digest: Digest
 
 
 @dataclass(frozen=True)
@@ -91,9 +97,11 @@ class WriteCounts:
         found |= {name: found[name].view(pa.string()) for name in GROUPING.keys}
         found["stream"] = constant(self.stream, len(groups))
         found["day"] = pa.array(np.full(len(groups), days, np.int32)).view(pa.date32())
-        rows = stored_rows(pa.RecordBatch.from_pydict(found), self.schema)
+        counts = pa.RecordBatch.from_pydict(found)
+        rows = stored_rows(counts, self.schema)
         with Writer(self.storage, self.folder, day.isoformat(), self.schema) as writer:
             writer.write(rows)
             written = writer.close()
-        sums = [pc.sum(found[name]).as_py() for name in GROUPING.sums]
-        return Counted(written, *sums)
+        messages, sizes = (pc.sum(found[name]).as_py() for name in GROUPING.sums)
+        columns = [name for name in self.schema.names if name in found]
+        return Counted(written, messages, sizes, Digest(*digest_batch(counts, columns)))

@@ -9,9 +9,10 @@ from pydantic import Field
 
 from jobs.settings.base import WithCommas, setting
 from jobs.settings.days import Stream, StreamDays
+from jobs.settings.gate import Gated
 
 
-class CensusSettings(StreamDays):
+class CensusSettings(StreamDays, Gated):
     """The stream and the days whose subjects to count."""
 
     stream: Stream = setting(..., "The stream whose subjects are counted.")

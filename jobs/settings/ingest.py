@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, model_validator
 from jobs.settings.base import Folder, Name, Option, Settings, setting
 from jobs.settings.connection import NatsSettings
 from jobs.settings.days import RunId, Stream, utc
+from jobs.settings.gate import Gated
 from jobs.settings.warehouse import Warehouse
 
 _Pattern = Annotated[str, Option(metavar="PATH", is_path=True)]
@@ -112,7 +113,7 @@ def _number_or_time(value: Any) -> Any:
 Bound = Annotated[int | datetime, BeforeValidator(_number_or_time), Option(metavar="WHEN")]
 
 
-class IngestSettings(Settings):
+class IngestSettings(Gated):
     """The settings of an ingest; exactly one of server, backup, parquet and jsonl is given."""
 
     alternatives = (("backup", "parquet", "jsonl"),)

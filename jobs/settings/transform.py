@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from jobs.settings.base import Points, Probability, setting
 from jobs.settings.days import Stream, StreamDays
+from jobs.settings.gate import Gated
 from jobs.settings.mappings import MappedDays
 
 
@@ -18,17 +19,10 @@ class Checked(StreamDays):
     )
 
 
-class TransformSettings(Checked, MappedDays):
+class TransformSettings(Checked, MappedDays, Gated):
     """The mappings and the messages to transform."""
 
     stream: Stream = setting(..., "The stream whose messages are transformed.")
-    no_checks: bool = setting(
-        False,
-        "Publish the rows without a look at them. The result and the table say so.",
-        in_project=False,
-        cure="because whoever wrote the file would publish rows that nobody looked at: give it "
-        "with --no-checks",
-    )
 
 
 class VerifyTableSettings(Checked):

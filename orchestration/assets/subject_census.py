@@ -7,6 +7,7 @@ import dagster as dg
 from dagster import AssetExecutionContext
 
 from jobs.census import CENSUS, census
+from jobs.errors import JobError
 from jobs.settings.census import CensusSettings
 from jobs.warehouse import tables
 from orchestration.archive import Archive
@@ -37,6 +38,8 @@ def subject_census_asset(archive: Archive) -> dg.AssetsDefinition:
         with failing_with_one_line():
             result = census(archive.session, settings)
             table = tables.open_table(archive.tables, CENSUS)
+            if result.refused is not None:
+                raise JobError(result.refused)
             rows = rows_by_day(table, archive.stream, days)
         add_metadata_by_day(context, {day: {"dagster/row_count": rows[day]} for day in days})
         return dg.MaterializeResult(

@@ -51,6 +51,7 @@ from jobs.settings.spark import SparkSettings
 from jobs.settings.transform import TransformSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.transform import transform
+from jobs.warehouse import staging
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED
 from jobs.warehouse.tables import open_table
 from nats_transform.config import load_mappings, mapping_version
@@ -282,7 +283,7 @@ def test_a_disk_that_is_full_at_the_commit(
     warehouse = Warehouse(dir=small_disk / "warehouse")
     assert ingest(spark, settings(dump(tmp_path, MINUTES[:100]), warehouse)).messages == 100
     longer = settings(dump(tmp_path, MINUTES), warehouse)
-    publish, fill = jobs.ingest.publish, small_disk / "fill"
+    publish, fill = staging.publish, small_disk / "fill"
 
     def full(*given: Any, **more: Any) -> int:
         with fill.open("wb", buffering=0) as file:
@@ -293,7 +294,7 @@ def test_a_disk_that_is_full_at_the_commit(
                 pass
         return publish(*given, **more)
 
-    monkeypatch.setattr(jobs.ingest, "publish", full)
+    monkeypatch.setattr(staging, "publish", full)
     with pytest.raises(
         WarehouseError, match=r"cannot be used: .*check that it .* has room"
     ) as told:
@@ -312,7 +313,7 @@ def test_a_catalog_that_is_locked_at_the_commit(
 ) -> None:
     warehouse = Warehouse(dir=tmp_path / "warehouse")
     given = settings(dump(tmp_path, MINUTES), warehouse)
-    publish = jobs.ingest.publish
+    publish = staging.publish
     let_go = []
 
     def locked(*positional: Any, **named: Any) -> int:
@@ -331,7 +332,7 @@ def test_a_catalog_that_is_locked_at_the_commit(
         finally:
             timer.join()
 
-    monkeypatch.setattr(jobs.ingest, "publish", locked)
+    monkeypatch.setattr(staging, "publish", locked)
     assert ingest(spark, given).messages == 200
     assert len(let_go) == 1
     assert sequences(open_table(warehouse, MESSAGES)) == list(range(1, 201))
@@ -358,14 +359,14 @@ def test_postgres_that_is_gone_at_the_commit(
         first = settings(dump(tmp_path, MINUTES[:100]), warehouse)
         assert ingest(spark, first).messages == 100
         longer = settings(dump(tmp_path, MINUTES), warehouse)
-        publish = jobs.ingest.publish
+        publish = staging.publish
 
         def gone(*given: Any, **more: Any) -> int:
             server.stop()
             return publish(*given, **more)
 
         with monkeypatch.context() as patch:
-            patch.setattr(jobs.ingest, "publish", gone)
+            patch.setattr(staging, "publish", gone)
             with pytest.raises(WarehouseError) as told:
                 ingest(spark, longer)
         assert "\n" not in str(told.value)

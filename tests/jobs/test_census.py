@@ -8,8 +8,10 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
+from jobs import gate
 from jobs.census import CENSUS, census
 from jobs.errors import ArchiveError, WarehouseError
 from jobs.files import grouped
@@ -96,3 +98,30 @@ def test_a_stream_that_is_not_there(here: SessionOnDemand, tmp_path: Path) -> No
     archive(warehouse, messages(5))
     with pytest.raises(ArchiveError, match="has no messages of stream 'T'"):
         census(here, CensusSettings(stream="T", warehouse=warehouse))
+
+
+def test_counts_that_were_damaged_are_refused(
+    here: SessionOnDemand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warehouse = tables.Warehouse(dir=tmp_path / "warehouse")
+    archive(warehouse, messages())
+    settings = CensusSettings(stream="S", warehouse=warehouse)
+    assert census(here, settings).checks["hold"]
+    before = found(warehouse)
+    publish = gate.publish
+
+    def damaged(spark: Any, table: Any, staged: Any, *given: Any, **more: Any) -> Any:
+        path = staged.data_files[0].file_path.removeprefix("file://")
+        pq.write_table(pq.read_table(path, partitioning=None).slice(1), path)
+        return publish(spark, table, staged, *given, **more)
+
+    monkeypatch.setattr(gate, "publish", damaged)
+    result = census(here, settings)
+    assert result.snapshot_id is None
+    assert result.refused is not None
+    assert "ExpectMessagesToBeCounted" in result.refused
+    assert found(warehouse) == before
+    unchecked = census(here, settings.model_copy(update={"no_checks": True}))
+    assert unchecked.checks["ran"] is False
+    table = tables.open_table(warehouse, CENSUS)
+    assert tables.snapshot_properties(table)["checks"] == "not run"

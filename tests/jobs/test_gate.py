@@ -99,20 +99,62 @@ def test_without_checks_it_is_loud(shop: Path) -> None:
     assert snapshot_properties(table)["checks"] == "not run"
 
 
-def test_published_rows_are_verified(
-    shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A file of the table that someone changes later is found, and the exit code says so."""
-    dump = tmp_path / "dump.jsonl"
-    dump.write_text(
-        "".join(
-            json.dumps({"subject": f"cart.{n % 9}", "ts": f"2026-03-0{1 + n // 50}T00:00:00Z"})
-            + "\n"
-            for n in range(100)
-        )
+@pytest.fixture
+def dump(tmp_path: Path) -> tuple[str, ...]:
+    """How to ingest a few messages of two days."""
+    lines = (
+        {"subject": f"cart.{n % 9}", "ts": f"2026-03-0{1 + n // 50}T00:00:00Z"} for n in range(100)
     )
+    (tmp_path / "dump.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     where = ("--stream", "SHOP", "--warehouse", str(tmp_path / "warehouse"))
-    assert nats_transform("ingest", *where, "--jsonl", str(dump))[0] == 0
+    return ("ingest", *where, "--jsonl", str(tmp_path / "dump.jsonl"))
+
+
+def test_an_ingest_is_refused_by_the_same_gate(
+    dump: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish = gate.publish
+
+    def damaged(spark: Any, table: Any, staged: Any, *given: Any, **more: Any) -> Any:
+        path = staged.data_files[0].file_path.removeprefix("file://")
+        pq.write_table(pq.read_table(path, partitioning=None).slice(1), path)
+        return publish(spark, table, staged, *given, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gate, "publish", damaged)
+        code, out, error = nats_transform(*dump, "--json")
+    document = json.loads(out)
+    assert code == 1
+    assert (document["added"], document["messages"], document["snapshot_id"]) == (0, 0, None)
+    failing = {r["name"] for r in document["checks"]["results"] if not r["success"]}
+    assert failing == {"ExpectArchiveToBeAsIngested"}
+    assert "nothing was published, the files are in" in document["refused"]
+    assert document["refused"] in error
+    folder = document["refused"].rpartition(" ")[2].removeprefix("file://")
+    assert list(Path(folder).glob("*.parquet"))
+    # What was refused is no part of the archive, so the next run reads it again.
+    code, out, _ = nats_transform(*dump, "--json")
+    document = json.loads(out)
+    assert (code, document["added"], document["refused"]) == (0, 100, None)
+    assert document["checks"]["hold"]
+    table = open_table(Warehouse(dir=tmp_path / "warehouse"), specs.MESSAGES)
+    assert snapshot_properties(table)["checks"] == "all 5 expectations hold"
+    assert snapshot_properties(table)["digest"] == document["digest"]
+
+
+def test_an_ingest_without_checks_is_loud(dump: tuple[str, ...], tmp_path: Path) -> None:
+    code, out, error = nats_transform(*dump, "--json", "--no-checks")
+    assert code == 0
+    assert "NOT checked" in error
+    assert json.loads(out)["checks"]["ran"] is False
+    table = open_table(Warehouse(dir=tmp_path / "warehouse"), specs.MESSAGES)
+    assert snapshot_properties(table)["checks"] == "not run"
+
+
+def test_published_rows_are_verified(shop: Path, dump: tuple[str, ...], tmp_path: Path) -> None:
+    """A file of the table that someone changes later is found, and the exit code says so."""
+    where = ("--stream", "SHOP", "--warehouse", str(tmp_path / "warehouse"))
+    assert nats_transform(*dump)[0] == 0
     mapping = ("--mapping", str(shop / "mapping.conf"))
     code, out, error = nats_transform("verify-table", *where)
     assert (code, error) == (0, "")

@@ -1,4 +1,4 @@
-"""The gate before `transformed_messages` is the same behind every door.
+"""The gate before tables is the same behind every door.
 
 The doors are the command, `python -m jobs` and the asset of Dagster. Each transforms the same
 archive here.
@@ -80,6 +80,11 @@ def without_the_first(rows: pa.Table) -> pa.Table:
 
 def test_every_door_gives_the_same(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = project.add("east")
+    with monkeypatch.context() as patch:
+        damage(patch, without_the_first)
+        (why,) = failures(project.materialize("east", ["messages"])).values()
+    assert "a check refused rows of nats.messages" in why
+    assert "ExpectArchiveToBeAsIngested" in why
     assert project.materialize("east", ["mapping_version", "messages"]).success
     home = Path(str(project.warehouse.dir))
     doors = {"command": by_command, "jobs": by_job}

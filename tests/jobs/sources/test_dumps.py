@@ -362,7 +362,12 @@ def test_a_repeat_changes_nothing_and_a_longer_dump_adds(
 ) -> None:
     lines = [{"subject": f"s.{n}", "ts": NOON_NS + n, "data": str(n)} for n in range(10)]
     first = run(jsonl=jsonl(*lines[:6]))
-    assert run(jsonl=jsonl(*lines[:6])).model_copy(update={"added": 6, "days": first.days}) == first
+    assert (
+        run(jsonl=jsonl(*lines[:6])).model_copy(
+            update={"added": 6, "days": first.days, "report": first.report}
+        )
+        == first
+    )
     more = run(jsonl=jsonl(*lines))
     assert (more.messages, more.added, more.gaps) == (10, 4, 0)
     assert len(open_table(warehouse, MESSAGES).metadata.snapshots) == 2
