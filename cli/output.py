@@ -34,7 +34,7 @@ DEBUG = "nats_transform.debug"
 _STDOUT, _STDERR = 1, 2
 
 STYLES = {
-    **dict.fromkeys(("error", "outside"), "bold red"),
+    **dict.fromkeys(("error", "outside", "not-random"), "bold red"),
     **dict.fromkeys(("warning", "undecided"), "yellow"),
     **dict.fromkeys(("info", "nothing to audit"), "cyan"),
     "within": "green",

@@ -88,7 +88,7 @@ def canary_alarms(context: dg.RunStatusSensorContext) -> None:
 
 def _is_outside(found: dg.AssetCheckEvaluation) -> bool:
     verdict = found.metadata.get("verdict")
-    return verdict is not None and verdict.value == "outside"
+    return verdict is not None and verdict.value in ("outside", "not-random")
 
 
 def _was_outside(instance: dg.DagsterInstance, found: dg.AssetCheckEvaluation, run_id: str) -> bool:

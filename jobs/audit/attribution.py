@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.audit.counts import start_of
+from jobs.audit.draws import Measure, Measuring
 from jobs.audit.fits import Fits
 from jobs.audit.repeats import COLUMNS, Repeats, repeats_of
 from jobs.audit.result import AuditError, KeyStickiness
@@ -27,6 +28,7 @@ from jobs.audit.spread import Keyed, sticky
 from jobs.files.counting import Coded, combinations, hours, texts
 from nats_transform import Mapping
 from nats_transform.audit import Doubled, End, Hours, Period, Scope, Tally, is_audited
+from nats_transform.audit.chance import Draws
 from nats_transform.shape import Shape, shape_of, shape_of_filter
 from nats_transform.subject import collide, is_subset
 
@@ -84,6 +86,7 @@ class Attribution:
         ids_are_names: whether ids can tell repeats from other messages.
         unlabelled: the number of messages without a cluster name for each source of a mapping with
             cluster scopes.
+        draws: the order and the keys of the messages of each mapping with weights.
         alike: pairs of ends of one mapping and cluster that make the same subjects.
     """
 
@@ -100,6 +103,7 @@ class Attribution:
     ids_are_names: bool
     unlabelled: dict[str, int]
     alike: list[tuple[End, End]]
+    draws: dict[Scope, Draws]
 
 
 def candidates(periods: Sequence[Period]) -> list[Candidate]:
@@ -150,7 +154,8 @@ def attribute(
     others = [shape_of_filter(filter) for filter in publishers]
     shapes = [candidate.shape for candidate in (*known, *unmapped)] + others
     repeats = repeats_of(messages)
-    groups = list(count_by_shape(messages, shapes, periods, repeats))
+    measure, keys = _measure(periods, known, others)
+    groups, draws = count_by_shape(messages, shapes, periods, repeats, measure, keys)
     hidden = _hidden(periods, known, groups, captured)
     if captured:
         for candidate in unmapped:
@@ -170,7 +175,7 @@ def attribute(
         ]
         wanted = [*shapes, *(shape for _, _, shape in filters)]
         retried = Counter()
-        for group in count_by_shape(source, wanted, periods, repeats_of(source)):
+        for group in count_by_shape(source, wanted, periods, repeats_of(source))[0]:
             applied = next(
                 (m for i, m, f in filters if i == group.period and f.pattern in group.fits), None
             )
@@ -240,7 +245,35 @@ def attribute(
         repeats is None or repeats.are_names,
         dict(unlabelled),
         _alike(known),
+        draws,
     )
+
+
+def _measure(
+    periods: Sequence[Period], known: Sequence[Candidate], others: Sequence[Shape]
+) -> tuple[Measure, dict[str, tuple[int, ...]]]:
+    """Which ends make which subjects, and the tokens that are the key in subjects of a pattern.
+
+    The key is made of the wildcards that all ends of a mapping carry as they are.
+    """
+    makers: dict[tuple[int, str], tuple[End, ...]] = {}
+    ends: dict[tuple[int, str], tuple[End, ...]] = {}
+    carried: dict[tuple[int, str], set[int]] = {}
+    for one in known:
+        fit, of = (one.period, one.shape.pattern), (one.period, one.end.source)
+        makers[fit] = (*makers.get(fit, ()), one.end)
+        if is_audited(one.mapping):
+            ends[of] = (*ends.get(of, ()), one.end)
+            carried[of] = carried.get(of, set(one.shape.places)) & one.shape.places.keys()
+    keys: dict[str, tuple[int, ...]] = {}
+    keyed = {of for of, wildcards in carried.items() if wildcards}
+    for one in known:
+        of = one.period, one.end.source
+        if of in keyed:
+            places = tuple(one.shape.places[number] for number in sorted(carried[of]))
+            if keys.setdefault(one.shape.pattern, places) != places:
+                keyed.discard(of)  # another mapping takes other tokens of the same subjects
+    return Measure(ends, makers, frozenset(shape.pattern for shape in others), keyed), keys
 
 
 def in_clusters(
@@ -359,13 +392,25 @@ def _hidden(
 
 
 def count_by_shape(
-    messages: Rows, shapes: Sequence[Shape], periods: Sequence[Period], repeats: Repeats | None
-) -> Iterator[Group]:
-    """How many messages of each period, cluster and hour fit the same shapes; one pass."""
+    messages: Rows,
+    shapes: Sequence[Shape],
+    periods: Sequence[Period],
+    repeats: Repeats | None,
+    measure: Measure | None = None,
+    keys: AnyMapping[str, tuple[int, ...]] | None = None,
+) -> tuple[list[Group], dict[Scope, Draws]]:
+    """How many messages of each period, cluster and hour fit the same shapes; and their draws."""
     columns = ("subject", "cluster", "ts", *(COLUMNS if repeats else ()))
-    each = messages.split(periods).each(_ByShape(Fits(shapes), repeats), columns)
-    for (index, fits, is_repeat, cluster, hour), number in sum(each, Counter[Any]()).items():
-        yield Group(index, cluster, start_of(hour, periods[index]), fits, is_repeat, number)
+    work = _ByShape(Fits(shapes, keys), repeats, measure)
+    counts, draws = Counter[Any](), dict[Scope, Draws]()
+    for found, drawn in messages.split(periods).each(work, columns):
+        counts += found
+        for scope, some in drawn.items():
+            draws[scope] = draws[scope] + some if scope in draws else some
+    return [
+        Group(index, cluster, start_of(hour, periods[index]), fits, is_repeat, number)
+        for (index, fits, is_repeat, cluster, hour), number in counts.items()
+    ], draws
 
 
 @dataclass(frozen=True)
@@ -374,17 +419,20 @@ class _ByShape:
 
     fits: Fits
     repeats: Repeats | None
+    measure: Measure | None
 
-    def __call__(self, parts: Parts) -> Counter[Any]:
+    def __call__(self, parts: Parts) -> tuple[Counter[Any], dict[Scope, Draws]]:
         found: Counter[Any] = Counter()
+        measuring = Measuring(self.measure or Measure({}, {}, frozenset(), ()))
         for index, rows in parts:
             columns = [texts(rows.column("cluster")), hours(rows.column("ts"))]
             columns.append(self.repeats.of(rows) if self.repeats else _no_repeats(len(rows)))
-            for (cluster, hour, is_repeat, *patterns), count in combinations(
-                *columns, *self.fits.of(rows.column("subject"))
-            ):
+            layers, hashes = self.fits.with_keys(rows.column("subject"))
+            for (cluster, hour, is_repeat, *patterns), count in combinations(*columns, *layers):
                 found[index, frozenset(patterns) - {None}, is_repeat, cluster, hour] += count
-        return found
+            if self.measure is not None:
+                measuring.add(index, columns[0], layers, hashes, columns[2])
+        return found, measuring.draws
 
 
 def _no_repeats(rows: int) -> Coded:

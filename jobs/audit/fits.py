@@ -8,13 +8,15 @@ layer. Where a shape asks more than its filter says, its expression looks at wha
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.files.counting import Coded
+from nats_transform.audit.chance import KEYS
+from nats_transform.functions import Partition
 from nats_transform.kernel import Program
 from nats_transform.kernel.filters import Pattern
 from nats_transform.kernel.rules import End, Ends, Rule, State
@@ -30,9 +32,12 @@ class Fits:
 
     Args:
         shapes: perhaps with repeats.
+        keys: the places, from 0 on, of the tokens that are the key of a subject, by pattern.
     """
 
-    def __init__(self, shapes: Sequence[Shape]) -> None:
+    def __init__(
+        self, shapes: Sequence[Shape], keys: Mapping[str, tuple[int, ...]] | None = None
+    ) -> None:
         layers: list[list[Shape]] = []
         for shape in {shape.pattern: shape for shape in shapes}.values():
             for layer in layers:
@@ -41,24 +46,36 @@ class Fits:
                     break
             else:
                 layers.append([shape])
-        self._layers = [_Layer(layer) for layer in layers]
+        self._layers = [_Layer(layer, keys or {}) for layer in layers]
 
     def of(self, subjects: pa.Array) -> Iterator[Coded]:
         """For each layer, the pattern that each subject fits, or None."""
         for layer in self._layers:
-            yield layer.of(subjects)
+            yield layer.of(subjects)[0]
+
+    def with_keys(self, subjects: pa.Array) -> tuple[list[Coded], np.ndarray]:
+        """`of`, and the hash of the key of each subject, 0 to KEYS - 1; -1 where there is none."""
+        found, hashes = [], np.full(len(subjects), -1, np.int16)
+        for layer in self._layers:
+            coded, written = layer.of(subjects)
+            found.append(coded)
+            # Where the shapes have no key, nothing is written.
+            keys = written.view(pa.string()).cast(pa.int16()).fill_null(-1).to_numpy()
+            np.maximum(hashes, keys, out=hashes)
+        return found, hashes
 
 
 class _Layer:
     """Shapes none of whose filters covers a subject of another."""
 
-    def __init__(self, shapes: Sequence[Shape]) -> None:
+    def __init__(self, shapes: Sequence[Shape], keys: Mapping[str, tuple[int, ...]]) -> None:
         self._shapes = shapes
+        hashed = {pattern: (Partition(KEYS, places),) for pattern, places in keys.items()}
         rules = [
             Rule(
                 Pattern.of_subscription(Filter(shape.filter)),
                 shape.filter,
-                Ends([End(State(Fate.MAPPED, rule=number))]),
+                Ends([End(State(Fate.MAPPED, rule=number), hashed.get(shape.pattern))]),
             )
             for number, shape in enumerate(shapes)
         ]
@@ -68,9 +85,10 @@ class _Layer:
         self._of_state = np.array([len(shapes) if n is None else n for n in numbers])
         self._illegal = [n for n, s in enumerate(self._program.states) if s.fate is Fate.INVALID]
 
-    def of(self, subjects: pa.Array) -> Coded:
-        """The pattern that each subject fits, or None."""
-        states = self._program.run(subjects).states.to_numpy()
+    def of(self, subjects: pa.Array) -> tuple[Coded, pa.Array]:
+        """The pattern that each subject fits, or None; and the hash of its key, as text."""
+        mapped = self._program.run(subjects)
+        states = mapped.states.to_numpy()
         found = self._of_state[states]
         for number, shape in enumerate(self._shapes):
             if not shape.is_filter:
@@ -83,7 +101,7 @@ class _Layer:
             if subject is not None:
                 fits = (n for n, s in enumerate(self._shapes) if s.fits(decode(subject)))
                 found[row] = next(fits, len(self._shapes))
-        return Coded(found, [*(shape.pattern for shape in self._shapes), None])
+        return Coded(found, [*(shape.pattern for shape in self._shapes), None]), mapped.subjects
 
 
 def _matching(subjects: pa.Array, shape: Shape) -> np.ndarray:

@@ -29,8 +29,8 @@ def headline(result: AuditResult) -> str:
                 else "roll out, then audit what the servers did (--observed)"
             )
             return f"{kind}: within the tolerance in {every}{_when([result])}; {next_step}"
-        case Verdict.UNDECIDED:
-            return f"{kind}: undecided: {where}{others}{_when([worst])}: {worst.reason}"
+        case Verdict.NOT_RANDOM | Verdict.UNDECIDED:
+            return f"{kind}: {result.verdict}: {where}{others}{_when([worst])}: {worst.reason}"
         case _:
             parts = _off(worst)
             part = max(parts, key=_distance)

@@ -83,7 +83,7 @@ class AuditResult(BaseModel):
     """The result of an audit: the JSON of `nats-transform audit --json`.
 
     Attributes:
-        verdict: `outside` if a rule is, else `undecided` if one is, else `within`;
+        verdict: the worst of its rules: `outside`, `not-random`, `undecided` or `within`;
             `nothing to audit` without weights or messages.
         kind: `expected` for a rehearsal by replay, `observed` for what the servers did.
         basis: the table whose messages were counted.
@@ -165,4 +165,4 @@ class AuditResult(BaseModel):
             case Verdict.UNDECIDED:
                 return level != "outside"
             case verdict:
-                return verdict is Verdict.OUTSIDE
+                return verdict in (Verdict.OUTSIDE, Verdict.NOT_RANDOM)

@@ -199,6 +199,7 @@ def _observed(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) 
         hidden=attribution.hidden,
         published=published,
         doubled=attribution.doubled,
+        draws=attribution.draws,
     )
     return _result(
         settings,

@@ -19,7 +19,7 @@ from jobs.pages.page import Scale, nice_scale, page, write_page
 from nats_transform import statistics
 from nats_transform.audit import DestinationAudit, MappingAudit, Split, Verdict
 
-_WORST_FIRST = (Verdict.OUTSIDE, Verdict.UNDECIDED, Verdict.WITHIN, Verdict.NOTHING)
+_WORST_FIRST = tuple(Verdict)
 _MOST_PLOTTED = 40  # rules; the table has the others
 _MOST_POINTS = 96
 _STEPS_IN_HOURS = (1, 2, 3, 4, 6, 8, 12, 24, 48, 72, 168, 336, 672)
@@ -60,6 +60,7 @@ def render(result: AuditResult) -> str:
         ],
         more_panels=len(timed[_MOST_PLOTTED:]),
         strips=[(rule, list(_lines(rule, result))) for rule in told if rule.buckets],
+        chances=[(rule, test) for rule in told for test in rule.chance],
         regimes=[rule for rule in told if rule.regimes],
         fates=_fates(result),
         partitions=[

@@ -25,6 +25,7 @@ from nats_transform.audit.judge import assess
 from nats_transform.audit.tallies import End, Hours, Period, Scope, Tally, is_audited
 from nats_transform.audit.verdicts import (
     Assessment,
+    ChanceTest,
     ClustersAudit,
     Criteria,
     DestinationAudit,
@@ -39,6 +40,7 @@ from nats_transform.audit.verdicts import (
 __all__ = [
     "Account",
     "Assessment",
+    "ChanceTest",
     "ClustersAudit",
     "Criteria",
     "DestinationAudit",

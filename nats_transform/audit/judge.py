@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from nats_transform import statistics
 from nats_transform.audit import sequential
 from nats_transform.audit.account import Doubled, cause_of
+from nats_transform.audit.chance import Draws, findings
 from nats_transform.audit.levels import Design, Extent, enough, intervals
-from nats_transform.audit.reasons import clusters_in_words, reason_of
+from nats_transform.audit.reasons import chance_in_words, clusters_in_words, reason_of
 from nats_transform.audit.samples import (
     HOUR,
     MappingCounts,
@@ -27,6 +28,7 @@ from nats_transform.audit.samples import (
 from nats_transform.audit.tallies import End, Hours, Period, Scope, Tally
 from nats_transform.audit.verdicts import (
     Assessment,
+    ChanceTest,
     ClustersAudit,
     Criteria,
     DestinationAudit,
@@ -48,6 +50,7 @@ def assess(
     hidden: frozenset[End] = frozenset(),
     published: Mapping[Scope, Hours] | None = None,
     doubled: Mapping[Scope, Doubled] | None = None,
+    draws: Mapping[Scope, Draws] | None = None,
 ) -> Assessment:
     """The verdicts on some counts.
 
@@ -62,6 +65,7 @@ def assess(
             as a whole only. Without hidden ends it shows what is missing.
         doubled: how many messages of each mapping were stored again, which the tallies leave out;
             None if nobody knows.
+        draws: the order and the keys of the messages of each mapping, as servers have drawn them.
     """
     rules = counted(periods, tallies, criteria, hidden, published, doubled)
     totals = _totals(rules)
@@ -72,7 +76,10 @@ def assess(
         criteria.by,
         criteria.sequential,
     )
-    audits = {rule.scope: _judged_rule(rule, periods, criteria, design) for rule in rules}
+    audits = {
+        rule.scope: _judged_rule(rule, periods, criteria, design, (draws or {}).get(rule.scope))
+        for rule in rules
+    }
     return Assessment(
         verdict=worst_of([audit.verdict for audit in audits.values()]),
         rules=tuple(audits.values()),
@@ -105,14 +112,18 @@ class _Error(NamedTuple):
 
 
 def _judged_rule(
-    rule: MappingCounts, periods: Sequence[Period], criteria: Criteria, design: Design
+    rule: MappingCounts,
+    periods: Sequence[Period],
+    criteria: Criteria,
+    design: Design,
+    draws: Draws | None,
 ) -> MappingAudit:
     index, source, cluster = rule.scope
     regimes_judged = () if criteria.sequential else rule.regimes
     messages = max(1, int(rule.whole.certain.sum()))
     errors = [
-        _Error(design.sample, design.tests, lambda size: design.longer(size / messages).sample),
-        *(_Error(design.sample, design.tests) for _ in rule.buckets),
+        _Error(design.sample, design.fits, lambda size: design.longer(size / messages).sample),
+        *(_Error(design.sample, design.fits) for _ in rule.buckets),
         *(_Error(design.regime, design.segments) for _ in regimes_judged),
     ]
     samples = (rule.whole, *rule.buckets, *regimes_judged)
@@ -131,6 +142,9 @@ def _judged_rule(
     verdict = whole.verdict
     if alarm is not None or any(part.verdict is Verdict.OUTSIDE for part in rest):
         verdict = Verdict.OUTSIDE
+    chance = () if draws is None or criteria.sequential else tuple(_chance(draws, design))
+    if verdict is not Verdict.OUTSIDE and not all(test.is_random for test in chance):
+        verdict = Verdict.NOT_RANDOM
     return MappingAudit(
         **{name: getattr(whole, name) for name in Split.model_fields if name != "verdict"},
         verdict=verdict,
@@ -139,7 +153,12 @@ def _judged_rule(
         mapping_version=periods[index].version,
         stage=index,
         alarm=alarm,
-        reason=reason_of(whole, buckets, regimes, criteria, rule.is_blind, alarm),
+        chance=chance,
+        reason=(
+            chance_in_words(chance)
+            if verdict is Verdict.NOT_RANDOM
+            else reason_of(whole, buckets, regimes, criteria, rule.is_blind, alarm)
+        ),
         buckets=buckets,
         regimes=regimes,
         timeline=Timeline(
@@ -155,6 +174,21 @@ def _is_unmapped(split: Split, error: _Error, criteria: Criteria) -> bool:
     others = sum(100 * end.count / end.weight for end in split.destinations if end.weight)
     low, _ = statistics.intervals(unmapped, unmapped + others, error.level)
     return bool(low > criteria.tolerance / 100)
+
+
+def _chance(draws: Draws, design: Design) -> Iterator[ChanceTest]:
+    for finding in findings(draws):
+        p_adjusted = min(1.0, finding.p_value * design.chance)
+        yield ChanceTest(
+            test=finding.test,
+            destination=finding.end.destination if finding.end else None,
+            messages=finding.messages,
+            seen=finding.seen,
+            expected=finding.expected,
+            p_value=finding.p_value,
+            p_adjusted=p_adjusted,
+            is_random=p_adjusted > 1 - design.confidence,
+        )
 
 
 def _undecided(split: Split) -> Split:

@@ -70,7 +70,7 @@ class Design:
         )
 
     @property
-    def tests(self) -> int:
+    def fits(self) -> int:
         """How many samples have a test of the exact weights."""
         return sum(1 + one.buckets for one in self.extents)
 
@@ -88,6 +88,11 @@ class Design:
     def regime(self) -> float:
         """The confidence of the interval of a share over a time that the data have chosen."""
         return self._level(REGIMES, self.segments)
+
+    @property
+    def chance(self) -> float:
+        """The factor that corrects the p-value of a test of chance."""
+        return sum(tests(one.ends) for one in self.extents) / CHANCE
 
     def _level(self, part: float, count: int) -> float:
         return 1 - (1 - self.confidence) * part / max(1, count)
@@ -111,6 +116,11 @@ class Design:
 def intervals(ends: int) -> int:
     """How many intervals some shares have. Of two shares, one follows from the other."""
     return 1 if ends == 2 else ends
+
+
+def tests(ends: int) -> int:
+    """How many tests of chance the messages of some ends have: order and spacing, and the keys."""
+    return 2 * intervals(ends) + 1
 
 
 def steady(confidence: float, scopes: int) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from math import ceil
 
-from nats_transform.audit.verdicts import Criteria, DestinationAudit, Split, Verdict
+from nats_transform.audit.verdicts import ChanceTest, Criteria, DestinationAudit, Split, Verdict
 from nats_transform.words import plural
 
 _NO_NUMBER = 10**15  # more than any number of messages
@@ -110,3 +110,21 @@ def clusters_in_words(total: Verdict, clusters: int, outside: Sequence[str | Non
         return f"all clusters together are outside the tolerance, and so is each of these: {names}"
     how = "within the tolerance" if total is Verdict.WITHIN else "undecided"
     return f"all clusters together are {how}, but each of these is outside the tolerance: {names}"
+
+
+def chance_in_words(tests: Sequence[ChanceTest]) -> str:
+    """What chance does not make, and what may have made it."""
+    test = min((test for test in tests if not test.is_random), key=lambda test: test.p_value)
+    how = {
+        ("runs", True): f"{test.destination} comes in runs",
+        ("runs", False): f"{test.destination} follows itself too seldom",
+        ("spacing", True): f"{test.destination} comes in bursts",
+        ("spacing", False): f"{test.destination} comes too evenly",
+    }.get((test.test, test.seen > test.expected), "some keys have another split than others")
+    cause = (
+        "something other than a draw for each message chooses the destination"
+        if test.test == "keys"
+        else "something other than a draw for each message chooses the destination, or the stream "
+        "does not keep the order of publishing"
+    )
+    return f"{how}, which chance does not make (p = {test.p_adjusted:.1g}): {cause}"

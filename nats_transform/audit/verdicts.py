@@ -18,6 +18,8 @@ class Verdict(StrEnum):
 
     WITHIN = "within"
     OUTSIDE = "outside"
+    NOT_RANDOM = "not-random"
+    """The order or the keys of the messages are such as chance does not make them."""
     UNDECIDED = "undecided"
     NOTHING = "nothing to audit"
     """There are no weights, or no message was counted."""
@@ -26,7 +28,7 @@ class Verdict(StrEnum):
 def worst_of(verdicts: Iterable[Verdict]) -> Verdict:
     """The worst of several verdicts; a verdict without messages does not count."""
     told = set(verdicts)
-    for verdict in (Verdict.OUTSIDE, Verdict.UNDECIDED, Verdict.WITHIN):
+    for verdict in (Verdict.OUTSIDE, Verdict.NOT_RANDOM, Verdict.UNDECIDED, Verdict.WITHIN):
         if verdict in told:
             return verdict
     return Verdict.NOTHING
@@ -168,6 +170,32 @@ class Split(_Result):
     cause: str | None = None
 
 
+class ChanceTest(_Result):
+    """A test whether destinations come as if each message had been drawn for by itself.
+
+    Attributes:
+        test: `runs`, how often a destination follows itself; `spacing`, how evenly it is spread; or
+            `keys`, whether all values of the wildcards have the same split.
+        destination: the destination; null for keys.
+        messages: how many messages were looked at.
+        seen, expected: what is tested, and what it is on average by chance. `runs`: messages right
+            after one of the same destination; `spacing`: squared differences between the halves of
+            stretches of 256 messages; `keys`: Pearson's chi-square.
+        p_value: the p-value of this test alone, or a bound of it.
+        p_adjusted: the p-value, corrected for the part of the error that each of these tests has.
+        is_random: whether chance makes this often enough.
+    """
+
+    test: Literal["runs", "spacing", "keys"]
+    destination: str | None
+    messages: int
+    seen: float
+    expected: float
+    p_value: float
+    p_adjusted: float
+    is_random: bool
+
+
 class Timeline(_Result):
     """Counts by hour.
 
@@ -185,7 +213,8 @@ class MappingAudit(Split):
 
     Attributes:
         from, to: the time, the end excluded; null if there is no message.
-        verdict: outside if one of the destinations, buckets or regimes is.
+        verdict: outside if one of the destinations, buckets or regimes is; else not-random if one
+            of the tests of chance says so.
         messages: how many messages came to a known end of the mapping.
         ambiguous: how many further messages may have come to more than one end.
         destinations: the ends of the mapping by ascending weight, as nats-server tries them.
@@ -201,6 +230,7 @@ class MappingAudit(Split):
         buckets: the split of each hour or day; empty if there is only one.
         regimes: the split of each stretch of time in which it did not change; empty if it never
             changed.
+        chance: the tests of chance, for what servers have mapped.
         timeline: the counts by hour.
     """
 
@@ -212,6 +242,7 @@ class MappingAudit(Split):
     reason: str
     buckets: tuple[Split, ...] = ()
     regimes: tuple[Split, ...] = ()
+    chance: tuple[ChanceTest, ...] = ()
     timeline: Timeline
 
     def shares(self, split: Split) -> Iterator[dict[str, Any]]:

@@ -198,7 +198,8 @@ def _verdict(
 ) -> dg.AssetCheckResult:
     from nats_transform.audit import Verdict
 
-    is_error = result.verdict is Verdict.OUTSIDE and observed.severity == "error"
+    is_wrong = result.verdict in (Verdict.OUTSIDE, Verdict.NOT_RANDOM)
+    is_error = is_wrong and observed.severity == "error"
     return dg.AssetCheckResult(
         asset_key=key,
         check_name=CHECK,

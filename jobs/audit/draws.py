@@ -1,0 +1,127 @@
+"""Measures the order and the keys of messages, for the tests of chance; a part of the one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from jobs.files.counting import Coded
+from nats_transform.audit import End, Scope
+from nats_transform.audit.chance import STRETCH, Draws
+
+_NO_END = -1
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Which end makes which subjects. It can be sent to a task.
+
+    Attributes:
+        ends: the ends of each mapping with weights, by mapping version and source.
+        makers: all ends that make the subjects of a pattern, by mapping version and pattern.
+        others: the patterns of subjects that something else publishes to, too.
+        keyed: the mappings whose messages have a key.
+    """
+
+    ends: Mapping[tuple[int, str], tuple[End, ...]]
+    makers: Mapping[tuple[int, str], tuple[End, ...]]
+    others: frozenset[str]
+    keyed: Collection[tuple[int, str]]
+
+    def maker(self, index: int, patterns: Iterable[str]) -> tuple[str, int] | None:
+        """The source and the place in `ends` of the one end that made a subject of patterns."""
+        fits = frozenset(patterns)
+        made_by = [end for pattern in fits for end in self.makers.get((index, pattern), ())]
+        if len(made_by) != 1 or fits & self.others:
+            return None
+        (end,) = made_by
+        ends = self.ends.get((index, end.source), ())
+        return (end.source, ends.index(end)) if end in ends else None
+
+
+@dataclass
+class Measuring:
+    """The draws of the messages of a task, batch by batch.
+
+    Attributes:
+        measure: what is measured.
+        draws: the draws so far.
+    """
+
+    measure: Measure
+    draws: dict[Scope, Draws] = field(default_factory=dict)
+    _rest: dict[Scope, np.ndarray] = field(default_factory=dict)
+
+    def add(
+        self,
+        index: int,
+        clusters: Coded,
+        layers: Sequence[Coded],
+        hashes: np.ndarray,
+        repeats: Coded,
+    ) -> None:
+        """Adds a batch.
+
+        Args:
+            index: the index of the mapping version.
+            clusters: the cluster of each message.
+            layers: the patterns that each subject fits.
+            hashes: the hash of the key of each message that has one.
+            repeats: whether each message was stored before; those do not count.
+        """
+        cells, counts = _joined(layers)
+        sources: dict[str, int] = {}
+        groups = np.full(len(counts), _NO_END, np.int16)  # of each cell, in the first cluster
+        ends = np.zeros(len(counts), np.uint8)
+        for cell in np.flatnonzero(counts).tolist():
+            maker = self.measure.maker(index, _patterns(layers, cell))
+            if maker is not None:
+                name, ends[cell] = maker
+                groups[cell] = sources.setdefault(name, len(sources)) * len(clusters.values)
+        of_row = groups[cells]
+        counted = of_row != _NO_END
+        if len(repeats.values) > 1:
+            counted &= repeats.numbers == 0
+        rows = np.flatnonzero(counted)
+        of_row = of_row[rows] + clusters.numbers[rows].astype(np.int16)
+        # A stable sort leaves the messages of a group in their order.
+        order = rows[np.argsort(of_row, kind="stable")]
+        places, hashes = ends[cells[order]], hashes[order]
+        names, start = list(sources), 0
+        for group, count in enumerate(np.bincount(of_row).tolist()):
+            if count:
+                source, cluster = divmod(group, len(clusters.values))
+                scope = index, names[source], clusters.values[cluster]
+                mine = slice(start, start + count)
+                self._add(scope, places[mine], hashes[mine])
+                start += count
+
+    def _add(self, scope: Scope, places: np.ndarray, hashes: np.ndarray) -> None:
+        if scope not in self.draws:
+            self.draws[scope] = Draws.none(self.measure.ends[scope[:2]])
+        draws = self.draws[scope]
+        if scope[:2] in self.measure.keyed:
+            draws.add_keys(hashes, places)
+        if scope in self._rest:
+            places = np.concatenate([self._rest[scope], places])
+        whole = len(places) // STRETCH * STRETCH
+        draws.add_order(places[:whole])
+        self._rest[scope] = places[whole:]
+
+
+def _joined(layers: Sequence[Coded]) -> tuple[np.ndarray, np.ndarray]:
+    """A number for the patterns that each subject fits, and how many subjects have each number."""
+    cells, size = layers[0].numbers, len(layers[0].values)
+    for layer in layers[1:]:
+        cells, size = cells * len(layer.values) + layer.numbers, size * len(layer.values)
+    return cells, np.bincount(cells, minlength=size)
+
+
+def _patterns(layers: Sequence[Coded], cell: int) -> Iterator[str]:
+    """The patterns of a number that `_joined` gives."""
+    for layer in reversed(layers):
+        cell, place = divmod(cell, len(layer.values))
+        if layer.values[place] is not None:
+            yield layer.values[place]

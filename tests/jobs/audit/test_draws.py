@@ -1,0 +1,115 @@
+"""The order and the keys of archived messages, as the tests of chance see them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jobs.audit.draws import Measure, Measuring
+from jobs.audit.headline import headline
+from jobs.audit.result import AuditResult
+from jobs.audit.run import run
+from jobs.files.counting import Coded
+from jobs.pages.audit import render
+from jobs.settings.audit import AuditSettings
+from jobs.warehouse import tables
+from nats_transform import AccountMappings, Destination, Mapping
+from nats_transform.audit import End, Period, Verdict
+from nats_transform.audit.chance import STRETCH
+from tests.jobs.audit.rehearsal import HERE
+from tests.support.archive import archive, message
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+MESSAGES = 12_000
+MAPPINGS = AccountMappings(
+    [Mapping("shop.*.*", [Destination("v1.$2.$1", 90), Destination("shop.$2.v2.$1", 10)])]
+)
+KEYS = np.random.default_rng(3).integers(0, 100, MESSAGES)
+DRAWS = np.random.default_rng(4).random(MESSAGES)
+
+
+def audited(folder: Path, is_canary: Callable[[int], bool]) -> AuditResult:
+    """The audit of messages of two clusters in turn; those of a stranger are between them."""
+    warehouse = tables.Warehouse(dir=folder)
+    rows = []
+    for n in range(MESSAGES):
+        subject = f"shop.{n % 7}.v2.c{KEYS[n]}" if is_canary(n) else f"v1.{n % 7}.c{KEYS[n]}"
+        at = START + timedelta(seconds=n)
+        rows.append(message(2 * n + 1, subject, at, stream="OUT", cluster=("e", "w")[n % 2]))
+        rows.append(message(2 * n + 2, "other", at, stream="OUT"))
+    archive(warehouse, rows)
+    settings = AuditSettings(
+        stream="OUT", mapping=Path("m.conf"), warehouse=warehouse, observed=True, tolerance=5
+    )
+    return run(HERE, settings, [Period(MAPPINGS, "v")])
+
+
+@pytest.mark.parametrize(
+    ("is_canary", "verdict", "said"),
+    [
+        (lambda n: DRAWS[n] < 0.1, Verdict.WITHIN, "within the tolerance"),
+        # In each cluster every tenth message.
+        (lambda n: n % 20 < 2, Verdict.NOT_RANDOM, "shop.$2.v2.$1 follows itself too seldom"),
+        (lambda n: KEYS[n] < 10, Verdict.NOT_RANDOM, "some keys have another split than others"),
+    ],
+    ids=["draws", "every tenth", "10 of 100 keys"],
+)
+def test_order_and_keys(
+    tmp_path: Path, is_canary: Callable[[int], bool], verdict: Verdict, said: str
+) -> None:
+    result = audited(tmp_path, is_canary)
+    assert result.verdict is verdict
+    assert said in headline(result)
+    assert result.fails("outside") is (verdict is Verdict.NOT_RANDOM)
+    for rule in result.rules:
+        assert {end.verdict for end in rule.destinations} == {Verdict.WITHIN}
+        looked_at = {test.test: test.messages for test in rule.chance}
+        whole = MESSAGES // 2 // STRETCH * STRETCH
+        assert looked_at == {"runs": whole, "spacing": whole, "keys": MESSAGES // 2}
+    assert "Order and keys" in render(result)
+
+
+def test_a_sequential_audit_has_no_such_test(tmp_path: Path) -> None:
+    """A p-value is right at one look only."""
+    warehouse = tables.Warehouse(dir=tmp_path)
+    rows = [message(n, f"v1.1.c{n}", START, stream="OUT", cluster="e") for n in range(1, 600)]
+    archive(warehouse, rows)
+    settings = AuditSettings(
+        stream="OUT",
+        mapping=Path("m.conf"),
+        warehouse=warehouse,
+        observed=True,
+        sequential=True,
+    )
+    (rule,) = run(HERE, settings, [Period(MAPPINGS, "v")]).rules
+    assert rule.chance == ()
+
+
+def test_messages_of_several_batches_are_in_one_row() -> None:
+    """And messages that two ends can have made, or that were stored before, are left out."""
+    one, two = End("s", "a"), End("s", "b")
+    ends = {(0, "s"): (one, two)}
+    makers = {(0, "a"): (one,), (0, "b"): (two,), (0, "both"): (one, two)}
+    measuring = Measuring(Measure(ends, makers, frozenset({"other"}), {(0, "s")}))
+    patterns = ["a", "b", "both", "other", None]
+    rng = np.random.default_rng(1)
+    made, repeats = rng.integers(0, 5, 4_000), rng.integers(0, 2, 4_000)
+    for rows in np.split(np.arange(4_000), [1, 7, 1_000]):
+        measuring.add(
+            0,
+            Coded(np.zeros(len(rows), np.int64), ["east"]),
+            [Coded(made[rows], patterns)],
+            np.full(len(rows), 5, np.int16),
+            Coded(repeats[rows], (False, True)),
+        )
+    (draws,) = measuring.draws.values()
+    places = made[(made < 2) & (repeats == 0)]
+    whole = places[: len(places) // STRETCH * STRETCH]
+    assert draws.keys[5].tolist() == np.bincount(places).tolist()
+    assert draws.stretches.sum(axis=1).tolist() == [len(whole) // STRETCH] * 2
+    pairs = (whole[1:] == whole[:-1]) & (np.arange(1, len(whole)) % STRETCH > 0)
+    assert draws.repeats.tolist() == [int((pairs & (whole[1:] == n)).sum()) for n in (0, 1)]
