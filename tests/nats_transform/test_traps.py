@@ -57,9 +57,14 @@ class Day:
     hidden: set[int] = field(default_factory=set)
 
     @property
+    def tolerances(self) -> np.ndarray:
+        """The tolerance of each share."""
+        return np.minimum(0.01, np.minimum(self.shares, 1 - self.shares) / 2)
+
+    @property
     def tolerance(self) -> float:
-        """The smallest tolerance of a share."""
-        return min(0.01, *(self.shares / 2), *((1 - self.shares) / 2))
+        """The smallest of them."""
+        return float(self.tolerances.min())
 
     def split(self, hours: slice, shares: np.ndarray) -> None:
         """Lets the servers split the messages of some hours in another way."""
@@ -92,11 +97,9 @@ class Day:
         ).verdict
 
 
-def is_off(points: float, day: Day) -> bool | None:
-    """Whether the truth is outside; None if it is near the tolerance."""
-    if day.tolerance / 2 < points < 2 * day.tolerance:
-        return None
-    return bool(points >= 2 * day.tolerance)
+def is_off(tolerances: float) -> bool | None:
+    """Whether the truth is outside, being off by so many tolerances; None if it is near one."""
+    return None if 0.5 < tolerances < 2 else tolerances >= 2
 
 
 def right(day: Day) -> bool:
@@ -117,7 +120,7 @@ def loss(day: Day) -> bool | None:
     day.known = str(day.rng.choice(["one number", "by hour"]))
     part = day.rng.uniform(0.1, 1)
     day.stored[:, n] -= day.rng.binomial(day.stored[:, n], part)
-    return is_off(day.shares[n] * part, day)
+    return is_off(float(day.shares[n] * part / day.tolerance))
 
 
 def not_in_force(day: Day) -> bool:
@@ -145,7 +148,7 @@ def stale_server(day: Day) -> bool | None:
     """The servers have other weights, all day."""
     shares = other_shares(day)
     day.split(slice(24), shares)
-    return is_off(abs(shares - day.shares).max(), day)
+    return is_off(float((abs(shares - day.shares) / day.tolerances).max()))
 
 
 def half_of_the_hours(day: Day) -> bool:
