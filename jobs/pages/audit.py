@@ -38,7 +38,7 @@ def write(result: AuditResult, path: Path) -> None:
 def render(result: AuditResult) -> str:
     """The page as HTML."""
     order = list(_WORST_FIRST)
-    told = [rule for rule in result.rules if rule.messages + rule.ambiguous]
+    told = [rule for rule in result.rules if rule.verdict is not Verdict.NOTHING]
     told.sort(key=lambda rule: (order.index(rule.verdict), -_most_off(rule)))
     timed = [rule for rule in told if len(rule.timeline.starts) > 1]
     return page(
@@ -47,7 +47,7 @@ def render(result: AuditResult) -> str:
         Verdict=Verdict,
         headline=headline(result),
         rules=told,
-        silent=[rule for rule in result.rules if not rule.messages + rule.ambiguous],
+        silent=[rule for rule in result.rules if rule.verdict is Verdict.NOTHING],
         deviation=_deviation_scale(result),
         ranked=_ranked,
         stages=[

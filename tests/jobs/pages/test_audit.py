@@ -151,6 +151,17 @@ def test_an_observed_audit_opens_with_its_account() -> None:
     assert "Where the messages are" not in report.render(result(accounts=()))
 
 
+def test_a_rule_whose_messages_are_all_missing_is_shown() -> None:
+    published = {(0, "shop.*", None): {START: 9_000, START + timedelta(hours=1): 9_000}}
+    periods = [Period(AccountMappings([MAPPINGS.mappings[0]]))]
+    found = assess(periods, [], Criteria(), published=published)
+    html = report.render(
+        result(kind="observed", rules=found.rules, accounts=found.accounts, clusters=())
+    )
+    assert "18,000 of 18,000 published messages are missing" in html
+    assert html.count("outside") > 1
+
+
 def test_names_from_outside_stay_text() -> None:
     text = report.render(result(stream=HOSTILE, run_id=HOSTILE))
     assert "<script" not in text
