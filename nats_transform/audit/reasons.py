@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from math import ceil
 
+from nats_transform.audit.sequential import SLOWEST
 from nats_transform.audit.verdicts import ChanceTest, Criteria, DestinationAudit, Split, Verdict
 from nats_transform.words import plural
 
+_TAKES_LONGER = f"; one in 20 of such repeated looks takes {SLOWEST:g} times as many, or more"
 _NO_NUMBER = 10**15  # more than any number of messages
 
 
@@ -51,7 +53,7 @@ def reason_of(
         if whole.ambiguous and any(d.ambiguous for d in needed):
             messages = plural(whole.ambiguous, "message")
             return f"{messages} may have come from more than one destination"
-        return _to_decide(needed)
+        return _to_decide(needed) + (_TAKES_LONGER if criteria.sequential else "")
     # Destinations come by ascending weight: if two are equally far off, this names the canary.
     worst_end = max(whole.destinations, key=lambda d: round(abs((d.share or 0.0) - d.expected), 6))
     off = (worst_end.share or 0.0) - worst_end.expected
