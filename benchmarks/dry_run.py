@@ -1,12 +1,15 @@
 """What a census and a dry run over many distinct subjects cost, in time and memory.
 
     python benchmarks/dry_run.py [--subjects 100000] [--messages N] [--heap 1g] [--rounds 3]
+    python benchmarks/dry_run.py --step live [--subjects 100000]
 
 Messages are made first (by default a ninth more than subjects). Then, each in a process of its own:
 
 - the census job, in turn with a bare `groupBy(subject).count()` written to Parquet;
 - a dry run over that census, from a cold command line: a weighted candidate with partitions against
   a current mapping, two streams, one with a limit per subject. No Spark starts.
+
+The step `live` is a dry run of a nats-server, which counts the subjects.
 
 Processor seconds, which a busy machine changes less, are those of all processes. Under a local
 master the JVM is the executor too. What a step shows of memory includes the start of Spark.
@@ -28,16 +31,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from backup import server_seconds
 from frames import HEADERS, read, spark_files
 from ingest import Processes
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from jobs.census import census
+from jobs.jetstream.process import nats_server
 from jobs.session import spark_session
 from jobs.settings.census import CensusSettings
 from jobs.settings.spark import SparkSettings
 from jobs.warehouse import specs, staging, tables
+from tests.support.streams import Stream
 
 STREAM = "BENCH"
 CANDIDATE = """mappings {
@@ -151,16 +157,34 @@ def compare(
 
 def try_candidate(warehouse: tables.Warehouse, folder: Path) -> None:
     """Times a dry run from a cold command line; its census is there."""
-    (folder / "new.conf").write_text(CANDIDATE)
-    (folder / "old.conf").write_text(CURRENT)
     (folder / "streams").mkdir()
     for config in STREAMS:
         (folder / "streams" / f"{config['name']}.json").write_text(json.dumps(config))
+    given = ["--stream", STREAM, "--warehouse", str(warehouse.folder)]
+    time_command(folder, [*given, "--streams", str(folder / "streams")])
+
+
+def try_live(subjects: int, folder: Path) -> None:
+    """Times a dry run of the streams of a server, each message under a subject of its own."""
+    with nats_server() as server:
+        stream = Stream(server, "orders")
+        stream.run(lambda js: js.add_stream(name="orders", subjects=["orders.>"]))
+        for config in STREAMS:
+            stream.run(lambda js, config=config: js.add_stream(**config))
+        stream.publish((b"area%d.item%d" % (n % 50, n), b"", b"%d" % n) for n in range(subjects))
+        before = server_seconds(server)
+        time_command(folder, ["--server", server.url])
+        print(f"{'':26} processor seconds of the server: {server_seconds(server) - before:.1f}")
+
+
+def time_command(folder: Path, given: Sequence[str]) -> None:
+    """Prints what a dry run from a cold command line takes and finds."""
+    (folder / "new.conf").write_text(CANDIDATE)
+    (folder / "old.conf").write_text(CURRENT)
     command = [
         *(str(Path(sysconfig.get_path("scripts")) / "nats-transform"), "dry-run", "--json"),
-        *("--stream", STREAM, "--warehouse", str(warehouse.folder), "--fail-on", "never"),
         *("--candidate", str(folder / "new.conf"), "--current", str(folder / "old.conf")),
-        *("--streams", str(folder / "streams")),
+        *("--fail-on", "never", *given),
     ]
     start = time.perf_counter()
     with (folder / "found.json").open("w") as found:
@@ -183,8 +207,12 @@ def main() -> None:
     parser.add_argument("--heap", default="1g", help="of the JVM")
     parser.add_argument("--rounds", type=int, default=3, help="of census and count; 0: census only")
     parser.add_argument("--warehouse", type=Path, help="kept, and used again if it is there")
-    parser.add_argument("--step", choices=("fill", "census", "dry-run"))
+    parser.add_argument("--step", choices=("fill", "census", "dry-run", "live"))
     given = parser.parse_args()
+    if given.step == "live":
+        with tempfile.TemporaryDirectory() as made:
+            try_live(given.subjects, Path(made))
+        return
     if given.step is None:
         with tempfile.TemporaryDirectory() as made:
             folder = given.warehouse or Path(made) / "warehouse"

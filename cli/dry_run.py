@@ -39,6 +39,8 @@ def command(result: DryRunResult, settings: DryRunSettings) -> None:
     each message draws its destination.
 
     With --server or --context the server shows the streams and durable consumers, instead of files.
+    Without --stream it shows the subjects too, those of all streams of the account; with --live,
+    those of the stream. No archive is needed then, and nothing is written to the server.
 
     Findings come in two parts: as things are, and what would be next if streams, consumers and
     users had room for the new subjects. The exit code looks at the first part.
@@ -47,6 +49,8 @@ def command(result: DryRunResult, settings: DryRunSettings) -> None:
 
     \b
     Examples:
+      nats-transform dry-run --context prod --candidate new.conf
+      nats-transform dry-run --context prod --stream ORDERS --live --candidate new.conf
       nats-transform dry-run --stream ORDERS --candidate new.conf
       nats-transform dry-run --census census.parquet --candidate new.conf
       nats-transform dry-run --stream ORDERS --candidate new.conf --current old.conf \\
@@ -54,9 +58,12 @@ def command(result: DryRunResult, settings: DryRunSettings) -> None:
     """
     found = result.found
     print_line(
-        f"{result.stream}: {plural(found.messages, 'message')} under "
-        f"{plural(found.subjects, 'subject')}, {plural(len(result.days), 'day')}"
+        f"{result.name}: {plural(found.messages, 'message')} under "
+        f"{plural(found.subjects, 'subject')}, "
+        + (plural(len(result.days), "day") if result.server is None else "as they are now")
     )
+    if result.server is not None:
+        print_line(f"counted by {result.server} in {', '.join(map(_shown, result.counted))}")
     users = f"{plural(result.users, 'user')} with permissions"
     print_line(f"{looked_at(result)}; {users}")
     print_line(unseen_line(result.not_looked_at))
@@ -86,7 +93,7 @@ def command(result: DryRunResult, settings: DryRunSettings) -> None:
 def _review(result: DryRunResult, settings: DryRunSettings) -> Review:
     from nats_transform.migration.findings import ALL
 
-    title = f"nats-transform dry-run of stream {result.stream}"
+    title = f"nats-transform dry-run of {'stream ' if result.stream else ''}{result.name}"
     findings = _reported(result, str(settings.candidate), settings.account)
     return Review(title, [_counts(result)], findings, ALL, result.not_looked_at)
 

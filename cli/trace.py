@@ -1,17 +1,22 @@
-"""`nats-transform trace`: where a subject goes, without a server."""
+"""`nats-transform trace`: where a subject goes, without a message."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import click
 
 from cli.command import command as cli_command
 from cli.command import end, output, print_result
 from cli.output import print_line
-from jobs.settings.base import Folder, Name, Settings, setting
+from jobs.settings.base import Folder, Name, Option, Settings, setting
+from jobs.settings.connection import NatsSettings
 from jobs.settings.mappings import Account
 from nats_transform.subject import is_valid_publish_subject
+
+if TYPE_CHECKING:
+    from nats_transform.stream import StreamConfig
 
 
 class TraceSettings(Settings):
@@ -26,6 +31,7 @@ class TraceSettings(Settings):
         None,
         "A folder with one file per stream: the output of `nats stream info NAME --json`.",
     )
+    nats: Annotated[NatsSettings | None, Option(unless=("streams",))] = None
     cluster: Name | None = setting(
         None, "The cluster that the message is published in.", otherwise="none"
     )
@@ -38,26 +44,28 @@ class TraceSettings(Settings):
     exit_codes="0 the subject is legal; 1 it is not; 2 a file cannot be read.",
 )
 def command(settings: TraceSettings, asked: Settings) -> None:
-    """Show what happens to a message that is published on SUBJECT, without a server.
+    """Show what happens to a message that is published on SUBJECT; none is published.
 
     The trace shows every destination that the mappings can choose and how likely it is, each
     stream that stores the message and under which subject, what that stream republishes, and the
-    streams that mirror or source it.
+    streams that mirror or source it. The streams come from files, or from a server with --server or
+    --context.
 
     \b
     Examples:
       nats-transform trace orders.eu.42 --config server.conf
       nats-transform trace orders.eu.42 --config server.conf --streams streams/ --cluster east
+      nats-transform trace orders.eu.42 --config server.conf --context prod
     """
-    if settings.config is None and settings.streams is None:
-        raise click.UsageError("give --config, --streams or both")
-    from nats_transform.config import load_mappings, load_streams
+    if settings.config is None and settings.streams is None and settings.nats is None:
+        raise click.UsageError("give --config, --streams or a server")
+    from nats_transform.config import load_mappings
     from nats_transform.trace import trace
 
     traced = trace(
         settings.subject,
         load_mappings(settings.config, settings.account) if settings.config else None,
-        load_streams(settings.streams) if settings.streams else (),
+        _streams(settings),
         settings.cluster,
     )
 
@@ -67,3 +75,14 @@ def command(settings: TraceSettings, asked: Settings) -> None:
 
     print_result(asked, traced, show)
     end(is_fine=is_valid_publish_subject(settings.subject))
+
+
+def _streams(settings: TraceSettings) -> tuple[StreamConfig, ...]:
+    from nats_transform.config import load_streams
+
+    if settings.nats is not None:
+        from jobs.jetstream.account import account_files
+
+        with account_files(settings.nats, settings.account) as (folder, _):
+            return load_streams(folder)
+    return load_streams(settings.streams) if settings.streams else ()

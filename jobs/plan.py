@@ -14,7 +14,8 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from jobs.dry_run.portable import PortableCensus, check_redaction, messages_by_source, read_census
+from jobs.dry_run.given import given_census
+from jobs.dry_run.portable import PortableCensus, messages_by_source
 from jobs.dry_run.settings import not_looked_at, read_question, streams_from, with_files
 from jobs.errors import JobError, text_of
 from jobs.session import Spark
@@ -92,15 +93,19 @@ def plan(spark: Spark, settings: PlanSettings) -> PlanResult:
     """
     refuse_full(settings.out)
     with with_files(settings) as given:
-        return _plan(spark, given)
+        question = read_question(given)
+        return _plan(spark, given, question, given_census(given, question))
 
 
-def _plan(spark: Spark, settings: PlanSettings) -> PlanResult:
-    question = read_question(settings)
+def _plan(
+    spark: Spark, settings: PlanSettings, question: Question, census: PortableCensus | None
+) -> PlanResult:
     accepted = read_accepted(settings.accept) if settings.accept else ()
-    if settings.census is not None:
-        census = read_census(settings.census, settings.stream)
-        check_redaction(census, question, settings.census)
+    if census is None:
+        from jobs.census_export import census_of_warehouse
+
+        census = census_of_warehouse(spark, settings)
+    elif settings.census is not None:
         known = [one.name for one in question.streams]
         if not settings.stream and known and census.about.stream not in known:
             raise PlanError(
@@ -108,11 +113,7 @@ def _plan(spark: Spark, settings: PlanSettings) -> PlanResult:
                 f"those that are given: {', '.join(known)}; give the census of one of them, or "
                 f"`--stream {census.about.stream}` if you mean it"
             )
-        question = replace(question, stream=census.about.stream)
-    else:
-        from jobs.census_export import census_of_warehouse
-
-        census = census_of_warehouse(spark, settings)
+    question = replace(question, archived=census.archived)
     looked_at: dict[str, Any] = {
         "streams": len(question.streams),
         "consumers": len(question.consumers),

@@ -54,16 +54,18 @@ def unseen_of_archive(
     mappings: Iterable[AccountMappings],
     *,
     stream: str,
+    is_live: bool,
     has_streams: bool,
     has_consumers: bool,
     has_permissions: bool,
     clusters: Iterable[str],
 ) -> Iterator[Unseen]:
-    """What a dry run or a plan on the subjects of one stream does not look at.
+    """What a dry run or a plan on the subjects of streams does not look at.
 
     Args:
         mappings: the mappings before and after the change.
-        stream: the archived stream.
+        stream: the only stream whose subjects are known; "" if those of all are.
+        is_live: whether a server showed the subjects that its streams have now.
         has_streams, has_consumers, has_permissions: whether files or a server show them.
         clusters: the clusters that the archive or the user names.
     """
@@ -74,7 +76,10 @@ def unseen_of_archive(
     if not has_permissions:
         yield Unseen("permissions of users", "--permissions FILE")
     yield from _unknown_clusters(mappings, clusters)
-    yield Unseen(f"subjects that {stream} does not have", "the archives of other streams")
+    if is_live:
+        yield Unseen("messages that no stream holds now", "the archives of streams")
+    if stream:
+        yield Unseen(f"subjects that {stream} does not have", "the archives of other streams")
     yield Unseen("subscribers without JetStream")
     yield Unseen("subjects inside headers and payloads")
 

@@ -53,6 +53,7 @@ OWN_TEST = {"move-a-stream.md": "tests/test_move_a_stream.py"}
 BY_HAND = "by hand, as the last section of docs/operations.md says"
 ELSEWHERE = {
     r"nats-server --jetstream": "tests/test_docs.py",
+    r"nats-transform dry-run --context prod": "tests/jobs/dry_run/test_live.py",
     r"nats-transform replay --stream KV_FROM": "tests/jobs/test_replay.py",
     r"dg (scaffold|check|dev)": "tests/orchestration/test_definitions.py",
     r"dg launch": "tests/orchestration/test_other_project.py",

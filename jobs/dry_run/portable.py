@@ -67,16 +67,38 @@ class About(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
+class Live:
+    """What a server counted.
+
+    Attributes:
+        server: the server.
+        counted: the streams whose messages it counted.
+        whole: those of them of which every subject was counted.
+    """
+
+    server: str
+    counted: tuple[str, ...]
+    whole: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PortableCensus:
     """A census in memory.
 
     Attributes:
         about: the description of the census.
         rows: a row for each `subject` and `cluster` (bytes), with `messages` and `bytes`, in order.
+        live: the streams that a server counted; None if an archive was counted.
     """
 
     about: About
     rows: pa.Table
+    live: Live | None = None
+
+    @property
+    def archived(self) -> tuple[str, ...]:
+        """The streams of which every subject was counted."""
+        return (self.about.stream,) if self.live is None else self.live.whole
 
     def dry_run(self, question: Question, out: Path | None = None) -> DryRun:
         """What a candidate would do to these subjects; `out` is a folder for the tables."""

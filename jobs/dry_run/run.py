@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.dry_run.portable import check_redaction, read_census
+from jobs.dry_run.given import given_census
+from jobs.dry_run.portable import PortableCensus
 from jobs.dry_run.settings import (
     DryRunResult,
     SimulatedStream,
@@ -40,14 +40,12 @@ def dry_run(spark: Spark, settings: DryRunSettings) -> DryRunResult:
         WarehouseError: tables that cannot be read or written.
     """
     with with_files(settings) as given:
-        return _dry_run(spark, given)
+        question = read_question(given)
+        census = given_census(given, question)
+        return _dry_run(spark, given, question) if census is None else _of(census, given, question)
 
 
-def _dry_run(spark: Spark, settings: DryRunSettings) -> DryRunResult:
-    question = read_question(settings)
-    if settings.census is not None:
-        return _of_file(settings, settings.census, question)
-
+def _dry_run(spark: Spark, settings: DryRunSettings, question: Question) -> DryRunResult:
     # Not at the top: a census in a file needs no Iceberg.
     from jobs.dry_run.subjects import archived_days, of_census, of_replay
     from jobs.warehouse import tables
@@ -97,10 +95,8 @@ def _dry_run(spark: Spark, settings: DryRunSettings) -> DryRunResult:
     )
 
 
-def _of_file(settings: DryRunSettings, file: Path, question: Question) -> DryRunResult:
-    census = read_census(file, settings.stream)
-    check_redaction(census, question, file)
-    question = replace(question, stream=census.about.stream)
+def _of(census: PortableCensus, settings: DryRunSettings, question: Question) -> DryRunResult:
+    question = replace(question, archived=census.archived)
     found = census.dry_run(question, settings.out)
     return DryRunResult(
         found=found,
@@ -111,6 +107,8 @@ def _of_file(settings: DryRunSettings, file: Path, question: Question) -> DryRun
         census_snapshot=None,
         input_snapshot=None,
         run_id=settings.run_id or str(uuid.uuid4()),
+        server=census.live.server if census.live else None,
+        counted=census.live.counted if census.live else (),
     )
 
 

@@ -90,6 +90,8 @@ class DryRunResult:
         simulated_seed: the seed of the draws of the simulation.
         streams_from: the server, folder or file that showed the streams; null if none was asked.
         not_looked_at: what the result says nothing about.
+        server: the server that counted the messages by subject; null if an archive has them.
+        counted: the streams whose messages it counted.
     """
 
     found: DryRun
@@ -111,6 +113,13 @@ class DryRunResult:
     simulated_seed: int | None = None
     streams_from: str | None = None
     not_looked_at: tuple[Unseen, ...] = ()
+    server: str | None = None
+    counted: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The stream, or what stands for all streams of a server."""
+        return self.stream or "all streams"
 
     @property
     def counts(self) -> dict[Severity, int]:
@@ -180,7 +189,8 @@ def not_looked_at(
     return tuple(
         unseen_of_archive(
             (question.current, question.candidate),
-            stream=question.stream,
+            stream=settings.stream if settings.is_live else question.archived[0],
+            is_live=settings.is_live,
             has_streams=is_shown or settings.streams is not None,
             has_consumers=is_shown or settings.consumers is not None,
             has_permissions=settings.permissions is not None,
@@ -213,7 +223,7 @@ def read_question(settings: DryRunSettings) -> Question:
         users=users,
         clusters=settings.clusters,
         shared=shared_by(settings.account, located),
-        stream=settings.stream,
+        archived=(settings.stream,),
         names=names,
         shares=shares,
     )

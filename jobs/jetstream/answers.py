@@ -8,15 +8,25 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime
 from typing import Annotated, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from jobs.errors import ArchiveError
 from nats_transform.errors import first_fault
 from nats_transform.stream_state import Count, State
 from nats_transform.untrusted import few_values
 
+_NO_TIME = datetime(1, 1, 1, tzinfo=UTC)  # as nats-server writes it
 _NAME = re.compile(r"[^\x00-\x20\x7f.*>/\ud800-\udfff]{1,255}")
 
 
@@ -99,6 +109,8 @@ class InfoState(State):
     """The state of a stream, perhaps with the number of messages under each subject."""
 
     num_subjects: Count = 0
+    first_ts: AwareDatetime = _NO_TIME
+    last_ts: AwareDatetime = _NO_TIME
     subjects: dict[str, Count] | None = None
 
     @model_validator(mode="after")
@@ -117,6 +129,7 @@ class StreamInfo(Answer):
     cluster: Cluster | None = None
     sources: list[Source] | None = None
     total: Count = 0
+    limit: Count = 0
 
 
 class Acknowledged(_Part):

@@ -87,19 +87,28 @@ class StreamState:
     config: Mapping[str, Any]
 
 
+async def stream_info(client: RawClient, nats: NatsSettings, stream: str) -> StreamInfo:
+    """What the server shows of a stream.
+
+    Raises:
+        ApiError: there is no such stream, or nobody answers.
+    """
+    try:
+        return await api(client, nats, StreamInfo, f"STREAM.INFO.{stream}")
+    except ApiError as error:
+        if error.code == STREAM_NOT_FOUND:
+            near = await _nearest(client, nats, stream)
+            raise ApiError(f"no stream {stream} on {nats.where}{near}", error.code) from error
+        raise ApiError(f"stream {stream} on {nats.where}: {error}", error.code) from error
+
+
 async def stream_state(client: RawClient, nats: NatsSettings, stream: str) -> StreamState:
     """The state of a stream.
 
     Raises:
         ApiError: there is no such stream, or nobody answers.
     """
-    try:
-        info = await api(client, nats, StreamInfo, f"STREAM.INFO.{stream}")
-    except ApiError as error:
-        if error.code == STREAM_NOT_FOUND:
-            near = await _nearest(client, nats, stream)
-            raise ApiError(f"no stream {stream} on {nats.where}{near}", error.code) from error
-        raise ApiError(f"stream {stream} on {nats.where}: {error}", error.code) from error
+    info = await stream_info(client, nats, stream)
     state = info.state
     return StreamState(
         info.created,

@@ -35,6 +35,11 @@ class DryRunSettings(StreamDays):
         "A file of `nats-transform census export` with the subjects, instead of a "
         "warehouse. Neither a warehouse nor Spark is needed then.",
     )
+    live: bool = setting(
+        False,
+        "Take the subjects from the streams of the server, as they are now, instead of an archive. "
+        "So it is too if no stream and no census is named: then all streams of the account count.",
+    )
     candidate: Path = setting(
         ..., "The mappings to try: a server configuration, an account JWT, JSON or YAML."
     )
@@ -80,13 +85,24 @@ class DryRunSettings(StreamDays):
         "Keep the tables of the dry run in this folder, for your own queries with any SQL engine.",
     )
 
+    @property
+    def is_live(self) -> bool:
+        """Whether the subjects come from a server."""
+        return self.live or (self.census is None and not self.stream)
+
     @model_validator(mode="after")
     def _with_streams(self) -> Self:
-        if self.census is None and not self.stream:
-            raise ValueError("no subjects: give a stream of a warehouse, or a census in a file")
-        if self.census is not None and (self.exact or self.simulate or self.first_day is not None):
+        if self.is_live and self.nats is None:
             raise ValueError(
-                "a census in a file has neither messages nor days: give a warehouse for that"
+                "no subjects: give a server, a stream of a warehouse, or a census in a file"
+            )
+        if self.live and self.census is not None:
+            raise ValueError("give a census in a file, or a server that shows the subjects")
+        is_counted = self.is_live or self.census is not None
+        if is_counted and (self.exact or self.simulate or self.first_day is not None):
+            raise ValueError(
+                "only an archive has messages and days, a census and a server have not: give a "
+                "warehouse and a stream for that"
             )
         if self.nats is not None and (self.streams or self.consumers):
             raise ValueError("give the streams and consumers in files, or a server that shows them")

@@ -25,7 +25,7 @@ class Question:
         users: the users that have permissions.
         clusters: the names of all clusters; if empty, those that the census names.
         shared: what the account exports, and what other accounts import from it.
-        stream: the archived stream; "" if it is not known.
+        archived: the streams of which the census has every subject.
         names: the names by which accounts call the account.
         shares: the exports and imports of each account, by its name.
     """
@@ -37,7 +37,7 @@ class Question:
     users: tuple[User, ...] = ()
     clusters: tuple[str, ...] = ()
     shared: tuple[SharedStream, ...] = ()
-    stream: str = ""
+    archived: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     shares: Mapping[str, Shares] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""What the archive of one stream can show, so that nothing is said of what it cannot."""
+"""What the archived streams can show, so that nothing is said of what they cannot."""
 
 from __future__ import annotations
 
@@ -13,24 +13,22 @@ from nats_transform.symbolic import can_land_in, filter_of_results
 
 
 class Seen:
-    """The subjects that the archived stream can have, as they are published.
+    """The subjects that the archived streams can have, as they are published.
 
-    If its configuration is not known, nothing is known of what else it could have.
+    Without the configuration of a stream, nothing is known of what else it could have.
     """
 
     def __init__(self, question: Question) -> None:
         self._streams = {stream.name: stream for stream in question.streams}
-        self._archived = self._streams.get(question.stream)
+        self._archived = [one for one in question.streams if one.name in question.archived]
         self._candidate = question.candidate
-        self._filters: list[str] = []
-        if self._archived is not None:
-            captured = self._archived.captured
-            mapped = (
-                mapping.source
-                for mapping in question.current.mappings
-                if any(can_land_in(t, one) for t in mapping.transforms for one in captured)
-            )
-            self._filters = [*_stored(self._archived, _received(self._archived)), *mapped]
+        captured = [filter for stream in self._archived for filter in stream.captured]
+        self._filters = [f for one in self._archived for f in _stored(one, _received(one))]
+        self._filters += (
+            mapping.source
+            for mapping in question.current.mappings
+            if any(can_land_in(t, one) for t in mapping.transforms for one in captured)
+        )
 
     def shows(self, source: str) -> bool:
         """Whether the archive could have a subject of a mapping."""
@@ -47,7 +45,7 @@ class Seen:
 
     def _unseen(self, stream: StreamConfig, been: tuple[str, ...]) -> Iterator[str]:
         """Filters of what a stream may store and the archive does not show."""
-        if stream is self._archived:
+        if stream in self._archived:
             received = [
                 filter_of_results(transform)
                 for mapping in self._candidate.mappings

@@ -23,6 +23,7 @@ COMMANDS = {
     "dry-run": CENSUS,
     "plan": (*CENSUS, "--out", "other"),
     "verify": ("--plan", "plan", "--step", "0"),
+    "trace": ("orders.eu", "--config", "new.conf"),
 }
 """A command line of each, without a server."""
 FILES = {
@@ -30,6 +31,7 @@ FILES = {
     "dry-run": ("--streams", "streams"),
     "plan": ("--streams", "streams", "--without-streams"),
     "verify": ("--config", "server.conf"),
+    "trace": ("--streams", "streams"),
 }
 """What a command takes in the place of a server."""
 

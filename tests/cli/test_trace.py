@@ -96,7 +96,7 @@ def test_an_illegal_subject_is_exit_1() -> None:
 @pytest.mark.parametrize(
     ("args", "told"),
     [
-        ([], "give --config, --streams or both"),
+        ([], "give --config, --streams or a server"),
         (["--config", "none.conf"], "none.conf: "),
         (["--config", "shop.conf", "--account", "X"], "there is no account 'X'"),
         (

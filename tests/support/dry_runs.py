@@ -87,6 +87,6 @@ def dry_run(
         tuple(users),
         tuple(clusters),
         tuple(shared),
-        stream,
+        (stream,),
     )
     return of_question(census, question)

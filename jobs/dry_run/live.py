@@ -1,0 +1,97 @@
+"""A census of the streams of a server, as they are now: no archive, no file, nothing written.
+
+A mapping belongs to an account, so without the name of a stream all streams of the account count,
+each message once: mirrors, and what a stream takes from others, are copies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.dry_run.portable import COUNTS, TEXTS, About, Live, PortableCensus, summed
+from jobs.errors import ArchiveError
+from jobs.jetstream.answers import StreamInfo
+from jobs.jetstream.connection import connection
+from jobs.jetstream.stream import stream_info
+from jobs.jetstream.subjects import pages_of_subjects
+from jobs.progress import advance, step
+from jobs.settings.connection import NatsSettings
+from nats_transform.stream import StreamConfig
+
+_MOST = 20_000_000  # subjects in memory
+
+
+def live_census(nats: NatsSettings, stream: str, streams: Sequence[StreamConfig]) -> PortableCensus:
+    """The subjects of a stream, or of all streams of the account.
+
+    The server has no bytes by subject: a message counts with the mean size of its stream.
+
+    Args:
+        nats: the server.
+        stream: the stream; "" for all streams of the account.
+        streams: the streams of the account.
+
+    Raises:
+        ArchiveError: there is no such stream; or there are no messages, or too many subjects.
+    """
+    return asyncio.run(_census(nats, stream, streams))
+
+
+async def _census(
+    nats: NatsSettings, stream: str, streams: Sequence[StreamConfig]
+) -> PortableCensus:
+    rows: list[pa.Table] = []
+    infos: list[StreamInfo] = []
+    async with connection(nats) as client:
+        names = [stream] if stream else [one.name for one in streams if one.mirror is None]
+        configs = {one.name: one for one in streams}
+        for name in names:
+            info = await stream_info(client, nats, name)
+            if not info.state.messages:
+                continue
+            infos.append(info)
+            mean = info.state.bytes / info.state.messages
+            with step(f"counting the subjects of {name}", info.state.num_subjects, "subjects"):
+                async for page in pages_of_subjects(client, nats, name):
+                    rows.append(_rows(page if stream else _published(configs[name], page), mean))
+                    if sum(map(len, rows)) > _MOST:
+                        raise ArchiveError(
+                            f"{nats.where} shows more than {_MOST:,} subjects: ingest the streams, "
+                            "and try the mappings on the archive"
+                        )
+                    advance(len(page))
+    if not any(map(len, rows)):
+        what = f"stream {stream}" if stream else "no stream of the account"
+        raise ArchiveError(f"{what} on {nats.where} has {'no' if stream else 'a'} message to try")
+    counted = tuple(info.config.name for info in infos)
+    about = About(
+        stream=counted[0] if len(counted) == 1 else "",
+        days=(),
+        first=min(info.state.first_ts for info in infos),
+        last=max(info.state.last_ts for info in infos),
+    )
+    whole = counted if stream else tuple(name for name in counted if not configs[name].sources)
+    live = Live(nats.where, counted, whole)
+    return PortableCensus(about, summed(pa.concat_tables(rows)), live)
+
+
+def _published(config: StreamConfig, page: Mapping[str, int]) -> Mapping[str, int]:
+    """The subjects that a stream did not take from other streams."""
+    if not config.sources:
+        return page
+    return {subject: count for subject, count in page.items() if config.captures(subject)}
+
+
+def _rows(page: Mapping[str, int], mean: float) -> pa.Table:
+    counts = pa.array(page.values(), pa.int64())
+    columns = [
+        pa.array(page, pa.string()),
+        pa.nulls(len(page), pa.string()),
+        counts,
+        pc.cast(pc.multiply(counts, mean), pa.int64(), safe=False),
+    ]
+    return pa.table(columns, names=[*TEXTS, *COUNTS])

@@ -1,0 +1,242 @@
+"""Dry runs of the subjects that a real server shows, and of what a lying one says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from jobs.dry_run.run import DryRunResult, dry_run
+from jobs.errors import ArchiveError
+from jobs.ingest import ingest
+from jobs.jetstream import subjects
+from jobs.jetstream.connection import connection
+from jobs.jetstream.process import NatsServer, nats_server
+from jobs.jetstream.subjects import pages_of_subjects
+from jobs.session import SessionOnDemand
+from jobs.settings.connection import NatsSettings
+from jobs.settings.dry_run import DryRunSettings
+from jobs.settings.ingest import IngestSettings
+from jobs.settings.spark import SparkSettings
+from jobs.settings.warehouse import Warehouse
+from tests.conformance.client import Client
+from tests.support.command import nats_transform
+from tests.support.impostor import INFO_OF_STREAM, Impostor, serving
+from tests.support.streams import Stream
+
+pytestmark = pytest.mark.server
+
+PASSWORD = "secret"  # noqa: S105 - of this server alone
+HERE = SessionOnDemand(SparkSettings())
+MAPPINGS = """
+accounts { A {
+  jetstream: enabled
+  users: [
+    {user: all, password: secret}
+    {user: reader, password: secret, permissions: {
+      publish: ["$JS.API.STREAM.INFO.*", "$JS.API.STREAM.LIST", "$JS.API.CONSUMER.LIST.*",
+                "$JS.API.STREAM.NAMES", "$SYS.REQ.USER.INFO"]
+      subscribe: "_INBOX.>"
+    }}
+  ]
+} }
+"""
+CANDIDATE = 'accounts { A { mappings { "orders.*.*": "shop.$1.{{partition(3,2)}}.$2" } } }'
+STREAMS: tuple[dict[str, Any], ...] = (
+    {"name": "ORDERS", "subjects": ["orders.>"]},
+    {"name": "BILLS", "subjects": ["bills.>"]},
+    {"name": "COPY", "mirror": {"name": "ORDERS"}},
+    {"name": "ALL", "subjects": ["all.own"], "sources": [{"name": "BILLS"}]},
+)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[NatsServer]:
+    with nats_server(MAPPINGS) as found, Client(found.url, "all") as client:
+        for config in STREAMS:
+            answer = client.request(f"$JS.API.STREAM.CREATE.{config['name']}", config)
+            assert "error" not in answer
+        consumer = {"durable_name": "eu", "filter_subject": "orders.eu.>", "ack_policy": "explicit"}
+        created = client.request(
+            "$JS.API.CONSUMER.CREATE.ORDERS.eu.orders.eu.>",
+            {"stream_name": "ORDERS", "config": consumer | {"name": "eu"}},
+        )
+        assert "error" not in created
+        for number in range(300):
+            client.publish(f"orders.{('eu', 'us')[number % 2]}.{number % 40}", b"x" * number)
+            client.publish(f"bills.{number % 7}")
+        client.publish("all.own")
+        client.flush()
+        while client.request("$JS.API.STREAM.INFO.ALL")["state"]["messages"] < 301:
+            pass
+        yield found
+
+
+@pytest.fixture
+def candidate(tmp_path: Path) -> Path:
+    file = tmp_path / "candidate.conf"
+    file.write_text(CANDIDATE)
+    return file
+
+
+def reader(server: NatsServer) -> NatsSettings:
+    return NatsSettings(servers=server.url, user="reader", password=SecretStr(PASSWORD))
+
+
+def tried(server: NatsServer, candidate: Path, **more: Any) -> DryRunResult:
+    settings = {"candidate": candidate, "account": "A", "nats": reader(server)}
+    return dry_run(HERE, DryRunSettings.model_validate(settings | more))
+
+
+def test_it_finds_what_it_finds_in_an_archive(
+    server: NatsServer, candidate: Path, tmp_path: Path
+) -> None:
+    warehouse = Warehouse(dir=tmp_path / "warehouse")
+    everything = NatsSettings(servers=server.url, user="all", password=SecretStr(PASSWORD))
+    ingest(HERE, IngestSettings(stream="ORDERS", server=everything, warehouse=warehouse))
+    archived = tried(server, candidate, stream="ORDERS", warehouse=warehouse)
+    live = tried(server, candidate, stream="ORDERS", live=True)
+    assert {finding.code for finding in live.found.findings} >= {"not-captured"}
+    assert live.consumers == 1
+    assert live.found.findings == archived.found.findings
+    assert live.found.with_room == archived.found.with_room
+    assert live.found.flows == archived.found.flows
+    assert (live.server, live.counted, live.days) == (reader(server).where, ("ORDERS",), ())
+
+
+def test_all_streams_count_each_message_once(server: NatsServer, candidate: Path) -> None:
+    live = tried(server, candidate)
+    assert live.found.messages == 601
+    assert live.found.subjects == 40 + 7 + 1
+    assert set(live.counted) == {"ORDERS", "BILLS", "ALL"}
+    assert live.stream == ""
+
+
+def test_the_first_verdict_of_the_command(
+    server: NatsServer, candidate: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NATS_URL", server.url.replace("://", "://reader:secret@"))
+    line = ("dry-run", "--candidate", str(candidate), "--account", "A")
+    code, out, err = nats_transform(*line)
+    assert code == 1, err
+    assert out.startswith("all streams: 601 messages under 48 subjects, as they are now\n")
+    assert "in ALL, BILLS, ORDERS\n" in out
+    assert "not looked at: permissions of users" in out
+    assert "messages that no stream holds now (the archives of streams)" in out
+    assert "error not-captured: stream ORDERS" in out
+    assert nats_transform("plan", *line[1:], "--out", "steps")[0] == 0
+    assert (tmp_path / "steps" / "plan.json").is_file()
+    assert not (tmp_path / "warehouse").exists()
+
+
+def test_a_name_that_no_stream_has(server: NatsServer, candidate: Path) -> None:
+    with pytest.raises(ArchiveError, match=r"no stream ORDER on .*did you mean ORDERS"):
+        tried(server, candidate, stream="ORDER", live=True)
+
+
+def test_a_server_without_messages(candidate: Path) -> None:
+    with nats_server(MAPPINGS) as empty:
+        with Client(empty.url, "all") as client:
+            client.request("$JS.API.STREAM.CREATE.ORDERS", STREAMS[0])
+        with pytest.raises(
+            ArchiveError, match=r"no stream of the account on .* has a message to try"
+        ) as caught:
+            tried(empty, candidate)
+        assert "\n" not in str(caught.value)
+
+
+def test_pages_of_a_real_server(server: NatsServer) -> None:
+    """More subjects than nats-server puts into one answer, and some go away meanwhile."""
+    many = 100_900
+    names = [b"%06d" % number for number in range(many)]
+    with nats_server() as own, Client(own.url) as client:
+        client.request("$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["S.>"]})
+        Stream(own, "S").publish((name, b"", b"") for name in names)
+        pages = gathered(NatsSettings(servers=own.url), lambda: purge(client, "S.000001"))
+    assert [len(page) for page in pages] == [100_000, many - 100_000]
+    assert {subject for page in pages for subject in page} == {f"S.{n:06}" for n in range(many)}
+
+
+def purge(client: Client, subject: str) -> None:
+    client.request("$JS.API.STREAM.PURGE.S", {"filter": subject})
+
+
+def gathered(nats: NatsSettings, between: Callable[[], None] = lambda: None) -> list[Any]:
+    async def gather() -> list[Any]:
+        pages = []
+        async with connection(nats) as client:
+            async for page in pages_of_subjects(client, nats, "S"):
+                pages.append(page)
+                between()
+        return pages
+
+    return asyncio.run(gather())
+
+
+def answer(subjects: Any, **more: Any) -> dict[str, Any]:
+    state = INFO_OF_STREAM["state"] | {"subjects": subjects}
+    return {**INFO_OF_STREAM, "state": state, "total": 2**62, "limit": 2, **more}
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        pytest.param(answer({"a": -1}), "subjects.a: Input", id="below zero"),
+        pytest.param(answer({"a": "1"}), "subjects.a: Input", id="a text"),
+        pytest.param(answer(["a"]), "subjects: Input", id="a list"),
+        pytest.param(answer({"a": 1}, total=-1), "total: Input", id="total"),
+        pytest.param(answer({"a": 1}, limit="x"), "limit: Input", id="limit"),
+        pytest.param(json.dumps(answer({"a": 1})).encode()[:-9], "it is no JSON", id="half"),
+        pytest.param(b"[" * 9999, "it is no JSON", id="deep"),
+    ],
+)
+def test_pages_that_no_server_gives(said: Any, why: str) -> None:
+    impostor = Impostor(answers={"STREAM.INFO": said})
+    with serving(impostor), pytest.raises(ArchiveError, match=why) as caught:
+        gathered(NatsSettings(servers=impostor.url))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_page_again_and_again() -> None:
+    impostor = Impostor(answers={"STREAM.INFO": answer({"a": 1, "b": 2})})
+    with serving(impostor):
+        assert gathered(NatsSettings(servers=impostor.url)) == [{"a": 1, "b": 2}]
+    assert len(impostor.asked) == 2
+
+
+def test_pages_with_nothing_in_common(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was between them was removed, or never shown."""
+    monkeypatch.setattr(subjects, "_SHARED", 1)
+    impostor = Impostor(answers={"STREAM.INFO": answer({"a": 1})})
+
+    def turn() -> None:
+        impostor.answers["STREAM.INFO"] = answer({"z": 1})
+
+    with serving(impostor), pytest.raises(ArchiveError, match="removes subjects faster"):
+        gathered(NatsSettings(servers=impostor.url), turn)
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ((), "no subjects: give a server, a stream of a warehouse, or a census"),
+        (("--live", "--stream", "S"), "no subjects: give a server"),
+        (("--live", "--census", "c.parquet", "--server", "x"), "a census in a file, or a server"),
+        (("--live", "--server", "x", "--exact"), "only an archive has messages and days"),
+        (("--server", "x", "--simulate"), "only an archive has messages and days"),
+        (("--server", "x", "--day", "2026-01-01"), "only an archive has messages and days"),
+    ],
+)
+def test_what_does_not_go_together(
+    candidate: Path, more: tuple[str, ...], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NATS_URL", raising=False)
+    code, _, err = nats_transform("dry-run", "--candidate", str(candidate), *more)
+    assert code == 2
+    assert why in err
