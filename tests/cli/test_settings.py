@@ -62,7 +62,10 @@ def test_a_command_takes_the_settings_of_its_job(name: str) -> None:
 def test_options_and_keys_of_project_files_are_the_settings(name: str) -> None:
     command = ALL[name]
     settings = [one for model in command.models for one in settings_of(model)]
-    context = click.Context(command)
+    # As the program makes it: click keeps the help option of the first context for all others.
+    root = click.Context(main, **main.context_settings)
+    main.get_params(root)
+    context = click.Context(command, root, **command.context_settings)
     taken = {one.setting.name: one for one in parameters(context)}
     assert taken.keys() == {one.name for one in settings}
     assert len(taken) == len(settings)  # no two have one name
