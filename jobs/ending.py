@@ -23,6 +23,9 @@ UNUSABLE = 2
 INTERRUPTED = 128 + signal.SIGINT
 PIPE_CLOSED = 128 + signal.SIGPIPE
 
+TOLD = threading.Event()
+"""Whether Ctrl-C or SIGTERM is ending the program."""
+
 # Package -> the extra of nats-transform that installs it, see pyproject.toml.
 EXTRAS = {
     **dict.fromkeys(
@@ -82,10 +85,12 @@ def ended_by_signals(program: str) -> Iterator[None]:
         return
 
     def unwind(number: int, frame: FrameType | None) -> NoReturn:
+        TOLD.set()
         # It would show the stack of a task that this exit ends.
         logging.getLogger("asyncio").disabled = True
         sys.exit(128 + number)
 
+    TOLD.clear()
     arrived, sent = socket.socketpair()
     with arrived, sent, contextlib.ExitStack() as undo:
         arrived.setblocking(False)

@@ -12,12 +12,14 @@ import pickle
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
 from jobs.cold import without_pandas
+from jobs.ending import TOLD
 from jobs.errors import JobError
 from jobs.session import SessionOnDemand, Spark, started
 
@@ -31,6 +33,8 @@ On the same cores Spark was slower wherever both were measured: 2 million messag
 20 s, without the time that Spark needs to start. For larger work Spark's own page, log and retries
 are worth their price.
 """
+
+_LOOK_SECONDS = 0.5
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -120,6 +124,32 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+@contextmanager
+def _cancelled_when_told(spark: SparkSession) -> Iterator[None]:
+    """While it lasts, a signal that ends the program also cancels the jobs of Spark.
+
+    Else PySpark waits for them: what it does after an interrupted `collect` goes over the
+    connection on which the JVM is still busy with the job.
+    """
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        yield
+        return
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(_LOOK_SECONDS):
+            if TOLD.is_set():
+                with suppress(Exception):  # Spark is gone already
+                    spark.sparkContext.cancelAllJobs()
+                return
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()
+
+
 def _in_spark(work: Callable[[T], R], tasks: Sequence[T], spark: SparkSession) -> list[R]:
     from jobs.spark_errors import SPARK_ERRORS, job_error
     from jobs.spark_progress import counted
@@ -134,7 +164,7 @@ def _in_spark(work: Callable[[T], R], tasks: Sequence[T], spark: SparkSession) -
 
     rows = spark.range(0, len(tasks), 1, len(tasks))
     try:
-        with counted(spark):
+        with _cancelled_when_told(spark), counted(spark):
             found = rows.mapInArrow(each, "number long, result binary").collect()
     except SPARK_ERRORS as error:
         raise job_error(error) from error

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -211,6 +215,40 @@ def test_sequences_up_to_the_sky(count: int) -> None:
         assert 200 < len(spans) < 300
         assert [spans[0].first, spans[-1].last] == [1, last]
         assert len(source.tasks(spans[0], Coverage.of([]))[1]) <= 1000
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_spark_ends_when_it_is_told(tmp_path: Path) -> None:
+    """A message comes, and no more of the millions that there should be."""
+    last = 10**7
+    impostor = Impostor(answers=with_state(messages=last, bytes=10**12, last_seq=last))
+    impostor.messages = last
+    impostor.pieces = lambda inbox, sid: iter([message(inbox, sid, impostor.first, 1)])
+    with serving(impostor):
+        command = [sys.executable, "-m", "nats_transform", "ingest", "--stream", "S", "--master"]
+        program = subprocess.Popen(
+            [*command, "local[2]", "--server", impostor.url], cwd=tmp_path, stderr=subprocess.PIPE
+        )
+        while not any("pyspark.daemon" in line for line in below(program.pid)):
+            assert program.poll() is None
+            time.sleep(0.1)
+        program.terminate()
+        # Without being told, it would wait for a minute for each of a thousand ranges.
+        assert program.communicate() == (None, b"")
+    assert program.returncode == 143
+
+
+def below(parent: int) -> list[str]:
+    """The command lines of the processes that a process has started, and of theirs."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = status.read_text().rpartition(")")[2].split()
+            if int(fields[1]) == parent:
+                found.append((status.parent / "cmdline").read_text().replace("\0", " "))
+                found += below(int(status.parent.name))
+    return found
 
 
 def test_subjects_without_end() -> None:
