@@ -167,13 +167,16 @@ def messages_to_decide(
 def messages_to_settle(
     truth: float, share: float, tolerance: float, confidence: float, power: float = POWER
 ) -> int | None:
-    """The same as `messages_to_decide`, if the true share is the one that was seen so far."""
+    """About the same as `messages_to_decide`, if the true share is the one that was seen so far.
+
+    What was seen is not exact either, so the teeth of the saw are left alone.
+    """
     tail = (1 - confidence) / 2
 
     def either(sizes: Counts) -> Floats:
         return np.maximum(*_chances(sizes, truth, share - tolerance, share + tolerance, tail))
 
-    return _least_size(either, power)
+    return _least_size(either, power, 50, 0)
 
 
 def _chances(
@@ -194,21 +197,28 @@ def _chances(
     return np.maximum(inside, 0.0), np.asarray(outside, np.float64)
 
 
-def _least_size(power_at: Callable[[Counts], Floats], power: float) -> int | None:
-    """The lowest size from which on every size has the power; None if there is none."""
+def _least_size(
+    power_at: Callable[[Counts], Floats], power: float, parts: int = 1000, teeth: int = 400
+) -> int | None:
+    """The lowest size from which on every size has the power; None if there is none.
+
+    It is found to one of so many parts of itself, and so many sizes above it are looked at.
+    """
     sizes = 2 ** np.arange(_UNDECIDABLE.bit_length())
     enough = np.flatnonzero(power_at(sizes) >= power)
     if not enough.size:
         return None
     high = int(sizes[enough[0]])
     low = high // 2
-    while high - low > max(1, low // 1000):
+    while high - low > max(1, low // parts):
         middle = (low + high) // 2
         if power_at(np.array([middle]))[0] >= power:
             high = middle
         else:
             low = middle
-    nearby = np.unique(np.linspace(high, high + high // 4 + 40, 400, dtype=np.int64))
+    if not teeth:
+        return high
+    nearby = np.unique(np.linspace(high, high + high // 4 + 40, teeth, dtype=np.int64))
     short = np.flatnonzero(power_at(nearby) < power)
     if not short.size:
         return high
