@@ -40,7 +40,7 @@ MASKED = Question(
         )
     ),
     consumers=(Consumer("ORDERS", "eu", ("orders.eu.*",)),),
-    stream="ORDERS",
+    archived=("ORDERS",),
 )
 ROWS = [CensusRow("orders.eu.1", None, 5), CensusRow("orders.us.1", None, 3)]
 
