@@ -241,5 +241,5 @@ def test_every_command_is_run(name: str) -> None:
 def test_what_runs_the_other_commands_exists() -> None:
     named = {*OWN_TEST.values(), *ELSEWHERE.values()} - {BY_HAND}
     assert [name for name in named if not (ROOT / name).exists()] == []
-    shown = "\n".join(page for page in PAGES.values())
+    shown = "\n".join([README, *PAGES.values()])
     assert [known for known in ELSEWHERE if not re.search(f"^{known}", shown, re.M)] == []
