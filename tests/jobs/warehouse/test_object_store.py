@@ -45,8 +45,8 @@ from tests.support.object_stores import BUCKET, ObjectStore, azure, gcs, s3
 from tests.support.rest_catalog import CREDENTIAL, SCOPE, WAREHOUSE, Catalog, rest_catalog
 
 DAY = date(2026, 3, 1)
-STORES = ("s3 sql", "s3 rest", "s3 glue", "gcs sql")
-AZURE = "azure sql"
+STORES = ("s3 sql", "s3 rest", "gcs sql")
+SLOW_STORES = ("s3 glue", "azure sql")
 
 
 @dataclass
@@ -57,7 +57,9 @@ class Store(ObjectStore):
     rest: Catalog | None = None
 
 
-@pytest.fixture(params=[*STORES, pytest.param(AZURE, marks=pytest.mark.slow)])
+@pytest.fixture(
+    params=[*STORES, *(pytest.param(one, marks=pytest.mark.slow) for one in SLOW_STORES)]
+)
 def store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> Iterator[Store]:
@@ -161,7 +163,7 @@ PARTS = ("dumps/0.jsonl", "dumps/more/1.jsonl")
     ("store", "engine"),
     [
         *((store, "process") for store in STORES),
-        pytest.param(AZURE, "process", marks=pytest.mark.slow),
+        *(pytest.param(store, "process", marks=pytest.mark.slow) for store in SLOW_STORES),
         *((store, "spark") for store in ("s3 rest", "gcs sql")),
     ],
     indirect=["store"],
@@ -361,7 +363,7 @@ def test_mapping_versions(store: Store) -> None:
 # PyArrow asks Google's for a quarter of an hour (measured), and PyIceberg has no setting for it.
 @pytest.mark.parametrize(
     "store",
-    [*STORES[:-1], pytest.param(AZURE, marks=pytest.mark.slow)],
+    [*STORES[:-1], *(pytest.param(one, marks=pytest.mark.slow) for one in SLOW_STORES)],
     indirect=True,
 )
 def test_a_store_that_is_gone(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -266,6 +266,7 @@ spark.stop()
 """
 
 
+@pytest.mark.slow
 def test_spark_connect_gives_the_same(spark: SparkSession, tmp_path: Path) -> None:
     """In a process of its own: PySpark's functions are for one kind of session in each."""
     root = Path(__file__).parents[3]
