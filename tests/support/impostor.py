@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,7 +48,7 @@ class Impostor:
         inboxes: dict[bytes, bytes] = {}
         with suppress(OSError, asyncio.IncompleteReadError, ValueError):
             writer.write(self.info)
-            async for line in _lines(reader):
+            async for line in reader:
                 words = line.split()
                 if words[0] == b"PING":
                     writer.write(b"PONG\r\n")
@@ -87,11 +87,6 @@ class Impostor:
         answer = next((known[name] for name in names if start.startswith(name)), {})
         text = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
         writer.write(b"MSG %s %s %d\r\n%s\r\n" % (inbox, sid, len(text), text))
-
-
-async def _lines(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    while line := await reader.readline():
-        yield line
 
 
 @contextmanager
