@@ -18,6 +18,7 @@ from cli.formats import Reported
 from cli.output import print_finding, print_line
 from jobs.settings.base import Name, Settings, setting
 from jobs.settings.output import NEVER
+from nats_transform.collector import no_search_for_cycles
 from nats_transform.errors import InvalidConfig, UnknownAccount, printable
 from nats_transform.findings import CODES, Finding, Severity
 from nats_transform.mapping import AccountMappings
@@ -84,6 +85,7 @@ class CheckSettings(Settings):
     output(json="files, fine, summary, findings.", levels=tuple(map(str, Severity)), review=True),
     exit_codes="0 no finding is as bad as --fail-on; 1 some finding is; 2 a file cannot be read.",
 )
+@no_search_for_cycles()
 def command(settings: CheckSettings, asked: Any) -> None:
     """Show what nats-server refuses in FILE, and what it accepts although it is doubtful.
 

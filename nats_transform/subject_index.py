@@ -54,7 +54,9 @@ class SubjectIndex:
             node = self._root
             for token in filter.split(SEPARATOR):
                 following = node.wild if _is_wild(token) else node.literal
-                node = following.setdefault(token, _Node())
+                if token not in following:
+                    following[token] = _Node()
+                node = following[token]
                 if token == ANY_TAIL:  # the rest of a filter that is not valid counts for nothing
                     break
             node.ends.append(number)
@@ -78,7 +80,7 @@ class SubjectIndex:
             return []
         take = self._effort.take
         numbers = _candidates(self._root, filter.split(SEPARATOR), take)
-        return sorted(n for n in numbers if take() and fits(filter, self.filters[n]))
+        return sorted([n for n in numbers if take() and fits(filter, self.filters[n])])
 
 
 def _candidates(root: _Node, tokens: list[str], take: Callable[[], bool]) -> Iterator[int]:

@@ -83,18 +83,20 @@ class Transform:
         self.tokens = self._parse()
         if strict and not self.filter.is_literal:
             self._check_strict()
-        self._can_empty = any(isinstance(token, Split) for token in self.tokens)
-        self._is_identity = self.source == self.destination == ANY_TAIL
         # The destination as a format with a hole for each token that is not literal.
-        self._computed = tuple(token for token in self.tokens if not isinstance(token, Literal))
+        self._computed = tuple([token for token in self.tokens if not isinstance(token, Literal)])
+        self._can_empty = any(isinstance(token, Split) for token in self._computed)
+        self._is_identity = self.source == self.destination == ANY_TAIL
         # The tokens for all holes at once where each takes one as it is.
         places = [token.position for token in self._computed if isinstance(token, Wildcard)]
         self._picked: Callable[[Sequence[str]], object] | None = None
         if len(places) == len(self._computed) > 0:
             self._picked = itemgetter(*places)
         self._format = SEPARATOR.join(
-            token.text.replace("%", "%%") if isinstance(token, Literal) else "%s"
-            for token in self.tokens
+            [
+                token.text.replace("%", "%%") if isinstance(token, Literal) else "%s"
+                for token in self.tokens
+            ]
         )
 
     def __repr__(self) -> str:

@@ -43,9 +43,10 @@ def parse(
         InvalidConfig: the text is not of the language, or nested too deep.
     """
     parser = lark.parse_interactive(text)
+    state = parser.parser_state
     depth = 0
     try:
-        for token in parser.iter_parse():
+        for token in parser.lexer_thread.lex(state):  # type: ignore[no-untyped-call]
             # Counted while reading: a file of brackets must not fill the memory first.
             if token.type in ("LBRACE", "LSQB"):
                 depth += 1
@@ -54,6 +55,7 @@ def parse(
             elif token.type in ("_RBRACE", "_RSQB", "_NESTED_CLOSE"):
                 # At the top of a server configuration a brace may close nothing.
                 depth = max(0, depth - 1)
+            state.feed_token(token)
         return parser.feed_eof()  # type: ignore[no-untyped-call]
     except UnexpectedInput as error:
         # Which terminals the state offers is less exact than which the parser can go on with.
