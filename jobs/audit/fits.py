@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 
 from jobs.files.counting import Coded
 from nats_transform.audit.chance import KEYS
-from nats_transform.functions import Partition
 from nats_transform.kernel import Program
 from nats_transform.kernel.filters import Pattern
+from nats_transform.kernel.pieces import KeyHash
 from nats_transform.kernel.rules import End, Ends, Rule, State
 from nats_transform.mapping import Fate
 from nats_transform.shape import Shape
@@ -55,12 +55,10 @@ class Fits:
 
     def with_keys(self, subjects: pa.Array) -> tuple[list[Coded], np.ndarray]:
         """`of`, and the hash of the key of each subject, 0 to KEYS - 1; -1 where there is none."""
-        found, hashes = [], np.full(len(subjects), -1, np.int16)
+        found, hashes = [], np.full(len(subjects), -1, np.int32)
         for layer in self._layers:
-            coded, written = layer.of(subjects)
+            coded, keys = layer.of(subjects)
             found.append(coded)
-            # Where the shapes have no key, nothing is written.
-            keys = written.view(pa.string()).cast(pa.int16()).fill_null(-1).to_numpy()
             np.maximum(hashes, keys, out=hashes)
         return found, hashes
 
@@ -70,7 +68,7 @@ class _Layer:
 
     def __init__(self, shapes: Sequence[Shape], keys: Mapping[str, tuple[int, ...]]) -> None:
         self._shapes = shapes
-        hashed = {pattern: (Partition(KEYS, places),) for pattern, places in keys.items()}
+        hashed = {pattern: (KeyHash(KEYS, places),) for pattern, places in keys.items()}
         rules = [
             Rule(
                 Pattern.of_subscription(Filter(shape.filter)),
@@ -85,8 +83,8 @@ class _Layer:
         self._of_state = np.array([len(shapes) if n is None else n for n in numbers])
         self._illegal = [n for n, s in enumerate(self._program.states) if s.fate is Fate.INVALID]
 
-    def of(self, subjects: pa.Array) -> tuple[Coded, pa.Array]:
-        """The pattern that each subject fits, or None; and the hash of its key, as text."""
+    def of(self, subjects: pa.Array) -> tuple[Coded, np.ndarray]:
+        """The pattern that each subject fits, or None; and the hash of its key, or -1."""
         mapped = self._program.run(subjects)
         states = mapped.states.to_numpy()
         found = self._of_state[states]
@@ -101,7 +99,8 @@ class _Layer:
             if subject is not None:
                 fits = (n for n, s in enumerate(self._shapes) if s.fits(decode(subject)))
                 found[row] = next(fits, len(self._shapes))
-        return Coded(found, [*(shape.pattern for shape in self._shapes), None]), mapped.subjects
+        hashes = mapped.draws.fill_null(-1).to_numpy()
+        return Coded(found, [*(shape.pattern for shape in self._shapes), None]), hashes
 
 
 def _matching(subjects: pa.Array, shape: Shape) -> np.ndarray:

@@ -77,7 +77,7 @@ class _ReadIds:
     reading: Reading
 
     def __call__(self, task: Task) -> Iterator[pa.RecordBatch]:
-        for _, rows in self.reading.read(task, COLUMNS):
+        for _, rows in self.reading.read(task, COLUMNS, filled=["headers"]):
             places, ids = _ids(rows.column("headers"))
             if len(ids):
                 first, once = rows.column("seq").take(places), pa.array(np.ones(len(ids), np.int64))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -21,11 +21,19 @@ BATCH_BYTES = 16 * 2**20
 _BUFFER = 2**20  # bytes of one read from a disk
 
 
-def batches(storage: Storage, piece: Piece, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def batches(
+    storage: Storage,
+    piece: Piece,
+    schema: pa.Schema,
+    *,
+    filled: Collection[str] = (),
+    most: int | None = None,
+) -> Iterator[pa.RecordBatch]:
     """The rows of a piece, with the columns of a schema.
 
     A column that the file does not have is null. A column whose type is a dictionary is read as
-    one, which is faster where values repeat.
+    one, which is faster where values repeat. Row groups in which none of the `filled` columns has a
+    value are left out, if any columns are named. A batch has at most `most` rows, or `BATCH_ROWS`.
 
     Raises:
         WarehouseError: the file cannot be read, is damaged, or is not as the table says.
@@ -54,9 +62,11 @@ def batches(storage: Storage, piece: Piece, schema: pa.Schema) -> Iterator[pa.Re
             there = set(file.schema_arrow.names)
             for group in range(piece.first, piece.end if piece.groups else found):
                 metadata = file.metadata.row_group(group)
-                empty = _without_values(metadata)
+                paths, empty = _leaves(metadata)
+                if filled and not any(path.partition(".")[0] in filled for path in paths - empty):
+                    continue
                 read = file.iter_batches(
-                    batch_size=rows_of_batch(metadata),
+                    batch_size=rows_of_batch(metadata, most),
                     row_groups=[group],
                     columns=[name for name in schema.names if name in there - empty],
                     use_threads=False,
@@ -67,22 +77,25 @@ def batches(storage: Storage, piece: Piece, schema: pa.Schema) -> Iterator[pa.Re
         raise WarehouseError(f"{piece.path} cannot be read: {text_of(error)}") from error
 
 
-def _without_values(group: pq.RowGroupMetaData) -> set[str]:
-    """The columns that need no reading, because their statistics say that every row is null."""
+def _leaves(group: pq.RowGroupMetaData) -> tuple[set[str], set[str]]:
+    """The columns of a row group, each field of a list by itself, and those that need no reading.
+
+    Their statistics say that every value is null.
+    """
     columns = [group.column(number) for number in range(group.num_columns)]
-    return {
+    return {column.path_in_schema for column in columns}, {
         column.path_in_schema
         for column in columns
         if column.statistics is not None
         and column.statistics.has_null_count
-        and column.statistics.null_count == group.num_rows
+        and column.statistics.null_count == column.num_values
     }
 
 
-def rows_of_batch(group: pq.RowGroupMetaData) -> int:
+def rows_of_batch(group: pq.RowGroupMetaData, most: int | None = None) -> int:
     """How many rows of a row group make a batch."""
     bytes_of_row = group.total_byte_size / max(1, group.num_rows)
-    return max(1, min(BATCH_ROWS, int(BATCH_BYTES / max(1, bytes_of_row))))
+    return max(1, min(most or BATCH_ROWS, int(BATCH_BYTES / max(1, bytes_of_row))))
 
 
 def _with_all_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -105,17 +118,22 @@ class Reader:
         storage: the file systems of the table.
         schema: the columns to read, as the table stores them.
         columns: the columns of the rows; `jobs.warehouse.raw` explains the difference.
+        filled, most: as of `batches`.
     """
 
     storage: Storage
     schema: pa.Schema
     columns: tuple[str, ...]
+    filled: frozenset[str] = frozenset()
+    most: int | None = None
 
-    def only(self, columns: Iterable[str]) -> Reader:
+    def only(
+        self, columns: Iterable[str], filled: Iterable[str] = (), most: int | None = None
+    ) -> Reader:
         """The reader of some of the columns, in this order."""
         columns = tuple(columns)
-        names = {*columns, *(name + RAW for name in columns)}
-        return Reader(self.storage, pa.schema([f for f in self.schema if f.name in names]), columns)
+        schema = pa.schema([f for f in self.schema if f.name in _with_raw(columns)])
+        return Reader(self.storage, schema, columns, _with_raw(filled), most)
 
     def __call__(self, task: Task) -> Iterator[pa.RecordBatch]:
         """The rows of a task; a batch counts as progress when the next one is asked for.
@@ -124,6 +142,12 @@ class Reader:
             WarehouseError: a file cannot be read, is damaged, or is not as the table says.
         """
         for piece in task.pieces:
-            for batch in batches(self.storage, piece, self.schema):
+            for batch in batches(
+                self.storage, piece, self.schema, filled=self.filled, most=self.most
+            ):
                 yield restored_rows(batch, self.columns)
                 advance(len(batch))
+
+
+def _with_raw(names: Iterable[str]) -> frozenset[str]:
+    return frozenset(column for name in names for column in (name, name + RAW))

@@ -204,7 +204,8 @@ def cause_of(
         ),
     ]
     for count, total, text in found:
-        if statistics.intervals(count, total, confidence)[0] > tolerance:
+        is_much = count > tolerance * total  # else no interval starts above the tolerance
+        if is_much and statistics.intervals(count, total, confidence)[0] > tolerance:
             return Cause(text, True)
     found.append((balance.open, stored, f"{plural(balance.open, 'message')} may be missing"))
     count, total, text = max(found)

@@ -50,12 +50,21 @@ class Function(IntEnum):
     SLICE_FROM_RIGHT = 11
     SPLIT = 12
     SPLIT_CHARACTERS = 13
+    HASH = 14
 
 
-_NUMBERS = (Function.NOTHING, Function.PARTITION, Function.PARTITION_OF_ALL, Function.RANDOM)
+_NUMBERS = (
+    *(Function.NOTHING, Function.PARTITION, Function.PARTITION_OF_ALL),
+    *(Function.RANDOM, Function.HASH),
+)
 """These make text whose size does not grow with the subject."""
 _DOUBLES = (Function.SLICE_FROM_LEFT, Function.SLICE_FROM_RIGHT, Function.SPLIT_CHARACTERS)
 """These can add a dot for each byte."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyHash(Partition):
+    """A partition number that becomes the draw of a message, and no text of its new subject."""
 
 
 @dataclass(slots=True)
@@ -68,7 +77,7 @@ class Piece:
         token: the 0-based position of the token that it reads; the first one for `TOKENS` and
             `TAIL`.
         end: for `TOKENS`, the position after the last token.
-        hashed: for `PARTITION`, the positions of the tokens that are hashed.
+        hashed: for `PARTITION` and `HASH`, the positions of the tokens that are hashed.
         delimiter: the delimiter of `SPLIT`.
         slot: the slot of `RANDOM`.
         number: the count, offset or size.
@@ -127,6 +136,8 @@ def _read(token: Token) -> str | Piece:
             return Piece("", Function.TAIL, position)
         case Partition(count, ()):
             return Piece("", Function.PARTITION_OF_ALL, number=count)
+        case KeyHash(count, positions):
+            return Piece("", Function.HASH, hashed=positions, number=count)
         case Partition(count, positions):
             return Piece("", Function.PARTITION, hashed=positions, number=count)
         case Random(count, slot):

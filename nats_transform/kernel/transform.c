@@ -47,7 +47,8 @@ typedef struct {
 } piece;
 enum function {
     NOTHING, TOKENS, TAIL, PARTITION, PARTITION_OF_ALL, RANDOM, LEFT, RIGHT,
-    SPLIT_FROM_LEFT, SPLIT_FROM_RIGHT, SLICE_FROM_LEFT, SLICE_FROM_RIGHT, SPLIT, SPLIT_CHARACTERS
+    SPLIT_FROM_LEFT, SPLIT_FROM_RIGHT, SLICE_FROM_LEFT, SLICE_FROM_RIGHT, SPLIT, SPLIT_CHARACTERS,
+    HASH /* as PARTITION, but the number becomes the draw and no text */
 };
 
 typedef struct {
@@ -88,6 +89,7 @@ typedef struct {
     const uint32_t *starts;    /* where its tokens start: each ends before the dot ahead of the next */
     int64_t count;             /* of its tokens */
     uint64_t entropy;          /* what the draw and random() come from */
+    int64_t draw;              /* -1: there is none */
     bool is_broken;            /* an array is */
 } message;
 
@@ -273,7 +275,7 @@ static uint8_t *put_characters(uint8_t *to, text token)
     return to;
 }
 
-static uint8_t *put_piece(uint8_t *to, const program *p, const piece *piece, const message *m)
+static uint8_t *put_piece(uint8_t *to, const program *p, const piece *piece, message *m)
 {
     to = put(to, (text){p->text + piece->text, piece->size});
     uint32_t hash = 2166136261u;
@@ -282,9 +284,12 @@ static uint8_t *put_piece(uint8_t *to, const program *p, const piece *piece, con
     case TOKENS: return put(to, tokens_of(m, piece->token, piece->end));
     case TAIL: return put(to, part(m->subject, m->starts[piece->token], m->subject.size));
     case PARTITION:
+    case HASH:
         for (int32_t i = piece->token; i < piece->end; i++)
             hash = fnv1a(hash, tokens_of(m, p->hashed[i], p->hashed[i] + 1));
-        return put_number(to, hash % piece->number);
+        if (piece->function == PARTITION) return put_number(to, hash % piece->number);
+        m->draw = hash % piece->number;
+        return to;
     case PARTITION_OF_ALL:
         return put_number(to, fnv1a(hash, m->subject) % piece->number);
     case RANDOM:
@@ -345,9 +350,8 @@ EXPORTED int64_t nats_map(
     const program *p, const column *in, output *out, int64_t row, int64_t rows)
 {
     for (; row < rows; row++) {
-        message m = {.starts = out->starts};
+        message m = {.starts = out->starts, .draw = -1};
         int32_t state = NO_SUBJECT;
-        int64_t draw = -1;
         uint8_t *start = out->bytes + out->used, *end = start;
         bool has_subject = false;
         if (text_at(&in[SUBJECT], row, &m.subject, &m.is_broken)) {
@@ -363,7 +367,7 @@ EXPORTED int64_t nats_map(
                 if (scope->has_chance)
                     m.entropy = entropy_of(in, row, p->keys[rule], &m.is_broken);
                 if (scope->is_drawn)
-                    for (draw = modulo(m.entropy, 100); draw >= share->below;) share++;
+                    for (m.draw = modulo(m.entropy, 100); m.draw >= share->below;) share++;
                 state = share->state;
                 if (share->first_piece >= 0) {
                     out->wanted = share->fixed + (int64_t)share->copies * m.subject.size;
@@ -380,9 +384,9 @@ EXPORTED int64_t nats_map(
         if (out->used > INT32_MAX) return RESULT_TOO_LARGE;
         out->offsets[row + 1] = (int32_t)out->used;
         out->states[row] = state;
-        out->draws[row] = (int32_t)draw;
+        out->draws[row] = (int32_t)m.draw;
         set_bit(out->has_subject, row, has_subject);
-        set_bit(out->has_draw, row, draw >= 0);
+        set_bit(out->has_draw, row, m.draw >= 0);
     }
     return rows;
 }

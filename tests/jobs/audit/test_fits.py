@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from jobs.audit.fits import Fits
 from nats_transform import Transform
+from nats_transform.audit.chance import KEYS
 from nats_transform.shape import shape_of, shape_of_filter
 from nats_transform.subject import encode
 
@@ -71,3 +72,12 @@ def test_every_shape_that_fits_is_found(shapes: list, subjects: list[bytes]) -> 
 def test_mappings_without_overlap_need_one_look() -> None:
     shapes = [shape_of(Transform(f"s{n}.*", f"d{n}.$1")) for n in range(50)]
     assert len(list(Fits(shapes).of(pa.array([encode("d7.x")])))) == 1
+
+
+def test_keys_are_hashed_as_partition_does() -> None:
+    shapes = [shape_of(Transform("*.*.*", "k.$2.$1")), shape_of_filter("k.>")]
+    fits = Fits(shapes, {shapes[0].pattern: (2, 1)})
+    subjects = ["k.a.b", "k.long-token.*", "k.a", "x", None]
+    _, hashes = fits.with_keys(pa.array(subjects, pa.string()))
+    key_of = Transform("*.*.*", f"{{{{partition({KEYS},3,2)}}}}").apply
+    assert hashes.tolist() == [int(key_of("k.a.b") or -1), -1, -1, -1, -1]

@@ -8,10 +8,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from jobs.errors import WarehouseError
+from jobs.files.read import Reader
 from jobs.files.scan import Scan
+from jobs.files.storage import Storage
+from jobs.files.task import Piece, Task
 from jobs.session import SessionOnDemand, Spark
 from jobs.settings.spark import SparkSettings
 from jobs.settings.warehouse import Warehouse
@@ -43,6 +47,22 @@ def warehouse(tmp_path: Path) -> Warehouse:
 
 
 PROCESS = SessionOnDemand(SparkSettings())
+
+
+def test_row_groups_without_a_value_in_a_column_are_left_out(tmp_path: Path) -> None:
+    kind = pa.list_(pa.struct([("name", pa.string()), ("value", pa.string())]))
+    for name, columns, expected in (
+        ("headers", pa.array([None, [], [{"name": "A", "value": None}], None], kind), [2, 3]),
+        ("headers_raw", pa.array([None, b"?", None, None], pa.binary()), [0, 1]),
+    ):
+        file = tmp_path / f"{name}.parquet"
+        rows = pa.table({"seq": pa.array(range(4)), name: columns})
+        pq.write_table(rows, file, row_group_size=2)
+        reader = Reader(Storage(), pa.schema([rows.field("seq")]), ())
+        task = Task(0, NOON.date(), (Piece(str(file)),), 0)
+        for filled, found in (((), [0, 1, 2, 3]), (["headers"], expected)):
+            parts = reader.only(["seq"], filled)(task)
+            assert [seq for part in parts for seq in part.column("seq").to_pylist()] == found
 
 
 @pytest.mark.parametrize("engine", ["process", pytest.param("spark", marks=pytest.mark.spark)])
