@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from cli.command import job_command
-from cli.output import Verdict, print_line, print_table
+from cli.output import Verdict, print_help, print_line, print_table
 from nats_transform.words import plural
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def command(result: AuditResult, settings: AuditSettings) -> None:
       nats-transform audit --stream ORDERS --mapping server.conf --report rehearsal.html
     """
     from jobs.audit.headline import headline
+    from nats_transform.audit.verdicts import CODES
 
     how = {"expected": "rehearsal by replay", "observed": "observed"}[result.kind]
     count = plural(result.messages, "message")
@@ -83,6 +84,8 @@ def command(result: AuditResult, settings: AuditSettings) -> None:
     for note in result.notes:
         print_line()
         print_line(note)
+    if (code := result.verdict.replace(" ", "-")) != "within":
+        print_help({code: CODES[code].page})
 
 
 def _account_columns(result: AuditResult) -> Iterator[list[str]]:

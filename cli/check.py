@@ -15,7 +15,7 @@ import click
 from cli.command import Review, end, output, print_result
 from cli.command import command as cli_command
 from cli.formats import Reported
-from cli.output import print_finding, print_line
+from cli.output import print_finding, print_help, print_line
 from jobs.settings.base import Name, Settings, setting
 from jobs.settings.output import NEVER
 from nats_transform.collector import no_search_for_cycles
@@ -93,7 +93,7 @@ def command(settings: CheckSettings, asked: Any) -> None:
     --json`), or mappings as `nats auth account mappings` takes them. Several files are also
     compared with each other: give the mappings together with the streams of the account.
 
-    Every finding has a code; docs/check.md lists the codes and what to do.
+    Every finding has a code, which `nats-transform explain CODE` explains.
 
     \b
     Examples:
@@ -151,6 +151,7 @@ def command(settings: CheckSettings, asked: Any) -> None:
             print_finding(f"{where}: ", finding.severity, finding.code, message, finding.cure)
         if left := findings[_MOST_SHOWN:]:
             print_line(f"and {plural(len(left), 'more finding')}: see --json")
+        print_help({finding.code: finding.help for finding in findings})
         print_line(unseen_line(unseen))
         print_line(text)
         for file, held in loaded:
@@ -224,6 +225,7 @@ def _reported(finding: Finding) -> Reported:
         finding.path,
         finding.line,
         finding.column,
+        help=finding.help,
     )
 
 

@@ -39,6 +39,7 @@ _COMPLETIONS = {
     "streams": complete.streams,
     "days": complete.days,
     "contexts": complete.contexts,
+    "codes": complete.codes,
 }
 
 

@@ -39,6 +39,13 @@ def contexts(ctx: click.Context, parameter: click.Parameter, incomplete: str) ->
     return _harmless(set(known_contexts()), incomplete)
 
 
+def codes(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The codes of findings."""
+    from cli.explanations import explanations
+
+    return _harmless({one.code for one in explanations()}, incomplete)
+
+
 def _harmless(found: dict[str, list[str]] | set[str], incomplete: str) -> list[str]:
     return sorted(
         name for name in found if name.startswith(incomplete) and _HARMLESS.fullmatch(name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cli.command import Review, job_command
 from cli.formats import Reported
-from cli.output import looked_at, print_finding, print_line
+from cli.output import looked_at, print_finding, print_help, print_line
 from nats_transform.errors import shown
 from nats_transform.unseen import unseen_line
 from nats_transform.words import plural
@@ -45,7 +45,7 @@ def command(result: DryRunResult, settings: DryRunSettings) -> None:
     Findings come in two parts: as things are, and what would be next if streams, consumers and
     users had room for the new subjects. The exit code looks at the first part.
 
-    Every finding has a code; docs/dry-run.md lists the codes and what to do.
+    Every finding has a code, which `nats-transform explain CODE` explains.
 
     \b
     Examples:
@@ -78,6 +78,7 @@ def command(result: DryRunResult, settings: DryRunSettings) -> None:
     for layer, findings in groupby(found.with_room, attrgetter("layer")):
         print_line(f"{layer.words}:")
         _print_findings(list(findings))
+    print_help({one.code: one.help for one in (*found.findings, *found.with_room)})
     for stream in result.simulated:
         print_line(f"stream {_shown(stream.stream)}{_held(stream)}")
     print_line(
@@ -114,6 +115,7 @@ def _reported(result: DryRunResult, candidate: str, account: object) -> Iterator
             place.line,
             place.column,
             tuple(map(_line, finding.examples)),
+            finding.help,
         )
 
 

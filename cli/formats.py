@@ -31,6 +31,7 @@ class Reported(NamedTuple):
         message: what was found, and about what, on one line.
         path, line, column: where in which file; the numbers count from 1.
         details: examples, each on one line.
+        help: the address of the explanation of the code.
     """
 
     severity: Severity
@@ -41,6 +42,7 @@ class Reported(NamedTuple):
     line: int | None = None
     column: int | None = None
     details: tuple[str, ...] = ()
+    help: str = ""
 
 
 def print_findings(
@@ -81,7 +83,8 @@ def github(findings: Iterable[Reported]) -> str:
             for name, value in place.items()
             if value
         )
-        text = _command(one_line(f"{finding.message}. {finding.cure}"))
+        more = f". {finding.help}" if finding.help else ""
+        text = _command(one_line(f"{finding.message}. {finding.cure}{more}"))
         lines.append(f"::{_ANNOTATION[finding.severity]} {properties}::{text}")
     return "\n".join(lines)
 
@@ -106,7 +109,7 @@ def sarif(
             "shortDescription": {"text": codes[code].about},
             "help": {"text": codes[code].cure},
             "defaultConfiguration": {"level": _LEVEL[codes[code].severity]},
-            **({"helpUri": codes[code].link} if codes[code].link else {}),
+            "helpUri": codes[code].page,
         }
         for code in found
     ]
@@ -179,8 +182,9 @@ def markdown(title: str, summary: Sequence[str], findings: Sequence[Reported]) -
 def _item(finding: Reported) -> list[str]:
     place = ":".join(str(part) for part in (_relative(finding.path), finding.line) if part)
     where = f" in {markdown_code(place)}" if place else ""
+    code = f"[`{finding.code}`]({finding.help})" if finding.help else f"`{finding.code}`"
     lines = [
-        f"- `{finding.code}`{where}: {markdown_text(finding.message)}  ",
+        f"- {code}{where}: {markdown_text(finding.message)}  ",
         f"  {markdown_text(finding.cure)}",
     ]
     if finding.details:

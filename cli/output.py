@@ -92,6 +92,15 @@ def print_finding(
         print_line(line, indent=4)
 
 
+def print_help(pages: Mapping[str, str]) -> None:
+    """Print where codes are explained, given the address for each."""
+    for code, page in list(pages.items())[:1]:
+        if len(pages) > 1:
+            code, page = "CODE", page.partition("#")[0]
+        print_line(f"what it means: nats-transform explain {code}")
+        print_lines(page)  # a terminal breaks it so that it stays one address
+
+
 def print_report(report: Report) -> None:
     """Print what the checks of a table found: that all hold, or the expectations that fail."""
     if report.success:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cli.command import Review, job_command
 from cli.formats import Reported
-from cli.output import looked_at, print_line
+from cli.output import looked_at, print_help, print_line
 from nats_transform.findings import Severity
 from nats_transform.unseen import unseen_line
 from nats_transform.words import plural
@@ -47,6 +47,7 @@ def command(result: PlanResult, settings: PlanSettings) -> None:
     for one in result.blocked:
         about = f"{one.about}: " if one.about else ""
         print_line(f"no safe plan: {one.code}: {about}{one.message}; {one.cure}")
+    print_help({one.code: one.help for one in result.blocked})
     for line in _steps(result):
         print_line(line)
     if result.plan is not None:
@@ -72,8 +73,9 @@ def _reported(one: Blocked, place: Place) -> Reported:
     about = f"{one.about}: " if one.about else ""
     message = f"no safe plan: {about}{one.message}"
     return Reported(
-        Severity.ERROR, one.code, message, one.cure, place.path, place.line, place.column
-    )
+        Severity.ERROR, one.code, message, one.cure, place.path, place.line, place.column,
+        help=one.help,
+    )  # fmt: skip
 
 
 def _steps(result: PlanResult) -> Iterator[str]:

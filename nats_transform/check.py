@@ -2,7 +2,7 @@
 
 `load` and the types raise errors for what the server refuses, so that never gets here. The checks
 see only the configuration, so there can be faults that they do not find. The codes are in
-`nats_transform.findings`, and docs/check.md explains them.
+`nats_transform.findings`, and `nats-transform explain` explains them.
 """
 
 from __future__ import annotations

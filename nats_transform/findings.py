@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 
@@ -28,21 +29,32 @@ class Code:
 
     Attributes:
         severity: the severity of every finding with this code.
-        about: what the configuration does, for the table in docs/check.md.
+        about: what the configuration does.
         cure: what to do, in one line.
         link: an issue in which somebody reported it; "" if there is none.
+        page: the address of its explanation.
     """
 
     severity: Severity
     about: str
     cure: str
     link: str = ""
+    page: str = ""
+
+
+PAGE = "https://example.com/OWNER/nats-transform/reference/findings/"  # where the site is
+"""The page that `scripts/pages.py` makes of all codes."""
+
+
+def on_page(command: str, codes: Mapping[str, Code]) -> dict[str, Code]:
+    """The codes of a command, each with the address of its explanation."""
+    return {code: replace(rule, page=f"{PAGE}#{command}-{code}") for code, rule in codes.items()}
 
 
 _E, _W, _I = Severity
 _ISSUES = "https://github.com/nats-io/nats-server/issues"
 
-CODES: dict[str, Code] = {
+_CODES = {
     "refused": Code(
         _E,
         "nats-server refuses this configuration",
@@ -308,6 +320,8 @@ CODES: dict[str, Code] = {
         "add the destination to the subjects of a stream",
     ),
 }
+CODES = on_page("check", _CODES)
+"""The codes of `check`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +336,7 @@ class Finding:
         path: the file, if there is one.
         line, column: the place in the file, counted from 1, if it is known.
         severity, cure: the severity and the cure of the code.
+        help: the address of the explanation of the code.
     """
 
     code: str
@@ -335,8 +350,10 @@ class Finding:
     # Pydantic leaves fields without `init` out of a schema if they have no default.
     severity: Severity = field(init=False, default=Severity.ERROR)
     cure: str = field(init=False, default="")
+    help: str = field(init=False, default="")
 
     def __post_init__(self) -> None:
         rule = CODES[self.code]
         object.__setattr__(self, "severity", rule.severity)
         object.__setattr__(self, "cure", rule.cure)
+        object.__setattr__(self, "help", rule.page)

@@ -14,6 +14,8 @@ import re
 import shutil
 import sys
 from importlib import import_module
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -126,6 +128,7 @@ def jobs() -> str:
 def results() -> str:
     """What every job gives back, and every command that is no job, from its class."""
     from cli.check import CheckResult
+    from cli.explanations import Explanations
     from cli.map import MapResult
     from jobs.registry import JOBS
     from nats_transform.trace import Trace
@@ -134,7 +137,8 @@ def results() -> str:
         "With `--json`, a command prints one document on stdout and nothing else there; `map` "
         "prints one for each subject. `python -m jobs` prints the same document for its jobs."
     )
-    found: dict[str, Any] = {"check": CheckResult, "map": MapResult, "trace": Trace}
+    found: dict[str, Any] = {"check": CheckResult, "explain": Explanations}
+    found |= {"map": MapResult, "trace": Trace}
     for name, job in JOBS.items():
         named = job.function.__annotations__["return"]
         found[name] = eval(named, job.function.__globals__)  # noqa: S307 - an annotation of ours
@@ -280,6 +284,33 @@ def kind(schema: dict[str, Any]) -> str:
     return str(schema.get("format", schema.get("type", schema.get("const", "any"))))
 
 
+def findings() -> str:
+    """Every code with what `nats-transform explain` says of it, under an anchor of its own."""
+    from cli.explanations import explanations
+
+    lines = ["# Findings", ""]
+    lines += ["The codes that commands print, with what `nats-transform explain CODE` says.", ""]
+    for command, codes in groupby(explanations(), attrgetter("command")):
+        lines += [f"## {command}", ""]
+        for one in codes:
+            lines += [f"### {one.code} {{#{one.page.rpartition('#')[2]}}}", ""]
+            lines += [
+                f"*{one.severity}*: {inline(one.about)}.",
+                "",
+                f"Cure: {inline(one.cure)}.",
+                "",
+            ]
+            lines += [f"Reported in <{one.link}>.", ""] if one.link else []
+            for title, example in (("This has it:", one.has), ("This has not:", one.lacks)):
+                lines += [title, "", "```text", *example.lines(), "```", ""]
+    return "\n".join(lines)
+
+
+def inline(text: str) -> str:
+    """A line of ours on a page, where a wildcard is no emphasis."""
+    return re.sub(r"(`[^`]*`)|([*<>_])", lambda one: one[1] or f"\\{one[2]}", text)
+
+
 def library() -> str:
     """A directive for every public name; the site's builder reads the docstrings."""
     lines = ["# Python library", ""]
@@ -294,6 +325,7 @@ def library() -> str:
 REFERENCE = {
     "commands": commands,
     "component": component,
+    "findings": findings,
     "jobs": jobs,
     "json": results,
     "library": library,

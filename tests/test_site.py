@@ -16,10 +16,13 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 
+from cli.explanations import explanations
 from cli.main import COMMANDS, main
 from jobs.settings.warehouse import Warehouse
 from jobs.warehouse import versions
 from nats_transform.config import load_mappings
+from nats_transform.findings import CODES, PAGE
+from nats_transform.migration import ALL
 from orchestration.archive import Archive
 from scripts import pages
 from scripts.sessions import Command, steps
@@ -87,6 +90,22 @@ def test_a_site_in_chromium_needs_no_network_and_shows_reports(tmp_path: Path) -
         assert sorted(shown) == ["PROBE 1280: true", "PROBE 400: true", "REPORT", "REPORT"]
 
 
+def test_every_code_has_an_anchor_where_findings_say(tmp_path: Path) -> None:
+    (tmp_path / "docs" / "reference").mkdir(parents=True)
+    (tmp_path / "docs" / "reference" / "findings.md").write_text(pages.findings())
+    (tmp_path / "docs" / "index.md").write_text("# Home\n")
+    (tmp_path / "zensical.toml").write_text(
+        '[project]\nsite_name = "site"\ndocs_dir = "docs"\nsite_dir = "site"\n'
+    )
+    build = [str(Path(sys.executable).parent / "zensical"), "build", "--strict"]
+    subprocess.run(build, cwd=tmp_path, check=True, capture_output=True)
+    *_, folder, name, _ = PAGE.split("/")
+    html = (tmp_path / "site" / folder / name / "index.html").read_text()
+    anchors = re.findall(r"<h3 id=\"?([\w-]+)", html)
+    assert [f"{PAGE}#{anchor}" for anchor in anchors] == [one.page for one in explanations()]
+    assert {rule.page for rule in (CODES | ALL).values()} < {one.page for one in explanations()}
+
+
 def test_links_to_the_reference_lead_somewhere() -> None:
     assert set(re.findall(r"\]\(site:([\w-]+)", EVERYTHING)) <= set(pages.REFERENCE)
 
@@ -137,6 +156,7 @@ def test_commands_print_the_json_that_the_reference_describes(
     for command in (
         "map a.* b.$1 a.x other",
         f"check {tmp_path}/a.conf",
+        "explain remainder-kept",
         f"trace a.x --config {tmp_path}/a.conf --streams {tmp_path}/streams",
         f"maintain --warehouse {warehouse.dir}",
     ):

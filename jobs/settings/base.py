@@ -59,7 +59,7 @@ class Option:
     otherwise: str | None = None
     in_project: bool | str = True
     cure: str = ""
-    completes: Literal["streams", "days", "contexts"] | None = None
+    completes: Literal["streams", "days", "contexts", "codes"] | None = None
     parts: tuple[type, ...] = ()
     value: str | None = None
     is_path: bool = False

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field
 
 from nats_transform.audit.account import Account
+from nats_transform.findings import Code, Severity, on_page
 
 
 class Verdict(StrEnum):
@@ -23,6 +24,44 @@ class Verdict(StrEnum):
     UNDECIDED = "undecided"
     NOTHING = "nothing to audit"
     """There are no weights, or no message was counted."""
+
+
+CODES = on_page(
+    "audit",
+    {
+        "within": Code(
+            Severity.INFO,
+            "the confidence interval of each share lies within its weight, plus or minus the "
+            "tolerance",
+            "nothing to do",
+        ),
+        "outside": Code(
+            Severity.ERROR,
+            "the confidence interval of a share lies outside its weight, plus or minus the "
+            "tolerance",
+            "look which mapping the servers had loaded; after a rehearsal, correct the weights",
+        ),
+        "not-random": Code(
+            Severity.ERROR,
+            "the shares can be right, but the order or the keys of the messages are not what "
+            "chance makes of them: something else than the weights decides",
+            "look for a mapping that was switched in between, or a publisher who chooses",
+        ),
+        "undecided": Code(
+            Severity.WARNING,
+            "the confidence interval overlaps an edge of the tolerance: there are too few "
+            "messages, or the share is near the edge",
+            "audit again when there are as many messages as the audit says, or allow a wider "
+            "--tolerance",
+        ),
+        "nothing-to-audit": Code(
+            Severity.WARNING,
+            "no mapping has weights, or there is no message of those that have",
+            "give the mapping with weights and the stream with its messages, or --allow-nothing",
+        ),
+    },
+)
+"""The verdicts, with dashes."""
 
 
 def worst_of(verdicts: Iterable[Verdict]) -> Verdict:

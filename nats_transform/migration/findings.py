@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from nats_transform.findings import CODES as CHECK_CODES
-from nats_transform.findings import Code, Severity
+from nats_transform.findings import Code, Severity, on_page
 
 _E, _W, _I = Severity
 
-CODES: dict[str, Code] = {
+_CODES = {
     "lost": Code(
         _E,
         "the candidate's weights lose messages that are not lost today",
@@ -282,6 +282,7 @@ CODES: dict[str, Code] = {
         "keep in the destination the token in which their filters differ",
     ),
 }
+CODES = on_page("dry-run", _CODES)
 """The codes of a dry run."""
 
 REFUSED = frozenset(
@@ -364,6 +365,7 @@ class MigrationFinding:
         layer: what the finding assumes.
         stops_plan: whether there is no plan with this finding, unless somebody accepts it.
         severity, cure: the severity and the cure of the code.
+        help: the address of the explanation of the code.
     """
 
     code: str
@@ -377,8 +379,10 @@ class MigrationFinding:
     stops_plan: bool = False
     severity: Severity = field(init=False)
     cure: str = field(init=False)
+    help: str = field(init=False)
 
     def __post_init__(self) -> None:
         rule = ALL[self.code]
         object.__setattr__(self, "severity", rule.severity)
         object.__setattr__(self, "cure", rule.cure)
+        object.__setattr__(self, "help", rule.page)

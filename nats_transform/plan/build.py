@@ -29,7 +29,7 @@ class NoPlan(NatsTransformError):
 
     def __init__(self, findings: Sequence[MigrationFinding]) -> None:
         self.blocked = tuple(
-            Blocked(code=one.code, about=one.about, message=one.message, cure=one.cure)
+            Blocked(**{name: getattr(one, name) for name in Blocked.model_fields})
             for one in findings
         )
         first = self.blocked[0]

@@ -97,12 +97,14 @@ class Blocked(_Frozen):
         about: the mapping, stream, consumer or user; "" for the whole candidate.
         message: the finding in a sentence.
         cure: what to do about the finding.
+        help: the address of the explanation of the code.
     """
 
     code: str
     about: str
     message: str
     cure: str
+    help: str
 
 
 class Plan(_Frozen):

@@ -12,7 +12,7 @@ import pytest
 
 from nats_transform.config import load
 from nats_transform.errors import InvalidConfig
-from nats_transform.findings import CODES
+from nats_transform.findings import CODES, PAGE
 from tests.support.command import nats_transform
 from tests.support.jwt_signing import claims, new_key, token
 
@@ -49,6 +49,8 @@ def test_findings_have_file_line_severity_code_and_cure(folder: Path) -> None:
         "a.conf:2:3: warning remainder-kept: mapping 'shop': 2 % of the messages in all clusters "
         "keep their subject\n"
         f"    {CODES['remainder-kept'].cure}\n"
+        "what it means: nats-transform explain remainder-kept\n"
+        f"{PAGE}#check-remainder-kept\n"
         f"{UNSEEN}1 file checked: 1 warning\n",
         "",
     )
@@ -59,7 +61,7 @@ def test_only_so_many_findings_are_printed(folder: Path) -> None:
     (folder / "a.conf").write_text("mappings {\n" + "\n".join(lines) + "\n}")
     code, out, _ = run("a.conf")
     assert code == 0
-    *findings, left, _, summary = out.splitlines()
+    *findings, left, _, _, _, summary = out.splitlines()
     assert len(findings) == 2 * 500
     assert left == "and 1 more finding: see --json"
     assert summary == "1 file checked: 501 warnings"
@@ -131,6 +133,7 @@ def test_json_is_one_document(folder: Path) -> None:
                 "severity": "warning",
                 "message": "2 % of the messages in all clusters keep their subject",
                 "cure": CODES["remainder-kept"].cure,
+                "help": f"{PAGE}#check-remainder-kept",
                 "source": "shop",
                 "destination": "",
                 "place": "mapping",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic_sarif.model import StaticAnalysisResultsFormatSarifVersion210JsonSchema as Sarif
 
 from cli.formats import MOST_CHARACTERS, Reported, github, markdown, sarif
-from nats_transform.findings import CODES, Severity
+from nats_transform.findings import CODES, PAGE, Severity
 from nats_transform.untrusted import one_line
 from tests.support.command import nats_transform
 
@@ -130,6 +130,7 @@ def test_check_names_file_line_and_column() -> None:
     code, out, _ = nats_transform("check", "server.conf", "--format", "github")
     assert code == 0
     assert out.startswith("::warning file=server.conf,line=4,col=3,title=remainder-kept::")
+    assert f". {PAGE}#check-remainder-kept\n" in out
     assert out.endswith("1 file checked: 1 warning\n")
 
     _, out, _ = nats_transform("check", "server.conf", "--format", "sarif")
@@ -140,10 +141,11 @@ def test_check_names_file_line_and_column() -> None:
         "artifactLocation": {"uri": "server.conf"},
         "region": {"startLine": 4, "startColumn": 3},
     }
-    assert log["runs"][0]["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == "remainder-kept"
+    rule = log["runs"][0]["tool"]["driver"]["rules"][result["ruleIndex"]]
+    assert (rule["id"], rule["helpUri"]) == ("remainder-kept", f"{PAGE}#check-remainder-kept")
 
     _, out, _ = nats_transform("check", "server.conf", "--format", "markdown")
-    assert "- `remainder-kept` in `server.conf:4`: " in out
+    assert f"- [`remainder-kept`]({rule['helpUri']}) in `server.conf:4`: " in out
 
 
 @pytest.mark.usefixtures("folder")

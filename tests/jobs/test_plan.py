@@ -15,6 +15,7 @@ from pydantic_sarif.model import StaticAnalysisResultsFormatSarifVersion210JsonS
 
 from jobs.jetstream.process import NatsServer, nats_server
 from nats_transform.config import load_mappings, load_streams, mapping_version
+from nats_transform.findings import PAGE
 from nats_transform.plan.model import Plan
 from tests.conformance.client import Client
 from tests.support.censuses import census_file
@@ -205,6 +206,8 @@ def test_a_refused_plan_writes_nothing(project: Path) -> None:
         ["no safe plan", "collision"],
         ["no safe plan", "irreversible"],
         ["no safe plan", "consumer-more"],
+        ["what it means", "nats-transform explain CODE"],
+        PAGE.split(": "),
     ]
     assert not (project / "plan").exists()
     (project / "accept.yaml").write_text(ACCEPT)

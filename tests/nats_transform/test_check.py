@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +15,6 @@ from nats_transform.sharing import Entry, SharedStream
 from nats_transform.stream import StreamConfig, parse_stream
 from nats_transform.stream_source import bucket_source
 
-DOCS = Path(__file__).parents[2] / "docs" / "check.md"
 EAST_WEST = {"clusters": ("east", "west")}
 
 
@@ -709,13 +706,3 @@ def test_findings_are_one_line_each() -> None:
     for code, config, _, more in CASES:
         for finding in check(config, **more):
             assert "\n" not in finding.message + finding.cure, code
-
-
-def test_the_documented_links_are_the_links() -> None:
-    links = dict(re.findall(r"^- `([a-z-]+)`: <(https://github.com/\S+)>$", DOCS.read_text(), re.M))
-    assert links == {code: rule.link for code, rule in CODES.items() if rule.link}
-
-
-def test_the_documented_table_is_the_table() -> None:
-    rows = re.findall(r"^\| `([a-z-]+)` \| (\w+) \| (.*) \| (.*) \|$", DOCS.read_text(), re.M)
-    assert rows == [(code, rule.severity, rule.about, rule.cure) for code, rule in CODES.items()]

@@ -12,13 +12,17 @@ import pyarrow as pa
 from jobs.dry_run.portable import About, PortableCensus, summed, write_census
 from jobs.warehouse.raw import readable
 
+Counts = Mapping[bytes | None, int] | Mapping[tuple[bytes, bytes | None], int]
+"""Messages by subject, or by subject and cluster."""
 
-def census_of(subjects: Mapping[bytes | None, int], **about: Any) -> PortableCensus:
+
+def census_of(subjects: Counts, **about: Any) -> PortableCensus:
     """A census with so many messages under each subject, in ten hours."""
+    keys = [key if isinstance(key, tuple) else (key, None) for key in subjects]
     rows = pa.table(
         {
-            "subject": pa.array(list(subjects), pa.binary()),
-            "cluster": pa.nulls(len(subjects), pa.binary()),
+            "subject": pa.array([subject for subject, _ in keys], pa.binary()),
+            "cluster": pa.array([cluster for _, cluster in keys], pa.binary()),
             "messages": list(subjects.values()),
             "bytes": [10 * count for count in subjects.values()],
         }
@@ -32,7 +36,7 @@ def census_of(subjects: Mapping[bytes | None, int], **about: Any) -> PortableCen
     return PortableCensus(About.model_validate(told | about), summed(rows))
 
 
-def census_file(path: Path, subjects: Mapping[bytes | None, int], **about: Any) -> Path:
+def census_file(path: Path, subjects: Counts, **about: Any) -> Path:
     """The same in a file."""
     write_census(census_of(subjects, **about), path, readable)
     return path

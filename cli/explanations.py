@@ -1,0 +1,195 @@
+"""Every code that a command can print, with examples: for `explain` and for the page of findings.
+
+The meaning of a code stands beside its findings, and its examples in nats_transform/examples.yaml.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from nats_transform.audit.verdicts import CODES as AUDIT_CODES
+from nats_transform.findings import CODES as CHECK_CODES
+from nats_transform.findings import Code, Severity
+from nats_transform.migration.findings import CODES as DRY_RUN_CODES
+from nats_transform.words import plural
+
+_CODES = {"check": CHECK_CODES, "dry-run": DRY_RUN_CODES, "audit": AUDIT_CODES}
+_MAPPINGS = {"check": "server.conf", "audit": "mapping.conf"}
+"""Command -> the name of a mapping file in its examples; elsewhere it is new.conf."""
+_NUMBERS = re.compile(r"\{1\.\.(\d+)\}")
+
+Messages = list[tuple[str, str, int]]
+"""Cluster or "", subject, number of messages; in the order in which they came."""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """An input of a command.
+
+    Attributes:
+        command: the command line.
+        files: the text of each file by its name; `{1..N}` in a line stands for N lines.
+        messages: how many messages there are, by cluster ("" if there is none) and subject.
+        is_ordered: whether they came in that order.
+    """
+
+    command: str
+    files: Mapping[str, str]
+    messages: Messages
+    is_ordered: bool
+
+    def whole_files(self) -> dict[str, str]:
+        """The files with all their lines."""
+        return {
+            name: "\n".join(map(_repeated, text.split("\n"))) for name, text in self.files.items()
+        }
+
+    def lines(self) -> Iterator[str]:
+        """The example for people; what belongs together is indented."""
+        for name, text in self.files.items():
+            yield name
+            yield from (f"  {line}" for line in text.rstrip().split("\n"))
+            if number := _NUMBERS.search(text):
+                yield f"({number[0]} stands for a line with each of these numbers)"
+        if self.messages:
+            order = ", in this order" if self.is_ordered else ""
+            yield f"messages{order}"
+        for cluster, subject, count in self.messages:
+            yield f"  {subject}  {plural(count, 'message')}{f' in {cluster}' if cluster else ''}"
+        yield f"$ nats-transform {self.command}"
+
+
+def _repeated(line: str) -> str:
+    if (found := _NUMBERS.search(line)) is None:
+        return line
+    return "\n".join(_NUMBERS.sub(str(number), line) for number in range(1, int(found[1]) + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What a code means.
+
+    Attributes:
+        code: the code, as the command prints it.
+        command: the command that prints it. `dry-run` and `plan` print codes of `check` too, with
+            `check-` before them.
+        severity, about, cure: those of the code.
+        link: an issue in which somebody reported it; "" if there is none.
+        page: the address of this explanation.
+        has, lacks: an example with such a finding, and one without.
+    """
+
+    code: str
+    command: str
+    severity: Severity
+    about: str
+    cure: str
+    link: str
+    page: str
+    has: Example
+    lacks: Example
+
+    def lines(self) -> Iterator[str]:
+        """The explanation for people, in lines."""
+        yield f"{self.code}: {self.severity}, found by {self.command}"
+        yield self.about
+        yield f"cure: {self.cure}"
+        for title, example in (("This has it:", self.has), ("This has not:", self.lacks)):
+            yield ""
+            yield title
+            yield from (f"  {line}" for line in example.lines())
+        yield ""
+        if self.link:
+            yield f"reported in {self.link}"
+        yield self.page
+
+
+@dataclass(frozen=True, slots=True)
+class Explanations:
+    """What some codes mean.
+
+    Attributes:
+        explanations: one for each code and command.
+    """
+
+    explanations: tuple[Explanation, ...]
+
+
+@cache
+def explanations() -> tuple[Explanation, ...]:
+    """All codes, by command, in the order in which they are declared."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    text = (files("nats_transform") / "examples.yaml").read_text(encoding="utf-8")
+    examples = yaml.load(text, loader)  # noqa: S506 - one of the two safe ones
+    return tuple(
+        _explanation(command, code, rule, examples[command][code])
+        for command, codes in _CODES.items()
+        for code, rule in codes.items()
+    )
+
+
+def explained(code: str) -> list[Explanation]:
+    """What a code means for each command that prints it; nothing if there is no such code."""
+    code = code.lower().replace(" ", "-")
+    return [
+        one
+        for one in explanations()
+        if code == one.code or (one.command == "check" and code == f"check-{one.code}")
+    ]
+
+
+def _explanation(command: str, code: str, rule: Code, entry: Mapping[str, Any]) -> Explanation:
+    sides = (_example(entry.get("command", command), entry, entry[one]) for one in ("has", "lacks"))
+    severity, about, cure, link, page = rule.severity, rule.about, rule.cure, rule.link, rule.page
+    return Explanation(code, command, severity, about, cure, link, page, *sides)
+
+
+def _example(command: str, entry: Mapping[str, Any], side: str | Mapping[str, Any]) -> Example:
+    mappings = _MAPPINGS.get(command, "new.conf")
+    parts = {
+        "subjects": entry.get("subjects", {}),
+        **entry.get("both", {}),
+        **({mappings: side} if isinstance(side, str) else side),
+    }
+    subjects = parts.pop("subjects")
+    is_ordered = isinstance(subjects, list)
+    runs = [run for one in subjects for run in one.items()] if is_ordered else subjects.items()
+    messages = [
+        (name, subject, count) if isinstance(held, dict) else ("", name, held)
+        for name, held in runs
+        for subject, count in (held.items() if isinstance(held, dict) else [(name, held)])
+    ]
+    texts = {
+        name: f"{text.rstrip()}\n" if isinstance(text, str) else f"{json.dumps(text)}\n"
+        for name, text in parts.items()
+    }
+    words = [command, *_arguments(command, texts), entry.get("options", "")]
+    return Example(" ".join(filter(None, words)), texts, messages, is_ordered)
+
+
+def _arguments(command: str, names: Mapping[str, str]) -> Iterator[str]:
+    """How a command is given these files."""
+    if command == "check":
+        yield from (name for name in names if name != "subjects.txt")
+        return
+    if command == "audit":
+        yield "--stream SHIPPED --mapping mapping.conf --observed"
+        return
+    yield "--census census.parquet --candidate new.conf"
+    if "old.conf" in names:
+        yield "--current old.conf"
+    for folder in ("streams", "consumers"):
+        if any(name.startswith(f"{folder}/") for name in names):
+            yield f"--{folder} {folder}"
+    if "server.conf" in names:
+        yield "--permissions server.conf"
+    if command == "plan":
+        yield "--out plan"

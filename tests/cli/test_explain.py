@@ -1,0 +1,125 @@
+"""`nats-transform explain`: each example is a real input, and gives what is said of it."""
+
+from __future__ import annotations
+
+import json
+import random
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+from cli.explanations import Example, Explanation, explained, explanations
+from nats_transform.audit import Verdict
+from nats_transform.findings import CODES, PAGE
+from nats_transform.migration import ALL
+from tests.support.censuses import census_file
+from tests.support.command import nats_transform
+
+EVERY = explanations()
+
+
+def codes(example: Example, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The codes that the command of an example prints."""
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    for name, text in example.whole_files().items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    command, *rest = example.command.split()
+    if command == "audit":
+        archive(example, folder)
+    elif example.messages:
+        counts = {
+            (subject.encode(), cluster.encode() or None): count
+            for cluster, subject, count in example.messages
+        }
+        census_file(folder / "census.parquet", counts)
+    _, out, err = nats_transform(command, *rest, "--json")
+    assert not err, err
+    document = json.loads(out)
+    if command == "plan":
+        return [one["code"] for one in document["blocked"]]
+    if command == "audit":
+        return [document["verdict"].replace(" ", "-")]
+    return [one["code"] for one in document["findings"]]
+
+
+def archive(example: Example, folder: Path) -> None:
+    """Archive the messages, one a second; in a random order if they have none of their own."""
+    subjects = list(chain.from_iterable([name] * count for _, name, count in example.messages))
+    if not example.is_ordered:
+        random.Random(7).shuffle(subjects)
+    lines = (
+        json.dumps(
+            {
+                "seq": n,
+                "subject": name,
+                "ts": f"2026-11-01T10:{n // 60:02}:{n % 60:02}Z",
+                "data": "",
+            }
+        )
+        for n, name in enumerate(subjects, 1)
+    )
+    (folder / "messages.jsonl").write_text("\n".join(lines))
+    assert nats_transform("ingest", "--stream", "SHIPPED", "--jsonl", "messages.jsonl")[0] == 0
+
+
+@pytest.mark.parametrize("one", EVERY, ids=lambda one: f"{one.command}-{one.code}")
+def test_one_example_has_the_finding_and_the_other_has_not(
+    one: Explanation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert one.code in codes(one.has, tmp_path / "has", monkeypatch)
+    found = codes(one.lacks, tmp_path / "lacks", monkeypatch)
+    assert one.code not in found if one.command == "audit" else found == []
+
+
+def test_every_code_of_every_command_has_an_explanation() -> None:
+    assert len(EVERY) == len({(one.command, one.code) for one in EVERY})
+    assert {one.code for one in EVERY if one.command == "check"} == set(CODES)
+    assert {one.code for one in EVERY if one.command == "audit"} == {
+        verdict.replace(" ", "-") for verdict in Verdict
+    }
+    for code in ALL:  # of dry-run and plan
+        assert explained(code)
+    assert explained("nothing to audit")  # as the command prints it
+
+
+def test_the_explanation_of_a_code() -> None:
+    code, out, err = nats_transform("explain", "remainder-kept")
+    rule = CODES["remainder-kept"]
+    assert (code, err) == (0, "")
+    assert out.startswith(
+        f"remainder-kept: warning, found by check\n{rule.about}\ncure: {rule.cure}\n\nThis has it"
+    )
+    assert "      shop: [ { destination: shop.v1, weight: 90% }, " in out
+    assert out.endswith(f"\n{PAGE}#check-remainder-kept\n")
+    assert out == nats_transform("explain", "check-remainder-kept")[1]
+    document = json.loads(nats_transform("explain", "remainder-kept", "--json")[1])
+    (one,) = document["explanations"]
+    assert (one["code"], one["severity"], one["page"]) == ("remainder-kept", "warning", rule.page)
+
+
+def test_a_code_of_two_commands_is_explained_for_both() -> None:
+    _, out, _ = nats_transform("explain", "streams-overlap")
+    assert "error, found by check\n" in out
+    assert "error, found by dry-run\n" in out
+
+
+def test_an_unknown_code_names_the_one_that_was_meant() -> None:
+    for typed, meant in (
+        ("colision", "; did you mean collision?"),
+        ("xyzzy", "; nats-transform explain lists all codes"),
+    ):
+        code, out, err = nats_transform("explain", typed)
+        assert (code, out) == (2, "")
+        assert err == (
+            f"nats-transform explain: no finding has the code '{typed}'{meant} "
+            "(see nats-transform explain --help)\n"
+        )
+
+
+def test_without_a_code_all_are_listed() -> None:
+    _, out, _ = nats_transform("explain")
+    listed = [tuple(line.split()[:3]) for line in out.splitlines()[1:]]
+    assert listed == [(one.command, one.code, one.severity) for one in EVERY]
