@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 from zoneinfo import available_timezones
 
 import dagster as dg
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from jobs.session import SessionOnDemand
 from jobs.settings.audit import AuditSettings, InForce
@@ -19,6 +19,7 @@ from jobs.settings.export import ExportSettings
 from jobs.settings.ingest import IngestSettings
 from jobs.settings.spark import SparkSettings
 from jobs.settings.warehouse import Warehouse
+from nats_transform.untrusted import visible
 from orchestration.hooks import function_named
 from orchestration.settings import (
     Day,
@@ -213,10 +214,10 @@ class _Messages(Settings):
     """The messages of an archive."""
 
     name: Text = Field(
-        pattern="^[A-Za-z0-9_]+$",
-        description="The prefix of the asset keys: letters, digits and underscores.",
+        pattern="^[A-Za-z0-9_]{1,100}$",
+        description="The prefix of the asset keys: at most 100 letters, digits and underscores.",
     )
-    stream: Text = Field(description="The name of the stream in the tables.")
+    stream: Text = Field(min_length=1, description="The name of the stream in the tables.")
     start_date: Day = Field(description="The first day of the archive in UTC, YYYY-MM-DD.")
     include_today: bool = Field(
         False, description="Whether today, which is not over, has a partition too."
@@ -277,6 +278,16 @@ class Archive(yaml_of(AuditSettings, _JUDGED, _Messages)):  # type: ignore[misc]
     )
 
     _some_hours = field_validator("fresh_hours")(positive)
+
+    @field_validator("owners", "tags")
+    @classmethod
+    def _known_to_dagster(cls, value: Any, field: ValidationInfo) -> Any:
+        try:
+            dg.AssetSpec("asset", **{str(field.field_name): value})
+        except dg.DagsterError as error:
+            text = str(error).replace(" for asset 'AssetKey(['asset'])'", "")
+            raise ValueError(visible(text)) from None
+        return value
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

@@ -7,7 +7,6 @@ and the one that fails is shown as an asset that says why.
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import os
 import re
@@ -19,16 +18,15 @@ import yaml
 from pydantic import ValidationError
 
 from jobs.errors import text_of
-from nats_transform.errors import InvalidConfig, did_you_mean
+from nats_transform.errors import did_you_mean
 from nats_transform.untrusted import visible
 from orchestration.archive import Archive
+from orchestration.component_files import check_file
 
 STRICT = "NATS_TRANSFORM_STRICT"
 """The environment variable with which nothing loads unless everything does: for CI."""
 
 YAML = "defs.yaml"
-_MOST_VALUES = 20_000
-_MOST_BYTES = 1_000_000
 
 
 def load_archives(path: Path) -> dg.Definitions:
@@ -46,7 +44,7 @@ def load_archives(path: Path) -> dg.Definitions:
         files = sorted(tree.defs_module_path.rglob(YAML))
         try:
             for file in files:
-                _refuse_bomb(file)
+                check_file(file)
             return tree.build_defs()
         except Exception:
             if os.environ.get(STRICT):
@@ -61,46 +59,11 @@ def _folder(tree: dg.ComponentTree, folder: Path) -> tuple[dg.Definitions, bool]
     """The definitions of one folder, and whether they stand in for what does not load."""
     module = ".".join((tree.defs_module_name, *folder.relative_to(tree.defs_module_path).parts))
     try:
-        _refuse_bomb(folder / YAML)
+        check_file(folder / YAML)
         alone = dg.ComponentTree.from_module(importlib.import_module(module), tree.project_root)
         return alone.build_defs(), False
     except Exception as error:  # noqa: BLE001 - whatever a component raises, the others go on
         return _stand_in(folder, _reason(error, folder / YAML)), True
-
-
-def _refuse_bomb(file: Path) -> None:
-    """Refuses YAML that Dagster would not end reading: it follows each alias anew, and is slow.
-
-    Raises:
-        InvalidConfig: it is too large, alone or with what its aliases name.
-    """
-    if file.stat().st_size > _MOST_BYTES:
-        raise InvalidConfig(f"it has more than {_MOST_BYTES:,} bytes", str(file))
-    sizes: dict[str | None, int] = {}
-    stack: list[tuple[str | None, int]] = [(None, 0)]
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    with contextlib.suppress(yaml.YAMLError):  # Dagster says where
-        for event in yaml.parse(file.read_bytes(), Loader=loader):
-            match event:
-                case yaml.CollectionStartEvent():
-                    stack.append((event.anchor, 1))
-                    continue
-                case yaml.CollectionEndEvent():
-                    anchor, size = stack.pop()
-                    sizes[anchor] = size
-                case yaml.AliasEvent():
-                    size = sizes.get(event.anchor, 1)
-                case yaml.ScalarEvent():
-                    size = 1
-                case _:
-                    continue
-            stack[-1] = (stack[-1][0], stack[-1][1] + size)
-            if stack[-1][1] > _MOST_VALUES:
-                raise InvalidConfig(
-                    f"it has more than {_MOST_VALUES:,} values, with those that aliases name",
-                    str(file),
-                    event.start_mark.line + 1 if event.start_mark else None,
-                )
 
 
 def _stand_in(folder: Path, reason: str) -> dg.Definitions:

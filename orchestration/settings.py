@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_origin
 
 import dagster as dg
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, StrictUndefined, TemplateSyntaxError, nodes
+from jinja2.defaults import DEFAULT_NAMESPACE
 from pydantic import (
     BaseModel,
     Field,
@@ -23,6 +24,7 @@ from pydantic_core import PydanticUndefined
 from jobs.settings import base as jobs_base
 from jobs.settings.base import Option
 from nats_transform.errors import InvalidConfig
+from nats_transform.untrusted import visible
 
 
 class _NothingGiven(Exception):
@@ -38,6 +40,50 @@ def _given(value: Any) -> Any:
 _TEMPLATES = Environment(  # noqa: S701 - settings are no page
     undefined=StrictUndefined, finalize=_given, keep_trailing_newline=True
 )
+
+
+_MOST_CHARACTERS = 4000
+_ALLOWED = {
+    *(nodes.Template, nodes.Output, nodes.TemplateData, nodes.Const, nodes.Name, nodes.Getattr),
+    *(nodes.Call, nodes.Keyword, nodes.List, nodes.Tuple, nodes.Dict, nodes.Pair, nodes.Filter),
+    *(nodes.Concat, nodes.CondExpr, nodes.Compare, nodes.Operand, nodes.And, nodes.Or, nodes.Not),
+}
+_FILTERS = {"d", "default", "float", "int", "lower", "string", "trim", "upper"}
+_STRETCHERS = {"center", "expandtabs", "format", "format_map", "join", "ljust", "replace", "rjust"}
+_STRETCHERS |= {"translate", "zfill"}
+
+
+def fault_of(text: str) -> str | None:
+    """What of a text cannot be let through, and why; None if all can.
+
+    Jinja lets a template run any program, and count for ever. Looking names up is enough here.
+    """
+    if len(text) > _MOST_CHARACTERS:
+        return f"it has more than {_MOST_CHARACTERS:,} characters"
+    try:
+        template = _TEMPLATES.parse(text)
+        for node in [template, *template.find_all(nodes.Node)]:
+            match node:
+                case nodes.Name(name=name) if name not in {*DEFAULT_NAMESPACE, "self"}:
+                    continue
+                case nodes.Getattr(attr=name) if name[0] != "_" and name not in _STRETCHERS:
+                    continue
+                case nodes.Filter(name=name) if name in _FILTERS:
+                    continue
+                case nodes.Name(name=what) | nodes.Getattr(attr=what) | nodes.Filter(name=what):
+                    pass
+                case nodes.Call(node=nodes.Name() | nodes.Getattr()):
+                    continue
+                case _ if type(node) in _ALLOWED:
+                    continue
+                case _:
+                    what = type(node).__name__.lower()
+            return f"a template may only look up names, such as {{{{ env.NAME }}}}: {what}"
+    except TemplateSyntaxError as error:
+        return str(error)
+    except RecursionError:
+        return "a template has too many levels"
+    return None
 
 
 def _text(context: dg.ResolutionContext, value: str | None) -> str | None:
@@ -57,9 +103,12 @@ def _text(context: dg.ResolutionContext, value: str | None) -> str | None:
 def _day(context: dg.ResolutionContext, value: str) -> date:
     text = _text(context, value) or ""
     try:
-        return date.fromisoformat(text)
+        day = date.fromisoformat(text)
     except ValueError:
         raise _mistake(context, f"{text!r} is not a day; write YYYY-MM-DD") from None
+    if day.year < 1970:
+        raise _mistake(context, f"{day} is before 1970, when no message was sent")
+    return day
 
 
 def _path(context: dg.ResolutionContext, value: str | None) -> Path | None:
@@ -102,7 +151,12 @@ class Settings(dg.Model, dg.Resolvable):
         """The settings, from what the schema has let through."""
         if isinstance(model, str):  # the schema takes it for a template that gives the settings
             names = ", ".join(cls.model_fields)
-            raise _mistake(context, f"{model!r} is text; give one or more of {names}")
+            shown = visible(model[:80])
+            raise _mistake(context, f"'{shown}' is text; give one or more of {names}")
+        for name, value in model:
+            for text in _texts_of(value):
+                if (told := fault_of(text)) is not None:
+                    raise _mistake(context, told, name)
         try:
             made: Self = super().resolve_from_model(context, model)
         except ValidationError as error:
@@ -110,6 +164,18 @@ class Settings(dg.Model, dg.Resolvable):
             told = first["msg"].removeprefix("Value error, ")
             raise _mistake(context, told, *first["loc"]) from None
         return made
+
+
+def _texts_of(value: Any) -> Iterator[str]:
+    """All texts in a value but those of parts that are settings themselves."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for pair in value.items():
+            yield from _texts_of(list(pair))
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _texts_of(one)
 
 
 def _mistake(context: dg.ResolutionContext, told: str, *place: str | int) -> InvalidConfig:
@@ -121,16 +187,21 @@ def _mistake(context: dg.ResolutionContext, told: str, *place: str | int) -> Inv
     return InvalidConfig(told, where.filename, where.start.line)
 
 
+_LARGEST = 1_000_000
+
+
 def positive(value: float | None) -> float | None:
-    """The number, if it is above 0 or not given.
+    """The number, if it is above 0 and not huge, or not given.
 
     A constraint of the field would refuse a template, too, before it is filled in.
 
     Raises:
         ValueError: it is not.
     """
-    if value is not None and value <= 0:
-        raise ValueError(f"{value:g} is out of range; give a number above 0")
+    if value is not None and not 0 < value <= _LARGEST:
+        raise ValueError(
+            f"{value:g} is out of range; give a number above 0 and at most {_LARGEST:,}"
+        )
     return value
 
 

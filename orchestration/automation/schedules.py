@@ -94,5 +94,5 @@ def watch_schedule(
 def _last_days(archive: Archive, count: int, now: datetime) -> list[date]:
     """The last days of the archive that are over."""
     today = now.astimezone(UTC).date()
-    days = (today - timedelta(days=n) for n in range(count, 0, -1))
-    return [day for day in days if day >= archive.start_date]
+    count = min(count, (today - archive.start_date).days)
+    return [today - timedelta(days=n) for n in range(count, 0, -1)]

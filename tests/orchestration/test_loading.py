@@ -29,7 +29,10 @@ BAD = {
         r"/defs\.yaml:13: attributes\.nightly\.cron: Field required",
     ),
     "tags": ("  tags: { a: 1 }\n", r"/defs\.yaml:13: attributes\.tags\.a: Input should be a valid"),
-    "kind": ("  seed: x\n", r"/defs\.yaml:13: attributes\.seed: Input should be a valid integer"),
+    "kind": (
+        "  fresh_hours: x\n",
+        r"/defs\.yaml:13: attributes\.fresh_hours: Input should be a val",
+    ),
     "zone": (
         "  nightly: { cron: '30 1 * * *', timezone: Mars/Base }\n",
         r"/defs\.yaml:13: attributes\.nightly\.timezone: there is no time zone 'Mars/Base'; write",
@@ -38,12 +41,17 @@ BAD = {
         "  tags: {k0: &k0 [x]"
         + "".join(f", k{n}: &k{n} [{', '.join([f'*k{n - 1}'] * 10)}]" for n in range(1, 12))
         + "}\n",
-        r"/defs\.yaml:13: it has more than 20,000 values, with those that aliases name",
+        r"/defs\.yaml:13: attributes\.tags\.k4: it has more than 20,000 values, with those that al",
+    ),
+    "twice": ("  seed: 8\n", r"/defs\.yaml:13: attributes\.seed: it is there twice"),
+    "program": (
+        '  owners: ["{{ cycler.__init__.__globals__.os.getcwd() }}"]\n',
+        r"/defs\.yaml:13: attributes\.owners: a template may only look up names, such",
     ),
     "large": (f"  # {'x' * 1_000_000}\n", r"/defs\.yaml: it has more than 1,000,000 bytes"),
     "template": (
-        "  seed: '{{ nowhere }}'\n",
-        r"/defs\.yaml:13 - attributes\.seed: 'nowhere' not found",
+        "  confidence: '{{ nowhere }}'\n",
+        r"/defs\.yaml:13 - attributes\.confidence: 'nowhere' not found",
     ),
 }
 

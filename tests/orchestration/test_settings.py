@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
+from pathlib import Path
 
 import pytest
 import yaml
@@ -57,6 +58,21 @@ MISTAKES = [
         "tolerance: -5", ":7: tolerance: -5.0: Input should be greater than 0", id="tolerance"
     ),
     pytest.param("fresh_hours: 0", ":7: fresh_hours: 0 is out of range; give ", id="fresh"),
+    pytest.param("fresh_hours: .nan", ":7: fresh_hours: nan is out of range; give ", id="nan"),
+    pytest.param("fresh_hours: .inf", ":7: fresh_hours: inf is out of range; give ", id="inf"),
+    pytest.param("fresh_hours: 1e308", ":7: fresh_hours: 1e+308 is out of range; ", id="huge"),
+    pytest.param(
+        "nightly: { cron: 30 1 * * *, days: 99999999999 }",
+        ":7: nightly.days: 1e+11 is out of range; give a number above 0 and at most 1,000,000",
+        id="many-days",
+    ),
+    pytest.param("owners: [me]", ":7: owners: Invalid owner 'me'. Owner must be ", id="owner"),
+    pytest.param("tags: {'a b': c}", ":7: tags: Found invalid tag keys: ['a b']", id="tag"),
+    pytest.param(
+        f"reports_url: {'x' * 4001}",
+        ":7: reports_url: it has more than 4,000 characters",
+        id="long-text",
+    ),
     pytest.param(
         "warehouse: w\ncatalog: c", ": give a warehouse folder or a catalog, not both", id="catalog"
     ),
@@ -91,6 +107,56 @@ def test_a_day_that_is_none_is_told(day: str) -> None:
         Archive.resolve_from_yaml(ARCHIVE.replace("2026-03-01", day))
 
 
+def test_a_day_before_all_messages_is_told() -> None:
+    with pytest.raises(Exception, match=r":3: start_date: 0001-01-01 is before 1970, when no mes"):
+        Archive.resolve_from_yaml(ARCHIVE.replace("2026-03-01", "0001-01-01"))
+
+
+_OS = "cycler.__init__.__globals__.os"
+RUNS = [
+    pytest.param(f"{{{{ {_OS}.system('touch ran') }}}}", "__globals__", id="global"),
+    pytest.param("{{ ''.__class__.__mro__[1].__subclasses__() }}", "__subclasses__", id="classes"),
+    pytest.param("{{ env.HOME.__class__ }}", "__class__", id="private"),
+    pytest.param("{{ env | attr('__init__') }}", "attr", id="filter"),
+    pytest.param("{{ self.__init__ }}", "__init__", id="self"),
+    pytest.param("{% for i in range(9**9) %}x{% endfor %}", "for", id="loop"),
+    pytest.param("{% set x = 1 %}", "assign", id="assignment"),
+    pytest.param("{% include '/etc/passwd' %}", "include", id="file"),
+    pytest.param("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "macro", id="macro"),
+    pytest.param("{{ 'x' * 10**10 }}", "mul", id="memory"),
+    pytest.param("{{ 9**9**9 }}", "pow", id="power"),
+    pytest.param("{{ '%9999999999d' % 1 }}", "mod", id="width"),
+    pytest.param("{{ env.HOME.zfill(9999999999) }}", "zfill", id="padding"),
+    pytest.param("{{ '{:>9999999999}'.format(1) }}", "format", id="format"),
+    pytest.param("{{ range(9) }}", "range", id="range"),
+    pytest.param("{{ " + "(" * 1900 + "1" + ")" * 1900 + " }}", "too many levels", id="levels"),
+]
+"""Templates that run programs, read files, or take all time or memory; what is told of each."""
+
+
+@pytest.mark.parametrize(("template", "told"), RUNS)
+@pytest.mark.parametrize(
+    "setting",
+    [
+        pytest.param("catalog: {}", id="text"),
+        pytest.param("seed: {}", id="number"),
+        pytest.param("owners: [{}]", id="list"),
+        pytest.param("tags: {{ a: {} }}", id="mapping"),
+        pytest.param("nightly: {{ cron: {} }}", id="part"),
+    ],
+)
+def test_a_template_only_looks_names_up(
+    setting: str, template: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Exception, match=r"<string>:7") as raised:
+        Archive.resolve_from_yaml(ARCHIVE + setting.format(f'"{template}"'))
+    last = str(raised.value).strip().splitlines()[-1]
+    assert "a template " in last
+    assert told in last
+    assert not (tmp_path / "ran").exists()
+
+
 PYTHON = ("123456", "007", "1e5", "1_000", "0x10", "True", "None", "[1]", "'x'", " 7", "-1", "")
 
 
@@ -109,8 +175,8 @@ def test_text_in_quotes_arrives_as_it_is(text: str) -> None:
     )
     job = SubmittedJob.resolve_from_yaml(quoted)
     assert (job.arguments, job.options) == ([text], [text])
-    tagged = Archive.resolve_from_yaml(ARCHIVE + yaml.safe_dump({"tags": {"a": text}}))
-    assert tagged.tags == {"a": text}
+    catalogued = Archive.resolve_from_yaml(ARCHIVE + yaml.safe_dump({"catalog": text}))
+    assert catalogued.catalog == text
 
 
 def test_templates_give_other_values_too() -> None:

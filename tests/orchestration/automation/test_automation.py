@@ -71,7 +71,7 @@ NIGHT = datetime(2026, 3, 10, 1, 30, tzinfo=UTC)
             id="audit-is-one-report",
         ),
         pytest.param(
-            "  nightly: { cron: '30 1 * * *', days: 30 }\n",
+            "  nightly: { cron: '30 1 * * *', days: 1000000 }\n",
             "east_nightly",
             NIGHT,
             ["2026-03-01..2026-03-09"],
