@@ -11,8 +11,6 @@ from jobs.files.counting import Coded
 from nats_transform.audit import End, Scope
 from nats_transform.audit.chance import STRETCH, Draws
 
-_NO_END = -1
-
 
 @dataclass(frozen=True)
 class Measure:
@@ -72,25 +70,27 @@ class Measuring:
             repeats: whether each message was stored before; those do not count.
         """
         cells, counts = _joined(layers)
-        sources: dict[str, int] = {}
-        groups = np.full(len(counts), _NO_END, np.int16)  # of each cell, in the first cluster
+        names: list[str] = []
+        uncounted = len(self.measure.ends) * len(clusters.values)  # a group behind all others
+        kind = np.min_scalar_type(uncounted + len(clusters.values))  # short numbers sort fast
+        groups = np.full(len(counts), uncounted, kind)  # of each cell, in the first cluster
         ends = np.zeros(len(counts), np.uint8)
         for cell in np.flatnonzero(counts).tolist():
             maker = self.measure.maker(index, _patterns(layers, cell))
             if maker is not None:
                 name, ends[cell] = maker
-                groups[cell] = sources.setdefault(name, len(sources)) * len(clusters.values)
+                if name not in names:
+                    names.append(name)
+                groups[cell] = names.index(name) * len(clusters.values)
         of_row = groups[cells]
-        counted = of_row != _NO_END
+        of_row += clusters.numbers.astype(kind)
         if len(repeats.values) > 1:
-            counted &= repeats.numbers == 0
-        rows = np.flatnonzero(counted)
-        of_row = of_row[rows] + clusters.numbers[rows].astype(np.int16)
+            of_row[repeats.numbers != 0] = uncounted
         # A stable sort leaves the messages of a group in their order.
-        order = rows[np.argsort(of_row, kind="stable")]
+        order = np.argsort(of_row, kind="stable")
         places, hashes = ends[cells[order]], hashes[order]
-        names, start = list(sources), 0
-        for group, count in enumerate(np.bincount(of_row).tolist()):
+        start = 0
+        for group, count in enumerate(np.bincount(of_row)[:uncounted].tolist()):
             if count:
                 source, cluster = divmod(group, len(clusters.values))
                 scope = index, names[source], clusters.values[cluster]

@@ -55,12 +55,8 @@ class Fits:
 
     def with_keys(self, subjects: pa.Array) -> tuple[list[Coded], np.ndarray]:
         """`of`, and the hash of the key of each subject, 0 to KEYS - 1; -1 where there is none."""
-        found, hashes = [], np.full(len(subjects), -1, np.int32)
-        for layer in self._layers:
-            coded, keys = layer.of(subjects)
-            found.append(coded)
-            np.maximum(hashes, keys, out=hashes)
-        return found, hashes
+        layers, hashes = zip(*(layer.of(subjects) for layer in self._layers), strict=True)
+        return list(layers), np.maximum.reduce(hashes)
 
 
 class _Layer:
