@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import combinations
+from itertools import combinations, pairwise
 from math import comb
 from typing import Any, TypeAlias
 
@@ -210,9 +210,13 @@ def _least_size(
         return None
     high = int(sizes[enough[0]])
     low = high // 2
+    has_power: dict[int, bool] = {}
     while high - low > max(1, low // parts):
         middle = (low + high) // 2
-        if power_at(np.array([middle]))[0] >= power:
+        if middle not in has_power:
+            sizes = _middles(low, high)
+            has_power = dict(zip(sizes.tolist(), power_at(sizes) >= power, strict=True))
+        if has_power[middle]:
             high = middle
         else:
             low = middle
@@ -223,6 +227,14 @@ def _least_size(
     if not short.size:
         return high
     return int(nearby[min(short[-1] + 1, len(nearby) - 1)])
+
+
+def _middles(low: int, high: int) -> Counts:
+    """The sizes that the next five halvings can come to: one call of SciPy costs as much as 30."""
+    sizes = [low, high]
+    for _ in range(5):
+        sizes = sorted({*sizes, *((one + other) // 2 for one, other in pairwise(sizes))})
+    return np.array(sizes, np.int64)
 
 
 def change_points(counts: ArrayLike, confidence: float) -> list[int]:

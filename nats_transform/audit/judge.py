@@ -123,8 +123,8 @@ def _judged_rule(
     messages = max(1, int(rule.whole.certain.sum()))
     errors = [
         _Error(design.sample, design.fits, lambda size: design.longer(size / messages).sample),
-        *(_Error(design.sample, design.fits) for _ in rule.buckets),
-        *(_Error(design.regime, design.segments) for _ in regimes_judged),
+        *[_Error(design.sample, design.fits)] * len(rule.buckets),
+        *[_Error(design.regime, design.segments)] * len(regimes_judged),
     ]
     samples = (rule.whole, *rule.buckets, *regimes_judged)
     judged = _judged(samples, rule.targets, criteria, errors)

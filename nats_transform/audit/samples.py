@@ -330,6 +330,8 @@ def empty(start: datetime | None, end: datetime | None, targets: int) -> Sample:
 
 def together(samples: Sequence[Sample], targets: int) -> Sample:
     """The counts of several samples as one."""
+    if len(samples) == 1:
+        return samples[0]
     starts = [sample.start for sample in samples if sample.start]
     ends = [sample.end for sample in samples if sample.end]
     result = empty(min(starts, default=None), max(ends, default=None), targets)

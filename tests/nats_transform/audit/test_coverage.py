@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -116,7 +117,9 @@ CANARIES = [
 
 
 @pytest.mark.parametrize(("canary", "runs"), quick_and_slow(CANARIES, CANARIES[7:8]), ids=str)
-def test_the_planned_messages_are_enough_for_the_whole_audit(canary: Canary, runs: int) -> None:
+def test_the_planned_messages_are_enough_for_the_whole_audit(
+    canary: Canary, runs: int, record_property: Callable[[str, object], None]
+) -> None:
     messages, comparisons = canary.planned()
     sizes = hourly(messages, canary.hours)
     rng = np.random.default_rng(31)
@@ -126,6 +129,7 @@ def test_the_planned_messages_are_enough_for_the_whole_audit(canary: Canary, run
         found = canary.audit(counts)
         assert found.comparisons <= comparisons
         verdicts.append(found.verdict)
+    record_property("verdicts", Counter(verdict.value for verdict in verdicts))
     assert verdicts.count(Verdict.WITHIN) >= stats.binom.ppf(0.001, runs, POWER)
     assert verdicts.count(Verdict.OUTSIDE) <= stats.binom.isf(0.001, runs, 1 - canary.confidence)
     # One cluster whose canary is off by twice its tolerance, at the cost of the largest share.
@@ -136,6 +140,7 @@ def test_the_planned_messages_are_enough_for_the_whole_audit(canary: Canary, run
     for _ in range(few := runs // 5):
         counts = [rng.multinomial(sizes, canary.shares) for _ in range(canary.clusters - 1)]
         alarms += canary.audit([rng.multinomial(sizes, wrong), *counts]).verdict is Verdict.OUTSIDE
+    record_property("alarms", f"{alarms} of {few}")
     assert alarms >= stats.binom.ppf(0.001, few, POWER)
 
 
@@ -189,6 +194,7 @@ def test_all_intervals_hold_together_where_a_split_changed(
     changed: float,
     confidence: float,
     runs: int,
+    record_property: Callable[[str, object], None],
 ) -> None:
     """One change in 24 hours: the regimes are chosen by the data that they are judged by."""
     canary = Canary(clusters, 24, by, (2, 98), confidence=confidence)
@@ -203,6 +209,7 @@ def test_all_intervals_hold_together_where_a_split_changed(
         misses(canary.audit([rng.multinomial(sizes, part) for part in truth]), sizes, truth)
         for _ in range(runs)
     )
+    record_property("missed", missed)
     assert missed <= stats.binom.isf(0.001, runs, 1 - confidence)
 
 
@@ -211,7 +218,10 @@ RUNNING_ON = [(by, off) for by in ("hour", "day") for off in (0.0, 0.5)]
 
 @pytest.mark.parametrize(("by", "off", "runs"), quick_and_slow(RUNNING_ON, RUNNING_ON[:1]))
 def test_so_many_messages_would_decide_it(
-    by: Literal["hour", "day"], off: float, runs: int
+    by: Literal["hour", "day"],
+    off: float,
+    runs: int,
+    record_property: Callable[[str, object], None],
 ) -> None:
     """A canary that simply runs on, for as many more hours as the number takes."""
     per_hour = 400
@@ -232,4 +242,5 @@ def test_so_many_messages_would_decide_it(
         canary.audit([rng.multinomial(sizes, (truth, 1 - truth))]).verdict is not Verdict.UNDECIDED
         for _ in range(runs)
     )
+    record_property("decided", decided)
     assert decided >= stats.binom.ppf(0.001, runs, POWER)
