@@ -24,6 +24,7 @@ from nats_transform.errors import did_you_mean, printable
 COMMANDS = {
     "map": "Try one transform on subjects, as `nats server mapping` does.",
     "check": "Check mappings and stream configurations for mistakes.",
+    "init": "Write the project file and a workflow for CI.",
     "explain": "Explain a finding, with an example and its cure.",
     "trace": "Show where a message goes: mappings, streams, republish.",
     "ingest": "Archive the messages of a stream or a dump.",

@@ -129,6 +129,7 @@ def results() -> str:
     """What every job gives back, and every command that is no job, from its class."""
     from cli.check import CheckResult
     from cli.explanations import Explanations
+    from cli.init import Initialized
     from cli.map import MapResult
     from jobs.registry import JOBS
     from nats_transform.trace import Trace
@@ -138,7 +139,7 @@ def results() -> str:
         "prints one for each subject. `python -m jobs` prints the same document for its jobs."
     )
     found: dict[str, Any] = {"check": CheckResult, "explain": Explanations}
-    found |= {"map": MapResult, "trace": Trace}
+    found |= {"init": Initialized, "map": MapResult, "trace": Trace}
     for name, job in JOBS.items():
         named = job.function.__annotations__["return"]
         found[name] = eval(named, job.function.__globals__)  # noqa: S307 - an annotation of ours

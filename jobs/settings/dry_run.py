@@ -27,6 +27,8 @@ _INSTEAD = Option(unless=("streams", "consumers"))
 class DryRunSettings(StreamDays):
     """The mappings to try, and the archived subjects as they were before any mapping."""
 
+    alternatives = (("live", "census"),)
+
     stream: Stream = setting(
         "", "The stream whose subjects are tried.", otherwise="the stream of the census"
     )
@@ -96,8 +98,6 @@ class DryRunSettings(StreamDays):
             raise ValueError(
                 "no subjects: give a server, a stream of a warehouse, or a census in a file"
             )
-        if self.live and self.census is not None:
-            raise ValueError("give a census in a file, or a server that shows the subjects")
         is_counted = self.is_live or self.census is not None
         if is_counted and (self.exact or self.simulate or self.first_day is not None):
             raise ValueError(

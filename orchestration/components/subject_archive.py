@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
 from orchestration.archive import Archive
+from orchestration.archive_yaml import template
 from orchestration.assets import archive_assets
 from orchestration.automation import automation
 from orchestration.dry_run import dry_run_job
@@ -23,11 +23,8 @@ class SubjectArchiveScaffolder(dg.Scaffolder[Any]):
         name = "".join(c if c.isascii() and c.isalnum() else "_" for c in request.target_path.name)
         root = request.project_root or request.target_path
         warehouse = Path(os.path.relpath(root / "warehouse", request.target_path)).as_posix()
-        templates = files(__package__)
-        for template, file in (("archive.yaml", "defs.yaml"), ("mapping.conf", "mapping.conf")):
-            text = templates.joinpath("templates", template).read_text(encoding="utf-8")
-            text = text.replace("NAME", name).replace("STREAM", name.upper())
-            text = text.replace("WAREHOUSE", warehouse)
+        for source, file in (("archive.yaml", "defs.yaml"), ("mapping.conf", "mapping.conf")):
+            text = template(source, NAME=name, STREAM=name.upper(), WAREHOUSE=warehouse)
             (request.target_path / file).write_text(text, encoding="utf-8")
 
 

@@ -12,7 +12,8 @@ import dagster as dg
 import pytest
 import yaml
 
-from tests.support.dagster_project import Project
+from tests.support.command import nats_transform
+from tests.support.dagster_project import MAPPING, Project
 
 pytestmark = pytest.mark.dagster
 
@@ -161,3 +162,18 @@ def run_dg(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
     )
+
+
+def test_the_archive_that_init_writes_loads(
+    bare_project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = bare_project.defs_folder.parent
+    monkeypatch.chdir(folder)
+    (folder / "new.conf").write_text(MAPPING)
+    line = ("init", "--mapping", "new.conf", "--stream", "ORDERS-1", "--dagster")
+    code, out, err = nats_transform(*line)
+    assert (code, err) == (0, "")
+    assert "wrote defs/orders_1/defs.yaml\n" in out
+    loaded = listed(bare_project.load())
+    assert "asset orders_1/messages <- [daily]" in loaded
+    assert "job orders_1_reprocess: " in loaded

@@ -21,13 +21,19 @@ SCRIPT = str(Path(sys.executable).parent / "nats-transform")
 
 
 def on_a_terminal(
-    *args: str, input: bytes = b"", columns: int = 80, command: str = SCRIPT, **environment: str
+    *args: str,
+    input: bytes = b"",
+    typed: bytes = b"",
+    columns: int = 80,
+    command: str = SCRIPT,
+    **environment: str,
 ) -> tuple[int, str]:
     """The exit code, and what a terminal is sent: stdout and stderr.
 
     Args:
         args: of the command.
         input: what the command reads; it is not typed.
+        typed: what somebody types, in the place of an input.
         columns: the width of the terminal.
         command: the program.
         environment: what the environment has besides a terminal with colors.
@@ -38,14 +44,16 @@ def on_a_terminal(
     with subprocess.Popen(
         [command, *args],
         env=inherited | {"TERM": "xterm-256color"} | environment,
-        stdin=subprocess.PIPE,
+        stdin=theirs if typed else subprocess.PIPE,
         stdout=theirs,
         stderr=theirs,
     ) as process:
         os.close(theirs)
-        assert process.stdin is not None
-        process.stdin.write(input)
-        process.stdin.close()
+        if process.stdin is None:
+            os.write(ours, typed)
+        else:
+            process.stdin.write(input)
+            process.stdin.close()
         shown = _all_of(ours)
     return process.returncode, shown
 
