@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from cli.command import job_command
 from cli.output import print_line, print_report
+from nats_transform.unseen import unseen_line
 from nats_transform.words import plural
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ def command(result: VerifyTableResult, settings: VerifyTableSettings) -> None:
         print_line(f"{verified.table}: {plural(verified.messages, 'message')} of {days}{under}")
         for path in verified.changed_files:
             print_line(f"changed after being published: {path}; restore it from a copy")
+        if verified.not_looked_at:
+            print_line(unseen_line(verified.not_looked_at))
         print_report(verified.report)
     if result.not_transformed:
         days = ", ".join(map(str, result.not_transformed))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import date, timedelta
 from typing import Any
 
@@ -21,13 +21,14 @@ from expectations.measures.messages import measure_messages
 from expectations.measures.transformed import MeasureTransformed
 from expectations.suites import messages_suite, transformed_messages_suite
 from jobs.errors import NoTable
-from jobs.files.intact import changed_files
+from jobs.files.intact import changed_files, not_looked_at
 from jobs.gate import Check, checks_as_json
 from jobs.session import Spark
 from jobs.settings.transform import VerifyTableSettings
 from jobs.warehouse import tables, versions
 from jobs.warehouse.accounting import Archived
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED
+from nats_transform.unseen import Unseen
 
 _EPOCH = date(1970, 1, 1)
 
@@ -43,6 +44,7 @@ class Verified:
         mapping_version: the version that the rows name; None for rows of `messages`.
         report: what the checks found.
         changed_files: files that are not as they were published.
+        not_looked_at: files of which nobody can say that.
     """
 
     table: str
@@ -51,6 +53,7 @@ class Verified:
     mapping_version: str | None
     report: Report
     changed_files: tuple[str, ...]
+    not_looked_at: tuple[Unseen, ...]
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,7 @@ class VerifyTableResult:
                     "messages": verified.messages,
                     "mapping_version": verified.mapping_version,
                     "changed_files": list(verified.changed_files),
+                    "not_looked_at": [asdict(unseen) for unseen in verified.not_looked_at],
                     "checks": checks_as_json(verified.report),
                 }
                 for verified in self.verified
@@ -118,8 +122,9 @@ def verify_table(spark: Spark, settings: VerifyTableSettings) -> VerifyTableResu
 
     def look(days: Sequence[date], version: str | None, check: Check) -> Verified:
         changed = tuple(changed_files(spark, table, files))
-        report = check.of(spark, table, files)
-        return Verified(check.spec.name, tuple(days), _rows(files), version, report, changed)
+        report, unseen = check.of(spark, table, files), not_looked_at(table, files)
+        name = check.spec.name
+        return Verified(name, tuple(days), _rows(files), version, report, changed, unseen)
 
     verified = [look(days, None, messages_check(archived, days))]
     try:

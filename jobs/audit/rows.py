@@ -18,7 +18,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from jobs.files.counting import texts
-from jobs.files.intact import check_files
+from jobs.files.intact import check_files, not_looked_at
 from jobs.files.read import Reader
 from jobs.files.run import run
 from jobs.files.scan import Scan
@@ -31,6 +31,7 @@ from nats_transform.audit import Period
 from nats_transform.kernel import Program, compile_mappings
 from nats_transform.kernel.program import outcome_schema
 from nats_transform.subject import encode
+from nats_transform.unseen import Unseen
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -140,6 +141,7 @@ class Rows:
         count: how many rows the files have.
         folder: a folder for temporary files of counts; see `jobs.files.grouped`.
         session: the session that runs the tasks; None is this process.
+        not_looked_at: files of which nobody can say whether they changed.
     """
 
     reading: Reading
@@ -147,6 +149,7 @@ class Rows:
     count: int
     folder: str
     session: SparkSession | None
+    not_looked_at: tuple[Unseen, ...]
 
     @classmethod
     def of(
@@ -156,7 +159,8 @@ class Rows:
         check_files(spark, table, files)
         scan = Scan.of(table, spec, files, words=_WORDS)
         reading = Reading(scan.reader, stream)
-        return cls(reading, scan.tasks, scan.count, new_folder(table), scan.session(spark))
+        unseen = not_looked_at(table, files)
+        return cls(reading, scan.tasks, scan.count, new_folder(table), scan.session(spark), unseen)
 
     def only(self, **which: object) -> Rows:
         """The same rows with other attributes of `reading`."""

@@ -28,6 +28,7 @@ from jobs.audit.counts import expected_counts, messages_of, nothing_there
 from jobs.audit.in_force import check_times, periods_of
 from jobs.audit.labels import cluster_notes
 from jobs.audit.result import AuditError, AuditResult, MappingInForce
+from jobs.audit.rows import Rows
 from jobs.audit.spread import expected_keys, partition_balances
 from jobs.audit.table import publish
 from jobs.errors import NoTable
@@ -45,6 +46,7 @@ from nats_transform.audit import (
     is_audited,
     worst_of,
 )
+from nats_transform.unseen import unseen_line
 from nats_transform.words import plural
 
 
@@ -140,7 +142,7 @@ def _expected(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) 
         if count.source is not None:
             by_cluster[count.source, count.cluster] += count.messages
     instead = "they are compared with the weights for all clusters"
-    notes = tuple(cluster_notes(periods, by_cluster, instead))
+    notes = (*cluster_notes(periods, by_cluster, instead), *_unseen(counted.rows))
     keys = expected_keys(counted.rows, periods, settings.key) if settings.key else ()
     return _result(
         settings,
@@ -155,6 +157,11 @@ def _expected(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) 
         notes=notes,
         input_snapshot=counted.snapshot,
     )
+
+
+def _unseen(*read: Rows | None) -> Iterator[str]:
+    if unseen := [one for rows in read if rows is not None for one in rows.not_looked_at]:
+        yield unseen_line(unseen)
 
 
 def _observed(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) -> AuditResult:
@@ -211,7 +218,10 @@ def _observed(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) 
         fates=fates,
         accounts=found.accounts,
         keys=tuple(keys),
-        notes=tuple(_observed_notes(settings, periods, attribution, published)),
+        notes=(
+            *_observed_notes(settings, periods, attribution, published),
+            *_unseen(rows, source),
+        ),
         input_snapshot=tables.snapshot_id(table),
     )
 

@@ -2,7 +2,7 @@
 
 A writer hashes a file while it writes, and the commit that publishes the file keeps the hash in a
 property of the table. Nobody changes a published file; so one whose hash is another was changed by
-accident, and no job works with it. Files of older releases have no hash.
+accident, and no job works with it. Files of older releases have no hash: `not_looked_at` says so.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from jobs.files.run import end_if_told, run, session_for
 from jobs.files.storage import Storage
 from jobs.progress import advance, step
 from jobs.warehouse.tables import file_digests
+from nats_transform.unseen import Unseen
+from nats_transform.words import plural
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 2**20  # bytes
 _CURES = {"transformed_messages": "transform its day again", "messages": "ingest its stream anew"}
+
+
+def _cure(table: Table) -> str:
+    return _CURES.get(table.name()[-1], "make the table again")
 
 
 @dataclass(frozen=True)
@@ -71,9 +77,17 @@ def check_files(spark: Spark | None, table: Table, files: Iterable[DataFile]) ->
         WarehouseError: a file was, or cannot be read.
     """
     if changed := changed_files(spark, table, files):
-        name = table.name()[-1]
         more = f" and {len(changed) - 1:,} more files" if len(changed) > 1 else ""
         raise WarehouseError(
             f"{changed[0]}{more} changed after being published, so their rows cannot be trusted: "
-            f"restore it from a copy, or {_CURES.get(name, 'make the table again')}"
+            f"restore it from a copy, or {_cure(table)}"
         )
+
+
+def not_looked_at(table: Table, files: Iterable[DataFile]) -> tuple[Unseen, ...]:
+    """The files of which nobody can say whether they changed."""
+    paths = [file.file_path for file in files]
+    count = len(paths) - len(file_digests(table, paths))
+    what = f"whether {plural(count, 'file')} of {table.name()[-1]} changed after being published"
+    cure = f"they were published by a release that kept no hash: {_cure(table)}"
+    return (Unseen(what, cure),) if count else ()

@@ -142,6 +142,33 @@ def test_every_file_has_its_hash(shop: Path) -> None:
         assert file_digests(table, paths).keys() == set(paths)
 
 
+def test_files_of_older_releases_are_named(copy: Path) -> None:
+    """Older releases kept no hash; nothing says whether such a file changed since."""
+    for spec in (specs.MESSAGES, specs.TRANSFORMED):
+        table = open_table(Warehouse(dir=copy / "warehouse"), spec)
+        kept = [name for name in table.properties if name.startswith("nats-transform.files.")]
+        table.transaction().remove_properties(*kept).commit_transaction()
+    where = ("--stream", "SHOP", "--warehouse", str(copy / "warehouse"))
+    of_table = {
+        name: f"not looked at: whether 2 files of {name} changed after being published (they were "
+        f"published by a release that kept no hash: {cure})"
+        for name, cure in (
+            ("messages", "ingest its stream anew"),
+            ("transformed_messages", "transform its day again"),
+        )
+    }
+    code, out, _ = nats_transform("verify-table", *where)
+    assert code == 0
+    assert [line for line in out.splitlines() if "not looked" in line] == list(of_table.values())
+    found = json.loads(nats_transform("verify-table", *where, "--json")[1])
+    assert [len(table["not_looked_at"]) for table in found["tables"]] == [1, 1]
+    loose = ("--tolerance", "20", "--json")
+    observed = ("--observed", "--mapping", str(copy / "mapping.conf"))
+    for more, name in (((), "transformed_messages"), (observed, "messages")):
+        code, out, error = nats_transform("audit", *where, *more, *loose)
+        assert of_table[name] in json.loads(out)["notes"], error
+
+
 def test_hashes_of_files_that_are_gone_are_forgotten(copy: Path) -> None:
     where = ("--warehouse", str(copy / "warehouse"))
     mapping = ("--stream", "SHOP", "--mapping", str(copy / "mapping.conf"))
