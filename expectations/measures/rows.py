@@ -32,6 +32,7 @@ EXAMPLES = 5
 
 _ILLEGAL = rb"(\A|\.)[*>]?(\.|\z)"
 _DAY_NS = 86_400 * 10**9
+_NO_DAY = -(2**31)  # of which Python knows no date
 _WITHOUT_SUBJECT = (Fate.LOST.value, Fate.FILTERED.value, Fate.INVALID.value)
 
 StreamDay = tuple[str | None, date | None]
@@ -76,15 +77,15 @@ class Flag:
 def by_day(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[StreamDay, pa.RecordBatch]]:
     """The rows of each batch, apart for each stream and day: mostly all of a batch."""
     for batch in batches:
-        days = pa.Table.from_batches([batch.select(["stream", "day"])]).group_by(["stream", "day"])
-        found = days.aggregate([]).to_pylist()
-        for values in found:
-            rows = batch
-            for name, value in values.items() if len(found) > 1 else ():
-                column = rows.column(name)
-                is_same = column.is_null() if value is None else pc.equal(column, value)
-                rows = rows.filter(is_same)
-            yield (values["stream"], values["day"]), rows
+        if not len(batch):
+            continue
+        streams, days = batch.column("stream"), batch.column("day")
+        numbers = days.view(pa.int32()).fill_null(_NO_DAY).to_numpy().astype(np.int64)
+        both = numbers << 32 | numbers_of(words(streams))
+        firsts = [0] if (both == both[0]).all() else np.unique(both, return_index=True)[1].tolist()
+        for first in firsts:
+            rows = batch.filter(pa.array(both == both[first])) if len(firsts) > 1 else batch
+            yield (streams[first].as_py(), days[first].as_py()), rows
 
 
 def is_misdated(rows: pa.RecordBatch) -> np.ndarray:
