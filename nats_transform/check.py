@@ -25,6 +25,7 @@ from nats_transform.network import Network
 from nats_transform.obstacles import obstacles_to
 from nats_transform.sharing import Entry, SharedStream
 from nats_transform.stream import StreamConfig
+from nats_transform.stream_features import MESSAGES, features
 from nats_transform.subject import SEPARATOR, is_subset, matches
 from nats_transform.subject_index import Effort, SubjectIndex
 from nats_transform.symbolic import can_land_in, filter_of_results, is_identity
@@ -350,6 +351,8 @@ class _Captured:
     """The filters of streams, and which streams they are of."""
 
     def __init__(self, streams: Iterable[StreamConfig], effort: Effort) -> None:
+        streams = list(streams)
+        self.features = {stream.name: list(features(stream)) for stream in streams}
         self._pairs = [(stream.name, filter) for stream in streams for filter in stream.captured]
         self._index = SubjectIndex((filter for _, filter in self._pairs), effort)
 
@@ -413,6 +416,11 @@ def _streams_around(
                 mapping,
                 transform,
             )
+        for name in before:
+            for code in captured.features[name]:
+                if code != "batch-split" or name not in takes:
+                    message = f"stream {name}: {MESSAGES[code]}"
+                    yield _found(code, message, mapping, transform)
         if new := [name for name in takes if name not in before]:
             yield _found(
                 "caught-by-stream",

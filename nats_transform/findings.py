@@ -304,6 +304,26 @@ _CODES = {
         "them under their new names",
         "write a source that does not cover the requests",
     ),
+    "counter-restarts": Code(
+        _W,
+        "a mapping moves subjects of a stream with counters, and a counter begins at 0 under a new "
+        "name",
+        "after the switch, add the old value of each counter under its new name, or write a source "
+        "that does not cover counters",
+    ),
+    "schedule-not-mapped": Code(
+        _W,
+        "a mapping moves subjects of a stream with message schedules, whose scheduler publishes to "
+        "the old ones: no account mapping applies inside a stream",
+        "publish the schedules again with their new targets, or rename in the stream, with "
+        "`subject_transform`",
+    ),
+    "batch-split": Code(
+        _W,
+        "a mapping moves subjects of a stream with atomic batches to another stream, and "
+        "nats-server refuses batches of which a message goes there (10174, 10176)",
+        "let the stream capture the new subjects too, or send no batches under these subjects",
+    ),
     "caught-by-stream": Code(
         _I,
         "a mapping brings new subjects into a stream",

@@ -245,13 +245,6 @@ _CODES = {
         "make another stream that sources the same stream with both subjects, and let readers move "
         "to it",
     ),
-    "bucket-moves": Code(
-        _E,
-        "a mapping moves keys of a key-value bucket or an object store, and its clients look under "
-        "the old names alone",
-        "write a source that does not cover the bucket; to rename a bucket, make a new one that "
-        "sources it",
-    ),
     "service-import": Code(
         _E,
         "a mapping takes requests away from the import of their service, and no import can take "
@@ -282,7 +275,8 @@ _CODES = {
         "keep in the destination the token in which their filters differ",
     ),
 }
-CODES = on_page("dry-run", _CODES)
+_AS_IN_CHECK = ("bucket-moves", "counter-restarts", "schedule-not-mapped", "batch-split")
+CODES = on_page("dry-run", _CODES | {code: CHECK_CODES[code] for code in _AS_IN_CHECK})
 """The codes of a dry run."""
 
 REFUSED = frozenset(
@@ -291,17 +285,18 @@ REFUSED = frozenset(
 """The codes of what nats-server refuses. A user cannot accept these in a plan."""
 
 STOPS_PLAN = frozenset(
-    """captured-elsewhere captured-twice check-not-chained check-not-compared consumer-fewer
-    consumer-more export-fewer import-fewer ingress-stops irreversible partition-moves
-    publish-opened republish-stops rule-overlap rule-shadowed source-stops
-    subscribe-opened""".split()  # noqa: SIM905 - reads better so
+    """batch-split captured-elsewhere captured-twice check-not-chained check-not-compared
+    consumer-fewer consumer-more counter-restarts export-fewer import-fewer ingress-stops
+    irreversible partition-moves publish-opened republish-stops rule-overlap rule-shadowed
+    schedule-not-mapped source-stops subscribe-opened""".split()  # noqa: SIM905 - reads better so
 )
 """Findings that are only warnings in a dry run, but that no order of steps makes safe."""
 
 MEASURED = frozenset(
     """refused expired overlap shadowed loss lost-elsewhere few-keys wildcards-dropped
     escapes-stream escapes-export caught-by-stream republish-loop bucket-moves mirror-filter
-    service-import""".split()  # noqa: SIM905 - reads better so
+    service-import counter-restarts schedule-not-mapped
+    batch-split""".split()  # noqa: SIM905 - reads better so
 )
 """The codes of `check` for which a dry run has findings of its own, with counts of messages."""
 

@@ -15,6 +15,7 @@ from nats_transform.migration.analyses.changes import Changes, changed, changes,
 from nats_transform.migration.analyses.collisions import Collisions, Explosion, count_distinct
 from nats_transform.migration.analyses.consumers import Consumers
 from nats_transform.migration.analyses.delivery import Delivery
+from nats_transform.migration.analyses.features import Features
 from nats_transform.migration.analyses.hygiene import Hygiene, levels
 from nats_transform.migration.analyses.letter_case import LetterCase
 from nats_transform.migration.analyses.limits import Limits
@@ -40,6 +41,7 @@ ANALYSES: tuple[Analysis, ...] = (
     Explosion(),
     WayBack(),
     Delivery(),
+    Features(),
     Limits(),
     Consumers(),
     Sharing(),

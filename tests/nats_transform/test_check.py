@@ -445,6 +445,35 @@ CASES: list[tuple[str, Any, list[Any], dict[str, Any]]] = [
         [[maps({"o.*": "s.$1"}), stream("S", "o.*", "s.*"), stream("M", mirror={"name": "S"})]],
         {},
     ),
+    *(
+        (
+            code,
+            [maps({"o.*": "s.$1"}), stream("S", "o.*", "s.*", **{flag: True})],
+            [
+                [maps({"o.*": "s.$1"}), stream("S", "o.*", "s.*")],
+                [maps({"x.*": "y.$1"}), stream("S", "o.*", "y.*", "x.*")],
+                [maps({"o.*": "o.$1", "x": "y"}), stream("S", "x", "y", **{flag: True})][1:],
+            ],
+            {},
+        )
+        for code, flag in (
+            ("counter-restarts", "allow_msg_counter"),
+            ("schedule-not-mapped", "allow_msg_schedules"),
+        )
+    ),
+    (
+        "batch-split",
+        [
+            maps({"o.>": "s.>"}),
+            stream("S", "o.a.*", allow_atomic=True),
+            stream("C", "o.b.*", "s.>", allow_atomic=True),
+        ],
+        [
+            [maps({"o.>": "s.>"}), stream("S", "o.a.*"), stream("C", "o.b.*", "s.>")],
+            [maps({"o.>": "s.>"}), stream("S", "o.>", "s.>", allow_atomic=True)],
+        ],
+        {},
+    ),
     (
         "service-import",
         maps({"o.*.*": "s.$2.$1"}),

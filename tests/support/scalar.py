@@ -14,6 +14,7 @@ from nats_transform.functions import fnv1a
 from nats_transform.mapping import AccountMappings, Fate, Mapping, Outcome
 from nats_transform.migration import Allowance, Question
 from nats_transform.network import Facts, Network
+from nats_transform.stream_features import features
 from nats_transform.subject import encode, is_valid_publish_subject, literal_fault, subscribes
 from nats_transform.symbolic import reversed_mappings
 from tests.support.dry_runs import CensusRow
@@ -273,7 +274,14 @@ class Oracle:
                 )
                 names = streams or frozenset().union(*held)
                 self.tally(code, tuple(sorted(names)), row, gain)
+        known = {end.subject for end, _ in before}
         for stream in self.network.streams if self.question.streams else ():
+            for code in features(stream):
+                for end, percent in after:
+                    moves = end.subject is not None and end.subject not in known
+                    is_kept = stream.name in facts[end.subject].captured and code == "batch-split"
+                    if moves and not is_kept and any(stream.name in one for one in held):
+                        self.tally(code, (stream.name,), row, percent)
             watched: list[tuple[str, str, str, Hashable]] = []
             if stream.ingress_transform:
                 watched.append(("ingress-stops", stream.name, "ingress", stream.name))

@@ -625,6 +625,44 @@ SCENARIOS = [
         },
     ),
     Scenario(
+        "counter-restarts",
+        ORDERS,
+        MOVE,
+        [("counter-restarts", 8, 2)],
+        more={"streams": [stream("S", "orders.*", "shop.>", allow_msg_counter=True)]},
+    ),
+    Scenario(
+        "schedule-not-mapped",
+        ORDERS,
+        MOVE,
+        [("schedule-not-mapped", 8, 2)],
+        more={"streams": [stream("S", "orders.*", "shop.>", allow_msg_schedules=True)]},
+    ),
+    Scenario(
+        "batch-split",
+        ORDERS,
+        account({"orders.*": [Destination("shop.$1", 75), Destination("canary.$1", 25)]}),
+        [("batch-split", 2, 2), ("captured-elsewhere", 2, 2)],
+        more={
+            "streams": [
+                stream("S", "orders.*", "shop.*", allow_atomic=True),
+                stream("C", "canary.*", allow_atomic=True),
+            ]
+        },
+    ),
+    Scenario(
+        "batches-and-counters-that-stay-together",
+        ORDERS,
+        account({"orders.*": [Destination("orders.$1", 75), Destination("shop.$1", 25)]}),
+        [],
+        account({"orders.*": [Destination("orders.$1", 25), Destination("shop.$1", 75)]}),
+        more={
+            "streams": [
+                stream("S", "orders.*", "shop.*", allow_atomic=True, allow_msg_schedules=True)
+            ]
+        },
+    ),
+    Scenario(
         "letter-case",
         rows({"orders.EU": 5, "orders.eu": 3, "orders.us": 1}),
         MOVE,

@@ -29,6 +29,7 @@ from tests.support.dry_runs import CensusRow, of_question
 from tests.support.scalar import Oracle, findings
 
 FEW = ["a", "b", "c", "a-b", "--a"]
+FEATURES = ["allow_msg_counter", "allow_msg_schedules", "allow_atomic"]
 ALIKE = [*(f"k{number}" for number in range(30)), *FEW, "x y", "{{random(3)}}"]
 
 
@@ -79,6 +80,7 @@ def alike_subjects(random: Random, sources: Sequence[str]) -> list[str | None]:
 def network(random: Random, filters: Sequence[str]) -> list[StreamConfig]:
     """Streams that take the subjects, rename them, and feed each other."""
     found: dict[str, StreamConfig] = {}
+    features = Random(str(filters))  # of its own, so that known seeds draw what they drew
     for name in "ABCD"[: random.randint(1, 4)]:
         config: dict[str, Any] = {"name": name, "no_ack": True}
         if random.random() < 0.7:
@@ -100,6 +102,7 @@ def network(random: Random, filters: Sequence[str]) -> list[StreamConfig]:
             config["max_msgs_per_subject"] = random.choice([1, 3, 50])
         if random.random() < 0.3:
             config |= {"discard": "new", "discard_new_per_subject": True}
+        config |= features.choice([{}, *({name: True} for name in FEATURES)])
         try:
             found[name] = parse_stream(config)
         except (InvalidStream, NatsTransformError):

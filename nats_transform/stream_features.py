@@ -1,0 +1,33 @@
+"""Features of streams that hold on to the names of subjects: counters, schedules, batches.
+
+Messages are stored, and nothing looks wrong, but what they stand for breaks when a mapping moves
+them. Seen on nats-server 2.15.1: `tests/conformance/test_stream_features.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nats_transform.stream_fields import StreamFields
+
+MESSAGES: dict[str, str] = {
+    "counter-restarts": "it keeps counters (allow_msg_counter), which begin at 0 under a new name",
+    "schedule-not-mapped": "its scheduler (allow_msg_schedules) publishes to the old subject, and "
+    "no account mapping applies inside a stream",
+    "batch-split": "it takes atomic batches (allow_atomic), and nats-server refuses a batch of "
+    "which a message goes to another stream (10174, 10176)",
+}
+"""What happens to a message of such a stream that gets a new subject.
+
+A batch is only split if the stream does not capture the new subject.
+"""
+
+
+def features(stream: StreamFields) -> Iterator[str]:
+    """What moves of subjects can break in a stream."""
+    if stream.allow_msg_counter:
+        yield "counter-restarts"
+    if stream.allow_msg_schedules:
+        yield "schedule-not-mapped"
+    if stream.allow_atomic:
+        yield "batch-split"
