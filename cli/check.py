@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import click
 
 from cli.command import Review, end, output, print_result
 from cli.command import command as cli_command
 from cli.formats import Reported
-from cli.output import print_finding, print_help, print_line
+from cli.output import print_finding, print_help, print_line, print_lines
 from jobs.settings.base import Name, Settings, setting
 from jobs.settings.output import NEVER
 from nats_transform.collector import no_search_for_cycles
 from nats_transform.errors import InvalidConfig, UnknownAccount, printable
 from nats_transform.findings import CODES, Finding, Severity
 from nats_transform.mapping import AccountMappings
-from nats_transform.subject import decode
+from nats_transform.subject import decode, encode
 from nats_transform.unseen import Unseen, unseen_in_files, unseen_line
 from nats_transform.words import plural
 
@@ -43,7 +45,8 @@ class CheckResult:
         files: the files, as they were given.
         fine: whether no finding is as bad as `--fail-on`; with `never`, as an error.
         summary: how many findings there are of each severity.
-        findings: all findings.
+        findings: all findings, after the cures if `--fix` made some.
+        diff: the cures of `--fix` or `--diff`, as a unified diff.
         not_looked_at: what the check says nothing about.
     """
 
@@ -51,11 +54,14 @@ class CheckResult:
     fine: bool
     summary: dict[Severity, int]
     findings: list[Finding]
+    diff: str
     not_looked_at: tuple[Unseen, ...]
 
 
 class CheckSettings(Settings):
     """The files to check, and what is known of the world around them."""
+
+    alternatives = (("fix", "diff"),)
 
     files: tuple[str, ...] = setting(
         ..., "The files to check.", is_argument=True, metavar="FILE...", min_length=1
@@ -77,12 +83,21 @@ class CheckSettings(Settings):
         metavar="FILE",
         is_path=True,
     )
+    fix: bool = setting(
+        False,
+        "Write the cures that keep what nats-server does into the files, and show them as a diff.",
+        in_project=False,
+        cure="because whoever only wants to check changes no file",
+    )
+    diff: bool = setting(False, "Show what --fix would write, and write nothing.")
 
 
 @cli_command(
     "check",
     CheckSettings,
-    output(json="files, fine, summary, findings.", levels=tuple(map(str, Severity)), review=True),
+    output(
+        json="files, fine, summary, findings, diff.", levels=tuple(map(str, Severity)), review=True
+    ),
     exit_codes="0 no finding is as bad as --fail-on; 1 some finding is; 2 a file cannot be read.",
 )
 @no_search_for_cycles()
@@ -100,10 +115,71 @@ def command(settings: CheckSettings, asked: Any) -> None:
       nats-transform check server.conf
       nats-transform check server.conf --account ORDERS --cluster east --cluster west
       nats-transform check server.conf streams/*.json --fail-on warning --json
+      nats-transform check server.conf --fix
     """
+    from nats_transform.config.cure import cures_of
+    from nats_transform.config.load import is_empty
+
+    looked_at = _check(settings)
+    diff = ""
+    if settings.fix or settings.diff:
+        diff = _cure(settings, looked_at.findings)
+    if settings.fix and diff:
+        looked_at = _check(settings)
+    findings, loaded, configs = looked_at
+    # What never fails is not fine for that.
+    worst = Severity.ERROR if asked.fail_on == NEVER else Severity(asked.fail_on)
+    fine = not any(finding.severity.rank <= worst.rank for finding in findings)
+    counts = Counter(finding.severity for finding in findings)
+    summary = {severity: counts[severity] for severity in Severity}
+    text = _summary(counts, len(settings.files))
+    unseen = tuple(
+        unseen_in_files(
+            (one for one in configs if isinstance(one, AccountMappings)),
+            has_streams=any(not isinstance(one, AccountMappings) for one in configs),
+            clusters=settings.clusters,
+        )
+    )
+
+    def show() -> None:
+        if diff:
+            print_lines(diff)
+        for finding in findings[:_MOST_SHOWN]:
+            place = (finding.path, finding.line, finding.column)
+            where = ":".join(str(part) for part in place if part)
+            message = _message(finding)
+            print_finding(f"{where}: ", finding.severity, finding.code, message, finding.cure)
+        if left := findings[_MOST_SHOWN:]:
+            print_line(f"and {plural(len(left), 'more finding')}: see --json")
+        print_help({finding.code: finding.help for finding in findings})
+        print_line(unseen_line(unseen))
+        print_line(text)
+        if not diff and cures_of(findings):
+            print_line("--diff shows the cures that keep what nats-server does, --fix makes them")
+        for file, held in loaded:
+            if all(is_empty(one.config) for one in held):
+                print_line(f"{file} has no mappings")
+
+    print_result(
+        asked,
+        CheckResult(settings.files, fine, summary, findings, diff, unseen),
+        show,
+        lambda: Review("nats-transform check", [text], map(_reported, findings), CODES, unseen),
+    )
+    end(is_fine=fine or asked.fail_on == NEVER)
+
+
+class _LookedAt(NamedTuple):
+    """What the check found, what was loaded of each file, and all configurations."""
+
+    findings: list[Finding]
+    loaded: list[tuple[str, list[Located]]]
+    configs: list[Config]
+
+
+def _check(settings: CheckSettings) -> _LookedAt:
     from nats_transform.check import Origin, check
     from nats_transform.config import shared_by
-    from nats_transform.config.load import is_empty
 
     configs: list[Config] = []
     origins: list[Origin] = []
@@ -129,42 +205,40 @@ def command(settings: CheckSettings, asked: Any) -> None:
     findings += check(
         configs, clusters=settings.clusters, subjects=seen, origins=origins, now=time.time()
     )
-    # What never fails is not fine for that.
-    worst = Severity.ERROR if asked.fail_on == NEVER else Severity(asked.fail_on)
-    fine = not any(finding.severity.rank <= worst.rank for finding in findings)
-    counts = Counter(finding.severity for finding in findings)
-    summary = {severity: counts[severity] for severity in Severity}
-    text = _summary(counts, len(settings.files))
-    unseen = tuple(
-        unseen_in_files(
-            (one for one in configs if isinstance(one, AccountMappings)),
-            has_streams=any(not isinstance(one, AccountMappings) for one in configs),
-            clusters=settings.clusters,
-        )
-    )
+    return _LookedAt(findings, loaded, configs)
 
-    def show() -> None:
-        for finding in findings[:_MOST_SHOWN]:
-            place = (finding.path, finding.line, finding.column)
-            where = ":".join(str(part) for part in place if part)
-            message = _message(finding)
-            print_finding(f"{where}: ", finding.severity, finding.code, message, finding.cure)
-        if left := findings[_MOST_SHOWN:]:
-            print_line(f"and {plural(len(left), 'more finding')}: see --json")
-        print_help({finding.code: finding.help for finding in findings})
-        print_line(unseen_line(unseen))
-        print_line(text)
-        for file, held in loaded:
-            if all(is_empty(one.config) for one in held):
-                print_line(f"{file} has no mappings")
 
-    print_result(
-        asked,
-        CheckResult(settings.files, fine, summary, findings, unseen),
-        show,
-        lambda: Review("nats-transform check", [text], map(_reported, findings), CODES, unseen),
-    )
-    end(is_fine=fine or asked.fail_on == NEVER)
+def _cure(settings: CheckSettings, findings: list[Finding]) -> str:
+    """The diff of the cures; with `--fix` the files have them then."""
+    from difflib import unified_diff
+
+    from nats_transform.config.cure import cured_text, cures_of
+
+    cures = cures_of(findings)
+    diff = []
+    for file in settings.files if cures else ():
+        try:
+            old, new = cured_text(file, cures)
+        except InvalidConfig:  # a finding says so
+            continue
+        texts = old.splitlines(keepends=True), new.splitlines(keepends=True)
+        diff += [line.rstrip("\r\n") for line in unified_diff(*texts, file, file)]
+        if settings.fix and new != old:
+            _overwrite(Path(file), new)
+    return "\n".join(diff)
+
+
+def _overwrite(file: Path, text: str) -> None:
+    """Put a text in the place of that of a file, all of it or nothing, for the same readers."""
+    from jobs.files.output import whole
+
+    try:
+        with whole(file) as part:
+            part.touch(mode=0o600)
+            shutil.copymode(file, part)
+            part.write_bytes(encode(text))
+    except OSError as error:
+        raise click.ClickException(f"{file}: {error.strerror}; it is as it was") from error
 
 
 def _load(file: str, account: str | None) -> list[Located]:

@@ -177,7 +177,7 @@ def _everything(name: str) -> list[Located]:
         raise Place(name).error(
             "this is a file of credentials; give the JWT of the account, which has the mappings"
         )
-    tree = _tree(source, text, name)
+    tree = tree_of(source, text, name)
     if (stream := stream_section(tree)) is not None:
         return [Located(stream_of(stream))]
     if _is_claims(tree):
@@ -252,7 +252,7 @@ def _of_claims(claims: AccountClaims, *more_names: str) -> Located:
     )
 
 
-def _tree(source: Source, text: str, path: str) -> Node:
+def tree_of(source: Source, text: str, path: str) -> Node:
     """The tree of a text in the first syntax that fits: JSON, a server configuration, YAML.
 
     A file whose name ends in `.json` or `.yaml` is first read as that. If it is broken, it counts

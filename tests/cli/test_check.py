@@ -142,6 +142,7 @@ def test_json_is_one_document(folder: Path) -> None:
                 "column": 3,
             }
         ],
+        "diff": "",
         "not_looked_at": [
             {"what": "streams", "cure": "give their files too"},
             {

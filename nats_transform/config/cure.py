@@ -1,0 +1,122 @@
+"""Cures of `check --fix`: they keep what nats-server does, and every other byte of the file.
+
+Only these findings have one cure that keeps the meaning: `text-dropped`, because nats-server reads
+one function of the token and nothing else, and `size-without-effect`, because the function gives
+the token back. Every other cure changes what happens, and which change is wanted nobody can know.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from nats_transform.config.load import tree_of
+from nats_transform.config.source import Source
+from nats_transform.config.tree import Node, plain
+from nats_transform.errors import InvalidConfig, InvalidTransform
+from nats_transform.findings import Finding
+from nats_transform.functions import OfTokenAndSize, Token, Wildcard
+from nats_transform.subject import SEPARATOR
+from nats_transform.transform import Transform
+
+CURED = frozenset(("text-dropped", "size-without-effect"))
+"""The codes with a cure that keeps the meaning."""
+
+_FUNCTION = re.compile(r"\{\{[^{}]*\}\}")
+
+
+def cured_destination(source: str, destination: str) -> str:
+    """The destination as nats-server reads it, without what it drops and what has no effect."""
+    transform = Transform(source, destination)
+    written = destination.split(SEPARATOR)
+    for index, token in enumerate(transform.tokens):
+        for new in _candidates(transform, token, written[index]):
+            parts = [*written[:index], new, *written[index + 1 :]]
+            if _parsed(source, SEPARATOR.join(parts))[index : index + 1] == (_meaning(token),):
+                written = parts
+                break
+    return SEPARATOR.join(written)
+
+
+def _candidates(transform: Transform, token: Token, text: str) -> Iterator[str]:
+    """What could stand for a token, the shortest first."""
+    meaning = _meaning(token)
+    if isinstance(meaning, Wildcard) and meaning is not token:
+        if meaning.position in transform.filter.wildcards:
+            yield f"{{{{wildcard({transform.filter.wildcards.index(meaning.position) + 1})}}}}"
+    elif len(functions := _FUNCTION.findall(text)) and functions != [text]:
+        yield from functions
+
+
+def _meaning(token: Token) -> Token:
+    """A function without effect is a wildcard."""
+    if isinstance(token, OfTokenAndSize) and token.leaves_whole:
+        return Wildcard(token.position)
+    return token
+
+
+def _parsed(source: str, destination: str) -> tuple[Token, ...]:
+    try:
+        return Transform(source, destination).tokens
+    except InvalidTransform:
+        return ()
+
+
+def cures_of(findings: Iterable[Finding]) -> dict[str, str]:
+    """The new destination for each that has findings with a cure."""
+    cures: dict[str, set[str]] = {}
+    for finding in findings:
+        if finding.code in CURED:
+            new = cured_destination(finding.source, finding.destination)
+            cures.setdefault(finding.destination, set()).add(new)
+    # Two sources could number the wildcards of one text differently.
+    single = {old: new.pop() for old, new in cures.items() if len(new) == 1}
+    return {old: new for old, new in single.items() if old != new}
+
+
+def cured_text(path: str, cures: Mapping[str, str]) -> tuple[str, str]:
+    """The text of a file, and its text with all cures; the same if they cannot be made for sure.
+
+    What the file includes stays as it is.
+
+    Raises:
+        InvalidConfig: the file cannot be read or is refused.
+    """
+    text = Source().text(path)
+    tree = tree_of(Source(), text, path)
+    lines = text.split("\n")
+    new = text
+    for line, column, old in sorted(_places(tree, path, cures), reverse=True):
+        start = sum(len(one) + 1 for one in lines[: line - 1]) + column - 1
+        start += text[start : start + 1] in ("'", '"')
+        if text.startswith(old, start):
+            new = f"{new[:start]}{cures[old]}{new[start + len(old) :]}"
+    try:
+        read = plain(tree_of(Source(), new, path))
+    except InvalidConfig:
+        return text, text
+    return text, new if read == _replaced(plain(tree), cures) else text
+
+
+def _places(node: Node, path: str, cures: Mapping[str, str]) -> Iterator[tuple[int, int, str]]:
+    """Line, column and text of each value that has a cure."""
+    place, value = node.place, node.value
+    if isinstance(value, str) and value in cures and place.path == path:
+        yield place.line or 1, place.column or 1, value
+    elif isinstance(value, tuple):
+        for one in value:
+            yield from _places(one, path, cures)
+    elif isinstance(value, Mapping):
+        for entry in value.values():
+            yield from _places(entry.node, path, cures)
+
+
+def _replaced(value: Any, cures: Mapping[str, str]) -> Any:
+    if isinstance(value, str):
+        return cures.get(value, value)
+    if isinstance(value, list):
+        return [_replaced(one, cures) for one in value]
+    if isinstance(value, dict):
+        return {key: _replaced(one, cures) for key, one in value.items()}
+    return value
