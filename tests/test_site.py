@@ -201,7 +201,7 @@ def test_every_variable_is_explained_and_read() -> None:
             if not path.is_relative_to(ROOT / "tests"):
                 read |= variables(path.read_text(encoding="utf-8", errors="replace"))
     ours = {name for name in read if re.search(r"_(DEMO|COMPLETE)", name)}
-    assert variables(PAGES["environment.md"]) == read - ours
+    assert variables(PAGES["configuration.md"]) == read - ours
     assert variables(EVERYTHING) <= read
 
 

@@ -182,8 +182,8 @@ def test_completion_prints_the_script_of_a_shell(shell: str) -> None:
     code, out, _ = invoke("completion", shell)
     assert code == 0
     assert f"_NATS_TRANSFORM_COMPLETE={shell}_complete" in out
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    assert f"nats-transform completion {shell}" in readme
+    page = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
+    assert f"nats-transform completion {shell}" in page
 
 
 @pytest.mark.parametrize(

@@ -192,7 +192,7 @@ def test_other_pyprojects_are_left_alone(project: Path) -> None:
 
 
 def test_the_example_of_the_documentation_holds(project: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "project-file.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
     (project / "nats-transform.toml").write_text(page.split("```toml\n")[1].split("```")[0])
     found = shown("audit", "--stream", "S", "--show-config")
     assert found["by"][0] == '"hour"'
