@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import dataclasses
+import gzip
 import json
+import re
+import resource
+import socket
+import ssl
+import subprocess
 import threading
+import traceback
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import Any, Self
 from uuid import uuid4
 
 import dagster as dg
 import dagster_openlineage.sensor
 import pytest
-from dagster_openlineage.adapter import OpenLineageAdapter
 
-from orchestration.definitions import _lineage
+from orchestration import lineage
+from orchestration.lineage import lineage_sensors
 from orchestration.metadata.columns import TABLES
 from tests.support.dagster_project import FIRST, Project, failures
 
@@ -27,12 +37,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
-
-
-def point_to(port: int, monkeypatch: pytest.MonkeyPatch, login: str = "") -> None:
-    monkeypatch.setenv("OPENLINEAGE_URL", f"http://{login}127.0.0.1:{port}")
-    # The library reads the address when it is imported, perhaps in an earlier test.
-    monkeypatch.setattr("dagster_openlineage.sensor._ADAPTER", OpenLineageAdapter())
 
 
 @pytest.fixture
@@ -52,7 +56,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
     with HTTPServer(("127.0.0.1", 0), Catalog) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        point_to(server.server_port, monkeypatch)
+        monkeypatch.setenv("OPENLINEAGE_URL", f"http://127.0.0.1:{server.server_port}")
         yield events
         server.shutdown()
         thread.join()
@@ -104,29 +108,145 @@ def test_a_run_is_told_with_its_columns(
     assert ("weights", True) in assertions
 
 
+LOGIN = b"Basic " + base64.b64encode(b"user:sesame")
+
+
+class Hostile:
+    """A catalog on loopback that answers with some bytes, and then with more of them for ever."""
+
+    def __init__(self, answer: bytes, for_ever: bytes, tls: ssl.SSLContext | None = None) -> None:
+        self.asked: list[bytes] = []
+        self.answer, self.for_ever = answer, for_ever
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.port = self.server.getsockname()[1]
+        if tls is not None:
+            self.server = tls.wrap_socket(self.server, server_side=True)
+        self.ended = threading.Event()
+        Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self.server.accept()
+                Thread(target=self._talk, args=(connection,), daemon=True).start()
+
+    def _talk(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            self.asked.append(connection.recv(65536))
+            connection.sendall(self.answer)
+            while self.for_ever and not self.ended.is_set():
+                connection.sendall(self.for_ever)
+                self.ended.wait(0.1 if len(self.for_ever) == 1 else 0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ended.set()
+        self.server.close()
+
+
+BOMB = gzip.compress(bytes(100_000_000))
+FAILS = [
+    # What it answers, what it goes on with, and what is logged.
+    pytest.param(b"HTTP/1.1 500 x\r\n\r\n", b"", "status 500|RetryError", id="fails"),
+    pytest.param(b"HTTP/1.1 401 x\r\n\r\n", b"", "status 401", id="refuses"),
+    pytest.param(b"HTTP/1.1 302 x\r\nLocation: URL\r\n\r\n", b"", "status 302", id="redirects"),
+    pytest.param(b"HTTP/1.1 307 x\r\nLocation: URL\r\n\r\n", b"", "status 307", id="sends-on"),
+    pytest.param(b"HTTP/1.1 308 x\r\nLocation: /\r\n\r\n", b"", "status 308", id="to-itself"),
+    pytest.param(b"HTTP/1.1 200 x\r\nX: ", b"x", "no answer within", id="drips-a-header"),
+    pytest.param(b"", b"", "Connection", id="hangs-up"),
+    pytest.param(b"\x00\xff\r\n\r\n", b"", "Connection", id="garbage"),
+    pytest.param(b"H" * 200_000, b"", "Connection", id="long-line"),
+]
+HARMLESS = [
+    pytest.param(b"HTTP/1.1 200 x\r\n\r\n", b"x" * 65536, id="endless-body"),
+    pytest.param(b"HTTP/1.1 200 x\r\n\r\n", b"x", id="dripping-body"),
+    pytest.param(
+        b"HTTP/1.1 200 x\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(BOMB)
+        + BOMB,
+        b"",
+        id="gzip-bomb",
+    ),
+]
+
+
+def send_three(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Send three events as the sensor does, with a password in the address."""
+    monkeypatch.setenv("OPENLINEAGE_URL", f"http://user:sesame@127.0.0.1:{port}")
+    (_,) = lineage_sensors()
+    for _ in range(3):
+        dagster_openlineage.sensor._ADAPTER.start_pipeline("job\n\x1b[31m", str(uuid4()), 1.0)
+
+
+@pytest.mark.parametrize(("answer", "for_ever", "told"), FAILS)
 def test_a_catalog_that_fails_is_asked_once_and_its_password_is_not_logged(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    answer: bytes,
+    for_ever: bytes,
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    asked: list[str] = []
+    monkeypatch.setattr(lineage, "PATIENCE", 1.0 if for_ever else 600.0)
+    with Hostile(b"", b"") as other:
+        to_other = answer.replace(b"URL", b"http://127.0.0.1:%d/" % other.port)
+        with Hostile(to_other, for_ever) as catalog:
+            send_three(catalog.port, monkeypatch)
+    (asked,) = catalog.asked
+    assert LOGIN in asked
+    assert other.asked == []
+    assert "emit failed" in caplog.text
+    assert re.search(told, caplog.text), caplog.text
+    assert f"url=http://127.0.0.1:{catalog.port}" in caplog.text
+    assert "sesame" not in caplog.text
+    assert "\x1b" not in caplog.text
 
-    class Failing(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            asked.append(self.headers["Authorization"])
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_error(500)
 
-        def log_message(self, *_: object) -> None:
-            pass
+@pytest.mark.parametrize(("answer", "for_ever"), HARMLESS)
+def test_the_body_of_an_answer_is_not_read(
+    answer: bytes,
+    for_ever: bytes,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(lineage, "PATIENCE", 600.0)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with Hostile(answer, for_ever) as catalog:
+        send_three(catalog.port, monkeypatch)
+    assert len(catalog.asked) == 3
+    assert "emit failed" not in caplog.text
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000
 
-    with HTTPServer(("127.0.0.1", 0), Failing) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        point_to(server.server_port, monkeypatch, "user:sesame@")
-        _lineage()
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        pytest.param("user:sesame@catalog:80", id="no-scheme"),
+        pytest.param("http://user:sesame@catalog:99999", id="no-port"),
+        pytest.param("http://user:ses/ame@catalog", id="slash-in-the-password"),
+    ],
+)
+def test_an_address_that_is_none_is_told_without_its_password(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENLINEAGE_URL", address)
+    with pytest.raises(ValueError, match="OPENLINEAGE_URL is not an address; write ") as raised:
+        lineage_sensors()
+    shown = "".join(traceback.format_exception(raised.value))
+    assert not {"sesame", "ame@"} & set(re.findall("sesame|ame@", shown))
+
+
+def test_a_certificate_that_nobody_signed_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=127.0.0.1 -keyout key -out cert"
+    subprocess.run(command.split(), cwd=tmp_path, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "cert", tmp_path / "key")
+    with Hostile(b"HTTP/1.1 200 x\r\n\r\n", b"", context) as catalog:
+        monkeypatch.setenv("OPENLINEAGE_URL", f"https://user:sesame@127.0.0.1:{catalog.port}")
+        lineage_sensors()
         dagster_openlineage.sensor._ADAPTER.start_pipeline("job", str(uuid4()), 1.0)
-        server.shutdown()
-        thread.join()
-    assert [one.split()[0] for one in asked] == ["Basic"]
-    assert "emit failed (RetryError)" in caplog.text
-    assert f"url=http://127.0.0.1:{server.server_port}" in caplog.text
+    assert catalog.asked == []
+    assert "CERTIFICATE_VERIFY_FAILED" in caplog.text
     assert "sesame" not in caplog.text
