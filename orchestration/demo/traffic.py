@@ -2,10 +2,10 @@
 
 Subjects, one line for each kind of message and its share of the traffic:
 
-    orders.<region>.<customer>.created      30 %
-    orders.<region>.<customer>.paid         25 %
-    telemetry.<area><line>.<device>.<metric> 35 %
-    heartbeat.<service>.<instance>           5 %
+    orders.<region>.<customer>.created      35 %
+    orders.<region>.<customer>.paid         20 %
+    telemetry.<area><line>.<device>.<metric> 25 %
+    heartbeat.<service>.<instance>          15 %
     inventory.<warehouse>.adjusted           5 %, which the demo's mapping leaves alone
 """
 
@@ -28,7 +28,7 @@ _REGIONS = ("de", "fr", "nl", "se", "uk", "us")
 _SERVICES = ("cart", "checkout", "mail", "search", "stock")
 _METRICS = ("current", "humidity", "pressure", "temperature", "vibration")
 _KINDS = ("created", "paid", "telemetry", "heartbeat", "inventory")
-_KIND_SHARES = (30, 25, 35, 5, 5)
+_KIND_SHARES = (35, 20, 25, 15, 5)
 _CUSTOMERS = 20_000
 
 
@@ -64,7 +64,7 @@ def messages(count: int, seed: int) -> Iterator[Message]:
     rng = random.Random(seed)  # noqa: S311 - traffic, not a secret
     for number in range(count):
         kind = rng.choices(_KINDS, _KIND_SHARES)[0]
-        cluster = rng.choices(CLUSTERS, (50, 30, 20))[0]
+        cluster = rng.choices(CLUSTERS, (45, 30, 25))[0]
         # Some customers order more than others, as they do.
         customer = f"c{int(_CUSTOMERS * rng.random() ** 2):05d}"
         region = rng.choice(_REGIONS)
