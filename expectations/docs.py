@@ -166,23 +166,27 @@ def _write_index(folder: Path, results: Path) -> None:
         results: the folder of the results, laid out like the pages.
     """
     files = sorted(results.glob("*/*/*/*.json"), key=lambda file: file.parent.name, reverse=True)
-    runs = []
-    for file in files[:LISTED]:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        statistics = found["statistics"]
-        runs.append(
-            {
-                "suite": found["suite_name"],
-                "name": found["meta"]["run_id"]["run_name"],
-                "time": found["meta"]["run_id"]["run_time"][:19].replace("T", " "),
-                "success": found["success"],
-                "failed": statistics["unsuccessful_expectations"],
-                "expectations": statistics["evaluated_expectations"],
-                "page": file.relative_to(results).with_suffix(".html").as_posix(),
-            }
-        )
-    html = _view().env.get_template("index.html").render(runs=runs, left_out=len(files) - len(runs))
+    runs = [run for file in files[:LISTED] if (run := _run(file, results)) is not None]
+    html = _view().env.get_template("index.html").render(runs=runs, left_out=len(files[LISTED:]))
     _write(folder / "index.html", html)
+
+
+def _run(file: Path, results: Path) -> dict[str, Any] | None:
+    """A run for the index; None if its file is damaged, or another run is just writing it."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        statistics, run = found["statistics"], found["meta"]["run_id"]
+        return {
+            "suite": str(found["suite_name"]),
+            "name": str(run["run_name"]),
+            "time": run["run_time"][:19].replace("T", " "),
+            "success": found["success"] is True,
+            "failed": int(statistics["unsuccessful_expectations"]),
+            "expectations": int(statistics["evaluated_expectations"]),
+            "page": file.relative_to(results).with_suffix(".html").as_posix(),
+        }
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None
 
 
 def _write(file: Path, text: str) -> None:

@@ -13,8 +13,8 @@ machine only, and has no login.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import html
-import os
 import re
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -66,7 +66,9 @@ def home(folder: Path) -> str:
     """The first page, as HTML: audits and dry runs by their titles, and where the Data Docs are."""
     listed = []
     for file in folder.glob("*.html"):
-        if file.is_file() and not file.is_symlink() and os.access(file, os.R_OK):
+        with contextlib.suppress(OSError):  # it may not be readable, or be gone by now
+            if not file.is_file() or file.is_symlink():
+                continue
             with file.open("rb") as opened:
                 found = _TITLE.search(opened.read(_TITLE_WITHIN).decode("utf-8", "replace"))
             title = html.unescape(found[1]) if found else file.name

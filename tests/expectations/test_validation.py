@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from expectations.docs import keep
+from expectations.docs import _run, _write_index, keep
 from expectations.expectation import ChecksBroken, Report, Suite, report_on
 from expectations.measures.messages import measure_messages
 from expectations.suites import messages_suite, transformed_messages_suite
@@ -193,6 +193,46 @@ def test_runs_are_listed_the_latest_first(tmp_path: Path) -> None:
     assert second[1].is_relative_to(tmp_path / "data_docs" / "messages")
     index = (tmp_path / "data_docs" / "index.html").read_text(encoding="utf-8")
     assert index.index("2 of 5 do not hold") < index.index("all 5 hold")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b'{"success": tr', id="half-written"),
+        pytest.param(b"[" * 100_000, id="deep"),
+        pytest.param(b"[]", id="list"),
+        pytest.param(b'{"statistics": 1, "meta": {"run_id": {}}}', id="other-types"),
+        pytest.param(b"\xff", id="not-utf-8"),
+    ],
+)
+def test_kept_results_that_are_damaged_stop_no_run(tmp_path: Path, content: bytes) -> None:
+    """Other runs share the folder, and Great Expectations writes results bit by bit."""
+    check_messages(ARCHIVED, tmp_path)
+    (damaged,) = (tmp_path / "results").rglob("*.json")
+    damaged.write_bytes(content)
+    check_messages(ARCHIVED, tmp_path)
+    index = (tmp_path / "data_docs" / "index.html").read_text(encoding="utf-8")
+    assert index.count("all 5 hold") == 1, index
+
+
+def test_no_flipped_bit_of_kept_results_stops_a_run(tmp_path: Path) -> None:
+    check_messages(ARCHIVED, tmp_path)
+    results = tmp_path / "results"
+    (file,) = results.rglob("*.json")
+    data = file.read_bytes()
+    listed = _run(file, results)
+    chance = random.Random(4)
+    damaged = 0
+    for _ in range(400):
+        place = chance.randrange(len(data))
+        flipped = data[place] ^ 1 << chance.randrange(8)
+        file.write_bytes(data[:place] + bytes([flipped]) + data[place + 1 :])
+        run = _run(file, results)
+        assert run is None or run["success"]
+        damaged += run != listed
+    assert damaged > 50
+    _write_index(tmp_path / "data_docs", results)
 
 
 def test_a_warning_does_not_block(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections.abc import Iterator
 from html import unescape
@@ -14,6 +15,8 @@ import pytest
 from pydantic_sarif.model import StaticAnalysisResultsFormatSarifVersion210JsonSchema as Sarif
 
 from jobs.jetstream.process import NatsServer, nats_server
+from jobs.plan import PlanError
+from jobs.verify.run import read_plan
 from nats_transform.config import load_mappings, load_streams, mapping_version
 from nats_transform.findings import PAGE
 from nats_transform.plan.model import Plan
@@ -171,6 +174,41 @@ def test_no_secret_is_copied(project: Path) -> None:
 def test_the_same_input_gives_the_same_bytes(project: Path) -> None:
     assert plan(out="one")[0] == plan(out="two")[0] == 0
     assert contents(project / "one") == contents(project / "two") != {}
+
+
+def _damaged(data: bytes, chance: random.Random) -> bytes:
+    """Bytes after a fault of a disk, a copy or an editor; sometimes the same."""
+    place, other = chance.randrange(len(data)), chance.randrange(len(data))
+    match chance.randrange(6):
+        case 0:
+            return data[:place]
+        case 1:
+            return data[:place] + data[place : place + other] + data[place:]
+        case 2:
+            return data[:place] + data[other : other + 1] + data[place + 1 :]
+    return data[:place] + bytes([data[place] ^ 1 << chance.randrange(8)]) + data[place + 1 :]
+
+
+def test_a_damaged_plan_is_not_followed(project: Path) -> None:
+    """What can be read of it is the same plan, with the same files."""
+    assert plan("--stages", "10,100")[0] == 0
+    folder = project / "plan"
+    whole, texts = read_plan(folder)
+    chance = random.Random(28)
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    errors = []
+    for _ in range(120):
+        file = chance.choice([folder / "plan.json", *files])
+        data = file.read_bytes()
+        file.write_bytes(_damaged(data, chance))
+        try:
+            read, others = read_plan(folder)
+            assert (read, others | {"plan.json": ""}) == (whole, texts | {"plan.json": ""})
+        except PlanError as error:
+            errors.append(str(error))
+        file.write_bytes(data)
+    assert len(errors) > 90
+    assert [text for text in errors if len(text.splitlines()) != 1 or len(text) > 1000] == []
 
 
 @pytest.mark.parametrize("is_there", [False, True], ids=["a file", "an empty folder"])
