@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
 
 import numpy as np
 import pyarrow as pa
@@ -56,7 +57,7 @@ class Fits:
     def with_keys(self, subjects: pa.Array) -> tuple[list[Coded], np.ndarray]:
         """`of`, and the hash of the key of each subject, 0 to KEYS - 1; -1 where there is none."""
         layers, hashes = zip(*(layer.of(subjects) for layer in self._layers), strict=True)
-        return list(layers), np.maximum.reduce(hashes)
+        return list(layers), reduce(np.maximum, hashes)
 
 
 class _Layer:
@@ -95,7 +96,7 @@ class _Layer:
             if subject is not None:
                 fits = (n for n, s in enumerate(self._shapes) if s.fits(decode(subject)))
                 found[row] = next(fits, len(self._shapes))
-        hashes = mapped.draws.fill_null(-1).to_numpy()
+        hashes = np.frombuffer(mapped.draws.buffers()[1], np.int32)[: len(states)]  # -1 for null
         return Coded(found, [*(shape.pattern for shape in self._shapes), None]), hashes
 
 

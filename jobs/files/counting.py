@@ -82,8 +82,9 @@ def _counted(columns: Sequence[Coded]) -> Iterator[tuple[tuple[int, ...], int]]:
         return
     together = np.zeros(len(columns[0].numbers), np.int64)
     for column in columns:
-        together *= len(column.values)
-        together += column.numbers
+        if len(column.values) > 1:
+            together *= len(column.values)
+            together += column.numbers
     if cells <= _MOST_CELLS:
         every = np.bincount(together, minlength=cells)
         present = np.flatnonzero(every)
