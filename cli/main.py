@@ -20,28 +20,39 @@ from cli.output import DEBUG, debug, print_line, print_lines
 from jobs.ending import INTERRUPTED, PIPE_CLOSED, UNUSABLE, ended_by_signals, reason_of
 from nats_transform.errors import did_you_mean, printable
 
-# Command -> what it is for, in the order of a newcomer's needs. Its module has its name.
-COMMANDS = {
-    "map": "Try one transform on subjects, as `nats server mapping` does.",
-    "check": "Check mappings and stream configurations for mistakes.",
-    "init": "Write the project file and a workflow for CI.",
-    "explain": "Explain a finding, with an example and its cure.",
-    "trace": "Show where a message goes: mappings, streams, republish.",
-    "ingest": "Archive the messages of a stream or a dump.",
-    "transform": "Rewrite archived messages under a mapping.",
-    "verify-table": "Check the published rows of a stream.",
-    "plan-canary": "Say how long a canary must run.",
-    "audit": "Compare the split of weighted mappings with their weights.",
-    "census": "Export the subjects of an archive into a file.",
-    "dry-run": "Try a new mapping on archived subjects.",
-    "plan": "Plan a switch of mappings, step by step.",
-    "verify": "Say whether a step of a plan is in force.",
-    "replay": "Send transformed messages into a stream.",
-    "export": "Write messages as a stream backup.",
-    "maintain": "Remove old snapshots of the tables, and unneeded files.",
-    "demo": "See the main job work, on messages from a real nats-server.",
-    "completion": "Print a script that completes commands in a shell.",
+# Panel -> command -> what it is for, in the order of a newcomer's needs. Its module has its name.
+PANELS = {
+    "Look at a mapping": {
+        "map": "Try one transform on subjects, as `nats server mapping` does.",
+        "check": "Check mappings and stream configurations for mistakes.",
+        "trace": "Show where a message goes: mappings, streams, republish.",
+        "dry-run": "Try a new mapping on the subjects of a server or an archive.",
+        "explain": "Explain a finding, with an example and its cure.",
+        "init": "Write the project file and a workflow for CI.",
+    },
+    "Change it": {
+        "plan": "Plan a switch of mappings, step by step.",
+        "verify": "Say whether a step of a plan is in force.",
+    },
+    "Watch it": {
+        "plan-canary": "Say how long a canary must run.",
+        "audit": "Compare the split of weighted mappings with their weights.",
+    },
+    "Keep an archive": {
+        "ingest": "Archive the messages of a stream or a dump.",
+        "transform": "Rewrite archived messages under a mapping.",
+        "verify-table": "Check the published rows of a stream.",
+        "census": "Export the subjects of an archive into a file.",
+        "replay": "Send transformed messages into a stream.",
+        "export": "Write messages as a stream backup.",
+        "maintain": "Remove old snapshots of the tables, and unneeded files.",
+    },
+    "Get to know it": {
+        "demo": "See the main job work, on messages from a real nats-server.",
+        "completion": "Print a script that completes commands in a shell.",
+    },
 }
+COMMANDS = {name: about for panel in PANELS.values() for name, about in panel.items()}
 
 
 # What other programs call it -> what it is here.
@@ -65,8 +76,10 @@ class CommandLine(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):  # without importing them
-            formatter.write_dl(list(COMMANDS.items()))
+        width = max(map(len, COMMANDS))
+        for panel, commands in PANELS.items():
+            with formatter.section(panel):  # without importing them
+                formatter.write_dl([(name.ljust(width), about) for name, about in commands.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -163,7 +176,7 @@ def main() -> None:
     \b
     Try a transform:         nats-transform map 'orders.*' 'orders.v2.$1' orders.42
     Check a configuration:   nats-transform check server.conf
-    Try it on a stream:      nats-transform dry-run --stream ORDERS --candidate server.conf
+    Try it on a server:      nats-transform dry-run --context prod --candidate server.conf
 
     Exit codes: 0 all is well; 1 what was checked is not well; 2 wrong usage, or input that cannot
     be read; 130 after Ctrl-C.
