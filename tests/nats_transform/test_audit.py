@@ -304,7 +304,7 @@ SPLITS = {
     ("t.*", "east"): {"w.$1": 0.1, "u.$1": 0.3, "t.*": 0.6},
     ("e.*", "east"): {"g.$1": 0.05, "e.*": 0.95},
 }
-SIMULATIONS = 1000
+RUNS = 250
 
 
 def simulated(rng: np.random.Generator, sizes: dict[tuple[str, str], int]) -> Iterator[Tally]:
@@ -314,20 +314,6 @@ def simulated(rng: np.random.Generator, sizes: dict[tuple[str, str], int]) -> It
             counts = rng.multinomial(sizes[source, cluster] // 3, list(shares.values()))
             for destination, count in zip(shares, counts.tolist(), strict=True):
                 yield Tally(cluster, at, (End(source, destination),), count)
-
-
-@pytest.mark.parametrize("runs", [50, pytest.param(SIMULATIONS, marks=pytest.mark.slow)])
-def test_a_right_split_is_seldom_called_outside(runs: int) -> None:
-    """At a tolerance near 0 the verdict is as strict as it can be: the interval alone decides."""
-    tolerance = 0.05
-    rng = np.random.default_rng(6)
-    sizes = dict.fromkeys(SPLITS, 3_000)
-    confidence = 0.95
-    wrong = 0
-    for _ in range(runs):
-        found = audit(MAPPINGS, list(simulated(rng, sizes)), tolerance, confidence)
-        wrong += found.verdict is Verdict.OUTSIDE
-    assert wrong / runs <= 1 - confidence
 
 
 @pytest.mark.parametrize("off", [2.0, -2.0], ids=["above", "below"])
@@ -341,8 +327,7 @@ def test_the_stated_number_of_messages_finds_a_split_that_is_off(off: float) -> 
         needed = [end.messages_to_decide for end in rule.destinations]
         asked[rule.source, rule.cluster] = max(n for n in needed if n is not None)
     found = right = 0
-    runs = SIMULATIONS // 4
-    for _ in range(runs):
+    for _ in range(RUNS):
         counts = list(simulated(rng, {scope: n + 3 for scope, n in asked.items()}))
         # One rule off by twice the tolerance of 1 point, all others right.
         source, cluster, ends = "t.*", "east", SPLITS["t.*", "east"]
@@ -353,5 +338,5 @@ def test_the_stated_number_of_messages_finds_a_split_that_is_off(off: float) -> 
         verdicts = {(r.source, r.cluster): r.verdict for r in audit(MAPPINGS, counts).rules}
         found += verdicts.pop((source, cluster)) is Verdict.OUTSIDE
         right += all(verdict is Verdict.WITHIN for verdict in verdicts.values())
-    assert found / runs >= 0.95
-    assert right / runs >= 0.95**3 - 0.02  # three rules, each with a power of 0.95
+    assert found / RUNS >= 0.95
+    assert right / RUNS >= 0.95**3 - 0.02  # three rules, each with a power of 0.95
