@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import shlex
 import subprocess
 import sys
 from functools import partial
@@ -168,16 +166,3 @@ def test_the_shell_took_a_wildcard() -> None:
     assert "the destination has an empty token" in err
     assert "if it had a $1, the shell took it: write the destination within single quotes" in err
     assert "single quotes" not in run("orders.*", "orders.$2", "orders.42")[2]
-
-
-@pytest.mark.parametrize("command", ["", "map"])
-def test_the_examples_of_the_help_survive_a_shell(command: str) -> None:
-    """They are typed as they stand."""
-    shown = subprocess.run([SCRIPT, *command.split(), "--help"], capture_output=True, text=True)
-    examples = re.findall(r"nats-transform (map '.*)", shown.stdout)
-    assert examples
-    for example in examples:
-        line = f"{shlex.quote(SCRIPT)} {example.replace('< subjects.txt', '<<< orders.7')}"
-        ran = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
-        assert (ran.returncode, ran.stderr) == (0, ""), line
-        assert ran.stdout.strip()

@@ -1,0 +1,121 @@
+"""Every example that a `--help` shows can be typed as it stands."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from cli.command import Command
+from cli.main import main
+from tests.support.censuses import census_file
+from tests.support.command import nats_transform
+
+PROGRAMS = Path(sys.executable).parent
+MAPPINGS = """mappings {
+  "orders.*.*": [
+    { destination: "shop.v1.$1.$2", weight: 50% }
+    { destination: "shop.v2.$1.$2", weight: 50% }
+  ]
+}
+accounts { ORDERS { mappings { "bills.*": "shop.bills.$1" } } }
+"""
+ON_ITS_OWN = re.compile(
+    r"nats-transform (map|check|trace|explain|init -|dry-run --census|completion)"
+    r"(?!.*--context)"
+)
+"""Examples that need neither a server nor an archive; tests/jobs/test_plan.py runs plans."""
+
+
+def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The words of each command."""
+    yield path
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None
+            yield from commands(inner, (*path, name))
+
+
+def examples() -> list[str]:
+    """The lines of all examples, each once."""
+    found = {}
+    for path in commands(main):
+        shown = nats_transform(*path, "--help")[1].replace("\\\n", "")
+        of_one = re.findall(r"^ .*?\b(nats-transform [a-z].*)$", shown, re.MULTILINE)
+        lines = [line for line in of_one if "`" not in line]
+        assert lines, f"{path} shows no example"
+        found |= dict.fromkeys(lines)
+    return list(found)
+
+
+EXAMPLES = examples()
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files and contexts that examples name."""
+    folder = tmp_path_factory.mktemp("place")
+    for name in ["server", "new", "old", "before", "canary-2", "canary-10"]:
+        (folder / f"{name}.conf").write_text(MAPPINGS)
+    (folder / "subjects.txt").write_text("orders.7\n")
+    census_file(folder / "census.parquet", {b"orders.eu.1": 3, b"orders.us.2": 2})
+    shown = {"name": "ORDERS", "subjects": ["orders.>", "shop.>"]}
+    for name, document in (
+        ("streams/ORDERS.json", {"config": shown}),
+        ("consumers/all.json", {"stream_name": "ORDERS", "name": "all", "config": {}}),
+        (".config/nats/context/prod.json", {"url": "nats://127.0.0.1:9"}),
+        (".config/nats/context/shop.json", {"url": "nats://127.0.0.1:9"}),
+    ):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(json.dumps(document))
+    (folder / ".config" / "fish" / "completions").mkdir(parents=True)
+    return folder
+
+
+def typed(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """What comes of a line in a shell."""
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("NATS", "XDG"))
+    }
+    return subprocess.run(
+        ["bash", "-c", line],
+        cwd=folder,
+        env=environment | {"HOME": str(folder), "PATH": f"{PROGRAMS}:{os.environ['PATH']}"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_a_shell_and_the_command_line_take_it(
+    example: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Up to where the work would begin: all words arrive, and all settings are valid."""
+    words = typed(f"nats-transform() {{ printf '%s\\n' \"$@\" >&2; }}; {example}", place).stderr
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(place / ".config"))
+    invoked = []
+    monkeypatch.setattr(Command, "invoke", lambda self, ctx: invoked.append(self))
+    code, _, err = nats_transform(*words.splitlines())
+    assert (code, err, len(invoked)) == (0, "", 1)
+    assert len(re.findall(r"\$\d", words)) == len(re.findall(r"\$\d", example))
+
+
+@pytest.mark.parametrize("example", list(filter(ON_ITS_OWN.match, EXAMPLES)))
+def test_it_works_where_its_files_are(example: str, place: Path) -> None:
+    for name in ("nats-transform.toml", ".github/workflows/nats-transform.yml"):
+        (place / name).unlink(missing_ok=True)
+    done = typed(example, place)
+    assert done.returncode in ((0,) if " map " in example else (0, 1)), done.stderr
+    assert done.stdout or ">" in example
+    assert "Traceback" not in done.stderr
