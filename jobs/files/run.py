@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import pickle
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
@@ -35,6 +36,7 @@ are worth their price.
 """
 
 _LOOK_SECONDS = 0.5
+_MOST_SECONDS = 30  # for tasks of a failed job; Spark kills a worker of Python after 2
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -150,6 +152,21 @@ def _cancelled_when_told(spark: SparkSession) -> Iterator[None]:
         done.set()
 
 
+def _wait_for_tasks(spark: SparkSession) -> None:
+    """Waits until no task of a failed job runs any more.
+
+    Spark says that a job failed while other tasks of it still work, and these could write a file
+    after the caller has removed what the job wrote. A worker that does not end is killed by Spark.
+    """
+    end = time.monotonic() + _MOST_SECONDS
+    with suppress(Exception):  # Spark Connect does not tell; or Spark is gone
+        tracker = spark.sparkContext._jsc.sc().statusTracker()
+        while time.monotonic() < end and any(
+            executor.numRunningTasks() for executor in tracker.getExecutorInfos()
+        ):
+            time.sleep(_LOOK_SECONDS)
+
+
 def _in_spark(work: Callable[[T], R], tasks: Sequence[T], spark: SparkSession) -> list[R]:
     from jobs.spark_errors import SPARK_ERRORS, job_error
     from jobs.spark_progress import counted
@@ -167,6 +184,7 @@ def _in_spark(work: Callable[[T], R], tasks: Sequence[T], spark: SparkSession) -
         with _cancelled_when_told(spark), counted(spark):
             found = rows.mapInArrow(each, "number long, result binary").collect()
     except SPARK_ERRORS as error:
+        _wait_for_tasks(spark)
         raise job_error(error) from error
     # The bytes come from our own tasks.
     results = {row["number"]: pickle.loads(row["result"]) for row in found}  # noqa: S301

@@ -39,6 +39,7 @@ IMAGE = {
     "SPARK_HOME": str(SPARK_HOME),
     "PYSPARK_PYTHON": sys.executable,
     "JDK_JAVA_OPTIONS": QUICK_JAVA,
+    "LC_ALL": "C.UTF-8",  # the path of a checkout may have any letters
 }
 
 

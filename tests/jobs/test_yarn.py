@@ -38,6 +38,7 @@ HERE = {
     "spark.driver.memory": "512m",
     "spark.sql.shuffle.partitions": "2",
 }
+UTF_8 = {"LC_ALL": "C.UTF-8"}  # the path of a checkout may have any letters
 COUNT = 40_000  # two readers take two tasks, one for each executor
 # Run by every Python that starts in the environment.
 TELL = "import os, sys; open(f'python-{os.getpid()}.prefix', 'w').write(sys.prefix)\n"
@@ -81,18 +82,23 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def on_host() -> dict[str, str]:
     """The environment of the commands."""
-    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
-        "SPARK_HOME": str(SPARK_HOME),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "JDK_JAVA_OPTIONS": QUICK_JAVA,
-    }
+    return (
+        {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        | {
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+            "SPARK_HOME": str(SPARK_HOME),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "JDK_JAVA_OPTIONS": QUICK_JAVA,
+        }
+        | UTF_8
+    )
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Yarn]:
     """Nothing of ours is on a node's path, and its own Java is not the one that Spark needs."""
     node = {"PATH": os.defpath, "JAVA_HOME": "/no/such/java", "JDK_JAVA_OPTIONS": QUICK_JAVA}
+    node |= UTF_8
     with yarn(tmp_path / "yarn", node) as running:
         yield running
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,26 @@ def test_a_task_that_fails(session: SparkSession | None, tmp_path: Path) -> None
 
     with pytest.raises(WarehouseError, match=rf"^{tmp_path} cannot be read: it is gone$"):
         run(work, [0, 1, 2, 3], session)
+
+
+def test_no_task_works_on_once_one_has_failed(session: SparkSession | None, tmp_path: Path) -> None:
+    lock, begun = tmp_path / "lock", tmp_path / "begun"
+
+    def work(task: int) -> int:
+        if task == 1:
+            while not begun.exists():
+                time.sleep(0.01)
+            raise WarehouseError("no room")
+        with lock.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            begun.touch()
+            time.sleep(4)  # as one that writes a large file
+        return task
+
+    with pytest.raises(WarehouseError):
+        run(work, [0, 1], session)
+    with lock.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_a_session_starts_for_large_work_or_because_somebody_asked(
