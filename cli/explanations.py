@@ -100,7 +100,7 @@ class Explanation:
         yield f"{self.code}: {self.severity}, found by {self.command}"
         yield self.about
         yield f"cure: {self.cure}"
-        for title, example in (("This has it:", self.has), ("This has not:", self.lacks)):
+        for title, example in (("With the finding:", self.has), ("Without it:", self.lacks)):
             yield ""
             yield title
             yield from (f"  {line}" for line in example.lines())

@@ -302,7 +302,7 @@ def findings() -> str:
                 "",
             ]
             lines += [f"Reported in <{one.link}>.", ""] if one.link else []
-            for title, example in (("This has it:", one.has), ("This has not:", one.lacks)):
+            for title, example in (("With the finding:", one.has), ("Without it:", one.lacks)):
                 lines += [title, "", "```text", *example.lines(), "```", ""]
     return "\n".join(lines)
 
