@@ -95,7 +95,7 @@ def test_the_explanation_of_a_code() -> None:
     rule = CODES["remainder-kept"]
     assert (code, err) == (0, "")
     assert out.startswith(
-        f"remainder-kept: warning, found by check\n{rule.about}\ncure: {rule.cure}\n\nWith the finding"
+        f"remainder-kept: warning, found by check\n{rule.about}\ncure: {rule.cure}\n\nWith"
     )
     assert "      shop: [ { destination: shop.v1, weight: 90% }, " in out
     assert out.endswith(f"\n{PAGE}#check-remainder-kept\n")
