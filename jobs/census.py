@@ -137,6 +137,7 @@ def census(spark: Spark, settings: CensusSettings) -> CensusResult:
             "run-id": run_id,
             **{name: str(value) for name, value in found.items()},
         },
+        source=(source, files),
     )
     return CensusResult(
         stream=settings.stream,

@@ -15,13 +15,14 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from expectations.expectation import Report, Suite, report_on
+from jobs.errors import ConcurrentWrite
 from jobs.files.scan import Scan
 from jobs.files.transform import WORDS
 from jobs.session import Spark
 from jobs.warehouse import staging
 from jobs.warehouse.specs import TableSpec
 from jobs.warehouse.staging import Staged
-from jobs.warehouse.tables import data_files
+from jobs.warehouse.tables import data_files, warehouse_errors
 
 Measure = Callable[[Iterable[pa.RecordBatch]], Any]
 NOT_RUN = "not run"
@@ -92,6 +93,7 @@ def publish(
     replace: bool,
     properties: Mapping[str, str],
     table_properties: Mapping[str, str] | None = None,
+    source: tuple[Table, Sequence[DataFile]] | None = None,
 ) -> Passage:
     """Judges staged rows, and makes them part of their table if nothing speaks against it.
 
@@ -104,9 +106,11 @@ def publish(
             `jobs.warehouse.staging.publish` takes them.
         check: what must hold of the rows; None publishes them unseen, as their properties then say.
             The digest among the properties is that of the rows as they are read back here.
+        source: the table and the files that the rows were made of.
 
     Raises:
-        ConcurrentWrite: someone changed files of this stream and these days since.
+        ConcurrentWrite: someone changed files of this stream and these days since, or removed some
+            of those that the rows were made of.
         WarehouseError: a file cannot be read, or the catalog not be reached or written.
         ChecksBroken: an expectation could not be checked; nothing was published.
     """
@@ -121,6 +125,12 @@ def publish(
     if not changes and not (replace and data_files(table, stream, days)):
         staging.drop(staged, table)  # there are no rows, and none to replace
         return Passage(report, None, None)
+    if source is not None and not _are_there(*source, stream, days):
+        staging.drop(staged, table)
+        raise ConcurrentWrite(
+            f"another job removed rows of {'.'.join(source[0].name())} for stream {stream} "
+            "meanwhile; nothing was published, run again"
+        )
     checks = {"checks": NOT_RUN}
     if report is not None:
         checks = {"checks": str(report), "digest": str(report.measures.digest)}
@@ -134,3 +144,12 @@ def publish(
         table_properties=table_properties,
     )
     return Passage(report, snapshot_id, None)
+
+
+def _are_there(
+    table: Table, files: Sequence[DataFile], stream: str, days: Sequence[date] | None
+) -> bool:
+    """Whether files are part of their table still."""
+    with warehouse_errors(table.location()):
+        now = data_files(table.catalog.load_table(table.name()), stream, days)
+    return {file.file_path for file in files} <= {file.file_path for file in now}

@@ -205,6 +205,7 @@ def transform(
         check=check,
         replace=True,
         properties=result.properties(),
+        source=(source, files),
     )
     report = passage.report
     return replace(

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from jobs.census import CENSUS
-from jobs.errors import ArchiveError
+from jobs.census import CENSUS, census
+from jobs.errors import ArchiveError, ConcurrentWrite
 from jobs.maintain import remove_stream
+from jobs.session import SessionOnDemand
+from jobs.settings.census import CensusSettings
+from jobs.settings.spark import SparkSettings
+from jobs.settings.transform import TransformSettings
 from jobs.settings.warehouse import Warehouse
+from jobs.transform import transform
 from jobs.warehouse.accounting import Archived
-from jobs.warehouse.specs import MESSAGES
+from jobs.warehouse.specs import MESSAGES, TRANSFORMED, TableSpec
 from jobs.warehouse.tables import data_files, open_table
 from tests.jobs.warehouse.test_folder import add, sequences
 from tests.support.command import nats_transform
@@ -48,3 +56,45 @@ def test_the_command(warehouse: Warehouse) -> None:
     given = ("maintain", "--remove-stream", "S", "--warehouse", str(warehouse.folder))
     assert nats_transform(*given)[:2] == (0, "messages: 2 rows of stream S removed\n")
     assert nats_transform(*given)[:2] == (2, "")
+
+
+def _transform(warehouse: Warehouse) -> None:
+    settings = TransformSettings(stream="S", mapping=Path("m.conf"), warehouse=warehouse)
+    transform(SessionOnDemand(SparkSettings()), settings)
+
+
+def _census(warehouse: Warehouse) -> None:
+    settings = CensusSettings(stream="S", warehouse=warehouse)
+    census(SessionOnDemand(SparkSettings()), settings)
+
+
+@pytest.mark.parametrize(
+    ("job", "moment", "table"),
+    [
+        pytest.param(_transform, "jobs.transform.check_sequences", TRANSFORMED, id="transform"),
+        pytest.param(_census, "jobs.census.census_suite", CENSUS, id="census"),
+    ],
+)
+def test_what_was_made_of_it_meanwhile_is_not_published(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    job: Callable[[Warehouse], None],
+    moment: str,
+    table: TableSpec,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.jsonl").write_text('{"seq": 1, "ts": "2026-03-01T00:00:00Z", "subject": "a"}\n')
+    Path("m.conf").write_text("mappings { a: b }")
+    assert nats_transform("ingest", "--stream", "S", "--jsonl", "a.jsonl")[0] == 0
+    here = Warehouse(dir=tmp_path / "warehouse")
+    module, _, name = moment.rpartition(".")
+    function = getattr(import_module(module), name)
+
+    def late(*given: Any, **more: Any) -> Any:
+        remove_stream(here, "S")
+        return function(*given, **more)
+
+    monkeypatch.setattr(moment, late)
+    with pytest.raises(ConcurrentWrite, match=r"another job removed rows of nats\.messages for"):
+        job(here)
+    assert data_files(open_table(here, table), "S") == []
