@@ -67,7 +67,18 @@ def archive(example: Example, folder: Path) -> None:
     assert nats_transform("ingest", "--stream", "SHIPPED", "--jsonl", "messages.jsonl")[0] == 0
 
 
-@pytest.mark.parametrize("one", EVERY, ids=lambda one: f"{one.command}-{one.code}")
+# A dry run takes nearly a second, and each code is planted in tests/nats_transform/migration too.
+@pytest.mark.parametrize(
+    "one",
+    [
+        pytest.param(
+            one,
+            id=f"{one.command}-{one.code}",
+            marks=[pytest.mark.slow] if one.command == "dry-run" and number % 6 else [],
+        )
+        for number, one in enumerate(EVERY)
+    ],
+)
 def test_one_example_has_the_finding_and_the_other_has_not(
     one: Explanation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
