@@ -129,7 +129,7 @@ def test_the_planned_messages_are_enough_for_the_whole_audit(
         found = canary.audit(counts)
         assert found.comparisons <= comparisons
         verdicts.append(found.verdict)
-    record_property("verdicts", Counter(verdict.value for verdict in verdicts))
+    record_property("verdicts", str(dict(Counter(verdict.value for verdict in verdicts))))
     assert verdicts.count(Verdict.WITHIN) >= stats.binom.ppf(0.001, runs, POWER)
     assert verdicts.count(Verdict.OUTSIDE) <= stats.binom.isf(0.001, runs, 1 - canary.confidence)
     # One cluster whose canary is off by twice its tolerance, at the cost of the largest share.
@@ -209,7 +209,7 @@ def test_all_intervals_hold_together_where_a_split_changed(
         misses(canary.audit([rng.multinomial(sizes, part) for part in truth]), sizes, truth)
         for _ in range(runs)
     )
-    record_property("missed", missed)
+    record_property("missed", str(missed))
     assert missed <= stats.binom.isf(0.001, runs, 1 - confidence)
 
 
@@ -242,5 +242,5 @@ def test_so_many_messages_would_decide_it(
         canary.audit([rng.multinomial(sizes, (truth, 1 - truth))]).verdict is not Verdict.UNDECIDED
         for _ in range(runs)
     )
-    record_property("decided", decided)
+    record_property("decided", str(decided))
     assert decided >= stats.binom.ppf(0.001, runs, POWER)
