@@ -134,7 +134,17 @@ def test_every_job_is_called() -> None:
     assert {name.partition(" ")[0].strip(",") for name in CALLS} == set(JOBS)
 
 
-@pytest.mark.parametrize("name", CALLS)
+# Each of these does what `dry-run` does, and a little more.
+LIKE_A_DRY_RUN = ("dry-run that simulates", "plan")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in LIKE_A_DRY_RUN else [])
+        for name in CALLS
+    ],
+)
 def test_a_job_keeps_nothing(place: Place, name: str) -> None:
     assert not kept_of(lambda: CALLS[name](place), calls=10)
     place.lock()

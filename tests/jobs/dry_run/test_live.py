@@ -227,7 +227,7 @@ def test_pages_with_nothing_in_common(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ((), "no subjects: give a server, a stream of a warehouse, or a census"),
         (("--live", "--stream", "S"), "no subjects: give a server"),
-        (("--live", "--census", "c.parquet", "--server", "x"), "a census in a file, or a server"),
+        (("--live", "--census", "c.parquet", "--server", "x"), "give --live or --census, not both"),
         (("--live", "--server", "x", "--exact"), "only an archive has messages and days"),
         (("--server", "x", "--simulate"), "only an archive has messages and days"),
         (("--server", "x", "--day", "2026-01-01"), "only an archive has messages and days"),

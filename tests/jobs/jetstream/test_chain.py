@@ -179,6 +179,7 @@ def test_a_server_that_restarts(own: NatsServer, how: signal.Signals) -> None:
     assert stored(stream) == list(range(1, 3001))
 
 
+@pytest.mark.slow
 def test_a_server_that_stays_away(own: NatsServer) -> None:
     stream = new_stream(own)
     with pytest.raises(JobError, match="run again to resume") as caught:
