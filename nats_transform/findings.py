@@ -321,7 +321,8 @@ _CODES = {
     "batch-split": Code(
         _W,
         "a mapping moves subjects of a stream with atomic batches to another stream, and "
-        "nats-server refuses batches of which a message goes there (10174, 10176)",
+        "nats-server refuses a batch that goes to two streams, or to one that takes none (10176, "
+        "10174)",
         "let the stream capture the new subjects too, or send no batches under these subjects",
     ),
     "caught-by-stream": Code(

@@ -14,12 +14,13 @@ MESSAGES: dict[str, str] = {
     "counter-restarts": "it keeps counters (allow_msg_counter), which begin at 0 under a new name",
     "schedule-not-mapped": "its scheduler (allow_msg_schedules) publishes to the old subject, and "
     "no account mapping applies inside a stream",
-    "batch-split": "it takes atomic batches (allow_atomic), and nats-server refuses a batch of "
-    "which a message goes to another stream (10174, 10176)",
+    "batch-split": "it takes atomic batches (allow_atomic), and nats-server refuses a batch that "
+    "goes to two streams (10176), or to one that takes none (10174)",
 }
 """What happens to a message of such a stream that gets a new subject.
 
-A batch is only split if the stream does not capture the new subject.
+A batch is only split if the stream does not capture the new subject. Nobody but its publisher knows
+whether all of a batch moves.
 """
 
 

@@ -1,6 +1,8 @@
 """The YAML files of components, refused where Dagster would not end or would read them otherwise.
 
-Dagster follows each alias anew, takes the last of two equal keys, and often names no line.
+Dagster follows each alias anew, takes the last of two equal keys, and often names no line. Unlike
+a file of mappings (`nats_transform.config.yaml_text`), one of these may hold several documents,
+plain tags, and components that are not ours, so it is only looked through here.
 """
 
 from __future__ import annotations

@@ -134,10 +134,10 @@ def _read(token: Token) -> str | Piece:
             return "0"
         case Tail(position):
             return Piece("", Function.TAIL, position)
-        case Partition(count, ()):
-            return Piece("", Function.PARTITION_OF_ALL, number=count)
         case KeyHash(count, positions):
             return Piece("", Function.HASH, hashed=positions, number=count)
+        case Partition(count, ()):
+            return Piece("", Function.PARTITION_OF_ALL, number=count)
         case Partition(count, positions):
             return Piece("", Function.PARTITION, hashed=positions, number=count)
         case Random(count, slot):

@@ -64,7 +64,7 @@ def server() -> Iterator[NatsServer]:
         ):
             with Client(found.url) as client:
                 name = config["name"]
-                assert "error" not in client.request(f"$JS.API.STREAM.CREATE.{name}", config)
+                client.api(f"STREAM.CREATE.{name}", config)
                 client.publish("orders.eu", b"x")
                 client.flush()
         yield found

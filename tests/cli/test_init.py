@@ -30,18 +30,16 @@ def server() -> Iterator[NatsServer]:
             {"name": "ORDERS", "subjects": ["orders.*"]},
             {"name": "BILLS", "subjects": ["bills.*"]},
         ):
-            created = client.request(f"$JS.API.STREAM.CREATE.{config['name']}", config)
-            assert "error" not in created
+            client.api(f"STREAM.CREATE.{config['name']}", config)
         consumer = {"durable_name": "eu", "name": "eu", "filter_subject": "orders.eu"}
-        created = client.request(
-            "$JS.API.CONSUMER.CREATE.ORDERS.eu.orders.eu",
+        client.api(
+            "CONSUMER.CREATE.ORDERS.eu.orders.eu",
             {"stream_name": "ORDERS", "config": consumer | {"ack_policy": "explicit"}},
         )
-        assert "error" not in created
         for subject in ("orders.eu", "orders.us", "bills.eu"):
             client.publish(subject)
         client.flush()
-        while client.request("$JS.API.STREAM.INFO.BILLS")["state"]["messages"] < 1:
+        while client.api("STREAM.INFO.BILLS")["state"]["messages"] < 1:
             pass
         yield found
 

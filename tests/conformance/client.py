@@ -128,6 +128,12 @@ class Client:
         """The JSON answer of a service."""
         return self.request_all([(subject, body)])[0]
 
+    def api(self, call: str, body: object = None) -> dict[str, Any]:
+        """What JetStream answers, which must not be an error."""
+        answer = self.request(f"$JS.API.{call}", body)
+        assert "error" not in answer, answer
+        return answer
+
     def request_all(self, requests: Iterable[tuple[str, object]]) -> list[dict[str, Any]]:
         """The JSON answers of several requests, sent at once."""
         number = self.subscribe(f"{self._inbox}.*")

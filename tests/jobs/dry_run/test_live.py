@@ -59,20 +59,18 @@ STREAMS: tuple[dict[str, Any], ...] = (
 def server() -> Iterator[NatsServer]:
     with nats_server(MAPPINGS) as found, Client(found.url, "all") as client:
         for config in STREAMS:
-            answer = client.request(f"$JS.API.STREAM.CREATE.{config['name']}", config)
-            assert "error" not in answer
+            client.api(f"STREAM.CREATE.{config['name']}", config)
         consumer = {"durable_name": "eu", "filter_subject": "orders.eu.>", "ack_policy": "explicit"}
-        created = client.request(
-            "$JS.API.CONSUMER.CREATE.ORDERS.eu.orders.eu.>",
+        client.api(
+            "CONSUMER.CREATE.ORDERS.eu.orders.eu.>",
             {"stream_name": "ORDERS", "config": consumer | {"name": "eu"}},
         )
-        assert "error" not in created
         for number in range(300):
             client.publish(f"orders.{('eu', 'us')[number % 2]}.{number % 40}", b"x" * number)
             client.publish(f"bills.{number % 7}")
         client.publish("all.own")
         client.flush()
-        while client.request("$JS.API.STREAM.INFO.ALL")["state"]["messages"] < 301:
+        while client.api("STREAM.INFO.ALL")["state"]["messages"] < 301:
             pass
         yield found
 
