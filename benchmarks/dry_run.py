@@ -183,7 +183,7 @@ def time_command(folder: Path, given: Sequence[str]) -> None:
     (folder / "old.conf").write_text(CURRENT)
     command = [
         *(str(Path(sysconfig.get_path("scripts")) / "nats-transform"), "dry-run", "--json"),
-        *("--candidate", str(folder / "new.conf"), "--current", str(folder / "old.conf")),
+        *("--candidate", str(folder / "new.conf"), "--mapping", str(folder / "old.conf")),
         *("--fail-on", "never", *given),
     ]
     start = time.perf_counter()

@@ -53,7 +53,7 @@ def command(result: DryRunResult, settings: DryRunSettings) -> None:
       nats-transform dry-run --context prod --stream ORDERS --live --candidate new.conf
       nats-transform dry-run --stream ORDERS --candidate new.conf
       nats-transform dry-run --census census.parquet --candidate new.conf
-      nats-transform dry-run --stream ORDERS --candidate new.conf --current old.conf \\
+      nats-transform dry-run --stream ORDERS --candidate new.conf --mapping old.conf \\
         --streams streams/ --consumers consumers/ --permissions server.conf --report review.html
     """
     found = result.found

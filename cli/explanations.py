@@ -185,7 +185,7 @@ def _arguments(command: str, names: Mapping[str, str]) -> Iterator[str]:
         return
     yield "--census census.parquet --candidate new.conf"
     if "old.conf" in names:
-        yield "--current old.conf"
+        yield "--mapping old.conf"
     for folder in ("streams", "consumers"):
         if any(name.startswith(f"{folder}/") for name in names):
             yield f"--{folder} {folder}"

@@ -36,7 +36,7 @@ Files = dict[str, str | bytes]
 class InitSettings(Settings):
     """A stream and mappings, and what to write."""
 
-    mapping: Path | None = setting(
+    candidate: Path | None = setting(
         None, "The file with the mappings that you want to try.", otherwise="init asks for it"
     )
     account: Account = _GLOBAL
@@ -81,19 +81,19 @@ def command(settings: InitSettings, asked: Any) -> None:
     \b
     Examples:
       nats-transform init
-      nats-transform init --mapping new.conf --context prod
-      nats-transform init --mapping new.conf --stream ORDERS --dagster
+      nats-transform init --candidate new.conf --context prod
+      nats-transform init --candidate new.conf --stream ORDERS --dagster
     """
     stream = settings.stream
-    if settings.mapping is None:
+    if settings.candidate is None:
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise click.UsageError("give --mapping FILE; without a terminal nobody can be asked")
+            raise click.UsageError("give --candidate FILE; without a terminal nobody can be asked")
         given = click.prompt("File with the mappings", default="new.conf", err=True)
         stream = stream or click.prompt(
             "Stream, or nothing for all", default="", show_default=False, err=True
         )
     else:
-        given = str(settings.mapping)
+        given = str(settings.candidate)
     mapping = _mapping(given)
     if stream:
         _plain("the stream", stream)

@@ -57,8 +57,8 @@ COMMANDS = {name: about for panel in PANELS.values() for name, about in panel.it
 
 # What other programs call it -> what it is here.
 _ELSEWHERE = {"help": "--help", "version": "--version", "server": "map", "mapping": "map"}
-# The file with the mappings has another option where there are two of them.
-_MAPPINGS = ("--mapping", "--config", "--candidate")
+# The file with the mappings that are in force, and the one with those to try.
+_MAPPINGS = ("--mapping", "--candidate")
 
 
 class CommandLine(click.Group):
@@ -153,11 +153,11 @@ def _mappings_of(error: click.ClickException) -> str | None:
     """What to say where another command has the option for the file with the mappings."""
     if not isinstance(error, click.NoSuchOption) or error.ctx is None:
         return None
-    if error.option_name not in _MAPPINGS:
+    if error.option_name not in (*_MAPPINGS, "--config"):
         return None
     known = {name for option in error.ctx.command.params for name in option.opts}
-    own = [name for name in _MAPPINGS if name in known]
-    cure = f"give {own[0]} FILE" if own else "give the file without an option"
+    own = [f"{name} FILE" for name in _MAPPINGS if name in known]
+    cure = f"give {' or '.join(own)}" if own else "give the file without an option"
     return f"{error.message.removesuffix('.')}; {cure}"
 
 

@@ -40,7 +40,7 @@ def command(result: PlanResult, settings: PlanSettings) -> None:
 
     \b
     Examples:
-      nats-transform plan --census census.parquet --current old.conf --candidate new.conf \\
+      nats-transform plan --census census.parquet --mapping old.conf --candidate new.conf \\
         --streams streams/ --consumers consumers/ --permissions server.conf --out plan/
       nats-transform plan --census census.parquet --candidate new.conf --context shop --out plan/
     """

@@ -136,7 +136,8 @@ class Project:
 def options_of(command: click.Command) -> dict[str, SettingOption]:
     """The options of a command that a file may name, by their long names."""
     options = [one for one in command.params if isinstance(one, SettingOption)]
-    return {option.setting.name: option for option in options}
+    before = {one.setting.option.was: one for one in options if one.setting.option.was is not None}
+    return before | {option.setting.name: option for option in options}
 
 
 def find(folder: Path) -> Project | None:

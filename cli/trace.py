@@ -23,8 +23,10 @@ class TraceSettings(Settings):
     """A subject, and what may lie on its way."""
 
     subject: str = setting(..., "The subject that a message is published on.", is_argument=True)
-    config: Path | None = setting(
-        None, "The mappings: a server configuration, an account JWT, JSON or YAML."
+    mapping: Path | None = setting(
+        None,
+        "The mappings: a server configuration, an account JWT, JSON or YAML.",
+        was="config",
     )
     account: Account = "$G"
     streams: Folder | None = setting(
@@ -53,18 +55,18 @@ def command(settings: TraceSettings, asked: Settings) -> None:
 
     \b
     Examples:
-      nats-transform trace orders.eu.42 --config server.conf
-      nats-transform trace orders.eu.42 --config server.conf --streams streams/ --cluster east
-      nats-transform trace orders.eu.42 --config server.conf --context prod
+      nats-transform trace orders.eu.42 --mapping server.conf
+      nats-transform trace orders.eu.42 --mapping server.conf --streams streams/ --cluster east
+      nats-transform trace orders.eu.42 --mapping server.conf --context prod
     """
-    if settings.config is None and settings.streams is None and settings.nats is None:
-        raise click.UsageError("give --config, --streams or a server")
+    if settings.mapping is None and settings.streams is None and settings.nats is None:
+        raise click.UsageError("give --mapping, --streams or a server")
     from nats_transform.config import load_mappings
     from nats_transform.trace import trace
 
     traced = trace(
         settings.subject,
-        load_mappings(settings.config, settings.account) if settings.config else None,
+        load_mappings(settings.mapping, settings.account) if settings.mapping else None,
         _streams(settings),
         settings.cluster,
     )

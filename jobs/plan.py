@@ -144,7 +144,7 @@ def _plan(
 
 def _with_config(plan: Plan, settings: PlanSettings) -> tuple[Plan, dict[str, str]]:
     """The plan, with the whole configuration of each step where that is safe."""
-    file = settings.permissions or settings.current
+    file = settings.permissions or settings.mapping
     kinds = {change.kind for step in plan.steps for change in step.changes}
     if file is None or file.suffix in _NO_CONFIG or kinds.isdisjoint(CONFIGURED):
         return plan, {}
@@ -250,7 +250,7 @@ def _files(place: Path | None) -> Sequence[Path]:
 
 def _digests(settings: PlanSettings) -> Iterator[tuple[str, str]]:
     """The SHA-256 of each input file, by its purpose, so that paths make no difference."""
-    for role in ("current", "candidate", "streams", "consumers", "permissions", "census", "accept"):
+    for role in ("mapping", "candidate", "streams", "consumers", "permissions", "census", "accept"):
         place: Path | None = getattr(settings, role)
         for file in _files(place):
             name = f"{role}/{file.name}" if place is not None and place.is_dir() else role

@@ -28,7 +28,7 @@ _MOST_FINDINGS = 50
 FailOn = Enum("FailOn", {level: level for level in (*JOBS["dry-run"].levels, NEVER)})  # type: ignore[misc]
 """The mildest finding that fails the run; Dagster shows the names."""
 _ASKED = {
-    *("candidate", "current", "streams", "consumers", "permissions", "permissions_account"),
+    *("candidate", "mapping", "streams", "consumers", "permissions", "permissions_account"),
     *("day", "exact", "simulate"),
 }
 _SETTINGS = [one for one in settings_of(DryRunSettings) if one.key in _ASKED]
@@ -99,7 +99,7 @@ def _settings(archive: Archive, config: DryRunConfig, run_id: str) -> DryRunSett
         if one.is_path and one.key in asked:
             asked[one.key] = archive.mapping.parent / asked[one.key]
     return DryRunSettings.model_validate(
-        {"current": archive.mapping, "account": archive.account, "seed": archive.seed}
+        {"mapping": archive.mapping, "account": archive.account, "seed": archive.seed}
         | nested(iter(_SETTINGS), asked)
         | {"stream": archive.stream, "warehouse": archive.tables, "run_id": run_id}
     )

@@ -49,7 +49,7 @@ def test_the_steps_of_the_action(tmp_path: Path, text: str, code: int) -> None:
     install, sarif, check, dry_run = steps()
     assert install["run"].startswith("python -m pip install")
     inputs = {
-        "files": "new.conf", "candidate": "new file.conf", "current": "", "census": "c.parquet",
+        "files": "new.conf", "candidate": "new file.conf", "mapping": "", "census": "c.parquet",
         "sarif": "out.sarif", "streams": "", "consumers": "", "permissions": "",
     }  # fmt: skip
     assert run_step(sarif, tmp_path, inputs) == (0, "")
@@ -58,7 +58,7 @@ def test_the_steps_of_the_action(tmp_path: Path, text: str, code: int) -> None:
     ended, out = run_step(dry_run, tmp_path, inputs)
     assert ended == code
     assert ("::error file=new file.conf,line=1,col=12,title=collision::" in out) == bool(code)
-    assert run_step(dry_run, tmp_path, inputs | {"current": "new.conf"})[0] == 0
+    assert run_step(dry_run, tmp_path, inputs | {"mapping": "new.conf"})[0] == 0
     assert "not looked at: streams (" in out
     (tmp_path / "a stream.json").write_text('{"name": "ORDERS", "subjects": ["orders.*"]}')
     ended, out = run_step(dry_run, tmp_path, inputs | {"streams": "a stream.json"})

@@ -157,7 +157,7 @@ def test_commands_print_the_json_that_the_reference_describes(
         "map a.* b.$1 a.x other",
         f"check {tmp_path}/a.conf",
         "explain remainder-kept",
-        f"trace a.x --config {tmp_path}/a.conf --streams {tmp_path}/streams",
+        f"trace a.x --mapping {tmp_path}/a.conf --streams {tmp_path}/streams",
         f"maintain --warehouse {warehouse.dir}",
     ):
         name, *_ = command.split()

@@ -106,7 +106,7 @@ def test_holds_one_package(wheel: Path) -> None:
     [
         pytest.param(["map", "orders.*", "v1.$1", "orders.7"], "v1.7\n", id="map"),
         pytest.param(["check", "server.conf"], "\n1 file checked, nothing found\n", id="check"),
-        pytest.param(["trace", "orders.7", "--config", "server.conf"], "v1.7", id="trace"),
+        pytest.param(["trace", "orders.7", "--mapping", "server.conf"], "v1.7", id="trace"),
     ],
 )
 def test_commands_of_the_base(

@@ -116,7 +116,7 @@ def _asked(settings: DryRunSettings, question: Question, found: DryRun) -> dict[
     """What a result says of the question, and of what nobody asked."""
     return {
         "candidate": settings.candidate.name,
-        "current": settings.current.name if settings.current else None,
+        "current": settings.mapping.name if settings.mapping else None,
         "candidate_version": mapping_version(question.candidate),
         "current_version": mapping_version(question.current),
         "streams": len(question.streams),

@@ -215,8 +215,8 @@ def read_question(settings: DryRunSettings) -> Question:
         located += load_all(settings.permissions)
     return Question(
         candidate=load_mappings(settings.candidate, settings.account),
-        current=load_mappings(settings.current, settings.account)
-        if settings.current
+        current=load_mappings(settings.mapping, settings.account)
+        if settings.mapping
         else AccountMappings(()),
         streams=streams,
         consumers=load_consumers(settings.consumers, streams) if settings.consumers else (),
@@ -237,7 +237,7 @@ def read_shares(settings: DryRunSettings) -> tuple[tuple[str, ...], dict[str, Sh
     """
     names: tuple[str, ...] = (settings.account,)
     found: dict[str, Shares] = {}
-    for file in (settings.permissions, settings.current, settings.candidate):
+    for file in (settings.permissions, settings.mapping, settings.candidate):
         for one in load_all(file) if file is not None else ():
             if settings.account in one.accounts:
                 names = tuple(dict.fromkeys([*names, *one.accounts]))

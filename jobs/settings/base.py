@@ -33,6 +33,7 @@ class Option:
     Attributes:
         key: the name in YAML, if it is not that of the field.
         name: the name of the option, if it is not the key with dashes.
+        was: a name that it had before, which command lines and project files may still use.
         short: a letter for the option.
         metavar: what stands for a value in the help.
         env: the variable of the environment that gives it.
@@ -53,6 +54,7 @@ class Option:
 
     key: str | None = None
     name: str | None = None
+    was: str | None = None
     short: str | None = None
     metavar: str | None = None
     env: str | None = None

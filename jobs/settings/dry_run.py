@@ -45,8 +45,8 @@ class DryRunSettings(StreamDays):
     candidate: Path = setting(
         ..., "The mappings to try: a server configuration, an account JWT, JSON or YAML."
     )
-    current: Path | None = setting(
-        None, "The mappings that are in force today.", otherwise="there are none"
+    mapping: Path | None = setting(
+        None, "The mappings that are in force today.", was="current", otherwise="there are none"
     )
     account: Account = "$G"
     streams: Folder | None = setting(

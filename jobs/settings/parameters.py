@@ -53,6 +53,11 @@ class SettingParameter(click.Parameter):
 class SettingOption(SettingParameter, click.Option):
     """A setting as an option."""
 
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        super().add_to_parser(parser, ctx)
+        if self.setting.option.was is not None:  # known, and shown nowhere
+            parser.add_option(self, [f"--{self.setting.option.was}"], self.name, nargs=1)
+
 
 class SettingArgument(SettingParameter, click.Argument):
     """A setting as an argument."""

@@ -51,7 +51,7 @@ RUNS = {
     "check of a refused server.conf": ("check", "refused.conf"),
     "check of a missing file": ("check", f"{EVIL[1]}.conf"),
     "check of an account": ("check", "mapping.json", "--account", EVIL[0]),
-    "trace": ("trace", NAMES[0], "--config", "mapping.json"),
+    "trace": ("trace", NAMES[0], "--mapping", "mapping.json"),
     "map": ("map", NAMES[0], f"$9.{NAMES[1]}"),
     "dry run": (*DRY_RUN, "mapping.json"),
     "dry run of a refused file": (*DRY_RUN, "refused.json"),

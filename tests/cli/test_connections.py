@@ -23,8 +23,8 @@ COMMANDS = {
     "dry-run": CENSUS,
     "plan": (*CENSUS, "--out", "other"),
     "verify": ("--plan", "plan", "--step", "0"),
-    "trace": ("orders.eu", "--config", "new.conf"),
-    "init": ("--mapping", "new.conf"),
+    "trace": ("orders.eu", "--mapping", "new.conf"),
+    "init": ("--candidate", "new.conf"),
 }
 """A command line of each, without a server."""
 FILES = {

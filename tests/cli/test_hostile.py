@@ -61,9 +61,9 @@ QUICK = {
     "check of a refused file": (["check", "bad.json"], b""),
     "check of a missing file": (["check", f"{STREAM}.conf"], b""),
     "check of an account": (["check", "mapping.json", "--account", NAME], b""),
-    "trace": (["trace", f"in.{NAME}.x", "--config", "mapping.json", "--streams", "streams"], b""),
+    "trace": (["trace", f"in.{NAME}.x", "--mapping", "mapping.json", "--streams", "streams"], b""),
     "trace in a cluster": (
-        ["trace", f"in.{NAME}.x", "--config", "mapping.json", "--cluster", NAME],
+        ["trace", f"in.{NAME}.x", "--mapping", "mapping.json", "--cluster", NAME],
         b"",
     ),
     "a wrong option": (["map", f"--{STREAM}"], b""),

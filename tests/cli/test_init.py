@@ -84,7 +84,7 @@ def test_with_a_context_the_next_command_and_the_workflow_find_the_same(
 ) -> None:
     save_context("prod", server.url)
     more = ("--stream", stream) if stream else ()
-    code, out, err = nats_transform("init", "--mapping", "new.conf", "--context", "prod", *more)
+    code, out, err = nats_transform("init", "--candidate", "new.conf", "--context", "prod", *more)
     assert (code, err) == (0, "")
     written = [line.removeprefix("wrote ") for line in out.splitlines() if line[:6] == "wrote "]
     assert sorted(written) == [
@@ -122,7 +122,7 @@ def test_with_a_context_the_next_command_and_the_workflow_find_the_same(
 @pytest.mark.server
 def test_with_a_server_the_files_stand_for_it(folder: Path, server: NatsServer) -> None:
     """A project file cannot name a server, so the next command names the files."""
-    code, out, _ = nats_transform("init", "--mapping", "new.conf", "--server", server.url)
+    code, out, _ = nats_transform("init", "--candidate", "new.conf", "--server", server.url)
     assert code == 0
     command = out.splitlines()[-1].removeprefix("next: nats-transform ")
     assert "server" not in tomllib.loads(Path("nats-transform.toml").read_text())
@@ -132,7 +132,7 @@ def test_with_a_server_the_files_stand_for_it(folder: Path, server: NatsServer) 
 
 
 def test_without_a_server_the_workflow_checks_the_file(folder: Path) -> None:
-    code, out, err = nats_transform("init", "--mapping", "new.conf", "--json")
+    code, out, err = nats_transform("init", "--candidate", "new.conf", "--json")
     assert (code, err) == (0, "")
     assert json.loads(out) == {
         "files": ["nats-transform.toml", str(WORKFLOW)],
@@ -153,7 +153,7 @@ def test_nothing_is_overwritten(there: str, folder: Path) -> None:
     file.write_text("# mine\n")
     before = sorted(folder.rglob("*"))
     code, out, err = nats_transform(
-        "init", "--mapping", "new.conf", "--stream", "ORDERS", "--dagster"
+        "init", "--candidate", "new.conf", "--stream", "ORDERS", "--dagster"
     )
     assert (code, out) == (2, "")
     assert "is there already, so nothing is written" in err
@@ -168,7 +168,7 @@ def test_what_the_server_shows_overwrites_nothing(
     there: str, folder: Path, server: NatsServer
 ) -> None:
     (folder / there).mkdir()
-    code, out, err = nats_transform("init", "--mapping", "new.conf", "--server", server.url)
+    code, out, err = nats_transform("init", "--candidate", "new.conf", "--server", server.url)
     assert (code, out) == (2, "")
     assert err.startswith(f"nats-transform: {there} is there already")
     assert sorted(path.name for path in folder.iterdir()) == sorted(["new.conf", there])
@@ -177,13 +177,13 @@ def test_what_the_server_shows_overwrites_nothing(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ((), "give --mapping FILE; without a terminal nobody can be asked"),
-        (("--mapping", "none.conf"), "there is no file 'none.conf': write the mappings first"),
-        (("--mapping", "../above.conf"), "../above.conf is not in this folder"),
-        (("--mapping", "a b.conf"), "the mapping file 'a b.conf' cannot stand in a workflow"),
-        (("--mapping", "${{x}}.conf"), "cannot stand in a workflow"),
-        (("--mapping", "new.conf", "--stream", "a b"), "the stream 'a b' cannot stand"),
-        (("--mapping", "new.conf", "--dagster"), "an archive is of one stream: give --stream"),
+        ((), "give --candidate FILE; without a terminal nobody can be asked"),
+        (("--candidate", "none.conf"), "there is no file 'none.conf': write the mappings first"),
+        (("--candidate", "../above.conf"), "../above.conf is not in this folder"),
+        (("--candidate", "a b.conf"), "the mapping file 'a b.conf' cannot stand in a workflow"),
+        (("--candidate", "${{x}}.conf"), "cannot stand in a workflow"),
+        (("--candidate", "new.conf", "--stream", "a b"), "the stream 'a b' cannot stand"),
+        (("--candidate", "new.conf", "--dagster"), "an archive is of one stream: give --stream"),
     ],
 )
 def test_what_is_wrong_is_told_in_a_line(

@@ -63,12 +63,13 @@ def test_a_subject_may_start_with_h() -> None:
         (["map"], "nats-transform map: Missing argument 'SOURCE' (see"),
         (["map", "a", "b", "--jsn"], "nats-transform map: No such option '--jsn' (see"),
         (
-            ["dry-run", "--mapping", "m"],
-            "nats-transform dry-run: No such option '--mapping'; give --candidate FILE",
+            ["dry-run", "--config", "m"],
+            "nats-transform dry-run: No such option '--config'; "
+            "give --mapping FILE or --candidate FILE",
         ),
         (
-            ["trace", "a", "--mapping", "m"],
-            "nats-transform trace: No such option '--mapping'; give --config FILE",
+            ["trace", "a", "--candidate", "m"],
+            "nats-transform trace: No such option '--candidate'; give --mapping FILE",
         ),
         (
             ["check", "--config", "m"],

@@ -95,7 +95,7 @@ def test_no_word_is_broken(tmp_path: Path, columns: int, monkeypatch: pytest.Mon
     )
     for command in (
         ("check", "m.conf"),
-        ("trace", "shop.eu.1", "--config", "m.conf"),
+        ("trace", "shop.eu.1", "--mapping", "m.conf"),
         ("check", "m.conf", "--show-config"),
     ):
         code, shown = on_a_terminal(*command, columns=columns, NO_COLOR="1")

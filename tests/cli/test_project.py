@@ -200,12 +200,14 @@ def test_the_example_of_the_documentation_holds(project: Path) -> None:
     assert shown(*TRANSFORM)["seed"][0] == "7"
 
 
-def test_the_option_of_a_file_does_what_the_command_line_does(project: Path) -> None:
+@pytest.mark.parametrize("name", ["mapping", "config"])  # and what it was called before
+def test_the_option_of_a_file_does_what_the_command_line_does(project: Path, name: str) -> None:
     (project / "server.conf").write_text('mappings = { "a.*": "b.$1" }\n')
-    (project / "nats-transform.toml").write_text('[trace]\nconfig = "server.conf"\njson = true\n')
-    assert invoke("trace", "a.1") == invoke(
-        "trace", "a.1", "--config", str(project / "server.conf"), "--json"
-    )
+    (project / "nats-transform.toml").write_text(f'[trace]\n{name} = "server.conf"\njson = true\n')
+    by_file = invoke("trace", "a.1")
+    (project / "nats-transform.toml").unlink()
+    assert by_file == invoke("trace", "a.1", f"--{name}", str(project / "server.conf"), "--json")
+    assert '"b.1"' in by_file[1]
 
 
 def test_shows_what_is_missing_too(project: Path) -> None:

@@ -69,12 +69,15 @@ def test_options_and_keys_of_project_files_are_the_settings(name: str) -> None:
     taken = {one.setting.name: one for one in parameters(context)}
     assert taken.keys() == {one.name for one in settings}
     assert len(taken) == len(settings)  # no two have one name
+    before = {one.option.was for one in settings} - {None}
     in_files = options_of(command).keys()
-    assert in_files == {one.name for one in settings if not one.option.is_argument}
+    assert in_files - before == {one.name for one in settings if not one.option.is_argument}
+    assert before <= in_files
     # Nothing else is an option but what asks for something about the command itself.
     others = {one.opts[0] for one in command.params if not isinstance(one, SettingParameter)}
     assert others == {"--debug", "--show-config"}
     page = " ".join(command.get_help(context).split())
+    assert not [name for name in before if f"--{name} " in page]
     for one in settings:
         if not one.option.is_argument:
             assert f"--{one.name}" in page

@@ -41,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 run = partial(nats_transform, "trace")
 
 
-SHOP = ("--config", "shop.conf", "--account", "SHOP")
+SHOP = ("--mapping", "shop.conf", "--account", "SHOP")
 
 
 def test_mappings_and_streams() -> None:
@@ -96,14 +96,14 @@ def test_an_illegal_subject_is_exit_1() -> None:
 @pytest.mark.parametrize(
     ("args", "told"),
     [
-        ([], "give --config, --streams or a server"),
-        (["--config", "none.conf"], "none.conf: "),
-        (["--config", "shop.conf", "--account", "X"], "there is no account 'X'"),
+        ([], "give --mapping, --streams or a server"),
+        (["--mapping", "none.conf"], "none.conf: "),
+        (["--mapping", "shop.conf", "--account", "X"], "there is no account 'X'"),
         (
-            ["--config", "shop.conf"],
+            ["--mapping", "shop.conf"],
             "has no mappings, but there are mappings of 'SHOP'",
         ),
-        (["--config", "streams/orders.json"], "this is a stream configuration"),
+        (["--mapping", "streams/orders.json"], "this is a stream configuration"),
         (["--streams", "none"], "none: "),
         (["--streams", "empty"], "empty: this folder has no *.json files"),
         (["--streams", "shop.conf"], "shop.conf: these are mappings; a stream"),

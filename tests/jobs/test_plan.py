@@ -289,13 +289,13 @@ def test_nothing_to_do(project: Path) -> None:
     )
     (project / "accept.yaml").write_text(ACCEPT)
     told = "the candidate has the mappings that are in force"
-    accepting = plan("--current", "old.conf", "--accept", "accept.yaml")
+    accepting = plan("--mapping", "old.conf", "--accept", "accept.yaml")
     assert (accepting[0], accepting[2]) == (0, "")
     assert accepting[1].startswith(f"nothing to do: {told}\nlooked at 1 stream, 1 consumer of ")
-    code, out, _ = plan("--current", "old.conf", "--json")
+    code, out, _ = plan("--mapping", "old.conf", "--json")
     found = json.loads(out)
     assert (code, found["folder"], found["plan"]["steps"], found["blocked"]) == (0, None, [], [])
-    assert told in plan("--current", "old.conf", "--format", "markdown")[1]
+    assert told in plan("--mapping", "old.conf", "--format", "markdown")[1]
     assert not (project / "plan").exists()
 
 

@@ -133,7 +133,7 @@ class Situation:
         given["candidate"].write_text(wanted)
         given["permissions"].write_text(f"accounts {{ {self.accounts(self.blocks())} }}")
         if self.current:
-            given["current"] = folder / "server.conf"
+            given["mapping"] = folder / "server.conf"
         for side, documents in (
             ("streams", {str(one["name"]): {"config": one} for one in self.streams}),
             ("consumers", {name: self.consumer(name) for name in self.consumers}),
