@@ -35,7 +35,7 @@ def command(result: AuditResult, settings: AuditSettings) -> None:
         --in-force 2026-10-01T12:00Z=canary-2.conf --in-force 2026-10-03T12:00Z=canary-10.conf
       nats-transform audit --stream ORDERS --mapping server.conf --report rehearsal.html
     """
-    from jobs.audit.headline import headline
+    from jobs.audit.headline import headline, worst_first
     from nats_transform.audit.verdicts import CODES
 
     how = {"expected": "rehearsal by replay", "observed": "observed"}[result.kind]
@@ -56,7 +56,7 @@ def command(result: AuditResult, settings: AuditSettings) -> None:
             for stage in result.in_force
         ]
         print_table(stages, right=[3])
-    for rule in result.rules:
+    for rule in worst_first(result):
         scope = f" in {rule.cluster}" if rule.cluster else ""
         if started := result.in_force[rule.stage].since:
             scope += f" from {_short(started)} on"

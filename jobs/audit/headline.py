@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jobs.audit.result import AuditResult
-from nats_transform.audit import MappingAudit, Split, Verdict
+from nats_transform.audit import WORST_FIRST, MappingAudit, Split, Verdict
 
 
 def headline(result: AuditResult) -> str:
     """The line; pages, checks and messages to people start with it."""
     kind = "Observed" if result.kind == "observed" else "Rehearsal"
-    rules = [rule for rule in result.rules if rule.verdict is not Verdict.NOTHING]
+    rules = [rule for rule in worst_first(result) if rule.verdict is not Verdict.NOTHING]
     if not rules:
         next_step = "give a mapping with weights and a stream with its messages"
         return f"{kind}: nothing to audit; {next_step}"
     same = [rule for rule in rules if rule.verdict is result.verdict]
-    worst = max(same, key=lambda rule: max(_distance(part) for part in _off(rule)))
+    worst = rules[0]
     where = f"{worst.source} in {worst.cluster}" if worst.cluster else worst.source
     more = len(same) - 1
     others = f" and {more} more {'rule' if more == 1 else 'rules'}" if more else ""
@@ -34,14 +34,21 @@ def headline(result: AuditResult) -> str:
         case _:
             parts = _off(worst)
             part = max(parts, key=_distance)
+            at_worst = f" at the worst,{_when([part])}" if len(parts) > 1 else ""
             next_step = (
                 f"look which mapping the servers {f'of {worst.cluster} ' if worst.cluster else ''}"
                 "had loaded then"
                 if result.kind == "observed"
                 else "correct the weights, and rehearse again"
             )
-            why = part.cause or f"{_share(part)}; {next_step}"
+            why = part.cause or f"{_share(part)}{at_worst}; {next_step}"
             return f"{kind}: outside the tolerance: {where}{others}{_when(parts)}: {why}"
+
+
+def worst_first(result: AuditResult) -> list[MappingAudit]:
+    """The rules, those first that are wrong, and of these what is furthest off."""
+    furthest = sorted(result.rules, key=lambda rule: -max(map(_distance, _off(rule))))
+    return sorted(furthest, key=lambda rule: WORST_FIRST.index(rule.verdict))
 
 
 def _off(rule: MappingAudit) -> Sequence[Split]:
@@ -54,6 +61,7 @@ def _off(rule: MappingAudit) -> Sequence[Split]:
 
 
 def _distance(part: Split) -> float:
+    """How many points the share that is furthest off is off."""
     return max((abs((d.share or 0.0) - d.expected) for d in part.destinations), default=0.0)
 
 

@@ -13,13 +13,12 @@ from itertools import groupby
 from math import ceil
 from pathlib import Path
 
-from jobs.audit.headline import headline
+from jobs.audit.headline import headline, worst_first
 from jobs.audit.result import AuditResult
 from jobs.pages.page import Scale, nice_scale, page, write_page
 from nats_transform import statistics
 from nats_transform.audit import DestinationAudit, MappingAudit, Split, Verdict
 
-_WORST_FIRST = tuple(Verdict)
 _MOST_PLOTTED = 40  # rules; the table has the others
 _MOST_POINTS = 96
 _STEPS_IN_HOURS = (1, 2, 3, 4, 6, 8, 12, 24, 48, 72, 168, 336, 672)
@@ -37,9 +36,8 @@ def write(result: AuditResult, path: Path) -> None:
 
 def render(result: AuditResult) -> str:
     """The page as HTML."""
-    order = list(_WORST_FIRST)
-    told = [rule for rule in result.rules if rule.verdict is not Verdict.NOTHING]
-    told.sort(key=lambda rule: (order.index(rule.verdict), -_most_off(rule)))
+    ranked = worst_first(result)
+    told = [rule for rule in ranked if rule.verdict is not Verdict.NOTHING]
     timed = [rule for rule in told if len(rule.timeline.starts) > 1]
     return page(
         "audit.html",
@@ -47,7 +45,7 @@ def render(result: AuditResult) -> str:
         Verdict=Verdict,
         headline=headline(result),
         rules=told,
-        silent=[rule for rule in result.rules if rule.verdict is Verdict.NOTHING],
+        silent=ranked[len(told) :],
         deviation=_deviation_scale(result),
         ranked=_ranked,
         stages=[
@@ -75,12 +73,6 @@ def render(result: AuditResult) -> str:
 def _off(end: DestinationAudit) -> float:
     """How many points a share is off; 0 if there is none."""
     return round(abs(end.share - end.expected), 6) if end.share is not None else 0.0
-
-
-def _most_off(rule: MappingAudit) -> float:
-    """How far the worst share of a rule is off, in all its time or in a part of it."""
-    parts = (rule, *rule.buckets, *rule.regimes)
-    return max((_off(end) for part in parts for end in part.destinations), default=0.0)
 
 
 def _ranked(rule: MappingAudit) -> list[DestinationAudit]:

@@ -24,6 +24,7 @@ from nats_transform.audit.account import Account, Doubled
 from nats_transform.audit.judge import assess
 from nats_transform.audit.tallies import End, Hours, Period, Scope, Tally, is_audited
 from nats_transform.audit.verdicts import (
+    WORST_FIRST,
     Assessment,
     ChanceTest,
     ClustersAudit,
@@ -38,6 +39,7 @@ from nats_transform.audit.verdicts import (
 )
 
 __all__ = [
+    "WORST_FIRST",
     "Account",
     "Assessment",
     "ChanceTest",

@@ -64,13 +64,15 @@ CODES = on_page(
 """The verdicts, with dashes."""
 
 
+WORST_FIRST = (
+    *(Verdict.OUTSIDE, Verdict.NOT_RANDOM, Verdict.UNDECIDED),
+    *(Verdict.WITHIN, Verdict.NOTHING),
+)
+
+
 def worst_of(verdicts: Iterable[Verdict]) -> Verdict:
     """The worst of several verdicts; a verdict without messages does not count."""
-    told = set(verdicts)
-    for verdict in (Verdict.OUTSIDE, Verdict.NOT_RANDOM, Verdict.UNDECIDED, Verdict.WITHIN):
-        if verdict in told:
-            return verdict
-    return Verdict.NOTHING
+    return min(verdicts, key=WORST_FIRST.index, default=Verdict.NOTHING)
 
 
 def tolerance_of(share: float, most: float) -> float:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jobs.audit.headline import worst_first
 from jobs.audit.result import (
     AuditResult,
     KeyStickiness,
@@ -20,7 +21,7 @@ from jobs.audit.result import (
 from jobs.pages import audit as report
 from jobs.pages.page import ReportError, nice_scale
 from nats_transform import AccountMappings, Destination, Mapping
-from nats_transform.audit import Criteria, End, Period, Tally, assess
+from nats_transform.audit import WORST_FIRST, Criteria, End, Period, Tally, assess
 from tests.support.browser import browse, in_chromium, look
 from tests.support.hostile import HOSTILE, look_at
 
@@ -142,6 +143,15 @@ def test_the_page_says_the_verdict_first() -> None:
     assert "the split changed at 2026-03-02 00:00" in text
     assert "Clopper and Pearson" in text
     assert "No message: silent" in text
+
+
+def test_what_is_wrong_stands_first() -> None:
+    made = result()
+    verdicts = [rule.verdict for rule in worst_first(made)]
+    assert verdicts == sorted(verdicts, key=WORST_FIRST.index)
+    assert len(set(verdicts)) > 1
+    table = report.render(made).partition("Verdict by rule")[2]
+    assert table.index(">outside<") < table.index(">within<")
 
 
 def test_an_observed_audit_opens_with_its_account() -> None:
