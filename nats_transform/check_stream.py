@@ -77,6 +77,8 @@ def _stored(received: Sequence[str], ingress: Transform | None) -> list[str]:
 def _sources(stream: StreamConfig, effort: Effort) -> Iterator[Finding]:
     origins: dict[tuple[str, str | None], list[tuple[int, str]]] = defaultdict(list)
     for number, source in enumerate(stream.sources):
+        if source.consumer is not None:
+            continue  # which filters, and is not known here
         filters = [rule.source for rule in source.filters] or [ANY_TAIL]
         origins[source.name, source.api_prefix] += [(number, filter) for filter in filters]
     for (name, _), pairs in origins.items():

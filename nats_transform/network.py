@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
+from nats_transform.consumer import Consumer
+from nats_transform.errors import shown
 from nats_transform.functions import Random
 from nats_transform.mapping import Fate, Outcome
 from nats_transform.stream import INGRESS, Republished, StreamConfig
@@ -91,10 +93,18 @@ NOTHING = Facts()
 
 
 class Network:
-    """The streams of an account. Those of other accounts and domains are not followed."""
+    """The streams of an account. Those of other accounts and domains are not followed.
 
-    def __init__(self, streams: Iterable[StreamConfig]) -> None:
+    Args:
+        streams: the streams.
+        consumers: consumers, which filter for the mirrors and sources that read them. Of those that
+            are not known, `unknown` has the names, and they filter nothing.
+    """
+
+    def __init__(self, streams: Iterable[StreamConfig], consumers: Iterable[Consumer] = ()) -> None:
         self.streams = tuple(streams)
+        self.unknown: list[str] = []
+        self._consumers = {(one.stream, one.name): one for one in consumers}
         self._listening = [
             (stream, [Filter(one, is_subscription=True) for one in stream.captured])
             for stream in self.streams
@@ -102,11 +112,21 @@ class Network:
         self._takers: _Takers = defaultdict(list)
         self._by_name = {stream.name: stream for stream in self.streams}
         for stream in self.streams:
-            if stream.mirror is not None and stream.mirror.external is None:
-                self._takers[stream.mirror.name].append((stream, stream.mirror, None))
+            if stream.mirror is not None:
+                self._add_taker(stream, stream.mirror, None)
             for position, source in enumerate(stream.sources):
-                if source.external is None:
-                    self._takers[source.name].append((stream, source, position))
+                self._add_taker(stream, source, position)
+
+    def _add_taker(self, stream: StreamConfig, source: StreamSource, position: int | None) -> None:
+        named = source.consumer
+        reads = self._consumers.get((source.name, named.name)) if named else None
+        if source.external is None:
+            self._takers[source.name].append((stream, source, position, reads))
+        if named is not None and (reads is None or source.external is not None):
+            self.unknown.append(
+                f"the filter of consumer {shown(named.name)} of stream "
+                f"{shown(source.name)}, which stream {shown(stream.name)} reads"
+            )
 
     @property
     def filters(self) -> Iterator[tuple[str, str]]:
@@ -173,7 +193,7 @@ class Network:
         while ways:
             way = ways.pop(0)
             takers = self._takers.get(way[-1].name, []) if len(way) > 1 else []
-            mirrors = [taker for taker, _, entry in takers if entry is None]
+            mirrors = [taker for taker, _, entry, _ in takers if entry is None]
             for other in (*self.republish_takers(way[-1]), *mirrors):
                 if other is start:
                     return [stream.name for stream in [*way, start]]
@@ -236,10 +256,11 @@ class Network:
 
 def taken(upstream: StreamSource) -> list[str]:
     """Filters of what a mirror or source brings into its stream, under its new names."""
-    return [
+    found = [
         filter_of_results(rule.transform) if rule.transform else rule.source
         for rule in upstream.filters
-    ] or [ANY_TAIL]
+    ]
+    return [*found, ANY_TAIL] if upstream.consumer or not found else found
 
 
 def _republisher(arrivals: Sequence[Arrival], again: Arrival) -> str:
@@ -256,8 +277,10 @@ def _republisher(arrivals: Sequence[Arrival], again: Arrival) -> str:
     return last
 
 
-_Takers: TypeAlias = "dict[str, list[tuple[StreamConfig, StreamSource, int | None]]]"
-"""For the name of each stream, the streams that mirror or source it, with the entry's number."""
+_Taker: TypeAlias = tuple[StreamConfig, StreamSource, int | None, Consumer | None]
+_Takers: TypeAlias = dict[str, list[_Taker]]
+"""For the name of a stream, the streams that take from it: each with the entry, its number, and the
+consumer that filters for it."""
 
 
 class _Walk:
@@ -322,8 +345,10 @@ class _Walk:
         # A stream refuses what is published with the header that sourcing adds.
         if republished is not None and not is_sourced:
             self.capture(republished.subject, number, been)
-        for taker, upstream, entry in self._takers.get(name, ()):
-            outcome = upstream.take(stored, entropy(f"{taker.name} {entry}"))
+        for taker, upstream, entry, consumer in self._takers.get(name, ()):
+            outcome = Outcome(None, Fate.FILTERED)
+            if consumer is None or consumer.wants(stored):
+                outcome = upstream.take(stored, entropy(f"{taker.name} {entry}"))
             how = Via.MIRROR if entry is None else Via.SOURCE
             marked = is_sourced or how is Via.SOURCE
             self._store(taker, outcome, how, number, entry, marked, been)

@@ -43,8 +43,8 @@ def obstacles(
     known = tuple(streams)
     for stream in known:
         mirror = stream.mirror
-        if mirror is None:
-            continue
+        if mirror is None or mirror.consumer is not None:
+            continue  # of a consumer the filter can be changed
         filters = [rule.source for rule in mirror.filters]
         stuck = (
             move.part

@@ -67,8 +67,9 @@ def of_stream(stream: StreamConfig) -> Iterator[Finding]:
             continue
         own = f"{front}{stream.name.removeprefix(kind)}.{ANY_TAIL}"
         for source in stream.sources:
+            brought = [one for one in taken(source) if not (source.consumer and one == ANY_TAIL)]
             if source.name.startswith(kind) and not all(
-                is_subset(one, of=own) for one in taken(source)
+                is_subset(one, of=own) for one in brought or (ANY_TAIL,)
             ):
                 yield Finding(
                     "bucket-source",

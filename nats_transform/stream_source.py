@@ -67,7 +67,7 @@ class ExternalStream(Wire):
 
 
 class ConsumerReference(Wire):
-    """A durable consumer that a mirror or stream source reads from (server 2.12)."""
+    """A durable consumer that a mirror or stream source reads from (ADR-60, server 2.14)."""
 
     name: str = ""
     deliver_subject: str = ""
@@ -97,6 +97,7 @@ class StreamSource(Wire):
         name: the name of the other stream.
         filter_subject: a filter; only subjects under it are taken.
         subject_transforms: several filters, each with a destination, which may be empty.
+        consumer: a consumer of the other stream that filters instead of these.
     """
 
     name: str = ""
@@ -159,7 +160,8 @@ class StreamSource(Wire):
 
         Fates: `filtered` if no filter covers the subject; `mapped` if one does, even if it renames
         nothing; `unmatched` if there is no filter. If several filters cover the subject, the first
-        one with a destination renames it.
+        one with a destination renames it. If a consumer filters, `Network` asks it, and what no
+        transform covers here is `unmatched`.
 
         Args:
             subject: the subject under which the other stream stores the message; a message
@@ -173,7 +175,7 @@ class StreamSource(Wire):
         taken = None
         if not self.takes_nothing:
             taken = next((rule for rule in self.filters if subscribes(rule.source, subject)), None)
-        if taken is None:
+        if taken is None and self.consumer is None:
             return Outcome(None, Fate.FILTERED)
         tokens = subject.split(SEPARATOR)
         for rule in self.filters:
@@ -184,6 +186,8 @@ class StreamSource(Wire):
                     rule.source,
                     rule.destination,
                 )
+        if taken is None or self.consumer is not None:
+            return Outcome(subject, Fate.UNMATCHED)
         return Outcome(subject, Fate.MAPPED, taken.source, taken.destination)
 
     def replay(
@@ -202,7 +206,8 @@ class StreamSource(Wire):
     @property
     def takes_nothing(self) -> bool:
         """Whether no message is ever taken: the server refuses a consumer with an empty filter."""
-        return any(not transform.source for transform in self.subject_transforms)
+        has_empty = any(not transform.source for transform in self.subject_transforms)
+        return has_empty and self.consumer is None
 
 
 class StreamMirror(StreamSource):

@@ -59,6 +59,7 @@ def unseen_of_archive(
     has_consumers: bool,
     has_permissions: bool,
     clusters: Iterable[str],
+    unknown: Iterable[str] = (),
 ) -> Iterator[Unseen]:
     """What a dry run or a plan on the subjects of streams does not look at.
 
@@ -68,11 +69,13 @@ def unseen_of_archive(
         is_live: whether a server showed the subjects that its streams have now.
         has_streams, has_consumers, has_permissions: whether files or a server show them.
         clusters: the clusters that the archive or the user names.
+        unknown: what is missing in the files or on the server, from `Network.unknown`.
     """
     if not has_streams:
         yield Unseen("streams", f"--streams DIR, {_SERVER}")
     if not has_consumers:
         yield Unseen("consumers", f"--consumers DIR, {_SERVER}")
+    yield from (Unseen(one, "its file in --consumers DIR") for one in unknown)
     if not has_permissions:
         yield Unseen("permissions of users", "--permissions FILE")
     yield from _unknown_clusters(mappings, clusters)

@@ -121,3 +121,5 @@ def _settings(stream: StreamConfig) -> Iterator[NotFollowed]:
             yield NotFollowed("opt_start_seq and opt_start_time", False)
         if upstream.external is not None:
             yield NotFollowed("sources of other accounts and domains", False)
+        if upstream.consumer is not None:
+            yield NotFollowed("consumers that sources read", False)

@@ -195,6 +195,7 @@ def not_looked_at(
             has_consumers=is_shown or settings.consumers is not None,
             has_permissions=settings.permissions is not None,
             clusters=(*settings.clusters, *clusters),
+            unknown=question.network.unknown,
         )
     )
 

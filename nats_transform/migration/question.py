@@ -42,9 +42,14 @@ class Question:
     shares: Mapping[str, Shares] = field(default_factory=dict)
 
     @property
+    def network(self) -> Network:
+        """The way of messages through the streams."""
+        return Network(self.streams, self.consumers)
+
+    @property
     def filters(self) -> Iterator[tuple[str, str]]:
         """Every filter that a subject is compared with once it is mapped, and whose it is."""
-        yield from Network(self.streams).filters
+        yield from self.network.filters
         for shared in self.shared:
             yield f"the {shared}", shared.subject
         for consumer in self.consumers:

@@ -306,7 +306,13 @@ def check_taken(client: Client, config: dict[str, Any], take: dict[Any, dict[str
             else ("sources", config["sources"][place])
         )
         taken = {"name": "TAKEN", key: one if key == "mirror" else [one]}
-        create(client, [{"name": one["name"], "subjects": list(subjects)}, taken])
+        create(client, [{"name": one["name"], "subjects": list(subjects)}])
+        if reads := one.get("consumer"):
+            durable = {"durable_name": reads["name"], "deliver_subject": reads["deliver_subject"]}
+            body = {"stream_name": one["name"], "config": durable | {"ack_policy": "flow_control"}}
+            answer = client.request(f"$JS.API.CONSUMER.CREATE.{one['name']}.{reads['name']}", body)
+            assert "error" not in answer
+        create(client, [taken])
         for subject in subjects:
             client.publish(subject, subject.encode())
         expected = {s: to for s, to in subjects.items() if to is not None}

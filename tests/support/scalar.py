@@ -13,7 +13,7 @@ from nats_transform.errors import shown
 from nats_transform.functions import fnv1a
 from nats_transform.mapping import AccountMappings, Fate, Mapping, Outcome
 from nats_transform.migration import Allowance, Question
-from nats_transform.network import Facts, Network
+from nats_transform.network import Facts
 from nats_transform.stream_features import features
 from nats_transform.subject import encode, is_valid_publish_subject, literal_fault, subscribes
 from nats_transform.symbolic import reversed_mappings
@@ -109,7 +109,7 @@ class Oracle:
     """The counts of a dry run in one layer of a question."""
 
     def __init__(self, census: Iterable[CensusRow], question: Question) -> None:
-        self.question, self.network = question, Network(question.streams)
+        self.question, self.network = question, question.network
         self.current, self.candidate = Mapped(question.current), Mapped(question.candidate)
         self.back = reversed_mappings(question.candidate.mappings).mappings
         self.tallies: dict[tuple[str, Hashable], Tally] = defaultdict(Tally)

@@ -64,7 +64,9 @@ def sources_without(
     gone = [
         _fields(source)
         for source in old.sources
-        if source.filters and all(is_gone.get(rule.source) for rule in source.filters)
+        if source.filters
+        and source.consumer is None
+        and all(is_gone.get(rule.source) for rule in source.filters)
     ]
     return [one for one in map(_fields, both.sources) if one not in gone]
 

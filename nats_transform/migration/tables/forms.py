@@ -28,7 +28,7 @@ from nats_transform.migration.tables.texts import (
     Numbers,
     same,
 )
-from nats_transform.network import Facts, Network
+from nats_transform.network import Facts
 from nats_transform.subject import (
     NOT_LITERAL,
     SEPARATOR,
@@ -116,7 +116,7 @@ class Forms:
 
     def __init__(self, questions: Sequence[Question]) -> None:
         self._questions = questions
-        self._networks = [Network(question.streams) for question in questions]
+        self._networks = [question.network for question in questions]
         self._renames = any(network.renames_any for network in self._networks)
         self._streams = [
             {stream.name: number for number, stream in enumerate(network.streams)}

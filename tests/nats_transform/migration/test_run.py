@@ -84,6 +84,12 @@ ORDERS = rows({"orders.eu": 5, "orders.us": 3})
 MOVE = account({"orders.*": "shop.orders.$1"})
 KEYS = rows({f"k.{n}": 1 for n in range(1, 41)})
 
+
+def reads(name: str) -> dict[str, str]:
+    """The consumer that a source or mirror reads."""
+    return {"name": name, "deliver_subject": f"to.{name}"}
+
+
 SCENARIOS = [
     Scenario("clean", ORDERS, MOVE, []),
     Scenario(
@@ -248,6 +254,20 @@ SCENARIOS = [
                 stream("S", "orders.>", "shop.>"),
                 {"name": "T", "sources": [{"name": "S", "filter_subject": "orders.>"}]},
             ]
+        },
+    ),
+    Scenario(
+        "the-consumer-of-a-source-filters",
+        ORDERS,
+        MOVE,
+        [("source-stops", 5, 1), ("consumer-none", 5, 1)],
+        more={
+            "streams": [
+                stream("S", "orders.*", "shop.>"),
+                {"name": "T", "sources": [{"name": "S", "consumer": reads("eu")}]},
+                {"name": "M", "mirror": {"name": "S", "consumer": reads("all")}},
+            ],
+            "consumers": [consumer("S", "eu", "*.eu"), consumer("S", "all")],
         },
     ),
     Scenario(

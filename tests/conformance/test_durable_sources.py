@@ -1,0 +1,121 @@
+"""Sources and mirrors that read a durable consumer (ADR-60), on a real nats-server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.dry_run.settings import not_looked_at, read_question
+from jobs.jetstream.process import nats_server
+from jobs.settings.dry_run import DryRunSettings
+from jobs.settings.warehouse import Warehouse
+from tests.conformance.test_account import reload
+from tests.conformance.test_regrets import Side
+from tests.support.dry_runs import CensusRow, of_question
+
+pytestmark = pytest.mark.server
+
+CONFIG = """
+accounts {
+  SHOP { jetstream: enabled, users [ {user: shop, password: p} ] %s }
+}
+"""
+MAPPINGS = """
+mappings { "orders.*": "shop.$1" }
+"""
+ORDERS = {"name": "ORDERS", "subjects": ["orders.*", "shop.*", "last"]}
+FILTERS = {"ALL": [], "OLD": ["orders.*", "last"], "MIRROR": ["orders.*", "last"]}
+"""The streams that copy, and the filters of the consumers that they read."""
+
+
+def reads(name: str) -> dict[str, Any]:
+    return {"name": "ORDERS", "consumer": {"name": name, "deliver_subject": f"to.{name}"}}
+
+
+COPIES = [
+    {"name": "ALL", "sources": [reads("ALL")]},
+    {"name": "OLD", "sources": [reads("OLD")]},
+    {"name": "MIRROR", "mirror": reads("MIRROR")},
+]
+
+
+def consumer(name: str, *filters: str) -> dict[str, Any]:
+    config = {"durable_name": name, "deliver_subject": f"to.{name}", "ack_policy": "flow_control"}
+    return {"stream_name": "ORDERS", "config": config | {"filter_subjects": filters}}
+
+
+def test_the_filter_of_the_consumer_decides(tmp_path: Path) -> None:
+    async def run() -> None:
+        with nats_server(CONFIG % "") as server:
+            side = await Side.of(server, "shop", "nothing")
+            await side.make(ORDERS)
+            for name, filters in FILTERS.items():
+                body = consumer(name, *filters)
+                await side.ask(f"CONSUMER.CREATE.ORDERS.{name}", body)
+            for one in COPIES:
+                await side.make(one)
+            await side.publish("orders.1")
+            reload(server, CONFIG % MAPPINGS, 1)
+            await side.publish("orders.1")
+            await side.publish("last")
+            everything = {"orders.1": 1, "shop.1": 1, "last": 1}
+            assert await side.stored("ALL", "last") == everything
+            for name in ("OLD", "MIRROR"):
+                assert await side.stored(name, "last") == {"orders.1": 1, "last": 1}
+                # The room that a plan makes: unlike a mirror's own filter, this one can change.
+                body = consumer(name, *FILTERS[name], "shop.*")
+                await side.ask(f"CONSUMER.CREATE.ORDERS.{name}", body)
+            await side.publish("orders.2")
+            for name in ("OLD", "MIRROR"):
+                assert await side.stored(name, "shop.2") == {"orders.1": 1, "last": 1, "shop.2": 1}
+            await side.client.close()
+
+    asyncio.run(run())
+    assert found(tmp_path, FILTERS) == [
+        ("source-stops", "stream MIRROR"),
+        ("source-stops", "stream OLD"),
+    ]
+    assert found(tmp_path, {name: [] for name in FILTERS}) == []
+
+
+def found(folder: Path, filters: dict[str, list[str]]) -> list[tuple[str, str]]:
+    """What a dry run finds about what the streams take."""
+    question = read_question(settings(folder, filters))
+    told = of_question([CensusRow("orders.1", None, 2), CensusRow("last", None, 1)], question)
+    return sorted(
+        (f.code, f.about) for f in told.findings if f.code in ("source-stops", "mirror-filter")
+    )
+
+
+def settings(folder: Path, filters: dict[str, list[str]]) -> DryRunSettings:
+    for kind in ("streams", "consumers"):
+        (folder / kind).mkdir(exist_ok=True)
+    for one in (ORDERS, *COPIES):
+        (folder / "streams" / f"{one['name']}.json").write_text(json.dumps({"config": one}))
+    for name, places in filters.items():
+        (folder / "consumers" / f"{name}.json").write_text(json.dumps(consumer(name, *places)))
+    (folder / "new.conf").write_text(CONFIG % MAPPINGS)
+    return DryRunSettings(
+        stream="ORDERS",
+        warehouse=Warehouse(dir=folder),
+        candidate=folder / "new.conf",
+        account="SHOP",
+        streams=folder / "streams",
+        consumers=folder / "consumers",
+    )
+
+
+def test_a_consumer_that_nobody_shows_was_not_looked_at(tmp_path: Path) -> None:
+    asked = settings(tmp_path, {"ALL": [], "MIRROR": []})
+    question = read_question(asked)
+    told = [str(one) for one in not_looked_at(asked, question, ())]
+    assert told[0] == (
+        "the filter of consumer OLD of stream ORDERS, which stream OLD reads "
+        "(its file in --consumers DIR)"
+    )
+    asked = settings(tmp_path, FILTERS)
+    assert not any("OLD" in str(one) for one in not_looked_at(asked, read_question(asked), ()))
