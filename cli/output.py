@@ -34,10 +34,10 @@ DEBUG = "nats_transform.debug"
 _STDOUT, _STDERR = 1, 2
 
 STYLES = {
-    **dict.fromkeys(("error", "outside", "not-random"), "bold red"),
+    **dict.fromkeys(("error", "outside", "not-random", "differs"), "bold red"),
     **dict.fromkeys(("warning", "undecided"), "yellow"),
-    **dict.fromkeys(("info", "nothing to audit"), "cyan"),
-    "within": "green",
+    **dict.fromkeys(("info", "nothing to audit", "seen"), "cyan"),
+    **dict.fromkeys(("within", "equal"), "green"),
 }
 """Severity or verdict -> how a terminal shows it."""
 

@@ -50,7 +50,11 @@ FLOORS: list[dict[str, str]] = [
     },
     {"jobs.jetstream": "talks to nats-server"},
     {"jobs.files": "tasks on data files"},
-    {"jobs.sources": "streams, backups, dumps", "jobs.gate": "checks before publishing"},
+    {
+        "jobs.sources": "streams, backups, dumps",
+        "jobs.gate": "checks before publishing",
+        "jobs.live_trace": "asks servers for a trace",
+    },
     {
         "jobs.ingest": "writes messages",
         "jobs.census": "writes subject_census",

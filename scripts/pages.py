@@ -131,6 +131,7 @@ def results() -> str:
     from cli.explanations import Explanations
     from cli.init import Initialized
     from cli.map import MapResult
+    from jobs.live_trace import LiveTrace
     from jobs.registry import JOBS
     from nats_transform.trace import Trace
 
@@ -140,6 +141,7 @@ def results() -> str:
     )
     found: dict[str, Any] = {"check": CheckResult, "explain": Explanations}
     found |= {"init": Initialized, "map": MapResult, "trace": Trace}
+    found["trace-live"] = LiveTrace
     for name, job in JOBS.items():
         named = job.function.__annotations__["return"]
         found[name] = eval(named, job.function.__globals__)  # noqa: S307 - an annotation of ours

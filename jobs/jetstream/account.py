@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import nats.errors
+from pydantic import ValidationError
 
-from jobs.errors import ArchiveError
-from jobs.jetstream.answers import Consumers, Streams, User, parse_answer
+from jobs.errors import ArchiveError, text_of
+from jobs.jetstream.answers import NO_JETSTREAM, ApiError, Consumers, Streams, User, parse_answer
 from jobs.jetstream.connection import RawClient, api, connection
 from jobs.settings.connection import NatsSettings
+from nats_transform.stream import StreamConfig
 
 _WHO = "$SYS.REQ.USER.INFO"
 _MOST_BYTES = 256 * 1024 * 1024
@@ -63,9 +65,8 @@ async def _write(settings: NatsSettings, account: str, streams: Path, consumers:
     async with connection(settings) as client:
         await _check_account(client, settings, account)
         names = []
-        async for stream in _listed(client, settings, Streams, "STREAM.LIST", "streams"):
-            names.append(stream.config.name)
-            config = stream.config.model_dump(exclude_unset=True)
+        async for config in _streams(client, settings):
+            names.append(config["name"])
             write(streams / f"{names[-1]}.json", {"config": config})
         for name in names:
             subject = f"CONSUMER.LIST.{name}"
@@ -74,6 +75,31 @@ async def _write(settings: NatsSettings, account: str, streams: Path, consumers:
                     config = one.config.model_dump(exclude_unset=True)
                     shown = {"stream_name": name, "name": one.name, "config": config}
                     write(consumers / f"{name}.{one.name}.json", shown)
+
+
+async def account_streams(
+    client: RawClient, settings: NatsSettings, account: str
+) -> tuple[StreamConfig, ...]:
+    """The streams of the account; none if it has no JetStream.
+
+    Raises:
+        ArchiveError: the user is of another account, or the server has something else to show.
+    """
+    await _check_account(client, settings, account)
+    try:
+        configs = [config async for config in _streams(client, settings)]
+        return tuple(map(StreamConfig.model_validate, configs))
+    except ValidationError as error:
+        raise ArchiveError(f"{settings.where} shows no stream: {text_of(error)}") from error
+    except ApiError as error:
+        if error.code != NO_JETSTREAM:
+            raise
+        return ()
+
+
+async def _streams(client: RawClient, settings: NatsSettings) -> AsyncIterator[dict[str, Any]]:
+    async for stream in _listed(client, settings, Streams, "STREAM.LIST", "streams"):
+        yield stream.config.model_dump(exclude_unset=True)
 
 
 async def _listed(

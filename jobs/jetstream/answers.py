@@ -288,7 +288,62 @@ class Routez(_Part):
     routes: list[Route] | None = None
 
 
+class TraceStep(_Part):
+    """One thing that a server did with a traced message; its type decides which fields it has.
+
+    The types: `in` (how it came), `sm` (a mapping), `se` (an import of a stream), `si` (an import
+    of a service), `js` (a stream), `eg` (a client, or another server).
+    """
+
+    type: str
+    kind: Count = 0
+    name: str = ""
+    account: Annotated[str, Field(alias="acc")] = ""
+    subject: str = ""
+    arrived: Annotated[str, Field(alias="subj")] = ""
+    asked: Annotated[str, Field(alias="from")] = ""
+    to: str = ""
+    stream: str = ""
+    no_interest: Annotated[Flag, Field(alias="nointerest")] = False
+    subscription: Annotated[str, Field(alias="sub")] = ""
+    hop: str = ""
+    error: str = ""
+
+
+class TracingServer(Server):
+    """The server that traces."""
+
+    cluster: str = ""
+
+
+class TraceRequest(_Part):
+    """The traced message as it came to the server."""
+
+    header: dict[str, list[str]] = {}
+
+
+class TraceEvent(_Part):
+    """What one server did with a traced message (ADR-41; nats-server `MsgTraceEvent`)."""
+
+    server: TracingServer
+    request: TraceRequest = TraceRequest()
+    events: Annotated[list[TraceStep], Field(min_length=1)]
+
+    @property
+    def hop(self) -> str:
+        """Which of the servers on the way it is; "" for the one that the publisher uses."""
+        return "".join(self.request.header.get("Nats-Trace-Hop", ())[:1])
+
+    def of(self, kind: str) -> list[TraceStep]:
+        """The steps of a type."""
+        return [step for step in self.events if step.type == kind]
+
+
 _A = TypeVar("_A", bound=BaseModel)
+
+
+NO_JETSTREAM = 10039
+"""The `err_code` of an account without JetStream; also ours where nobody answers at all."""
 
 
 class ApiError(ArchiveError):

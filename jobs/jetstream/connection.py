@@ -24,7 +24,7 @@ from pydantic import BaseModel, ValidationError
 
 from jobs.errors import ArchiveError, text_of
 from jobs.jetstream import wire
-from jobs.jetstream.answers import Answer, ApiError, parse_answer
+from jobs.jetstream.answers import NO_JETSTREAM, Answer, ApiError, parse_answer
 from jobs.settings.connection import NatsSettings
 from nats_transform.errors import first_fault
 from nats_transform.stream_state import Count
@@ -321,11 +321,11 @@ async def api(
             f"{settings.api_prefix}.{subject}", payload, timeout=settings.connect_timeout
         )
     except nats.errors.NoRespondersError as error:
-        raise ApiError(
-            f"JetStream domain {settings.domain} cannot be reached through {settings.where}"
-            if settings.domain
-            else f"JetStream is not enabled on {settings.where} for this account"
-        ) from error
+        if settings.domain:
+            text = f"JetStream domain {settings.domain} cannot be reached through {settings.where}"
+            raise ApiError(text) from error
+        text = f"JetStream is not enabled on {settings.where} for this account"
+        raise ApiError(text, NO_JETSTREAM) from error
     except nats.errors.Error as error:
         if client.is_closed:
             raise ArchiveError(refusal(settings, client.last_error or error)) from error

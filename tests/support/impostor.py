@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,6 +32,7 @@ class Impostor:
             subscription; it goes on until nobody reads it any more.
         first: the sequence from which the last consumer was asked for.
         sent: how many bytes of pieces it could send.
+        traces: the events for a message that is to be traced.
         asked: the subjects of all requests.
         url: where it is.
     """
@@ -41,6 +43,7 @@ class Impostor:
     pieces: Callable[[bytes, bytes], Iterator[bytes]] = lambda inbox, sid: iter(())
     first: int = 1
     sent: int = 0
+    traces: Iterable[bytes] = ()
     asked: list[str] = field(default_factory=list)
     url: str = ""
 
@@ -69,7 +72,14 @@ class Impostor:
         writer: asyncio.StreamWriter,
     ) -> None:
         self.asked.append(subject)
+        if traced := re.search(rb"Nats-Trace-Dest: (\S+)", body):
+            inbox = traced[1]
         sid = next(sid for start, sid in inboxes.items() if inbox.startswith(start))
+        if traced:
+            for text in self.traces:
+                writer.write(b"MSG %b %b %d\r\n%b\r\n" % (inbox, sid, len(text), text))
+                await writer.drain()
+            return
         if "CONSUMER.MSG.NEXT" in subject:
             for piece in self.pieces(inbox, sid):
                 writer.write(piece)

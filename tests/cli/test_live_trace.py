@@ -1,0 +1,389 @@
+"""`nats-transform trace --live`: what real servers say of a message that nobody gets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.jetstream import tracing
+from jobs.jetstream.connection import connection
+from jobs.jetstream.process import NatsServer, nats_server
+from jobs.settings.connection import NatsSettings
+from orchestration.demo.clusters import clusters
+from tests.conformance.client import Client
+from tests.support.command import nats_transform
+from tests.support.hostile import HOSTILE, RAW
+from tests.support.impostor import INFO, Impostor, serving
+
+ACCOUNTS = """accounts {
+  SYS { users: [{ user: sys, password: secret }] }
+  SHOP {
+    jetstream: enabled
+    users: [
+      { user: shop, password: secret }
+      { user: mute, password: secret, permissions: { publish: ["$JS.API.>", "$SYS.>"] } }
+      { user: deaf, password: secret, permissions: { subscribe: ["other.>"] } }
+    ]
+    exports: [{ stream: "v1.>" }]
+    imports: [{ service: { account: BANK, subject: "pay.*" }, to: "asks.pay.*" }]
+    mappings {
+      "shop.*": [
+        { destination: "v1.$1.{{partition(3,1)}}", weight: 70% }
+        { destination: "v2.{{random(5)}}.$1", weight: 20% }
+      ]
+      "near.*": [
+        { destination: "v1.here.$1", weight: 100%, cluster: east }
+        { destination: "v2.there.$1", weight: 100% }
+      ]
+      "gone": [{ destination: gone, weight: 0% }, { destination: kept, weight: 1% }]
+      "api.>": "$JS.API.>"
+    }
+  }
+  BANK {
+    users: [{ user: bank, password: secret }]
+    exports: [{ service: "pay.*", allow_trace: true }]
+    imports: [
+      { stream: { account: SHOP, subject: "v1.*.*" }, to: "sold.$2.$1", allow_trace: true }
+    ]
+    mappings { "pay.*": "paid.$1" }
+  }
+}
+system_account: SYS
+"""
+V1 = {"name": "V1", "subjects": ["v1.>"], "subject_transform": {"src": "v1.*.*", "dest": "k.$2.$1"}}
+V2 = {"name": "V2", "subjects": ["v2.>"]}
+SUBJECTS = ("shop.eu", "near.x", "gone", "asks.pay.7", "other.x", "v1.a.b", "v2.x")
+
+pytestmark = pytest.mark.server
+
+
+class Watched:
+    """Servers with streams, and subscribers of everything at each of them."""
+
+    def __init__(self, servers: dict[str, NatsServer], folder: Path) -> None:
+        self.config = folder / "server.conf"
+        self.config.write_text(ACCOUNTS)
+        self._stack, self._servers = ExitStack(), servers
+        self._watchers = [
+            self._stack.enter_context(Client(server.url, user))
+            for server in servers.values()
+            for user in ("shop", "bank")
+        ]
+        first = next(iter(servers.values()))
+        self._shop = self._stack.enter_context(Client(first.url, "shop"))
+        for stream in (V1, V2):
+            until_done(self._shop, f"$JS.API.STREAM.CREATE.{stream['name']}", stream)
+        self._numbers = [watcher.subscribe(">") for watcher in self._watchers]
+        self._watchers[1].subscribe("sold.>")
+        for watcher in self._watchers:
+            watcher.flush()
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def run(self, subject: str, *options: str, at: str = "", user: str = "shop") -> Any:
+        url = self._servers[at or next(iter(self._servers))].url
+        return nats_transform(
+            *("trace", subject, "--live", "--server", url.replace("//", f"//{user}:secret@")),
+            *("--account", "BANK" if user == "bank" else "SHOP", *options),
+        )
+
+    def trace(self, subject: str, **places: str) -> dict[str, Any]:
+        code, out, err = self.run(subject, "--mapping", str(self.config), "--json", **places)
+        assert (code, err) == (0, ""), out + err
+        return dict(json.loads(out))
+
+    def delivered(self) -> list[str]:
+        """The subjects of what subscribers got, but for talk with the servers."""
+        subjects = []
+        for watcher in self._watchers:
+            watcher.flush()
+            subjects += [message.subject for message in watcher.received()]
+        return [name for name in subjects if not name.startswith(("_INBOX.", "$", "_R_."))]
+
+    def stored(self) -> list[int]:
+        names = ("V1", "V2")
+        answers = [self._shop.request(f"$JS.API.STREAM.INFO.{name}") for name in names]
+        return [answer["state"]["messages"] for answer in answers]
+
+
+def until_done(client: Client, subject: str, body: object) -> None:
+    """A request to a cluster, which may still have no leader."""
+    for _ in range(300):
+        answer = client.request(subject, body)
+        if "error" not in answer:
+            return
+        assert answer["error"]["code"] == 503, answer
+    raise AssertionError(answer)
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    with nats_server(ACCOUNTS) as server:
+        made = Watched({"one": server}, tmp_path_factory.mktemp("live"))
+        yield made
+        made.close()
+
+
+def verdicts(traced: dict[str, Any]) -> list[tuple[str, str, str]]:
+    return [(hop["hop"], hop["seen"], hop["verdict"]) for hop in traced["hops"]]
+
+
+def test_every_hop_is_as_predicted_and_nobody_gets_anything(watched: Watched) -> None:
+    for subject in SUBJECTS:
+        traced = watched.trace(subject)
+        assert traced["is_equal"]
+        assert traced["hops"][0]["hop"] == "mapping"
+    assert watched.delivered() == []
+    assert watched.stored() == [0, 0]
+
+
+def test_it_shows_mapping_stream_import_and_egress(watched: Watched) -> None:
+    assert verdicts(watched.trace("v1.a.b")) == [
+        ("mapping", "v1.a.b", "equal"),
+        ("import", "BANK gets sold.b.a", "equal"),
+        ("stream", "V1 stores k.b.a", "equal"),
+        ("egress", "1 x >", "equal"),
+        ("egress", "2 x v1.*.*", "equal"),
+    ]
+
+
+def test_a_service_of_another_account_is_predicted_through_its_mappings(watched: Watched) -> None:
+    hops = verdicts(watched.trace("asks.pay.7"))
+    assert ("import", "BANK gets paid.7", "equal") in hops
+
+
+def test_people_read_a_table(watched: Watched) -> None:
+    code, out, _ = watched.run("v2.x", "--mapping", str(watched.config))
+    assert code == 0
+    lines = [line.split() for line in out.splitlines()]
+    assert lines[0][:3] == ["v2.x", "traced", "by"]
+    assert lines[3][:2] == ["equal", "stream"]
+    assert "V2 stores v2.x" in out
+    assert lines[-1] == ["equal"]
+
+
+@pytest.mark.parametrize(
+    ("mapping", "seen"),
+    [
+        ('"shop.*": "v3.$1"', "mapping"),
+        ('"other.x": "else.x"', "mapping"),
+    ],
+)
+def test_another_configuration_differs(
+    watched: Watched, tmp_path: Path, mapping: str, seen: str
+) -> None:
+    other = tmp_path / "other.conf"
+    other.write_text(f"accounts {{ SHOP {{ mappings {{ {mapping} }} }} }}")
+    subject = mapping.split('"')[1].replace("*", "eu")
+    code, out, _ = watched.run(subject, "--mapping", str(other), "--json")
+    assert code == 1
+    hops = json.loads(out)["hops"]
+    assert [hop["verdict"] for hop in hops if hop["hop"] == seen] == ["differs"]
+    assert "the servers differ" in watched.run(subject, "--mapping", str(other))[1]
+
+
+def test_an_import_that_the_file_lacks_differs(watched: Watched, tmp_path: Path) -> None:
+    other = tmp_path / "other.conf"
+    other.write_text("accounts { SHOP { mappings {} } }")
+    for subject, seen in (("v1.a.b", "BANK gets sold.b.a"), ("asks.pay.7", "BANK gets paid.7")):
+        code, out, _ = watched.run(subject, "--mapping", str(other), "--json")
+        assert code == 1
+        assert ("import", seen, "differs") in verdicts(json.loads(out))
+
+
+def test_an_import_that_the_server_lacks_differs(watched: Watched, tmp_path: Path) -> None:
+    other = tmp_path / "other.conf"
+    asked = 'imports: [{ service: { account: BANK, subject: "pay.*" }, to: "other.*" }]'
+    bank = 'BANK { exports: [{ service: "pay.*" }] }'
+    other.write_text(f"accounts {{ SHOP {{ {asked} }}, {bank} }}")
+    code, out, _ = watched.run("other.x", "--mapping", str(other), "--json")
+    assert code == 1
+    assert ("import", None, "differs") in verdicts(json.loads(out))
+
+
+def test_without_a_configuration_mappings_are_seen_and_streams_compared(watched: Watched) -> None:
+    code, out, _ = watched.run("near.x", "--json")
+    hops = verdicts(json.loads(out))
+    assert code == 0
+    assert hops[:2] == [
+        ("mapping", "v2.there.x", "seen"),
+        ("stream", "V2 stores v2.there.x", "equal"),
+    ]
+
+
+def test_a_stream_that_refuses_differs(watched: Watched) -> None:
+    with nats_server() as server, Client(server.url) as client:
+        config = {"name": "S", "subjects": ["s"]}
+        assert "error" not in client.request("$JS.API.STREAM.CREATE.S", config)
+        assert "error" not in client.request("$JS.API.STREAM.UPDATE.S", {**config, "sealed": True})
+        code, out, _ = nats_transform("trace", "s", "--live", "--server", server.url, "--json")
+        assert code == 1
+        assert ("stream", "S: invalid operation on sealed stream (10109)", "differs") in verdicts(
+            json.loads(out)
+        )
+
+
+@pytest.mark.parametrize("subject", ["$JS.API.STREAM.DELETE.V1", "api.STREAM.DELETE.V1", "$SYS.X"])
+def test_subjects_on_which_servers_act_are_refused(watched: Watched, subject: str) -> None:
+    code, out, err = watched.run(subject, "--mapping", str(watched.config))
+    assert (code, out) == (2, "")
+    assert "nothing was sent" in err
+    assert watched.stored() == [0, 0]
+
+
+@pytest.mark.parametrize("subject", ["a b", "a.*", "", "a..b", "a\udcff", "a\x1b[31m"])
+def test_what_nobody_can_publish_is_refused(watched: Watched, subject: str) -> None:
+    code, out, err = watched.run(subject)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert not RAW.search(err.rstrip("\n"))
+
+
+@pytest.mark.parametrize(
+    ("user", "why"),
+    [
+        ("mute", 'refuses the trace: nats: permissions violation for publish to "_inbox.'),
+        # Two requests get no answer before.
+        pytest.param("deaf", "the user may not subscribe to its inbox", marks=pytest.mark.slow),
+    ],
+)
+def test_a_user_without_the_permission_is_one_line(watched: Watched, user: str, why: str) -> None:
+    code, out, err = watched.run("v1.a.b", user=user)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert why in err
+
+
+def test_live_needs_a_server(watched: Watched) -> None:
+    code, _, err = nats_transform("trace", "a", "--live", "--mapping", str(watched.config))
+    assert code == 2
+    assert "--live needs a server" in err
+
+
+def test_an_account_without_jetstream_is_traced(watched: Watched) -> None:
+    code, out, err = watched.run("pay.1", "--mapping", str(watched.config), "--json", user="bank")
+    assert (code, err) == (0, "")
+    assert verdicts(json.loads(out))[0] == ("mapping", "paid.1", "equal")
+
+
+@pytest.fixture
+def is_hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events that do not come are not waited for."""
+    monkeypatch.setattr(tracing, "SECONDS", 0.2)
+
+
+def event(hop: str = "", **more: Any) -> bytes:
+    header = {"Nats-Trace-Hop": [hop]} if hop else {}
+    steps = [{"type": "in", "kind": 0, "acc": "$G", "subj": "a"}, *more.pop("steps", ())]
+    document = {"server": {"name": "n"}, "request": {"header": header}, "events": steps, **more}
+    return json.dumps(document).encode()
+
+
+LISTS = {"STREAM.LIST": {"total": 0, "streams": []}}
+
+
+def ask(traces: Iterable[bytes] = (), version: str = "2.15.1") -> tuple[int, str, str, Impostor]:
+    info = b"INFO " + json.dumps({**INFO, "version": version}).encode() + b"\r\n"
+    with serving(Impostor(info, LISTS, traces=traces)) as impostor:
+        return *nats_transform("trace", "a", "--live", "--server", impostor.url), impostor
+
+
+@pytest.mark.parametrize("version", ["2.10.29", "2.9.0", "1.4", "", "x"])
+def test_a_server_that_would_deliver_the_message_gets_none(version: str) -> None:
+    code, out, err, impostor = ask(version=version)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "tracing needs 2.11" in err
+    assert "a" not in impostor.asked
+
+
+def test_what_strangers_write_is_shown_as_text() -> None:
+    steps = [
+        {"type": "sm", "to": f"to.{HOSTILE}"},
+        {"type": "eg", "kind": 0, "sub": HOSTILE, "error": HOSTILE},
+        {"type": "se", "acc": HOSTILE, "to": HOSTILE},
+        {"type": "js", "stream": HOSTILE, "subject": HOSTILE},
+    ]
+    code, out, err, _ = ask([event(steps=steps, server={"name": HOSTILE, "cluster": HOSTILE})])
+    assert (code, err) == (1, "")
+    assert not RAW.search(out)
+    assert r"\x1b[31m" in out
+
+
+@pytest.mark.parametrize(
+    ("traces", "told"),
+    [
+        pytest.param([b"{"], "as no nats-server does", id="no JSON"),
+        pytest.param([b'{"server":{"name":"x"},"events":[]}'], "does one answer", id="no events"),
+        pytest.param([event("9"), event("9")], "two trace events came", id="twice"),
+        pytest.param([b"\x00" * 2**20] * 20, "as no nats-server does", id="no text"),
+        pytest.param(
+            [event(str(n), more="x" * 2**20) for n in range(20)], "more than 16 MiB", id="too much"
+        ),
+        pytest.param([b"[" * 600_000], "as no nats-server does", id="too deep"),
+        pytest.param([], "sends no trace event", id="nothing"),
+    ],
+)
+def test_events_that_no_server_sends_are_one_line(
+    traces: Iterable[bytes], told: str, request: pytest.FixtureRequest
+) -> None:
+    if not traces:
+        request.getfixturevalue("is_hasty")
+    code, out, err, _ = ask(traces)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert told in err
+
+
+@pytest.mark.usefixtures("is_hasty")
+def test_servers_that_stay_silent_are_counted() -> None:
+    passed = {"type": "eg", "kind": 2, "name": "far", "hop": "1"}
+    code, out, _, impostor = ask([event(steps=[passed])])
+    assert code == 0
+    assert "gateway to far: no event came from there" in out
+    assert impostor.asked.count("a") == 3
+
+
+@pytest.mark.slow
+def test_three_clusters_do_as_predicted_for_200_random_subjects(tmp_path: Path) -> None:
+    rng = random.Random(33)
+    names = ("east", "central", "west")
+    with clusters(names, ACCOUNTS) as servers:
+        asyncio.run(connected(servers))
+        watched = Watched(servers, tmp_path)
+        seen = set()
+        for _ in range(200):
+            token = "".join(rng.choices("abcdefgh0123", k=rng.randint(1, 6)))
+            subject = rng.choice(
+                (
+                    *(f"{start}.{token}" for start in ("shop", "near", "v2", "asks.pay", "other")),
+                    f"v1.{token}.{token}",
+                    "gone",
+                )
+            )
+            traced = watched.trace(subject, at=rng.choice(names))
+            assert traced["is_equal"]
+            seen |= {(hop["hop"], hop["verdict"], hop["server"]) for hop in traced["hops"]}
+        assert watched.delivered() == []
+        assert watched.stored() == [0, 0]
+        watched.close()
+    # Each kind of hop was predicted at each server, and streams at the one that has them.
+    expected = {(hop, "equal", name) for hop in ("mapping", "import", "egress") for name in names}
+    assert expected <= seen
+    assert any(hop == "stream" and verdict == "equal" for hop, verdict, _ in seen)
+
+
+async def connected(servers: dict[str, NatsServer]) -> None:
+    """Waits until the clusters have a leader for JetStream."""
+    url = next(iter(servers.values())).url.replace("//", "//shop:secret@")
+    async with connection(NatsSettings(servers=url)) as client:
+        for _ in range(300):
+            try:
+                await client.jetstream().account_info()
+                return
+            except Exception:  # noqa: BLE001 - whatever a cluster says before it is one
+                await asyncio.sleep(0.1)
