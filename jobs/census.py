@@ -1,8 +1,8 @@
 """The census job: which subjects a stream had on each day, into `subject_census`.
 
-One row for each (stream, day, subject, cluster). Tasks on files count them in one pass over
-`messages` (`jobs.files.census`): in this process or, of large archives, in Spark's workers. Dry
-runs look at the census first, because subjects are far fewer than messages.
+One row for each (stream, day, subject, cluster, carries). Tasks on files count them in one pass
+over `messages` (`jobs.files.census`): in this process or, of large archives, in Spark's workers.
+Dry runs look at the census first, because subjects are far fewer than messages.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ CENSUS = specs.table_spec(
         "bytes": pa.int64(),
         "first_ts": pa.timestamp("us", "UTC"),
         "last_ts": pa.timestamp("us", "UTC"),
+        "carries": pa.string(),
     },
     raw=("subject", "cluster"),
     about={
@@ -48,6 +49,9 @@ CENSUS = specs.table_spec(
         "bytes": "The size of their payloads, without headers.",
         "first_ts": "When the first of them was stored (UTC).",
         "last_ts": "When the last of them was stored (UTC).",
+        "carries": "What their headers hold on to: of `batch`, `condition`, `counter`, `id` and "
+        "`schedule` those that these messages have, with blanks between them. Null if an older "
+        "release counted.",
     },
 )
 
@@ -57,7 +61,7 @@ class CensusResult(BaseModel):
 
     Attributes:
         stream: the name of the stream.
-        rows: the number of rows: one for each subject, cluster and day.
+        rows: the number of rows: one for each subject, cluster, day and what headers hold on to.
         messages: the number of messages that were counted.
         bytes: the size of their payloads.
         engine: what did the work: `process` (this process) or `spark`.

@@ -12,7 +12,15 @@ import pyarrow.compute as pc
 from pydantic import BaseModel
 
 from jobs.census import CENSUS
-from jobs.dry_run.portable import COUNTS, TEXTS, About, PortableCensus, summed, write_census
+from jobs.dry_run.portable import (
+    CARRIES,
+    COUNTS,
+    TEXTS,
+    About,
+    PortableCensus,
+    summed,
+    write_census,
+)
 from jobs.dry_run.subjects import archived_days, counted_census
 from jobs.files.output import refuse_unwritable
 from jobs.files.scan import Scan
@@ -32,7 +40,7 @@ class CensusExportResult(BaseModel):
     Attributes:
         stream: the stream.
         subjects: the number of distinct subjects.
-        rows: the number of distinct pairs of subject and cluster.
+        rows: the number of rows: one for each subject, cluster and what headers hold on to.
         messages, bytes: the number of messages, and the size of their payloads.
         redacted: the positions of the tokens that became hashes.
         out: the file.
@@ -83,7 +91,7 @@ def census_of_warehouse(spark: Spark, settings: StreamDays) -> PortableCensus:
     table = counted_census(spark, settings, messages, days)
     times = ["first_ts", "last_ts"]
     files = data_files(table, settings.stream, days)
-    rows = pa.Table.from_batches(Scan.of(table, CENSUS, files, [*TEXTS, *COUNTS, *times]))
+    rows = pa.Table.from_batches(Scan.of(table, CENSUS, files, [*TEXTS, CARRIES, *COUNTS, *times]))
 
     about = About(
         stream=settings.stream,
@@ -91,7 +99,7 @@ def census_of_warehouse(spark: Spark, settings: StreamDays) -> PortableCensus:
         first=utc(pc.min(rows["first_ts"]).as_py()),
         last=utc(pc.max(rows["last_ts"]).as_py()),
     )
-    return PortableCensus(about, summed(rows.select([*TEXTS, *COUNTS])))
+    return PortableCensus(about, summed(rows.select([*TEXTS, CARRIES, *COUNTS])))
 
 
 def redacted(census: PortableCensus, positions: tuple[int, ...], key: bytes) -> PortableCensus:

@@ -118,7 +118,9 @@ def _plan(
         "streams": len(question.streams),
         "consumers": len(question.consumers),
         "streams_from": streams_from(settings),
-        "not_looked_at": not_looked_at(settings, question, census.clusters),
+        "not_looked_at": not_looked_at(
+            settings, question, census.clusters, knows_headers=census.knows_headers
+        ),
     }
     try:
         made = build(

@@ -23,6 +23,18 @@ A batch is only split if the stream does not capture the new subject. Nobody but
 whether all of a batch moves.
 """
 
+CARRIED: dict[str, str] = {
+    "Nats-Batch-Id": "batch",
+    "Nats-Expected-Last-Subject-Sequence": "condition",
+    "Nats-Incr": "counter",
+    "Nats-Msg-Id": "id",
+    "Nats-Schedule": "schedule",
+}
+"""What messages carry that holds on to a subject or a stream, by the header that shows it.
+
+nats-server compares the names of headers letter by letter.
+"""
+
 
 def features(stream: StreamFields) -> Iterator[str]:
     """What moves of subjects can break in a stream."""

@@ -67,7 +67,7 @@ class ExternalStream(Wire):
 
 
 class ConsumerReference(Wire):
-    """A durable consumer that a mirror or stream source reads from (ADR-60, server 2.14)."""
+    """A durable consumer that a mirror or stream source reads from (ADR-60)."""
 
     name: str = ""
     deliver_subject: str = ""

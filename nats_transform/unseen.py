@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from nats_transform.mapping import AccountMappings
 
 _SERVER = "--server URL or --context NAME"
+_COUNTED = "a warehouse, or a census exported by this release"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,7 @@ def unseen_of_archive(
     has_permissions: bool,
     clusters: Iterable[str],
     unknown: Iterable[str] = (),
+    knows_headers: bool = True,
 ) -> Iterator[Unseen]:
     """What a dry run or a plan on the subjects of streams does not look at.
 
@@ -70,6 +72,7 @@ def unseen_of_archive(
         has_streams, has_consumers, has_permissions: whether files or a server show them.
         clusters: the clusters that the archive or the user names.
         unknown: what is missing in the files or on the server, from `Network.unknown`.
+        knows_headers: whether the census looked at the headers of messages.
     """
     if not has_streams:
         yield Unseen("streams", f"--streams DIR, {_SERVER}")
@@ -81,6 +84,8 @@ def unseen_of_archive(
     yield from _unknown_clusters(mappings, clusters)
     if is_live:
         yield Unseen("messages that no stream holds now", "the archives of streams")
+    if not knows_headers:
+        yield Unseen("conditional publishes, schedules and ids of messages", _COUNTED)
     if stream:
         yield Unseen(f"subjects that {stream} does not have", "the archives of other streams")
     yield Unseen("subscribers without JetStream")

@@ -12,7 +12,10 @@ from expectations.measures.rows import Flag, flags
 from nats_transform.digest import Digest
 from nats_transform.kernel.digest import digest_batch
 
-_SHOWN = ("stream", "day", "subject", "cluster", "messages", "bytes", "first_ts", "last_ts")
+_SHOWN = (
+    *("stream", "day", "subject", "cluster", "carries"),
+    *("messages", "bytes", "first_ts", "last_ts"),
+)
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
 """A census as one Parquet file, which a dry run reads with neither a warehouse nor Spark.
 
-One row for each distinct subject and cluster: `subject`, `cluster`, `messages`, `bytes`. As in the
-tables of a warehouse the texts are always UTF-8, and `subject_raw` and `cluster_raw` hold the bytes
-where they are not. What else is known stands in the metadata of the file, as JSON under `KEY`.
-Beside it stands a checksum of that JSON and of the rows: a file that was damaged on its way is
+One row for each distinct subject, cluster and what headers hold on to: `subject`, `cluster`,
+`carries`, `messages`, `bytes`. Files of older releases have no `carries`. As in the tables of a
+warehouse the texts are always UTF-8, and `subject_raw` and `cluster_raw` hold the bytes where they
+are not. What else is known stands in the metadata of the file, as JSON under `KEY`. Beside it
+stands a checksum of that JSON and of the rows: a file that was damaged on its way is
 refused.
 """
 
@@ -37,6 +38,7 @@ from nats_transform.transform import Transform
 KEY = b"nats-transform.census"
 CHECKSUM = b"nats-transform.checksum"
 TEXTS = ("subject", "cluster")
+CARRIES = "carries"
 COUNTS = ("messages", "bytes")
 _PARQUET = b"PAR"  # so each such file starts, an encrypted one too
 _NO_CENSUS = (
@@ -87,7 +89,8 @@ class PortableCensus:
 
     Attributes:
         about: the description of the census.
-        rows: a row for each `subject` and `cluster` (bytes), with `messages` and `bytes`, in order.
+        rows: a row for each `subject`, `cluster` and `carries` (bytes), with `messages` and
+            `bytes`, in order.
         live: the streams that a server counted; None if an archive was counted.
     """
 
@@ -105,6 +108,11 @@ class PortableCensus:
         return tried([added_up(self.rows)], question, out)
 
     @property
+    def knows_headers(self) -> bool:
+        """Whether somebody looked at the headers of all messages."""
+        return not self.rows[CARRIES].null_count
+
+    @property
     def clusters(self) -> tuple[str, ...]:
         """The names of the clusters."""
         return tuple(
@@ -118,9 +126,12 @@ class PortableCensus:
 
 
 def summed(rows: pa.Table) -> pa.Table:
-    """One row for each subject and cluster, both as bytes, sorted."""
-    sums = pa.Table.from_batches([added_up(rows).rows])
-    return sums.set_column(1, "cluster", sums["cluster"].cast(pa.binary()))
+    """One row for each subject, cluster and what headers hold on to, all as bytes, sorted."""
+    sums = added_up(rows).rows
+    return pa.table(
+        {name: sums[name].cast(pa.binary()) for name in (*TEXTS, CARRIES)}
+        | {name: sums[name] for name in COUNTS}
+    )
 
 
 def write_census(census: PortableCensus, path: Path, readable: Callable[[bytes], str]) -> None:
@@ -143,6 +154,7 @@ def write_census(census: PortableCensus, path: Path, readable: Callable[[bytes],
         columns[name] = pa.array(texts, pa.string())
         columns[f"{name}_raw"] = pa.array(raw, pa.binary())
     columns |= {name: census.rows[name].combine_chunks() for name in COUNTS}
+    columns[CARRIES] = census.rows[CARRIES].combine_chunks().cast(pa.string())
     about = census.about.model_dump_json().encode()
     table = pa.table(columns).replace_schema_metadata(
         {KEY: about, CHECKSUM: _checksum(about, census.rows)}
@@ -175,7 +187,7 @@ def read_census(path: Path, stream: str = "") -> PortableCensus:
         if told is None:
             raise InvalidConfig(f"this is a Parquet file, but {_NO_CENSUS}", str(path))
         about = About.model_validate_json(told)
-        columns = [*TEXTS, *COUNTS, *(f"{name}_raw" for name in TEXTS)]
+        columns = [*TEXTS, *COUNTS, *(f"{name}_raw" for name in TEXTS), CARRIES]
         table = file.read(columns=columns)
         rows = {
             name: pc.coalesce(table[f"{name}_raw"], table[name].cast(pa.binary())) for name in TEXTS
@@ -184,6 +196,8 @@ def read_census(path: Path, stream: str = "") -> PortableCensus:
             counts = rows[name].to_numpy()
             if rows[name].null_count or (counts < 0).any() or counts.sum(dtype=float) > _MOST:
                 raise KeyError("a row without a count, or with one that no stream can have")
+        if CARRIES in table.schema.names:
+            rows[CARRIES] = table[CARRIES].cast(pa.binary())
         found = pa.table(rows)
         # Releases before 0.2 wrote no checksum.
         if CHECKSUM in metadata and metadata[CHECKSUM] != _checksum(told, found):
@@ -205,7 +219,9 @@ def read_census(path: Path, stream: str = "") -> PortableCensus:
 
 def _checksum(about: bytes, rows: pa.Table) -> bytes:
     """The same for any order of the rows."""
-    count, total = digest_batch(rows, (*TEXTS, *COUNTS))
+    # Older releases wrote no `carries`; those of a live census are null.
+    names = (*TEXTS, *COUNTS, CARRIES) if CARRIES in rows.schema.names else (*TEXTS, *COUNTS)
+    count, total = digest_batch(rows, names)
     return f"{xxhash.xxh64_hexdigest(about)} {count} {total:016x}".encode()
 
 

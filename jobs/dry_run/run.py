@@ -84,7 +84,7 @@ def _dry_run(spark: Spark, settings: DryRunSettings, question: Question) -> DryR
         found=found,
         stream=settings.stream,
         days=tuple(days),
-        **_asked(settings, question, found),
+        **_asked(settings, question, found, knows_headers=True),
         seed=settings.seed if settings.exact else None,
         census_snapshot=None if census is None else tables.snapshot_id(census),
         input_snapshot=tables.snapshot_id(messages),
@@ -102,7 +102,7 @@ def _of(census: PortableCensus, settings: DryRunSettings, question: Question) ->
         found=found,
         stream=census.about.stream,
         days=census.about.days,
-        **_asked(settings, question, found),
+        **_asked(settings, question, found, census.knows_headers),
         seed=None,
         census_snapshot=None,
         input_snapshot=None,
@@ -112,7 +112,9 @@ def _of(census: PortableCensus, settings: DryRunSettings, question: Question) ->
     )
 
 
-def _asked(settings: DryRunSettings, question: Question, found: DryRun) -> dict[str, Any]:
+def _asked(
+    settings: DryRunSettings, question: Question, found: DryRun, knows_headers: bool
+) -> dict[str, Any]:
     """What a result says of the question, and of what nobody asked."""
     return {
         "candidate": settings.candidate.name,
@@ -123,5 +125,7 @@ def _asked(settings: DryRunSettings, question: Question, found: DryRun) -> dict[
         "consumers": len(question.consumers),
         "users": len(question.users),
         "streams_from": streams_from(settings),
-        "not_looked_at": not_looked_at(settings, question, found.clusters),
+        "not_looked_at": not_looked_at(
+            settings, question, found.clusters, knows_headers=knows_headers
+        ),
     }

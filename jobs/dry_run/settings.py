@@ -182,9 +182,16 @@ def streams_from(settings: DryRunSettings) -> str | None:
 
 
 def not_looked_at(
-    settings: DryRunSettings, question: Question, clusters: Sequence[str]
+    settings: DryRunSettings, question: Question, clusters: Sequence[str], *, knows_headers: bool
 ) -> tuple[Unseen, ...]:
-    """What a result of these settings says nothing about; `clusters` are those of the archive."""
+    """What a result of these settings says nothing about.
+
+    Args:
+        settings: the settings.
+        question: what was asked.
+        clusters: the clusters of the archive.
+        knows_headers: whether the census looked at headers.
+    """
     is_shown = settings.nats is not None
     return tuple(
         unseen_of_archive(
@@ -196,6 +203,7 @@ def not_looked_at(
             has_permissions=settings.permissions is not None,
             clusters=(*settings.clusters, *clusters),
             unknown=question.network.unknown,
+            knows_headers=knows_headers,
         )
     )
 

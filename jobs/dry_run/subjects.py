@@ -21,6 +21,7 @@ from jobs.census import CENSUS, census
 from jobs.dry_run.scattered import parts_for, scattered, temporary_folder
 from jobs.dry_run.tried import tried
 from jobs.errors import ArchiveError, JobError
+from jobs.files.carried import carried, words
 from jobs.files.scan import Scan
 from jobs.progress import step
 from jobs.session import Spark
@@ -61,7 +62,7 @@ def of_census(
     Days whose census is missing, or counts other than `messages` has, are counted first.
     """
     table = counted_census(spark, settings, messages, days)
-    columns = ["subject", "cluster", "messages", "bytes"]
+    columns = ["subject", "cluster", "carries", "messages", "bytes"]
     files = tables.data_files(table, settings.stream, days)
     rows = Scan.of(table, CENSUS, files, columns)
     return _looked_at(rows, _rows(table, settings.stream, days), question, settings.out), table
@@ -90,11 +91,12 @@ def replayed(
 ) -> Iterator[pa.RecordBatch]:
     """A census of the messages with the destinations that they draw, in pieces that overlap."""
     files = tables.data_files(table, stream, days)
-    columns = ("stream", "seq", "subject", "cluster", "data")
+    columns = ("stream", "seq", "subject", "cluster", "headers", "data")
     sides = {"before": question.current, "after": question.candidate}
     draws = {name: compile_mappings(mappings, seed) for name, mappings in sides.items()}
     for batch in Scan.of(table, specs.MESSAGES, files, columns):
         rows = {"subject": batch["subject"], "cluster": batch["cluster"]}
+        rows["carries"] = words(carried(batch["headers"]))
         for name, program in draws.items():
             outcomes = program.apply(
                 batch["subject"],
@@ -162,12 +164,13 @@ def _rows(table: Table, stream: str, days: Sequence[date]) -> int:
 
 
 def _by_day(table: Table, stream: str, days: Sequence[date]) -> Counter[date]:
-    """The messages that the census has counted on each day."""
+    """The messages that the census has counted on each day, with their headers."""
     found: Counter[date] = Counter()
     files = tables.data_files(table, stream, days)
-    for batch in Scan.of(table, CENSUS, files, ["day", "messages"]):
+    for batch in Scan.of(table, CENSUS, files, ["day", "messages", "carries"]):
         # A file has rows of one day.
-        found[batch["day"][0].as_py()] += pc.sum(batch["messages"]).as_py()
+        counts = batch["messages"].filter(batch["carries"].is_valid())
+        found[batch["day"][0].as_py()] += pc.sum(counts).as_py() or 0
     return found
 
 

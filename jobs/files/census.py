@@ -1,4 +1,4 @@
-"""The tasks of a census: they count messages by subject and cluster, and write the counts."""
+"""The tasks of a census: they count messages by subject, cluster and what headers hold on to."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.files.carried import carried, words
 from jobs.files.grouped import Grouping
 from jobs.files.read import Reader
 from jobs.files.storage import Storage
@@ -21,9 +22,12 @@ from nats_transform.digest import Digest
 from nats_transform.kernel.digest import digest_batch
 
 GROUPING = Grouping(
-    ("subject", "cluster"), sums=("messages", "bytes"), lows=("first_ts",), highs=("last_ts",)
+    ("subject", "cluster", "carries"),
+    sums=("messages", "bytes"),
+    lows=("first_ts",),
+    highs=("last_ts",),
 )
-COLUMNS = ("subject", "cluster", "data", "ts")
+COLUMNS = ("subject", "cluster", "headers", "data", "ts")
 """The columns of `messages` that a census reads."""
 
 
@@ -62,6 +66,7 @@ class ReadCounts:
                 {
                     "subject": found["subject"].view(pa.binary()),
                     "cluster": found["cluster"].view(pa.binary()),
+                    "carries": carried(found["headers"]),
                     "messages": pa.array(np.ones(len(found), np.int64)),
                     "bytes": sizes.cast(pa.int64()),
                     "first_ts": found["ts"],
@@ -94,7 +99,8 @@ class WriteCounts:
         """
         days = (day - date(1970, 1, 1)).days
         found = dict(zip(groups.schema.names, groups.columns, strict=True))
-        found |= {name: found[name].view(pa.string()) for name in GROUPING.keys}
+        found |= {name: found[name].view(pa.string()) for name in ("subject", "cluster")}
+        found["carries"] = words(found["carries"])
         found["stream"] = constant(self.stream, len(groups))
         found["day"] = pa.array(np.full(len(groups), days, np.int32)).view(pa.date32())
         counts = pa.RecordBatch.from_pydict(found)

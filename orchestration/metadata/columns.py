@@ -37,6 +37,7 @@ def _made_of(archive: Archive, asset: str) -> Mapping[str, tuple[str, ...]]:
         case "subject_census":
             times = dict.fromkeys(("first_ts", "last_ts"), ("messages.ts",))
             made = {**times, "messages": ("messages.seq",), "bytes": ("messages.data",)}
+            made["carries"] = ("messages.headers",)
         case "transformed_messages":
             made = dict.fromkeys(set(own) - set(kept), _OUTCOME) | {"mapping_version": _VERSION}
         case "weight_audit" if archive.observed is None:

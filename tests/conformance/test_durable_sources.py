@@ -112,10 +112,13 @@ def settings(folder: Path, filters: dict[str, list[str]]) -> DryRunSettings:
 def test_a_consumer_that_nobody_shows_was_not_looked_at(tmp_path: Path) -> None:
     asked = settings(tmp_path, {"ALL": [], "MIRROR": []})
     question = read_question(asked)
-    told = [str(one) for one in not_looked_at(asked, question, ())]
+    told = [str(one) for one in not_looked_at(asked, question, (), knows_headers=True)]
     assert told[0] == (
         "the filter of consumer OLD of stream ORDERS, which stream OLD reads "
         "(its file in --consumers DIR)"
     )
     asked = settings(tmp_path, FILTERS)
-    assert not any("OLD" in str(one) for one in not_looked_at(asked, read_question(asked), ()))
+    assert not any(
+        "OLD" in str(one)
+        for one in not_looked_at(asked, read_question(asked), (), knows_headers=True)
+    )

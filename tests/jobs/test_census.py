@@ -8,20 +8,32 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from jobs import gate
 from jobs.census import CENSUS, census
+from jobs.dry_run.subjects import archived_days, counted_census
 from jobs.errors import ArchiveError, WarehouseError
 from jobs.files import grouped
 from jobs.session import SessionOnDemand
 from jobs.settings.census import CensusSettings
 from jobs.warehouse import tables
+from nats_transform.stream_features import CARRIED
 from nats_transform.subject import decode
 from tests.support.archive import Row, archive, message
 
 DAY = date(2026, 3, 1)
+HEADERS = [
+    [],
+    [("Nats-Msg-Id", "1"), ("Nats-Msg-Id", "2"), ("nats-incr", "+1"), ("Traceparent", "00")],
+    [],
+    [("Nats-Schedule", "@every 1h"), ("Nats-Msg-Id", "3")],
+    [("Nats-Expected-Last-Subject-Sequence", "4")],
+    [],
+    [("Nats-Incr", "+1"), ("Nats-Batch-Id", "b"), ("Nats-Batch-Sequence", "1")],
+]
 SUBJECTS = ["shop.eu", "shop.us", "a..b", "shop.\udcff", "shop.\udcfe", None]
 
 
@@ -31,22 +43,26 @@ def messages(count: int = 60) -> list[Row]:
         ts = datetime(2026, 3, 1, tzinfo=UTC) + timedelta(hours=seq * 48 / (count + 1))
         data = None if seq % 5 == 0 else b"x" * (seq % 7)
         cluster = ("east", "west", None)[seq % 3]
-        rows.append(message(seq, SUBJECTS[seq % len(SUBJECTS)], ts, cluster=cluster, data=data))
+        more = {"cluster": cluster, "headers": HEADERS[seq % len(HEADERS)], "data": data}
+        rows.append(message(seq, SUBJECTS[seq % len(SUBJECTS)], ts, **more))
     return rows
 
 
 def counted(rows: Sequence[Row]) -> set[tuple[Any, ...]]:
     groups = defaultdict(list)
     for row in rows:
-        groups[row["day"], row["subject"], row["cluster"]].append(row)
+        names = {name for name, _ in row["headers"]}
+        carries = " ".join(word for name, word in CARRIED.items() if name in names)
+        groups[row["day"], row["subject"], row["cluster"], carries].append(row)
     return {
         (
             "S",
-            *key,
+            *key[:3],
             len(group),
             sum(len(row["data"] or b"") for row in group),
             min(row["ts"] for row in group),
             max(row["ts"] for row in group),
+            key[3],
         )
         for key, group in groups.items()
     }
@@ -89,6 +105,24 @@ def test_every_subject_of_each_day_and_cluster(
     again = census(here, CensusSettings(stream="S", warehouse=warehouse, first_day=DAY))
     assert again.messages == sum(row["day"] == DAY for row in rows)
     assert found(warehouse) == there
+
+
+def test_days_whose_headers_nobody_looked_at_are_counted_again(
+    here: SessionOnDemand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warehouse = tables.Warehouse(dir=tmp_path / "warehouse")
+    rows = messages()
+    archive(warehouse, rows)
+    settings = CensusSettings(stream="S", warehouse=warehouse)
+    with monkeypatch.context() as older:
+        older.setattr(
+            "jobs.files.census.words", lambda numbers: pa.nulls(len(numbers), pa.string())
+        )
+        census(here, settings.model_copy(update={"first_day": DAY, "last_day": DAY}))
+    assert {row[-1] for row in found(warehouse)} == {None}
+    found_messages, days = archived_days(settings)
+    counted_census(here, settings, found_messages, days)
+    assert found(warehouse) == counted(rows)
 
 
 def test_a_stream_that_is_not_there(here: SessionOnDemand, tmp_path: Path) -> None:

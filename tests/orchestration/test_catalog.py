@@ -95,6 +95,7 @@ def test_what_a_project_adds_by_the_words_of_the_page(bare_project: Project) -> 
         ),
         ("weight_audit", "weight", {"rules"}),
         ("subject_census", "first_ts", {"ts"}),
+        ("subject_census", "carries", {"headers"}),
         ("subject_census", "subject_raw", {"subject_raw"}),
     ],
 )

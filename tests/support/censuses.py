@@ -12,17 +12,18 @@ import pyarrow as pa
 from jobs.dry_run.portable import About, PortableCensus, summed, write_census
 from jobs.warehouse.raw import readable
 
-Counts = Mapping[bytes | None, int] | Mapping[tuple[bytes, bytes | None], int]
-"""Messages by subject, or by subject and cluster."""
+Counts = Mapping[bytes | None, int] | Mapping[tuple[bytes | None, ...], int]
+"""Messages by subject, perhaps with their cluster, and with what their headers hold on to."""
 
 
 def census_of(subjects: Counts, **about: Any) -> PortableCensus:
     """A census with so many messages under each subject, in ten hours."""
-    keys = [key if isinstance(key, tuple) else (key, None) for key in subjects]
+    keys = [(*(key if isinstance(key, tuple) else (key,)), None, None)[:3] for key in subjects]
     rows = pa.table(
         {
-            "subject": pa.array([subject for subject, _ in keys], pa.binary()),
-            "cluster": pa.array([cluster for _, cluster in keys], pa.binary()),
+            "subject": pa.array([subject for subject, *_ in keys], pa.binary()),
+            "cluster": pa.array([cluster for _, cluster, _ in keys], pa.binary()),
+            "carries": pa.array([carries for *_, carries in keys], pa.binary()),
             "messages": list(subjects.values()),
             "bytes": [10 * count for count in subjects.values()],
         }

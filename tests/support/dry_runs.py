@@ -30,6 +30,7 @@ class CensusRow(NamedTuple):
         chosen: the destinations that these messages drew under the current mapping and under the
             candidate; None in place of a destination if the draw gave none. Without `chosen` every
             outcome counts by its weight.
+        carries: what their headers hold on to; None if nobody looked.
     """
 
     subject: str | None
@@ -37,6 +38,7 @@ class CensusRow(NamedTuple):
     messages: int
     bytes: int = 0
     chosen: tuple[str | None, str | None] | None = None
+    carries: str | None = None
 
 
 def part_of(census: Iterable[CensusRow]) -> Part:
@@ -45,6 +47,7 @@ def part_of(census: Iterable[CensusRow]) -> Part:
     texts: dict[str, list[str | None]] = {
         "subject": [row.subject for row in rows],
         "cluster": [row.cluster for row in rows],
+        "carries": [row.carries for row in rows],
     }
     if any(row.chosen for row in rows):
         chosen = [row.chosen or (None, None) for row in rows]

@@ -10,13 +10,14 @@ import pyarrow.compute as pc
 
 from nats_transform.migration.tables.texts import Numbers, Words, flags
 
-KEYS = ("cluster", "before", "after")
-"""The columns in which the rows of one subject differ. `before` and `after` are optional: they hold
-the destinations that the messages drew under the current mapping and under the candidate."""
+KEYS = ("cluster", "carries", "before", "after")
+"""The columns in which the rows of one subject differ. `carries` is null where nobody looked at
+headers. `before` and `after` are optional: they hold the destinations that the messages drew under
+the current mapping and under the candidate."""
 
 
 class Part:
-    """Rows of a census, one for each subject, cluster and pair of draws, sorted by the subject.
+    """Rows of a census, one for each subject and `KEYS`, sorted by the subject.
 
     Args:
         rows: the rows, as `added_up` makes them.
@@ -40,6 +41,8 @@ def added_up(rows: pa.Table) -> Part:
     Args:
         rows: rows with the columns `subject` (text or bytes), `messages`, `bytes` and `KEYS`.
     """
+    if "carries" not in rows.schema.names:
+        rows = rows.append_column("carries", pa.nulls(len(rows), pa.string()))
     subjects = rows["subject"].combine_chunks().cast(pa.binary())
     keys = {name: Words(rows[name].combine_chunks()) for name in KEYS if name in rows.schema.names}
     codes = [words.ranks() for words in keys.values()]

@@ -60,6 +60,7 @@ SCHEMAS = {
             "is_legal": pa.bool_(),
             "is_of_server": pa.bool_(),
             "covering": pa.list_(pa.int32()),
+            "carries": pa.list_(pa.string()),
             "side": pa.string(),
             "number": pa.int16(),
             "percent": pa.int16(),

@@ -20,6 +20,7 @@ from nats_transform.migration.tables.forms import Renamed
 from nats_transform.migration.tables.made import Made, numbers_drawn, result
 from nats_transform.migration.tables.schemas import SCHEMAS, SIDES
 from nats_transform.migration.tables.texts import Classes, Looks, Numbers, Words, flags, same
+from nats_transform.stream_features import CARRIED
 from nats_transform.subject import ANY_TOKEN, SEPARATOR, decode, encode
 from nats_transform.subject_index import SubjectIndex
 from nats_transform.symbolic import reversed_mappings
@@ -155,7 +156,7 @@ class Ways:
 
         Args:
             subjects: the subjects.
-            words: the cluster of each, and the destinations that it drew, if any.
+            words: the cluster of each, what it carries, and the destinations that it drew, if any.
             columns: what becomes of them.
             forms: how many forms there are.
 
@@ -210,7 +211,7 @@ class Ways:
         way = self._numbers.setdefault((words, covering, is_of_server, looked), len(self.all))
         if way < len(self.all):
             return way
-        cluster, *chosen = words
+        cluster, carries, *chosen = words
         ends = tuple(
             of.of(looked[places[side, 0]].state, cluster, chosen[side : side + 1])
             for side, of in enumerate(self._ends)
@@ -222,6 +223,7 @@ class Ways:
             ends[0][0].fate is not Fate.INVALID or ends[0][0].mapping >= 0,
             is_of_server,
             covering,
+            [word for word in CARRIED.values() if word in (carries or "").split()],
         )
         for side, name in enumerate(SIDES):
             for number, end in enumerate(ends[side]):

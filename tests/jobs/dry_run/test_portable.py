@@ -18,8 +18,10 @@ from hypothesis import strategies as st
 
 from jobs.census_export import redacted
 from jobs.dry_run.portable import (
+    CHECKSUM,
     KEY,
     PortableCensus,
+    _checksum,
     check_redaction,
     messages_by_source,
     read_census,
@@ -66,6 +68,26 @@ def test_comes_back_as_it_was(counts: Any, tmp_path_factory: pytest.TempPathFact
     write_census(before, path, readable)
     assert read_census(path, "ORDERS") == before
     pq.read_table(path).validate(full=True)  # the texts are UTF-8 for every reader
+
+
+def test_what_headers_hold_on_to(tmp_path: Path) -> None:
+    counts = {(b"a", None, b"id"): 3, (b"a", None, b""): 2, (b"b", b"east", b"condition id"): 1}
+    path = census_file(tmp_path / "c.parquet", counts)
+    assert read_census(path) == census_of(counts)
+    assert read_census(path).knows_headers
+    # As a release wrote it that did not look, and whose checksum has no such column.
+    older = census_of({(b"a", None): 5, (b"b", b"east"): 1})
+    write_census(older, path, readable)
+    table = pq.read_table(path).drop_columns(["carries"])
+    told = table.schema.metadata[KEY]
+    plain = older.rows.drop_columns(["carries"])
+    table = table.replace_schema_metadata({KEY: told, CHECKSUM: _checksum(told, plain)})
+    pq.write_table(table, path)
+    assert read_census(path) == older
+    assert not read_census(path).knows_headers
+    pq.write_table(table.append_column("carries", pa.array(["id", ""])), path)
+    with pytest.raises(InvalidConfig, match="damaged"):
+        read_census(path)
 
 
 @given(counts=subjects, positions=st.sets(st.integers(1, 4), min_size=1))
@@ -226,7 +248,7 @@ def test_messages_of_each_mapping(number: int) -> None:
     names = [random.choice([None, b"", b"east", b"\xff"]) for _ in range(len(rows))]
     rows = rows.set_column(1, "cluster", pa.array(names, pa.binary()))
     wanted = Counter[tuple[str, str | None]]()
-    for subject, name, messages, _ in zip(*rows.to_pydict().values(), strict=True):
+    for subject, name, _, messages, _ in zip(*rows.to_pydict().values(), strict=True):
         cluster = None if name is None else decode(name)
         text = None if subject is None else decode(subject)
         if text and literal_fault(text) is None and (mapping := asked.match(text)):
