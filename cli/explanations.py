@@ -36,6 +36,7 @@ class Example:
         command: the command line.
         files: the text of each file by its name; `{1..N}` in a line stands for N lines.
         messages: how many messages there are, by cluster ("" if there is none) and subject.
+        headers: the headers that each of them has.
         is_ordered: whether they came in that order.
     """
 
@@ -43,6 +44,7 @@ class Example:
     files: Mapping[str, str]
     messages: Messages
     is_ordered: bool
+    headers: Mapping[str, str]
 
     def whole_files(self) -> dict[str, str]:
         """The files with all their lines."""
@@ -60,6 +62,7 @@ class Example:
         if self.messages:
             order = ", in this order" if self.is_ordered else ""
             yield f"messages{order}"
+        yield from (f"  each with the header {name}: {text}" for name, text in self.headers.items())
         for cluster, subject, count in self.messages:
             yield f"  {subject}  {plural(count, 'message')}{f' in {cluster}' if cluster else ''}"
         yield f"$ nats-transform {self.command}"
@@ -156,10 +159,11 @@ def _example(command: str, entry: Mapping[str, Any], side: str | Mapping[str, An
     mappings = _MAPPINGS.get(command, "new.conf")
     parts = {
         "subjects": entry.get("subjects", {}),
+        "headers": entry.get("headers", {}),
         **entry.get("both", {}),
         **({mappings: side} if isinstance(side, str) else side),
     }
-    subjects = parts.pop("subjects")
+    subjects, headers = parts.pop("subjects"), parts.pop("headers")
     is_ordered = isinstance(subjects, list)
     runs = [run for one in subjects for run in one.items()] if is_ordered else subjects.items()
     messages = [
@@ -171,19 +175,20 @@ def _example(command: str, entry: Mapping[str, Any], side: str | Mapping[str, An
         name: f"{text.rstrip()}\n" if isinstance(text, str) else f"{json.dumps(text)}\n"
         for name, text in parts.items()
     }
-    words = [command, *_arguments(command, texts), entry.get("options", "")]
-    return Example(" ".join(filter(None, words)), texts, messages, is_ordered)
+    words = [command, *_arguments(command, texts, bool(headers)), entry.get("options", "")]
+    return Example(" ".join(filter(None, words)), texts, messages, is_ordered, headers)
 
 
-def _arguments(command: str, names: Mapping[str, str]) -> Iterator[str]:
-    """How a command is given these files."""
+def _arguments(command: str, names: Mapping[str, str], has_headers: bool) -> Iterator[str]:
+    """How a command is given these files, and messages that may have headers."""
     if command == "check":
         yield from (name for name in names if name != "subjects.txt")
         return
     if command == "audit":
         yield "--stream SHIPPED --mapping mapping.conf --observed"
         return
-    yield "--census census.parquet --candidate new.conf"
+    yield "--stream SHIPPED" if has_headers else "--census census.parquet"
+    yield "--candidate new.conf"
     if "old.conf" in names:
         yield "--mapping old.conf"
     for folder in ("streams", "consumers"):

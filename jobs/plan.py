@@ -103,8 +103,10 @@ def _plan(
     accepted = read_accepted(settings.accept) if settings.accept else ()
     if census is None:
         from jobs.census_export import census_of_warehouse
+        from jobs.dry_run.subjects import archived_days, with_named
 
         census = census_of_warehouse(spark, settings)
+        question = with_named(question, settings, *archived_days(settings))
     elif settings.census is not None:
         known = [one.name for one in question.streams]
         if not settings.stream and known and census.about.stream not in known:

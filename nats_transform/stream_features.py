@@ -23,6 +23,14 @@ A batch is only split if the stream does not capture the new subject. Nobody but
 whether all of a batch moves.
 """
 
+SCHEDULE_TARGET = "Nats-Schedule-Target"
+HEADERS: dict[str, str] = {
+    "schedule-target-moves": "the scheduler publishes to these targets as they are written: no "
+    "account mapping applies inside a stream",
+    "header-not-mapped": "these headers go on naming the old subjects: mappings change no header",
+}
+"""What happens to subjects that headers name, and that a mapping changes."""
+
 CARRIED: dict[str, str] = {
     "Nats-Batch-Id": "batch",
     "Nats-Expected-Last-Subject-Sequence": "condition",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from nats_transform.mapping import AccountMappings
@@ -62,6 +62,7 @@ def unseen_of_archive(
     clusters: Iterable[str],
     unknown: Iterable[str] = (),
     knows_headers: bool = True,
+    headers: Sequence[str] = (),
 ) -> Iterator[Unseen]:
     """What a dry run or a plan on the subjects of streams does not look at.
 
@@ -73,6 +74,7 @@ def unseen_of_archive(
         clusters: the clusters that the archive or the user names.
         unknown: what is missing in the files or on the server, from `Network.unknown`.
         knows_headers: whether the census looked at the headers of messages.
+        headers: those whose values were looked at.
     """
     if not has_streams:
         yield Unseen("streams", f"--streams DIR, {_SERVER}")
@@ -89,7 +91,13 @@ def unseen_of_archive(
     if stream:
         yield Unseen(f"subjects that {stream} does not have", "the archives of other streams")
     yield Unseen("subscribers without JetStream")
-    yield Unseen("subjects inside headers and payloads")
+    if headers:
+        yield Unseen(
+            f"subjects in headers other than {', '.join(headers)}", "--subject-header NAME"
+        )
+    else:
+        yield Unseen("subjects in headers, such as the targets of schedules", "a warehouse")
+    yield Unseen("subjects in payloads")
 
 
 def _unknown_clusters(

@@ -23,6 +23,7 @@ from nats_transform.findings import Severity
 from nats_transform.mapping import AccountMappings
 from nats_transform.migration import DryRun, Question, User, users_of
 from nats_transform.sharing import NO_SHARES, Shares
+from nats_transform.stream_features import SCHEDULE_TARGET
 from nats_transform.unseen import Unseen, unseen_of_archive
 
 _Settings = TypeVar("_Settings", bound="DryRunSettings")
@@ -204,6 +205,7 @@ def not_looked_at(
             clusters=(*settings.clusters, *clusters),
             unknown=question.network.unknown,
             knows_headers=knows_headers,
+            headers=() if settings.is_counted else (SCHEDULE_TARGET, *settings.subject_headers),
         )
     )
 

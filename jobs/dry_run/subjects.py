@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -18,10 +19,11 @@ import pyarrow.compute as pc
 from pyiceberg.table import Table
 
 from jobs.census import CENSUS, census
+from jobs.dry_run.portable import COUNTS
 from jobs.dry_run.scattered import parts_for, scattered, temporary_folder
 from jobs.dry_run.tried import tried
 from jobs.errors import ArchiveError, JobError
-from jobs.files.carried import carried, words
+from jobs.files.carried import carried, values, words
 from jobs.files.scan import Scan
 from jobs.progress import step
 from jobs.session import Spark
@@ -33,6 +35,7 @@ from jobs.warehouse.accounting import Archived
 from nats_transform.kernel import compile_mappings
 from nats_transform.migration import DryRun, Question
 from nats_transform.migration.tables.census import Part, added_up
+from nats_transform.stream_features import CARRIED, SCHEDULE_TARGET
 
 
 def archived_days(settings: StreamDays) -> tuple[Table, list[date]]:
@@ -62,6 +65,7 @@ def of_census(
     Days whose census is missing, or counts other than `messages` has, are counted first.
     """
     table = counted_census(spark, settings, messages, days)
+    question = with_named(question, settings, messages, days)
     columns = ["subject", "cluster", "carries", "messages", "bytes"]
     files = tables.data_files(table, settings.stream, days)
     rows = Scan.of(table, CENSUS, files, columns)
@@ -72,6 +76,7 @@ def of_replay(
     settings: DryRunSettings, messages: Table, days: Sequence[date], question: Question
 ) -> DryRun:
     """Evaluate the mappings on every message, each with its own draw."""
+    question = with_named(question, settings, messages, days)
     rows = replayed(messages, settings.stream, days, question, settings.seed)
     return _looked_at(rows, _rows(messages, settings.stream, days), question, settings.out)
 
@@ -84,6 +89,42 @@ def _looked_at(
         with step("reading the subjects", most, "rows"):
             parts = parts_of(rows, most, folder)
         return tried(parts, question, out)
+
+
+def with_named(
+    question: Question, settings: DryRunSettings, messages: Table, days: Sequence[date]
+) -> Question:
+    """The question with the subjects that headers of messages name.
+
+    The headers of all messages are only read if the settings or the census ask for it.
+    """
+    names = settings.subject_headers
+    if settings.exact or _has_schedules(settings, days):
+        names = (SCHEDULE_TARGET, *names)
+    if not names:
+        return question
+    files = tables.data_files(messages, settings.stream, days)
+    scan = Scan.of(messages, specs.MESSAGES, files, ("headers",))
+    found: dict[str, list[pa.RecordBatch]] = {name: [] for name in names}
+    with step("reading the subjects that headers name", scan.count):
+        for batch in scan:
+            for name, parts in found.items():
+                subjects, counts = values(batch["headers"], name).flatten()
+                if len(subjects):
+                    columns = [subjects, pa.nulls(len(subjects), pa.binary()), counts, counts]
+                    parts.append(pa.record_batch(columns, ["subject", "cluster", *COUNTS]))
+    census = {name: pa.Table.from_batches(parts) for name, parts in found.items() if parts}
+    return replace(question, named={name: added_up(rows) for name, rows in census.items()})
+
+
+def _has_schedules(settings: DryRunSettings, days: Sequence[date]) -> bool:
+    """Whether the census has counted schedules."""
+    table = tables.open_table(settings.warehouse, CENSUS)
+    files = tables.data_files(table, settings.stream, days)
+    return any(
+        pc.any(pc.match_substring(batch["carries"], CARRIED["Nats-Schedule"])).as_py()
+        for batch in Scan.of(table, CENSUS, files, ["carries"])
+    )
 
 
 def replayed(

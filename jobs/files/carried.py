@@ -1,4 +1,4 @@
-"""What the headers of messages hold on to: the column `carries` of a census."""
+"""What the headers of messages hold on to: the column `carries` of a census, and subjects."""
 
 from __future__ import annotations
 
@@ -25,6 +25,13 @@ def carried(headers: pa.ListArray) -> pa.Array:
         ones = np.left_shift(1, bits.take(pa.array(places)).to_numpy()).astype(np.uint8)
         np.bitwise_or.at(found, rows, ones)
     return pa.array(found)
+
+
+def values(headers: pa.ListArray, name: str) -> pa.StructArray:
+    """The different values of a header, and how often each is there: `values` and `counts`."""
+    pairs = headers.flatten()
+    mine = pairs.field("value").filter(pc.equal(pairs.field("name"), name))
+    return pc.value_counts(mine.view(pa.binary()))
 
 
 def words(numbers: pa.Array) -> pa.Array:

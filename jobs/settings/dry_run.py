@@ -72,6 +72,12 @@ class DryRunSettings(StreamDays):
         name="cluster",
         otherwise="the clusters that the archive names",
     )
+    subject_headers: tuple[Name, ...] = setting(
+        (),
+        "A header whose values are subjects, such as where to answer: those that change are a "
+        "finding. The targets of schedules are always looked at. It needs a warehouse.",
+        name="subject-header",
+    )
     exact: bool = setting(
         False,
         "Draw a destination for each message, as `transform` does, instead of counting shares.",
@@ -92,14 +98,19 @@ class DryRunSettings(StreamDays):
         """Whether the subjects come from a server."""
         return self.live or (self.census is None and not self.stream)
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether the subjects come without messages: from a server, or a census in a file."""
+        return self.is_live or self.census is not None
+
     @model_validator(mode="after")
     def _with_streams(self) -> Self:
         if self.is_live and self.nats is None:
             raise ValueError(
                 "no subjects: give a server, a stream of a warehouse, or a census in a file"
             )
-        is_counted = self.is_live or self.census is not None
-        if is_counted and (self.exact or self.simulate or self.first_day is not None):
+        needs_messages = self.exact or self.simulate or self.subject_headers
+        if self.is_counted and (needs_messages or self.first_day is not None):
             raise ValueError(
                 "only an archive has messages and days, a census and a server have not: give a "
                 "warehouse and a stream for that"

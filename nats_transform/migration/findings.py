@@ -73,6 +73,31 @@ _CODES = {
         "a stream will store the message, and none does today",
         "check that the stream should store it",
     ),
+    "condition-fails": Code(
+        _W,
+        "publishers expect a last sequence of a subject that gets a new name, which has none yet: "
+        "nats-server refuses what they publish (10071)",
+        "let these publishers wait during the switch, and then read the last sequence under the "
+        "new name; or write a source that does not cover what they publish",
+    ),
+    "ids-forgotten": Code(
+        _W,
+        "messages with a Nats-Msg-Id will come to another stream, whose duplicate window does not "
+        "know their ids, so retries around the switch are stored twice",
+        "let publishers finish their retries before the switch, or keep the subjects in one stream",
+    ),
+    "schedule-target-moves": Code(
+        _W,
+        "scheduled messages have a target that gets a new name, and go on publishing to the old "
+        "one",
+        "publish the schedules again with their new targets, or rename in the stream, with "
+        "`subject_transform`",
+    ),
+    "header-not-mapped": Code(
+        _W,
+        "a header names subjects that get new names, and mappings change no header",
+        "let those who use the header know both names before the switch",
+    ),
     "ingress-stops": Code(
         _W,
         "the subject transform of a stream does not match the new subject",
@@ -286,9 +311,9 @@ REFUSED = frozenset(
 
 STOPS_PLAN = frozenset(
     """batch-split captured-elsewhere captured-twice check-not-chained check-not-compared
-    consumer-fewer consumer-more counter-restarts export-fewer import-fewer ingress-stops
-    irreversible partition-moves publish-opened republish-stops rule-overlap rule-shadowed
-    schedule-not-mapped source-stops subscribe-opened""".split()  # noqa: SIM905 - reads better so
+    condition-fails consumer-fewer consumer-more counter-restarts export-fewer import-fewer
+    ingress-stops irreversible partition-moves publish-opened republish-stops rule-overlap
+    rule-shadowed schedule-not-mapped schedule-target-moves source-stops subscribe-opened""".split()  # noqa: SIM905 - reads better so
 )
 """Findings that are only warnings in a dry run, but that no order of steps makes safe."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from nats_transform.config.permissions import User
 from nats_transform.consumer import Consumer
@@ -11,6 +12,9 @@ from nats_transform.mapping import AccountMappings
 from nats_transform.network import Network
 from nats_transform.sharing import SharedStream, Shares
 from nats_transform.stream import StreamConfig
+
+if TYPE_CHECKING:
+    from nats_transform.migration.tables.census import Part  # it needs pyarrow
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,7 @@ class Question:
         archived: the streams of which the census has every subject.
         names: the names by which accounts call the account.
         shares: the exports and imports of each account, by its name.
+        named: the values of headers that name subjects, as a census, by the name of the header.
     """
 
     candidate: AccountMappings
@@ -40,6 +45,7 @@ class Question:
     archived: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     shares: Mapping[str, Shares] = field(default_factory=dict)
+    named: Mapping[str, Part] = field(default_factory=dict)
 
     @property
     def network(self) -> Network:

@@ -6,9 +6,10 @@ are queries over these tables. Weights count as exact shares.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from nats_transform.errors import shown
 from nats_transform.findings import Severity
 from nats_transform.migration.analyses.access import Access
 from nats_transform.migration.analyses.changes import Changes, changed, changes, fates, flows
@@ -16,6 +17,7 @@ from nats_transform.migration.analyses.collisions import Collisions, Explosion, 
 from nats_transform.migration.analyses.consumers import Consumers
 from nats_transform.migration.analyses.delivery import Delivery
 from nats_transform.migration.analyses.features import Features
+from nats_transform.migration.analyses.headers import Headers
 from nats_transform.migration.analyses.hygiene import Hygiene, levels
 from nats_transform.migration.analyses.letter_case import LetterCase
 from nats_transform.migration.analyses.limits import Limits
@@ -25,7 +27,7 @@ from nats_transform.migration.analyses.rules import Rules
 from nats_transform.migration.analyses.sharing import Sharing
 from nats_transform.migration.analyses.way_back import WayBack
 from nats_transform.migration.analysis import Analysis, Told, count_ends
-from nats_transform.migration.count import PARTS, Count, whole
+from nats_transform.migration.count import EXAMPLES, PARTS, Count, whole
 from nats_transform.migration.database import Database, text
 from nats_transform.migration.findings import ALL, STOPS_PLAN, Layer, MigrationFinding
 from nats_transform.migration.layers import Layers, layers
@@ -33,6 +35,7 @@ from nats_transform.migration.question import Question
 from nats_transform.migration.result import DryRun
 from nats_transform.migration.tables.census import Part
 from nats_transform.migration.tables.outcomes import Outcomes
+from nats_transform.stream_features import HEADERS, SCHEDULE_TARGET
 from nats_transform.symbolic import reversed_mappings
 
 ANALYSES: tuple[Analysis, ...] = (
@@ -42,6 +45,7 @@ ANALYSES: tuple[Analysis, ...] = (
     WayBack(),
     Delivery(),
     Features(),
+    Headers(),
     Limits(),
     Consumers(),
     Sharing(),
@@ -66,6 +70,7 @@ def dry_run(census: Iterable[Part], question: Question, folder: Path) -> DryRun:
     Raises:
         KernelUnavailable: the compiled kernel is missing.
     """
+    named = list(_named(question, folder))
     asked = layers(question)
     questions = tuple(asked.questions.values())
     outcomes = Outcomes(questions, folder)
@@ -73,16 +78,32 @@ def dry_run(census: Iterable[Part], question: Question, folder: Path) -> DryRun:
     database = Database(folder, questions, outcomes.shares, outcomes.has_capitals)
     try:
         count_ends(database, ANALYSES)
-        return _result(database, outcomes, asked)
+        return _result(database, outcomes, asked, named)
     finally:
         database.close()
 
 
-def _result(database: Database, outcomes: Outcomes, asked: Layers) -> DryRun:
+def _named(question: Question, folder: Path) -> Iterator[Told]:
+    """The findings about subjects that headers name, which are a census of their own."""
+    mappings = Question(question.candidate, question.current, clusters=question.clusters)
+    for number, (header, part) in enumerate(question.named.items()):
+        place = folder / f"named-{number}"
+        place.mkdir()
+        found = dry_run([part], mappings, place)
+        if found.changed_subjects:
+            code = "schedule-target-moves" if header == SCHEDULE_TARGET else "header-not-mapped"
+            examples = [example for change in found.changes for example in change.examples]
+            examples.sort(key=lambda example: -example.messages)
+            parts = round(found.changed_messages * PARTS)
+            count = Count(parts, found.changed_subjects, tuple(examples[:EXAMPLES]))
+            yield code, f"header {shown(header)}", HEADERS[code], count
+
+
+def _result(database: Database, outcomes: Outcomes, asked: Layers, named: Sequence[Told]) -> DryRun:
     different, distinct = changed(database), database.once(count_distinct)
     before, after = fates(database)
     all_flows = flows(database)
-    findings = list(_findings(database, asked, outcomes.messages))
+    findings = list(_findings(database, asked, outcomes.messages, named))
     order = list(Layer)
     findings.sort(
         key=lambda f: (order.index(f.layer), f.severity.rank, -f.messages, f.code, f.about)
@@ -110,9 +131,12 @@ def _result(database: Database, outcomes: Outcomes, asked: Layers) -> DryRun:
     )
 
 
-def _findings(database: Database, asked: Layers, messages: int) -> Iterator[MigrationFinding]:
+def _findings(
+    database: Database, asked: Layers, messages: int, named: Sequence[Told]
+) -> Iterator[MigrationFinding]:
     """The findings, those of a layer only if no layer before it has them."""
     always = [f for one in ANALYSES if not one.is_layered for f in one.findings(database, 0)]
+    always += named
     also = {one[:2] for one in always}
     always += (one for one in _obstacles(asked, Layer.NOW) if one[:2] not in also)
     told = {

@@ -29,7 +29,7 @@ def codes(example: Example, folder: Path, monkeypatch: pytest.MonkeyPatch) -> li
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
     command, *rest = example.command.split()
-    if command == "audit":
+    if command == "audit" or example.headers:
         archive(example, folder)
     elif example.messages:
         counts = {
@@ -59,6 +59,7 @@ def archive(example: Example, folder: Path) -> None:
                 "subject": name,
                 "ts": f"2026-11-01T10:{n // 60:02}:{n % 60:02}Z",
                 "data": "",
+                "headers": example.headers,
             }
         )
         for n, name in enumerate(subjects, 1)

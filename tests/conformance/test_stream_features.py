@@ -32,7 +32,6 @@ mappings {
   "loads.*": [ {destination: "ship.$1", weight: 50%}, {destination: "train.$1", weight: 50%} ]
   "notes.*": "memos.$1"
   "cards.*": "cases.$1"
-  "stock.*": "store.$1"
 }
 """
 COUNTS = {"name": "COUNTS", "subjects": ["visits.*", "counts.*"], "allow_msg_counter": True}
@@ -50,7 +49,6 @@ NOTES = {"name": "NOTES", "subjects": ["notes.*"], "allow_atomic": True}
 MEMOS = {"name": "MEMOS", "subjects": ["memos.*"]}
 CARDS = {"name": "CARDS", "subjects": ["cards.*"], "allow_atomic": True}
 CASES = {"name": "CASES", "subjects": ["cases.*"], "allow_atomic": True}
-STOCK = {"name": "STOCK", "subjects": ["stock.*", "store.*"]}
 
 
 @pytest.fixture
@@ -169,19 +167,3 @@ def test_a_batch_goes_to_one_stream_that_takes_batches(
     asyncio.run(run())
     moves = len(streams) > 1  # also whole batches: only their publisher knows that they are whole
     assert ("batch-split" in codes(tmp_path, *streams)) == moves
-
-
-def test_a_condition_is_checked_under_the_new_name(server: NatsServer) -> None:
-    """Only messages show who publishes so: no configuration does."""
-
-    async def run() -> None:
-        async with shop(server, STOCK) as side:
-            assert (await publish(side, "stock.eu"))["seq"] == 1
-            reload(server, CONFIG % MAPPINGS, 1)
-            answer = await publish(side, "stock.eu", Expected_Last_Subject_Sequence="1")
-            assert answer["error"]["err_code"] == 10071
-            assert "error" not in await publish(
-                side, "stock.eu", Expected_Last_Subject_Sequence="0"
-            )
-
-    asyncio.run(run())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,6 +80,7 @@ def dry_run(
     clusters: Sequence[str] = (),
     shared: Sequence[SharedStream] = (),
     stream: str = "",
+    named: Mapping[str, Mapping[str, int]] | None = None,
 ) -> DryRun:
     """What a candidate would do to the subjects of a census; see `Question`."""
     question = Question(
@@ -91,5 +92,9 @@ def dry_run(
         tuple(clusters),
         tuple(shared),
         (stream,),
+        named={
+            header: part_of(CensusRow(text, None, count) for text, count in texts.items())
+            for header, texts in (named or {}).items()
+        },
     )
     return of_question(census, question)

@@ -155,6 +155,7 @@ class Oracle:
         self._share(row, before, after)
         facts = {end.subject: self.network.facts(end.subject) for end, _ in (*before, *after)}
         self._deliver(row, before, after, facts)
+        self._headers(row, before, after, facts)
         for first, *others in [covering] if covering else []:
             self.tally("hit", first, row, 100)
             self.tallies["cluster", (first, row.cluster)].add(row.subject, 0)
@@ -339,6 +340,18 @@ class Oracle:
             if shares[0] != shares[1]:
                 code = "gone" if shares[0] > shares[1] else "more"
                 self.tally(code, number, row, abs(shares[0] - shares[1]))
+
+    def _headers(
+        self, row: CensusRow, before: Ends, after: Ends, facts: dict[str | None, Facts]
+    ) -> None:
+        carries = (row.carries or "").split()
+        known = {end.subject for end, _ in before}
+        held = {name for end, _ in before for name in facts[end.subject].captured}
+        for end, percent in after:
+            if "condition" in carries and end.subject is not None and end.subject not in known:
+                self.tally("condition-fails", "", row, percent)
+            for name in facts[end.subject].captured - held if "id" in carries and held else ():
+                self.tally("ids-forgotten", (name,), row, percent)
 
     def limits(self) -> dict[str, tuple[float, int]]:
         """For each stream the messages beyond its limit besides today's, and their subjects."""

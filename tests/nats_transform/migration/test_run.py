@@ -659,6 +659,47 @@ SCENARIOS = [
         more={"streams": [stream("S", "orders.*", "shop.>", allow_msg_schedules=True)]},
     ),
     Scenario(
+        "condition-fails",
+        [
+            CensusRow("orders.eu", None, 5, carries="condition id"),
+            CensusRow("orders.eu", None, 2, carries="id"),
+            CensusRow("stay.eu", None, 3, carries="condition"),
+        ],
+        account({"orders.*": [Destination("shop.$1", 60), Destination("orders.$1", 40)]}),
+        [("condition-fails", 3, 1), ("unmatched", 3, 1)],
+    ),
+    Scenario(
+        "ids-forgotten",
+        [
+            CensusRow("orders.eu", None, 5, carries="id"),
+            CensusRow("orders.us", None, 2, carries=""),
+            CensusRow("bills.eu", None, 3, carries="id"),
+            CensusRow("plain.eu", None, 4, carries="id"),
+        ],
+        account({"orders.*": "shop.$1", "bills.*": "paid.$1", "plain.*": "fancy.$1"}),
+        [("ids-forgotten", 5, 1), ("captured-elsewhere", 7, 2), ("newly-captured", 4, 1)],
+        more={
+            "streams": [
+                stream("OLD", "orders.*", "bills.*", "paid.*"),
+                stream("NEW", "shop.*", "fancy.*"),
+            ]
+        },
+    ),
+    Scenario(
+        "schedule-target-moves",
+        rows({"orders.eu": 5}),
+        MOVE,
+        [("schedule-target-moves", 3, 2)],
+        more={"named": {"Nats-Schedule-Target": {"orders.a": 2, "orders.b": 1, "elsewhere": 1}}},
+    ),
+    Scenario(
+        "header-not-mapped",
+        rows({"orders.eu": 5}),
+        MOVE,
+        [("header-not-mapped", 2, 1)],
+        more={"named": {"Answer-To": {"orders.a": 2, "a..b": 1}, "Other": {"elsewhere": 1}}},
+    ),
+    Scenario(
         "batch-split",
         ORDERS,
         account({"orders.*": [Destination("shop.$1", 75), Destination("canary.$1", 25)]}),

@@ -170,6 +170,7 @@ def census(random: Random, asked: Question) -> list[CensusRow]:
             row = CensusRow(
                 subject, random.choice(generate.CLUSTERS), random.choice([1, 1, 2, 99, 1000]), 7
             )
+            row = row._replace(carries=random.choice([None, "", "id", "condition id"]))
             if is_drawn:
                 before, after = (chosen(random, of, row) for of in (asked.current, asked.candidate))
                 row = row._replace(chosen=(before, after))
@@ -178,10 +179,10 @@ def census(random: Random, asked: Question) -> list[CensusRow]:
 
 
 def together(rows: Sequence[CensusRow]) -> list[CensusRow]:
-    """One row for each subject, cluster and pair of draws."""
+    """One row for each subject, cluster, pair of draws and what headers hold on to."""
     found: dict[Any, CensusRow] = {}
     for row in rows:
-        key = (row.subject, row.cluster, row.chosen)
+        key = (row.subject, row.cluster, row.chosen, row.carries)
         known = found.get(key)
         more = 0 if known is None else known.messages
         found[key] = row._replace(messages=row.messages + more)

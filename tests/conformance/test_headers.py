@@ -1,0 +1,170 @@
+"""Headers that name subjects or hold a position in one, on a real nats-server.
+
+A dry run of what was archived before the mappings change finds what then breaks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.jetstream.process import NatsServer, nats_server
+from tests.conformance.test_account import reload
+from tests.conformance.test_stream_features import CONFIG, publish, shop
+from tests.support.command import nats_transform
+
+pytestmark = pytest.mark.server
+
+MAPPINGS = """
+mappings {
+  "stock.*": "store.$1"
+  "pay.*": "paid.$1"
+  "bills.*": "invoices.$1"
+  "jobs.*": "work.$1"
+}
+"""
+STOCK = {"name": "STOCK", "subjects": ["stock.*", "store.*", "still.*", "bills.*", "invoices.*"]}
+PAY, PAID = {"name": "PAY", "subjects": ["pay.*"]}, {"name": "PAID", "subjects": ["paid.*"]}
+PLANS = {
+    "name": "PLANS",
+    "subjects": ["plans.*", "jobs.*", "work.*", "stay.*"],
+    "allow_msg_schedules": True,
+}
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NatsServer]:
+    monkeypatch.chdir(tmp_path)
+    Path("new.conf").write_text(CONFIG % MAPPINGS)
+    with nats_server(CONFIG % "") as running:
+        yield running
+
+
+def run(work: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(work())  # type: ignore[arg-type]
+
+
+def _found(server: NatsServer, stream: str, *more: str) -> dict[tuple[str, str], Any]:
+    """What a dry run finds of the stream as it is now: its findings about headers."""
+    login = ("--server", server.url, "--user", "shop", "--password", "p")
+    code, _, err = nats_transform("ingest", "--stream", stream, *login)
+    assert code == 0, err
+    asked = ("--candidate", "new.conf", "--account", "SHOP", "--fail-on", "never", "--json")
+    code, out, err = nats_transform("dry-run", "--stream", stream, *asked, *login, *more)
+    assert code == 0, err
+    of_headers = ("condition-fails", "ids-forgotten", "schedule-target-moves", "header-not-mapped")
+    findings = json.loads(out)["findings"]
+    return {(f["code"], f["about"]): f for f in findings if f["code"] in of_headers}
+
+
+async def found(server: NatsServer, stream: str, *more: str) -> dict[tuple[str, str], Any]:
+    return await asyncio.to_thread(_found, server, stream, *more)
+
+
+def test_a_condition_is_checked_under_the_new_name(server: NatsServer) -> None:
+    async def work() -> None:
+        async with shop(server, STOCK) as side:
+
+            async def asked(subject: str, expected: int, **more: str) -> Any:
+                more |= {"Expected_Last_Subject_Sequence": str(expected)}
+                answer = await publish(side, subject, **more)
+                return answer.get("error", {}).get("err_code", "stored")
+
+            assert [await asked("stock.eu", n) for n in (0, 1, 2)] == ["stored"] * 3
+            assert await asked("still.eu", 0) == "stored"
+            await publish(side, "stock.us")
+            told = await found(server, "STOCK")
+            assert list(told) == [("condition-fails", "")]
+            condition = told["condition-fails", ""]
+            assert (condition["messages"], condition["subjects"]) == (3, 1)
+            assert condition["examples"][0]["after"] == "store.eu"
+            reload(server, CONFIG % MAPPINGS, 1)
+            assert await asked("stock.eu", 3) == 10071
+            # Who expects that there is nothing yet makes it again.
+            assert await asked("stock.eu", 0) == "stored"
+            assert await asked("still.eu", 4) == "stored"
+            # A condition on a subject that a header names stays with the old name, for ever.
+            named = {"Expected_Last_Subject_Sequence_Subject": "stock.eu"}
+            assert [await asked("stock.eu", 3, **named) for _ in range(2)] == ["stored"] * 2
+
+    run(work)
+
+
+def test_ids_that_another_stream_does_not_know(server: NatsServer) -> None:
+    async def work() -> None:
+        async with shop(server, PAY, PAID, STOCK) as side:
+            for subject in ("pay.1", "bills.1"):
+                assert "duplicate" not in await publish(side, subject, Msg_Id="1")
+                assert (await publish(side, subject, Msg_Id="1"))["duplicate"]
+            assert list(await found(server, "STOCK")) == []
+            told = await found(server, "PAY")
+            assert list(told) == [("ids-forgotten", "stream PAID")]
+            assert told["ids-forgotten", "stream PAID"]["messages"] == 1
+            reload(server, CONFIG % MAPPINGS, 1)
+            assert "duplicate" not in await publish(side, "pay.1", Msg_Id="1")
+            # In one stream an id is known under every subject.
+            assert (await publish(side, "bills.1", Msg_Id="1"))["duplicate"]
+            assert await side.stored("PAID") == {"paid.1": 1}
+            assert await side.stored("STOCK") == {"bills.1": 1}
+
+    run(work)
+
+
+def test_a_schedule_whose_target_moves(server: NatsServer) -> None:
+    async def work() -> None:
+        async with shop(server, PLANS) as side:
+
+            async def plan(number: int, target: str, seconds: int = 3600) -> None:
+                at = datetime.now(UTC) + timedelta(seconds=seconds)
+                asked = {"Schedule": at.strftime("@at %Y-%m-%dT%H:%M:%SZ")}
+                asked["Schedule_Target"] = target
+                assert "error" not in await publish(side, f"plans.{number}", **asked)
+
+            await plan(1, "stay.eu")
+            assert await found(server, "PLANS") == {}
+            await plan(2, "jobs.eu")
+            told = await found(server, "PLANS")
+            assert list(told) == [("schedule-target-moves", "header Nats-Schedule-Target")]
+            (target,) = told.values()
+            assert (target["messages"], target["subjects"]) == (1, 1)
+            (example,) = target["examples"]
+            assert (example["subject"], example["after"]) == ("jobs.eu", "work.eu")
+            reload(server, CONFIG % MAPPINGS, 1)
+            assert "error" not in await publish(side, "jobs.us")
+            await plan(3, "jobs.eu", seconds=1)
+            stored = await side.stored("PLANS", "jobs.eu")
+            assert stored == {"plans.1": 1, "plans.2": 1, "jobs.eu": 1, "work.us": 1}
+
+    run(work)
+
+
+def test_headers_that_name_subjects(server: NatsServer) -> None:
+    """The server does nothing with them: whoever reads them answers under the old name."""
+
+    async def work() -> None:
+        async with shop(server, STOCK) as side:
+            for answer in ("jobs.eu", "jobs.us", "elsewhere"):
+                await side.client.request("still.eu", b"", 5, headers={"Answer-To": answer})
+            assert await found(server, "STOCK") == {}
+            assert await found(server, "STOCK", "--subject-header", "Other") == {}
+            told = await found(server, "STOCK", "--subject-header", "Answer-To")
+            assert list(told) == [("header-not-mapped", "header Answer-To")]
+            (header,) = told.values()
+            assert (header["messages"], header["subjects"]) == (2, 2)
+            reload(server, CONFIG % MAPPINGS, 1)
+            headers = {"Answer-To": "jobs.eu"}
+            await side.client.request("stock.eu", b"", 5, headers=headers)
+            get = await side.client.request(
+                "$JS.API.STREAM.MSG.GET.STOCK", b'{"last_by_subj": "store.eu"}', 5
+            )
+            block = json.loads(get.data)["message"]["hdrs"]
+            assert base64.b64decode(block).endswith(b"Answer-To: jobs.eu\r\n\r\n")
+
+    run(work)
