@@ -31,6 +31,7 @@ PANELS = {
         "init": "Write the project file and a workflow for CI.",
     },
     "Change it": {
+        "certify": "Compare a private nats-server with the prediction.",
         "plan": "Plan a switch of mappings, step by step.",
         "verify": "Say whether a step of a plan is in force.",
     },

@@ -21,7 +21,7 @@ from jobs.errors import JobError
 from jobs.jetstream.account import account_streams
 from jobs.jetstream.answers import TraceEvent
 from jobs.jetstream.connection import connection
-from jobs.jetstream.tracing import acts_when_traced, missing, traced
+from jobs.jetstream.tracing import belongs_to_server, missing, traced
 from jobs.settings.connection import NatsSettings
 from nats_transform.config import Located, load_all, load_mappings
 from nats_transform.errors import printable
@@ -31,6 +31,7 @@ from nats_transform.network import Network
 from nats_transform.sharing import Entry
 from nats_transform.stream import StreamConfig
 from nats_transform.subject import encode, is_valid_publish_subject, subscribes
+from nats_transform.unresolved import may_be
 
 _LOST = "lost"
 _LEAF = 4
@@ -205,7 +206,7 @@ def _refuse(subject: str, prediction: Prediction) -> None:
             f"{printable(subject)} cannot be traced: give a literal subject of printable characters"
         )
     for name in (subject, *prediction.results(subject, prediction.account)):
-        if acts_when_traced(name):
+        if belongs_to_server(name):
             raise JobError(
                 f"{printable(name)} is a subject of nats-server itself, which may act on a message "
                 "though it is only traced: nothing was sent"
@@ -343,20 +344,8 @@ def _at(account: str, subject: str) -> str:
     return f"{account} gets {subject}"
 
 
-_RANDOM = re.compile(r"\{\{random\((-?\d+)\)\}\}")
-
-
 def _fits(predicted: str, seen: str) -> bool:
     """Whether a text is the predicted one, with some number for each `random()`."""
     # Servers show bytes that are not UTF-8 as U+FFFD, once for each or once for several.
     predicted = encode(predicted).decode("utf-8", "replace")
-    predicted, seen = (re.sub("\ufffd+", "\ufffd", text) for text in (predicted, seen))
-    if predicted == seen:
-        return True
-    fixed = _RANDOM.split(predicted)
-    counts = [int(count) for count in fixed[1::2]]
-    pattern = "(0|[1-9][0-9]{0,9})".join(map(re.escape, fixed[::2]))
-    found = re.fullmatch(pattern, seen, re.DOTALL)
-    return found is not None and all(
-        int(number) < max(count, 1) for number, count in zip(found.groups(), counts, strict=True)
-    )
+    return may_be(*(re.sub("\ufffd+", "\ufffd", text) for text in (predicted, seen)))

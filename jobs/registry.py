@@ -99,6 +99,13 @@ JOBS = {
         page="pages.dry_run",
         levels=("error", "warning", "info"),
     ),
+    "certify": Job(
+        "certify:CertifySettings",
+        "certify.run:certify",
+        needs_spark=False,
+        page="pages.certify",
+        levels=("divergence",),
+    ),
     "plan": Job("dry_run:PlanSettings", "plan:plan", levels=("refused",)),
     "verify": Job(
         "verify:VerifySettings", "verify.run:verify", needs_spark=False, levels=("missing",)

@@ -64,6 +64,7 @@ FLOORS: list[dict[str, str]] = [
         "jobs.maintain": "removes old files",
     },
     {"jobs.audit": "shares against weights", "jobs.dry_run": "tries a candidate mapping"},
+    {"jobs.certify": "asks a private nats-server"},
     {
         "jobs.pages": "results as HTML",
         "jobs.export": "writes stream backups",

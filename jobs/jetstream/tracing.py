@@ -32,8 +32,8 @@ _MOST_BYTES = 16 * 2**20
 _RESERVED = re.compile(r"\$(?!(?:KV|O)\.)|_(?:R|GR)_\.")
 
 
-def acts_when_traced(subject: str) -> bool:
-    """Whether servers have services of their own under a subject, which run though only traced."""
+def belongs_to_server(subject: str) -> bool:
+    """Whether servers have services of their own under a subject, which run even if only traced."""
     return _RESERVED.match(subject) is not None
 
 

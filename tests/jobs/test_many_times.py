@@ -107,6 +107,7 @@ CALLS: dict[str, Callable[[Place], Any]] = {
     "dry-run that simulates": lambda at: at.call(
         "dry-run", candidate=at.mapping, streams=at.streams, simulate=True
     ),
+    "certify": lambda at: at.call("certify", candidate=at.mapping, streams=at.streams),
     "plan": lambda at: at.call(
         "plan",
         candidate=at.mapping,

@@ -1,0 +1,65 @@
+"""`nats-transform certify`: whether a real nats-server does what we predict."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cli.command import job_command
+from cli.output import Verdict, print_line, print_table
+from nats_transform.errors import shown
+from nats_transform.unseen import unseen_line
+from nats_transform.words import plural
+
+if TYPE_CHECKING:
+    from jobs.certify.run import Certificate
+    from jobs.settings.certify import CertifySettings
+
+
+@job_command(
+    "certify",
+    exit_codes="0 the server does as predicted; 1 it does not; 2 it cannot be asked.",
+    json="holds, tried, share, divergences, draws, streams, versions and digests.",
+)
+def command(result: Certificate, settings: CertifySettings) -> None:
+    """Try archived subjects on a private nats-server, and compare it with the prediction.
+
+    A nats-server starts on this machine with the candidate's mappings and the streams. Archived
+    subjects are published to it, and to no other address. For each message the subject, the streams
+    and the stored subjects must be as predicted, and the draws of weights must agree with the
+    weights. Limits, headers and payloads are not tried.
+
+    \b
+    Examples:
+      nats-transform certify --stream ORDERS --candidate new.conf --streams streams/
+      nats-transform certify --stream ORDERS --candidate new.conf --sample 50000 --report page.html
+    """
+    print_line(
+        f"{shown(result.stream)}: {plural(result.tried, 'message')} of {result.messages:,} tried "
+        f"({100 * result.share:.3g} %), {plural(result.subjects, 'subject')}; "
+        f"nats-server {result.nats_server or 'not asked'}"
+    )
+    for reason, count in result.skipped.items():
+        print_line(f"not published: {plural(count, 'message')}, {reason}")
+    rows = [
+        ("delivered", f"{result.predicted:,}", f"{result.delivered:,}"),
+        *(
+            (f"stream {one.stream}", f"{one.predicted:,}", f"{one.seen:,}")
+            for one in result.streams
+        ),
+    ]
+    print_table(rows, head=("", "predicted", "nats-server"), right=(1, 2))
+    for one in result.divergences:
+        where = f" in {one.cluster}" if one.cluster else ""
+        about = f" ({one.about})" if one.about else ""
+        print_line(
+            Verdict("differs"), f" {one.kind}{about}{where}: {plural(one.messages, 'message')}"
+        )
+        if one.subject is not None:
+            print_line(f"{one.subject} (sequence {one.seq})", indent=2)
+        print_line(f"predicted {one.predicted}", indent=2)
+        print_line(f"nats-server {one.seen}", indent=2)
+    print_line(unseen_line(result.not_looked_at))
+    if not result.tried:
+        print_line("nothing was tried")
+    elif not result.divergences:
+        print_line("nats-server does as predicted")

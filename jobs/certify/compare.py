@@ -1,0 +1,315 @@
+"""Compares what a server made of messages with what the kernel and `Network` predict.
+
+A server draws by chance. So what it delivered must be one of the possible results of the kernel,
+and each count of draws must agree with its weight. What streams store is predicted from what the
+server delivered, so that one fault shows once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+import pyarrow as pa
+
+from jobs.certify.result import Divergence, Drawn
+from nats_transform.functions import Random
+from nats_transform.kernel import compile_mappings
+from nats_transform.mapping import AccountMappings, Destination, Share
+from nats_transform.mapping import Mapping as SubjectMapping
+from nats_transform.network import Network
+from nats_transform.statistics import intervals
+from nats_transform.stream import StreamConfig
+from nats_transform.subject import decode
+from nats_transform.unresolved import may_be
+
+_NOBODY = "nobody"
+_ERROR = 1e-6
+"""The probability that right draws of a mapping count as wrong."""
+
+
+@dataclass
+class Messages:
+    """Messages of one cluster, in the order of the archive.
+
+    Attributes:
+        stream: the stream of the archive.
+        cluster: the cluster, or None.
+        seqs, subjects: their sequences and subjects.
+    """
+
+    stream: str
+    cluster: str | None
+    seqs: list[int] = field(default_factory=list)
+    subjects: list[bytes] = field(default_factory=list)
+
+
+class Prediction:
+    """What becomes of some messages.
+
+    Args:
+        messages: the messages.
+        mappings: the mappings.
+        streams: the streams of the server.
+        seed: decides our draws.
+
+    Attributes:
+        subjects: the subject that each message gets with our draw; None if nobody gets it.
+        fates: how many messages have each fate.
+    """
+
+    def __init__(
+        self,
+        messages: Messages,
+        mappings: AccountMappings,
+        streams: Sequence[StreamConfig],
+        seed: int,
+    ) -> None:
+        self._messages, self._mappings, self._network = messages, mappings, Network(streams)
+        self._streams = [stream.name for stream in streams]
+        subjects = pa.array(messages.subjects, pa.binary())
+        place = {"stream": messages.stream, "seq": pa.array(messages.seqs, pa.int64())}
+        ours = compile_mappings(mappings, seed).apply(subjects, cluster=messages.cluster, **place)
+        self.subjects: list[bytes | None] = ours.column("mapped_subject").to_pylist()
+        fates = ours.column("fate").value_counts().to_pylist()
+        self.fates = {one["values"]: one["counts"] for one in fates}
+        self._sources = [s and decode(s) for s in ours.column("mapping_source").to_pylist()]
+        self._shares = {
+            mapping.source: [share for share in mapping.shares(messages.cluster) if share.weight]
+            for mapping in mappings.mappings
+        }
+        most = max(map(len, self._shares.values()), default=1)
+        # What the kernel makes of every message with each destination in turn.
+        decided = [compile_mappings(self._decided(number), seed) for number in range(most)]
+        self._results = [one.run(subjects, **place).subjects.to_pylist() for one in decided]
+        self._random = {
+            mapping.source
+            for mapping in mappings.mappings
+            if any(isinstance(token, Random) for one in mapping.transforms for token in one.tokens)
+        }
+        self._arrivals = lru_cache(2**16)(self._arrive)
+
+    def _decided(self, number: int) -> AccountMappings:
+        """The mappings with one destination each, so that nothing is drawn."""
+        return AccountMappings(
+            [
+                _decided(mapping, self._shares[mapping.source], number)
+                for mapping in self._mappings.mappings
+            ]
+        )
+
+    def _arrive(self, subject: bytes) -> Sequence[tuple[str, str]]:
+        return [
+            (one.stream, one.subject)
+            for one in self._network.arrivals(decode(subject))
+            if one.subject is not None and not one.repeats
+        ]
+
+    def stored(self, delivered: Sequence[bytes | None]) -> Mapping[str, int]:
+        """How many messages each stream stores, from the subjects that they are delivered under."""
+        counts = Counter(dict.fromkeys(self._streams, 0))
+        for subject, times in Counter(filter(None, delivered)).items():
+            for stream, _ in self._arrivals(subject):
+                counts[stream] += times
+        return counts
+
+    def compare(
+        self,
+        delivered: Sequence[bytes | None],
+        stored: Mapping[str, Sequence[tuple[int, bytes]]],
+        found: Found,
+    ) -> None:
+        """Add what the server made of the messages to what was found."""
+        self._compare_delivered(delivered, found)
+        expected: dict[str, list[tuple[int, str]]] = {name: [] for name in self._streams}
+        for number, subject in enumerate(delivered):
+            if subject is not None:
+                for stream, to in self._arrivals(subject):
+                    expected[stream].append((number, to))
+        for name, predicted in expected.items():
+            self._compare_stream(name, predicted, stored[name], found)
+
+    def _compare_delivered(self, delivered: Sequence[bytes | None], found: Found) -> None:
+        counts: dict[str, tuple[list[int], list[int]]] = {
+            source: ([0] * len(shares), [0] * len(shares))
+            for source, shares in self._shares.items()
+            if len(shares) > 1
+        }
+        for number, (seen, ours, source) in enumerate(
+            zip(delivered, self.subjects, self._sources, strict=True)
+        ):
+            count = len(self._shares[source]) if source is not None else 1
+            results = [result[number] for result in self._results[:count]]
+            if source in self._random and source is not None:
+                ways = self._patterns(number)
+                made = [[_fits(way, one) for way in ways] for one in (seen, ours, *results)]
+                are_right = all(map(any, made))
+                wanted = " or ".join(way or _NOBODY for way in ways)
+                drawn = [one.index(True) for one in made[:2] if sum(one) == 1]
+            else:
+                are_right = seen in results and ours in results
+                wanted = " or ".join(dict.fromkeys(map(_text, (ours, *results))))
+                is_clear = are_right and len(set(results)) == count
+                drawn = [results.index(one) for one in (seen, ours)] if is_clear else []
+            if not are_right:
+                kind = "delivery" if None in (seen, *results) else "subject"
+                found.add(kind, source or "", self._messages, number, wanted, _text(seen))
+                counts.pop(source or "", None)  # it would show once more as other draws
+            elif source in counts and len(drawn) == 2:
+                for side, place in enumerate(drawn):
+                    counts[source][side][place] += 1
+        for source, (theirs, own) in counts.items():
+            found.drawn += _drawn(source, self._messages.cluster, self._shares[source], theirs, own)
+
+    def _patterns(self, number: int) -> list[str | None]:
+        """The possible results of a message, with `random()` as it is written."""
+        subject = decode(self._messages.subjects[number])
+        outcomes = self._mappings.outcomes(subject, self._messages.cluster)
+        return [outcome.subject for outcome, _ in outcomes]
+
+    def _compare_stream(
+        self,
+        name: str,
+        predicted: Sequence[tuple[int, str]],
+        seen: Sequence[tuple[int, bytes]],
+        found: Found,
+    ) -> None:
+        found.streams[name] = tuple(
+            count + more
+            for count, more in zip(
+                found.streams.get(name, (0, 0)), (len(predicted), len(seen)), strict=True
+            )
+        )
+        theirs = [(number, decode(subject)) for number, subject in seen]
+        if sorted(predicted) == sorted(theirs):
+            return
+        ways: dict[int, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
+        for side, rows in enumerate((predicted, theirs)):
+            for number, subject in rows:
+                ways[number][side].append(subject)
+        for number, (ours, its) in ways.items():
+            left = list(its)
+            for one in ours:
+                match = next((other for other in left if may_be(one, other)), None)
+                if match is not None:
+                    left.remove(match)
+            if len(ours) == len(its) and not left:
+                continue
+            found.add(
+                "stored" if ours and its else "stream",
+                name,
+                self._messages,
+                number,
+                ", ".join(ours) or "not stored",
+                ", ".join(its) or "not stored",
+            )
+
+
+@dataclass
+class Found:
+    """What the comparison of all clusters found.
+
+    Attributes:
+        drawn: the draws.
+        streams: for each stream how many messages it should hold and does.
+    """
+
+    drawn: list[Drawn] = field(default_factory=list)
+    streams: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    _parted: dict[tuple[str, str], Divergence] = field(default_factory=dict)
+
+    def add(
+        self, kind: str, about: str, messages: Messages, number: int, predicted: str, seen: str
+    ) -> None:
+        """Add a message for which the server and the prediction part."""
+        before = self._parted.get((kind, about))
+        subject = decode(messages.subjects[number])
+        one = Divergence(
+            kind=kind,
+            about=about,
+            messages=1 + (before.messages if before else 0),
+            seq=messages.seqs[number],
+            subject=subject,
+            cluster=messages.cluster,
+            predicted=predicted,
+            seen=seen,
+        )
+        if (
+            before is not None
+            and (before.subject is not None)
+            and ((len(before.subject), before.subject) <= (len(subject), subject))
+        ):
+            one = replace(before, messages=one.messages)
+        self._parted[kind, about] = one
+
+    def divergences(self) -> Iterator[Divergence]:
+        """The ways in which the server and the prediction part, the draws last."""
+        yield from sorted(self._parted.values(), key=lambda one: (one.kind, one.about))
+        for one in self.drawn:
+            if not one.holds:
+                to = _NOBODY if one.destination is None else one.destination
+                yield Divergence(
+                    kind="draws",
+                    about=one.source,
+                    messages=one.messages,
+                    seq=None,
+                    subject=None,
+                    cluster=one.cluster,
+                    predicted=f"{one.weight} % to {to}, {one.ours:,} with our draws",
+                    seen=f"{one.server:,} of {one.messages:,}",
+                )
+
+
+def _decided(mapping: SubjectMapping, shares: Sequence[Share], number: int) -> SubjectMapping:
+    """A mapping in which every draw chooses one share; of too few shares the last."""
+    share = shares[min(number, len(shares) - 1)]
+    if share.destination is None:
+        return SubjectMapping(mapping.source, [Destination(mapping.source, 0)])
+    if any(one.subject == share.destination for one in mapping.destinations):
+        return SubjectMapping(mapping.source, [Destination(share.destination)])
+    return SubjectMapping(mapping.source, [])  # what is left over keeps its subject
+
+
+def _drawn(
+    source: str,
+    cluster: str | None,
+    shares: Sequence[Share],
+    theirs: Sequence[int],
+    own: Sequence[int],
+) -> list[Drawn]:
+    """The draws of a mapping; their bounds are for `_ERROR` over all of them."""
+    total = sum(theirs)
+    if not total:
+        return []
+    confidence = 1 - _ERROR / (2 * len(shares))
+    low, high = intervals([*theirs, *own], [total] * 2 * len(shares), confidence)
+    drawn = []
+    for place, share in enumerate(shares):
+        places = (place, place + len(shares))
+        drawn.append(
+            Drawn(
+                source=source,
+                cluster=cluster,
+                destination=share.destination,
+                weight=share.weight,
+                messages=total,
+                server=theirs[place],
+                ours=own[place],
+                low=float(100 * low[place]),
+                high=float(100 * high[place]),
+                holds=all(low[n] <= share.weight / 100 <= high[n] for n in places),
+            )
+        )
+    return drawn
+
+
+def _fits(pattern: str | None, subject: bytes | None) -> bool:
+    if pattern is None or subject is None:
+        return pattern is None and subject is None
+    return may_be(pattern, decode(subject))
+
+
+def _text(subject: bytes | None) -> str:
+    return _NOBODY if subject is None else decode(subject)

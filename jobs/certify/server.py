@@ -1,0 +1,226 @@
+"""What a private nats-server makes of messages, published to it and to nothing else.
+
+Every message has its number as payload. A subscriber gets what the mappings deliver, and the
+streams are read back. The server knows neither the limits of the streams nor the headers and
+payloads of the archive: a certificate is about subjects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import SecretStr
+
+from jobs.errors import JobError
+from jobs.jetstream import wire
+from jobs.jetstream.answers import Answer, StreamInfo
+from jobs.jetstream.connection import RawClient, api, connection
+from jobs.jetstream.process import USER, nats_server
+from jobs.jetstream.pull import Pull
+from jobs.jetstream.reader import RangeReader
+from jobs.jetstream.stream import JetStreamSettings, StreamState
+from jobs.progress import advance
+from jobs.settings.connection import NatsSettings
+from nats_transform.config.block import mappings_block
+from nats_transform.mapping import AccountMappings
+from nats_transform.stream import StreamConfig
+
+_AT_ONCE = 5_000  # messages that the server and a subscriber may have in hand
+_REPLY = b"nats-transform"
+"""Tells what we published from what streams republish, which has none. No stream answers."""
+_QUIET_SECONDS = 5.0  # streams that store nothing more for so long have all that they will have
+_LOOK_SECONDS = 0.05
+
+
+@dataclass
+class Seen:
+    """What the server made of some messages.
+
+    Attributes:
+        version: of the server.
+        delivered: the subject that each message was delivered under; None if it was not.
+        stored: for each stream the number of each message that it holds, and its subject there.
+    """
+
+    version: str
+    delivered: list[bytes | None]
+    stored: dict[str, list[tuple[int, bytes]]]
+
+
+def try_messages(
+    subjects: Sequence[bytes],
+    mappings: AccountMappings,
+    streams: Sequence[StreamConfig],
+    cluster: str | None,
+    expected: Callable[[Sequence[bytes | None]], Mapping[str, int]],
+) -> Seen:
+    """Publish messages to a new private server.
+
+    Args:
+        subjects: literal subjects.
+        mappings: the mappings of the server.
+        streams: its streams, as `subject_path` gives them.
+        cluster: the cluster that the server is in.
+        expected: how many messages each stream will hold, from what was delivered; it is waited
+            for them, or until nothing more comes.
+
+    Raises:
+        JobError: the server does not start, refuses the configuration, or ends.
+    """
+    with nats_server(server_config(mappings, cluster), login=True) as server:
+        nats = NatsSettings(
+            servers=server.url, user=USER, password=SecretStr(server.password or "")
+        )
+        try:
+            version, delivered, states = asyncio.run(_publish(nats, subjects, streams, expected))
+        except JobError as error:
+            if server.process.poll() is None:
+                raise
+            raise JobError(
+                f"nats-server ends with these mappings: {error}; `nats-transform check` says why"
+            ) from error
+        stored = {stream.name: _read(nats, states[stream.name]) for stream in streams}
+        return Seen(version, delivered, stored)
+
+
+def server_config(mappings: AccountMappings, cluster: str | None) -> str:
+    """The configuration of the private server, beside its address and its store."""
+    block = mappings_block(
+        {
+            mapping.source: [
+                {"destination": one.subject, "weight": one.weight}
+                | ({"cluster": one.cluster} if one.cluster else {})
+                for one in mapping.destinations
+            ]
+            for mapping in mappings.mappings
+        }
+    )
+    lines = [
+        # The server drops what waits longer for a stream, and nobody waits for its answers.
+        "jetstream { max_buffered_msgs: 100000000, max_buffered_size: 8GB }",
+        "max_pending: 1GB",
+        block,
+    ]
+    if cluster is not None:
+        lines.append(f"cluster {{ name: {json.dumps(cluster)} }}")
+    return "\n".join(lines)
+
+
+def subject_path(stream: StreamConfig, names: frozenset[str]) -> StreamConfig | None:
+    """The stream with what decides subjects, and without its limits; None if it needs others.
+
+    Args:
+        stream: the stream.
+        names: the names of the streams that the private server will have.
+    """
+    upstreams = stream.upstreams
+    if any(up.external or up.consumer or up.name not in names for up in upstreams):
+        return None
+    fields = stream.model_dump(
+        by_alias=True,
+        exclude_unset=True,
+        include={
+            "name": True,
+            "subjects": True,
+            "subject_transform": True,
+            "republish": {"source", "destination"},
+            "mirror": _UPSTREAM,
+            "sources": {"__all__": _UPSTREAM},
+        },
+    )
+    if stream.mirror is None:
+        fields["no_ack"] = True
+    return StreamConfig.model_validate(fields)
+
+
+_UPSTREAM = {"name", "filter_subject", "subject_transforms"}
+
+
+async def _publish(
+    nats: NatsSettings,
+    subjects: Sequence[bytes],
+    streams: Sequence[StreamConfig],
+    expected: Callable[[Sequence[bytes | None]], Mapping[str, int]],
+) -> tuple[str, list[bytes | None], dict[str, StreamInfo]]:
+    delivered: list[bytes | None] = [None] * len(subjects)
+    async with AsyncExitStack() as stack:
+        publisher = await stack.enter_async_context(connection(nats))
+        subscriber = await stack.enter_async_context(connection(nats))
+        for stream in streams:
+            config = stream.model_dump(by_alias=True, exclude_unset=True)
+            await api(publisher, nats, Answer, f"STREAM.CREATE.{stream.name}", config)
+        everything = Pull((await subscriber.subscribe(">"))._id)
+        subscriber.sink = everything
+        await subscriber.flush()
+        for first in range(0, len(subjects), _AT_ONCE):
+            part = subjects[first : first + _AT_ONCE]
+            for number, subject in enumerate(part, first):
+                data = b"%d" % number
+                line = b"PUB %b %b %d\r\n%b\r\n" % (subject, _REPLY, len(data), data)
+                await publisher._send_command(wire.one_operation(line))
+            # The server delivers before it answers the ping, and in order on each connection.
+            await publisher.flush()
+            await subscriber.flush()
+            for subject, reply, data in zip(
+                everything.subjects, everything.replies, everything.data, strict=True
+            ):
+                if reply == _REPLY:
+                    delivered[int(data)] = subject
+            everything.clear()
+            advance(len(part))
+        version = str(publisher._server_info.get("version", ""))
+        return version, delivered, await _settled(publisher, nats, streams, expected(delivered))
+
+
+async def _settled(
+    client: RawClient,
+    nats: NatsSettings,
+    streams: Sequence[StreamConfig],
+    expected: Mapping[str, int],
+) -> dict[str, StreamInfo]:
+    """The states of the streams once they hold what is expected, or nothing more comes."""
+    counts: Counter[str] = Counter()
+    moved = time.monotonic()
+    while True:
+        infos = {
+            stream.name: await api(client, nats, StreamInfo, f"STREAM.INFO.{stream.name}")
+            for stream in streams
+        }
+        now = Counter({name: info.state.messages for name, info in infos.items()})
+        if now != counts:
+            counts, moved = now, time.monotonic()
+        if counts == Counter(expected) or time.monotonic() > moved + _QUIET_SECONDS:
+            return infos
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _read(nats: NatsSettings, info: StreamInfo) -> list[tuple[int, bytes]]:
+    """Number and subject of each message of a stream."""
+    state: Any = info.state
+    reader = RangeReader(
+        nats,
+        JetStreamSettings(stream=info.config.name),
+        StreamState(
+            created=info.created,
+            messages=state.messages,
+            bytes=0,
+            first=state.first_seq,
+            last=state.last_seq,
+            cluster=None,
+            config={},
+        ),
+    )
+    messages: list[tuple[int, bytes]] = []
+    for rows in reader((max(state.first_seq, 1), state.last_seq)):
+        numbers = (int(data) for data in rows.column("data").to_pylist())
+        # As bytes: they need not be UTF-8.
+        subjects = rows.column("subject").view("binary").to_pylist()
+        messages += zip(numbers, subjects, strict=True)
+    return messages

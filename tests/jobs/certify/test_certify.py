@@ -1,0 +1,397 @@
+"""Certificates: a private nats-server does as predicted, and every planted error is found."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import socket
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.certify import run, server
+from jobs.certify.result import Certificate, CertifiedStream, Divergence, Drawn
+from jobs.certify.run import certify
+from jobs.errors import JobError
+from jobs.pages.certify import write
+from jobs.settings.certify import CertifySettings
+from jobs.settings.warehouse import Warehouse
+from nats_transform.config import load_mappings
+from nats_transform.kernel import build, program
+from nats_transform.kernel.library import library
+from nats_transform.mapping import AccountMappings, Destination, Mapping
+from nats_transform.unseen import Unseen
+from tests.support.command import nats_transform
+from tests.support.hostile import HOSTILE, look_at
+
+pytestmark = pytest.mark.server
+
+MAPPINGS = """mappings {
+  "orders.*.*": [
+    { destination: "shop.{{partition(5,2)}}.$1.$2", weight: 70% }
+    { destination: "canary.$2.$1", weight: 20% }
+  ]
+  "near.*": [
+    { destination: "east.$1", weight: 100%, cluster: east }
+    { destination: "shop.far.$1.x", weight: 100% }
+  ]
+  "dice.*": [{ destination: "shop.dice.{{random(6)}}.$1", weight: 50% }]
+  "thin": [{ destination: thin, weight: 30% }, { destination: kept, weight: 30% }]
+  "split.*": "shop.{{splitfromleft(1,2)}}.{{right(1,1)}}"
+}
+"""
+STREAMS: list[dict[str, Any]] = [
+    {
+        "name": "SHOP",
+        "subjects": ["shop.>"],
+        "subject_transform": {"src": "shop.*.eu.*", "dest": "shop.{{partition(3,1)}}.europe.$2"},
+        "republish": {"src": "shop.*.europe.>", "dest": "audit.$1.>", "headers_only": True},
+        # Limits say which messages stay, not what becomes of subjects: they are not tried.
+        "max_msgs_per_subject": 1,
+        "max_age": 1_000_000_000,
+        "discard": "new",
+    },
+    {"name": "AUDIT", "subjects": ["audit.>"]},
+    {"name": "WHOLE", "mirror": {"name": "SHOP"}},
+    {
+        "name": "PICKED",
+        "sources": [
+            {
+                "name": "SHOP",
+                "subject_transforms": [{"src": "shop.*.europe.*", "dest": "eu.$2.$1"}],
+            },
+            {"name": "AUDIT", "filter_subject": "audit.0.>"},
+        ],
+        "subject_transform": {"src": "eu.*.*", "dest": "eu.{{right(1,1)}}.$2"},
+    },
+    {"name": "ABROAD", "mirror": {"name": "ELSEWHERE", "external": {"api": "$JS.hub.API"}}},
+    {"name": "AFTER", "sources": [{"name": "ABROAD"}]},
+]
+
+
+def subjects(count: int, seed: int = 33) -> list[str]:
+    rng = random.Random(seed)
+    kinds = (
+        lambda: f"orders.{rng.choice(('eu', 'us', 'ü'))}.{rng.randrange(400)}",
+        lambda: f"near.{rng.randrange(9)}",
+        lambda: f"dice.{rng.randrange(30)}",
+        lambda: "thin",
+        lambda: f"split.{rng.randrange(1000, 9999)}",
+        lambda: f"shop.direct.eu.{rng.randrange(50)}",
+        lambda: f"other.{rng.randrange(50)}",
+    )
+    return [rng.choice(kinds)() for _ in range(count)]
+
+
+class Archive:
+    """A warehouse with messages, and the files of a certificate."""
+
+    def __init__(
+        self, folder: Path, published: Sequence[str], clusters: Sequence[str] = ()
+    ) -> None:
+        self.folder = folder
+        self.conf = folder / "new.conf"
+        self.conf.write_text(MAPPINGS)
+        for stream in STREAMS:
+            (folder / "streams").mkdir(exist_ok=True)
+            (folder / "streams" / f"{stream['name']}.json").write_text(json.dumps(stream))
+        with (folder / "dump.jsonl").open("w") as file:
+            for number, subject in enumerate(published, 1):
+                row = {"seq": number, "ts": "2026-11-01T00:00:00Z", "subject": subject}
+                if clusters:
+                    row["headers"] = {"Cluster": clusters[number % len(clusters)]}
+                file.write(json.dumps(row) + "\n")
+        at = ("--stream", "S", "--warehouse", str(folder / "warehouse"))
+        header = ("--cluster-header", "Cluster") if clusters else ()
+        code, out, err = nats_transform(
+            "ingest", *at, "--jsonl", str(folder / "dump.jsonl"), *header
+        )
+        assert code == 0, out + err
+
+    def certify(self, **more: Any) -> Certificate:
+        return certify(
+            CertifySettings(
+                stream="S",
+                warehouse=Warehouse(dir=self.folder / "warehouse"),
+                candidate=self.conf,
+                streams=self.folder / "streams",
+                **more,
+            )
+        )
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
+    return Archive(tmp_path_factory.mktemp("certify"), subjects(3000))
+
+
+def divergences(certificate: Certificate) -> set[tuple[str, str]]:
+    return {(one.kind, one.about) for one in certificate.divergences}
+
+
+def test_a_real_server_does_as_predicted(archive: Archive) -> None:
+    certificate = archive.certify()
+    assert certificate.divergences == ()
+    assert not certificate.fails("divergence")
+    assert (certificate.tried, certificate.messages, certificate.share) == (3000, 3000, 1.0)
+    streams = {one.stream: one for one in certificate.streams}
+    assert streams.keys() == {"SHOP", "AUDIT", "WHOLE", "PICKED"}
+    assert all(one.predicted == one.seen > 100 for one in streams.values())
+    assert {one.source for one in certificate.draws} == {"orders.*.*", "dice.*", "thin"}
+    assert all(one.low <= one.weight <= one.high for one in certificate.draws)
+    assert [str(one) for one in certificate.not_looked_at][2:] == [
+        "stream ABROAD, which takes from streams elsewhere",
+        "stream AFTER, which takes from streams elsewhere",
+    ]
+
+
+def test_a_sample_is_spread_over_the_archive(archive: Archive) -> None:
+    certificate = archive.certify(sample=1000)
+    assert (certificate.tried, certificate.share) == (1000, 1 / 3)
+    assert certificate.divergences == ()
+    again = archive.certify(sample=1000)
+    assert again.tried_digest == certificate.tried_digest
+    assert archive.certify(sample=999).tried_digest != certificate.tried_digest
+
+
+def test_each_cluster_has_a_server_of_its_own(tmp_path: Path) -> None:
+    certificate = Archive(tmp_path, subjects(600), ("east", "west")).certify()
+    assert certificate.divergences == ()
+    assert set(certificate.clusters) == {"east", "west"}
+
+
+def test_odd_bytes_are_tried_and_what_nobody_can_publish_is_counted(tmp_path: Path) -> None:
+    published = ["near.\u00fc", "a..b", "", "a.*", "$JS.API.STREAM.DELETE.SHOP", "near.$x", "b c"]
+    certificate = Archive(tmp_path, published).certify()
+    assert certificate.divergences == ()
+    assert certificate.tried == 2
+    assert certificate.skipped == {run._ILLEGAL: 4, run._RESERVED: 1}
+
+
+def test_mappings_that_reach_the_services_of_the_server_are_not_tried(tmp_path: Path) -> None:
+    made = Archive(tmp_path, ["api.STREAM.DELETE.SHOP", "any.$JS.API.STREAM.DELETE.SHOP", "x"])
+    made.conf.write_text('mappings { "api.>": "$JS.API.>", "any.>": "{{wildcard(1)}}" }')
+    made.conf.write_text('mappings { "api.*.*.*": "$JS.API.$1.$2.$3", "any.*.>": "$1.>" }')
+    certificate = made.certify()
+    assert certificate.divergences == ()
+    assert (certificate.tried, certificate.skipped) == (1, {run._RESERVED: 2})
+
+
+# What the server has instead of what is predicted -> what must be found.
+PLANTED = {
+    "another partition": ("partition(5,2)", "partition(6,2)", {("subject", "orders.*.*")}),
+    "another order": ("canary.$2.$1", "canary.$1.$2", {("subject", "orders.*.*")}),
+    "another weight": ("weight: 70%", "weight: 30%", {("draws", "orders.*.*")}),
+    "another cluster": ("shop.far", "shop.near", {("subject", "near.*")}),
+    "nothing lost": (
+        '"thin": [{ destination: thin, weight: 30% }, { destination: kept, weight: 30% }]',
+        '"thin": kept',
+        {("draws", "thin")},
+    ),
+    "more numbers": ("random(6)", "random(12)", {("subject", "dice.*")}),
+    "another source": ('"split.*"', '"splat.*"', {("subject", "split.*")}),
+}
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+def test_a_server_with_other_mappings_is_found(
+    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: str
+) -> None:
+    before, after, found = PLANTED[planted]
+    assert before in MAPPINGS
+    other = tmp_path / "other.conf"
+    other.write_text(MAPPINGS.replace(before, after))
+    theirs, config = load_mappings(other), server.server_config
+
+    def wrong(mappings: AccountMappings, cluster: str | None) -> str:
+        return config(theirs, cluster)
+
+    monkeypatch.setattr(server, "server_config", wrong)
+    certificate = archive.certify(sample=1500)
+    assert certificate.fails("divergence")
+    assert divergences(certificate) == found
+    for one in certificate.divergences:
+        assert one.messages
+        assert one.predicted != one.seen
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "found"),
+    [
+        (
+            "subject_transform",
+            {"src": "shop.*.eu.*", "dest": "shop.{{partition(4,1)}}.europe.$2"},
+            ("stored", "SHOP"),
+        ),
+        ("subjects", ["shop.*.eu.>"], ("stream", "SHOP")),
+        ("republish", None, ("stream", "AUDIT")),
+    ],
+)
+def test_a_server_with_another_stream_is_found(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch, field: str, value: Any, found: Any
+) -> None:
+    ask = run.try_messages
+    monkeypatch.setattr(server, "_QUIET_SECONDS", 0.5)
+
+    def wrong(subjects: Any, mappings: Any, streams: Any, cluster: Any, expected: Any) -> Any:
+        changed = [
+            type(one).model_validate(
+                one.model_dump(by_alias=True, exclude_unset=True) | {field: value}
+            )
+            if one.name == "SHOP"
+            else one
+            for one in streams
+        ]
+        return ask(subjects, mappings, changed, cluster, expected)
+
+    monkeypatch.setattr(run, "try_messages", wrong)
+    assert found in divergences(archive.certify(sample=1500))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("line", "wrong", "found"),
+    [
+        ("16777619u", "16777621u", {"orders.*.*"}),
+        ("part(token, 0, first)", "part(token, 1, first)", {"split.*"}),
+    ],
+)
+def test_a_kernel_with_a_wrong_function_is_found(
+    archive: Archive,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    line: str,
+    wrong: str,
+    found: set[str],
+) -> None:
+    folder = tmp_path / "kernel"
+    shutil.copytree(Path(build.__file__).parent, folder)
+    source = folder / "transform.c"
+    assert line in source.read_text()
+    source.write_text(source.read_text().replace(line, wrong))
+    build.compile_library(folder / "kernel.so", folder, tmp_path / "scratch")
+    broken = library(folder)
+    monkeypatch.setattr(program, "library", lambda: broken)
+    certificate = archive.certify(sample=1500)
+    assert {one.about for one in certificate.divergences} == found
+
+
+def test_a_server_that_loses_messages_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Archive(tmp_path, ["thin"] * 5)
+    made.conf.write_text('mappings { "thin": kept }')
+    lost = Mapping("thin", [Destination("thin", 0)])
+    config = server.server_config
+    monkeypatch.setattr(
+        server, "server_config", lambda mappings, cluster: config(AccountMappings([lost]), cluster)
+    )
+    (one,) = made.certify().divergences
+    assert (one.kind, one.about, one.messages) == ("delivery", "thin", 5)
+    assert (one.predicted, one.seen) == ("kept", "nobody")
+
+
+def test_the_smallest_example_is_shown(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = server.server_config
+    monkeypatch.setattr(
+        server, "server_config", lambda mappings, cluster: config(AccountMappings(()), cluster)
+    )
+    certificate = archive.certify(sample=1500)
+    (one,) = (one for one in certificate.divergences if one.about == "near.*")
+    assert one.subject == "near.0"
+    assert (one.predicted, one.seen) == ("shop.far.0.x", "near.0")
+    assert one.messages > 10
+
+
+def test_streams_in_a_circle_are_refused(archive: Archive, tmp_path: Path) -> None:
+    for name, to in (("A", "b"), ("B", "a")):
+        stream = {"name": name, "subjects": [f"{name.lower()}.>"]}
+        stream |= {"republish": {"src": f"{name.lower()}.>", "dest": f"{to}.>"}}
+        (tmp_path / f"{name}.json").write_text(json.dumps(stream))
+    settings = {"stream": "S", "candidate": archive.conf, "streams": tmp_path}
+    warehouse = Warehouse(dir=archive.folder / "warehouse")
+    with pytest.raises(JobError, match="A and B republish in a circle"):
+        certify(CertifySettings(warehouse=warehouse, **settings))
+
+
+def test_nothing_is_sent_to_addresses_of_the_candidate(archive: Archive, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        other.settimeout(0.1)
+        url = f"nats://127.0.0.1:{other.getsockname()[1]}"
+        conf = tmp_path / "new.conf"
+        conf.write_text(
+            f'{MAPPINGS}\nleafnodes {{ remotes: [{{ url: "{url}" }}] }}\n'
+            f'gateway {{ name: a, gateways: [{{ name: b, url: "{url}" }}] }}\n'
+            f'cluster {{ name: a, routes: ["{url}"] }}\n'
+        )
+        certificate = certify(
+            CertifySettings(
+                stream="S", warehouse=Warehouse(dir=archive.folder / "warehouse"), candidate=conf
+            )
+        )
+        assert certificate.divergences == ()
+        with pytest.raises(TimeoutError):
+            other.accept()
+
+
+def test_the_page_shows_text_of_publishers_as_text(archive: Archive, tmp_path: Path) -> None:
+    certificate = archive.certify(sample=10)
+    part = Divergence("subject", HOSTILE, 1, 1, HOSTILE, HOSTILE, HOSTILE, HOSTILE)
+    hostile = replace(
+        certificate,
+        stream=HOSTILE,
+        candidate=HOSTILE,
+        divergences=(part,),
+        draws=(Drawn(HOSTILE, HOSTILE, HOSTILE, 1, 1, 1, 1, 0.0, 1.0, False),),
+        streams=(CertifiedStream(HOSTILE, 1, 1),),
+        not_looked_at=(Unseen(HOSTILE),),
+    )
+    write(hostile, tmp_path / "page.html")
+    assert "nats-server does not do as predicted" in (tmp_path / "page.html").read_text("utf-8")
+    look_at(tmp_path / "page.html", tmp_path)
+
+
+def test_the_command(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = ("certify", "--stream", "S", "--candidate", str(archive.conf), "--sample", "500")
+    line += ("--warehouse", str(archive.folder / "warehouse"))
+    page = archive.folder / "page.html"
+    code, out, err = nats_transform(*line, "--report", str(page))
+    assert (code, err) == (0, "")
+    assert "500 messages of 3,000 tried (16.7 %)" in out
+    assert "nats-server does as predicted" in out
+    assert "nats-server does as predicted" in page.read_text("utf-8")
+    document = json.loads(nats_transform(*line, "--json")[1])
+    assert (document["holds"], document["tried"], document["divergences"]) == (True, 500, [])
+    config = server.server_config
+    monkeypatch.setattr(
+        server, "server_config", lambda mappings, cluster: config(AccountMappings(()), cluster)
+    )
+    code, out, _ = nats_transform(*line)
+    assert code == 1
+    assert "differs subject (near.*)" in out
+
+
+@pytest.mark.parametrize(
+    ("mappings", "told"),
+    [('mappings { "a": "" }', "crashes"), ("mappings {", "new.conf"), ('{"a": 1}', "new.conf")],
+)
+def test_a_mistake_is_one_line(archive: Archive, tmp_path: Path, mappings: str, told: str) -> None:
+    conf = tmp_path / "new.conf"
+    conf.write_text(mappings)
+    at = ("--stream", "S", "--warehouse", str(archive.folder / "warehouse"))
+    code, out, err = nats_transform("certify", *at, "--candidate", str(conf))
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert told in err
+
+
+@pytest.mark.slow
+def test_200_000_messages_of_three_clusters(tmp_path: Path) -> None:
+    made = Archive(tmp_path, subjects(250_000), ("east", "central", "west"))
+    certificate = made.certify()
+    assert certificate.divergences == ()
+    assert (certificate.tried, certificate.share) == (200_000, 0.8)
+    assert len({(one.source, one.cluster) for one in certificate.draws}) == 9
