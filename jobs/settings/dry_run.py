@@ -112,8 +112,8 @@ class DryRunSettings(StreamDays):
         needs_messages = self.exact or self.simulate or self.subject_headers
         if self.is_counted and (needs_messages or self.first_day is not None):
             raise ValueError(
-                "only an archive has messages and days, a census and a server have not: give a "
-                "warehouse and a stream for that"
+                "only an archive has messages, headers and days, a census and a server have not: "
+                "give a warehouse and a stream for that"
             )
         if self.nats is not None and (self.streams or self.consumers):
             raise ValueError("give the streams and consumers in files, or a server that shows them")

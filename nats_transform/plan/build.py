@@ -47,6 +47,20 @@ class AcceptsNothing(NatsTransformError):
 
 _AUDITED = "the audit of this stage says `within`"
 _DRAINED = "consumers and sources have read every message under the old subjects"
+_LAST = "the last step of this phase is in force"
+_AGAIN = f"schedules must be published again for the new names once {_LAST}"
+_BY_PEOPLE = {
+    "condition-fails": f"publishers that expect a last sequence must wait until {_LAST}, and then "
+    "read it under the new name",
+    "counter-restarts": f"publishers that add to counters must wait until {_LAST}, and then add "
+    "the old value of each under its new name",
+    "schedule-not-mapped": _AGAIN,
+    "schedule-target-moves": _AGAIN,
+    "batch-split": f"publishers of batches must wait until {_LAST}",
+    "ids-forgotten": "publishers must finish their retries",
+    "header-not-mapped": "those who read subjects in headers must know both names",
+}
+"""What people must do about a finding that no change of a configuration cures."""
 
 Needs = Callable[[Stage], tuple[Need, ...]]
 
@@ -105,7 +119,7 @@ def build(
     ever = (before, both, narrow(before, both, changing))
     steps = [
         *_expand(ever),
-        *_shift(question.current, switch, account, needs, _programs(changing)),
+        *_shift(question.current, switch, account, needs, _programs(changing, dry_run)),
         *_contract(ever),
     ]
     return planned(
@@ -124,8 +138,15 @@ def _is(accepted: Accepted, finding: MigrationFinding) -> bool:
     return accepted.code == finding.code and accepted.about in ("", finding.about)
 
 
-def _programs(changing: Moves) -> str:
-    """What programs must do that subscribe without a consumer, as no configuration shows them."""
+def _programs(changing: Moves, dry_run: DryRun) -> str:
+    """What programs must do: no configuration shows or changes them."""
+    codes = {one.code for one in (*dry_run.findings, *dry_run.with_room)}
+    known = dict.fromkeys(told for code, told in _BY_PEOPLE.items() if code in codes)
+    return "; ".join(filter(None, (_subscribers(changing), *known)))
+
+
+def _subscribers(changing: Moves) -> str:
+    """What programs must do that subscribe without a consumer."""
     names = dict.fromkeys(
         (made(move.old, move.part), made(move.new, move.part)) for move in changing
     )

@@ -64,6 +64,15 @@ def _found(server: NatsServer, stream: str, *more: str) -> dict[tuple[str, str],
     return {(f["code"], f["about"]): f for f in findings if f["code"] in of_headers}
 
 
+def planned(server: NatsServer) -> str:
+    """Why there is no plan."""
+    asked = ("--stream", "STOCK", "--candidate", "new.conf", "--account", "SHOP", "--out", "plan")
+    login = ("--server", server.url, "--user", "shop", "--password", "p")
+    code, out, err = nats_transform("plan", *asked, *login)
+    assert code == 1
+    return out + err
+
+
 async def found(server: NatsServer, stream: str, *more: str) -> dict[tuple[str, str], Any]:
     return await asyncio.to_thread(_found, server, stream, *more)
 
@@ -85,6 +94,9 @@ def test_a_condition_is_checked_under_the_new_name(server: NatsServer) -> None:
             condition = told["condition-fails", ""]
             assert (condition["messages"], condition["subjects"]) == (3, 1)
             assert condition["examples"][0]["after"] == "store.eu"
+            exact = await found(server, "STOCK", "--exact")
+            assert exact["condition-fails", ""]["messages"] == 3
+            assert "no safe plan: condition-fails" in await asyncio.to_thread(planned, server)
             reload(server, CONFIG % MAPPINGS, 1)
             assert await asked("stock.eu", 3) == 10071
             # Who expects that there is nothing yet makes it again.
@@ -134,6 +146,7 @@ def test_a_schedule_whose_target_moves(server: NatsServer) -> None:
             assert list(told) == [("schedule-target-moves", "header Nats-Schedule-Target")]
             (target,) = told.values()
             assert (target["messages"], target["subjects"]) == (1, 1)
+            assert (await found(server, "PLANS", "--exact")).keys() == told.keys()
             (example,) = target["examples"]
             assert (example["subject"], example["after"]) == ("jobs.eu", "work.eu")
             reload(server, CONFIG % MAPPINGS, 1)

@@ -102,6 +102,9 @@ def test_it_finds_what_it_finds_in_an_archive(
     assert {finding.code for finding in live.found.findings} >= {"not-captured"}
     assert live.consumers == 1
     assert live.found.findings == archived.found.findings
+    headers = "conditional publishes, schedules and ids of messages"
+    assert headers in {one.what for one in live.not_looked_at}
+    assert headers not in {one.what for one in archived.not_looked_at}
     assert live.found.with_room == archived.found.with_room
     assert live.found.flows == archived.found.flows
     assert (live.server, live.counted, live.days) == (reader(server).where, ("ORDERS",), ())
@@ -226,9 +229,12 @@ def test_pages_with_nothing_in_common(monkeypatch: pytest.MonkeyPatch) -> None:
         ((), "no subjects: give a server, a stream of a warehouse, or a census"),
         (("--live", "--stream", "S"), "no subjects: give a server"),
         (("--live", "--census", "c.parquet", "--server", "x"), "give --live or --census, not both"),
-        (("--live", "--server", "x", "--exact"), "only an archive has messages and days"),
-        (("--server", "x", "--simulate"), "only an archive has messages and days"),
-        (("--server", "x", "--day", "2026-01-01"), "only an archive has messages and days"),
+        (("--live", "--server", "x", "--exact"), "only an archive has messages, headers and days"),
+        (("--server", "x", "--simulate"), "only an archive has messages, headers and days"),
+        (
+            ("--server", "x", "--day", "2026-01-01"),
+            "only an archive has messages, headers and days",
+        ),
     ],
 )
 def test_what_does_not_go_together(

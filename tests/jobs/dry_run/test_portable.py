@@ -345,7 +345,7 @@ def test_dry_run_of_a_file(tmp_path: Path) -> None:
     assert (told["stream"], told["messages"], told["subjects"]) == ("ORDERS", 16, 6)
     for more, text in (
         (("--census", census, "--stream", "OTHER"), "is of the stream 'ORDERS', not of 'OTHER'"),
-        (("--census", census, "--exact"), "only an archive has messages and days"),
+        (("--census", census, "--exact"), "only an archive has messages, headers and days"),
         ((), "give a server, a stream of a warehouse"),
     ):
         code, out, err = nats_transform(*given, *more)

@@ -420,6 +420,10 @@ def test_the_command(
         (("--candidate", "ok.conf", "--day", "x"), "'x' is not a day such as"),
         (("--candidate", "ok.conf", "--day", "2026-02-02..2026-01-01"), "needs a first day"),
         (("--candidate", "ok.conf", "--streams", "nowhere"), "nowhere"),
+        (
+            ("--candidate", "ok.conf", "--census", "c.parquet", "--subject-header", "Answer-To"),
+            "only an archive has messages, headers and days",
+        ),
         (("--candidate", "ok.conf", "--consumers", "."), "consumers need the streams"),
         (("--candidate", "acme.conf"), "has no mappings, but there are mappings of 'ACME'"),
         (("--candidate", "ok.conf", "--permissions", "acme.conf"), "but users of 'ACME' have"),

@@ -51,6 +51,24 @@ AROUND = Question(
 )
 
 
+def test_what_headers_ask_of_people_stands_in_the_steps_that_move_messages() -> None:
+    streams = (StreamConfig(name="ORDERS", subjects=["orders.*", "shop.orders.*"]),)
+    asked = Question(NEW, NOTHING, streams=streams)
+
+    def made(carries: str, *codes: str) -> Plan:
+        rows = [CensusRow("orders.eu", None, 5, carries=carries)]
+        accepted = [Accepted(code=code, reason="they wait") for code in codes]
+        return build(asked, lambda one: of_question(rows, one), accepted=accepted)
+
+    with pytest.raises(NoPlan, match="condition-fails"):
+        made("condition")
+    told = "publishers that expect a last sequence must wait until the last step of this phase"
+    steps = made("condition", "condition-fails").steps
+    assert {told in step.programs for step in steps if step.phase == "shift"} == {True}
+    assert not any(step.programs for step in steps if step.phase != "shift")
+    assert not any(told in step.programs for step in made("").steps)
+
+
 def test_steps() -> None:
     made = plan(AROUND)
     told = [
