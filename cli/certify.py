@@ -26,7 +26,8 @@ def command(result: Certificate, settings: CertifySettings) -> None:
     A nats-server starts on this machine with the candidate's mappings and the streams. Archived
     subjects are published to it, and to no other address. For each message the subject, the streams
     and the stored subjects must be as predicted, and the draws of weights must agree with the
-    weights. Limits, headers and payloads are not tried.
+    weights. With --permissions, each user of the file publishes the subjects too, and subscribes to
+    them. Limits, headers and payloads are not tried.
 
     \b
     Examples:
@@ -48,6 +49,14 @@ def command(result: Certificate, settings: CertifySettings) -> None:
         ),
     ]
     print_table(rows, head=("", "predicted", "nats-server"), right=(1, 2))
+    print_table(
+        [
+            (f"user {u.user}", f"{u.subjects:,}", f"{u.published:,}", f"{u.got:,}")
+            for u in result.users
+        ],
+        head=("", "subjects", "may publish", "gets"),
+        right=(1, 2, 3),
+    )
     for one in result.divergences:
         where = f" in {one.cluster}" if one.cluster else ""
         about = f" ({one.about})" if one.about else ""

@@ -14,7 +14,9 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from jobs.certify.result import Divergence, Drawn
+from jobs.certify.result import CertifiedUser, Divergence, Drawn
+from jobs.certify.server import Tried
+from nats_transform.config.permissions import User
 from nats_transform.functions import Random
 from nats_transform.kernel import compile_mappings
 from nats_transform.mapping import AccountMappings, Destination, Share
@@ -26,6 +28,7 @@ from nats_transform.subject import decode
 from nats_transform.unresolved import may_be
 
 _NOBODY = "nobody"
+_MOST_SUBJECTS = 2_000  # that users try
 _ERROR = 1e-6
 """The probability that right draws of a mapping count as wrong."""
 
@@ -169,6 +172,49 @@ class Prediction:
         outcomes = self._mappings.outcomes(subject, self._messages.cluster)
         return [outcome.subject for outcome, _ in outcomes]
 
+    def some_subjects(self) -> list[int]:
+        """Numbers of messages with different subjects, evenly spread; not too many."""
+        first: dict[bytes, int] = {}
+        for number, subject in enumerate(self._messages.subjects):
+            first.setdefault(subject, number)
+        numbers = list(first.values())
+        return numbers[:: -(-len(numbers) // _MOST_SUBJECTS)]
+
+    def compare_user(self, numbers: Sequence[int], user: User, tried: Tried, found: Found) -> None:
+        """Add what a user may do to what was found; `numbers` are those of the messages."""
+        for place, number in enumerate(numbers):
+            seen = tried.published[place]
+            ways = self._patterns(number)
+            # nats-server maps a message before it looks for the permission to publish it.
+            is_allowed = [way is not None and user.publish.allows(way) for way in ways]
+            if seen is None:
+                is_right = not all(is_allowed)
+            else:
+                is_right = any(
+                    allowed and _fits(way, seen)
+                    for way, allowed in zip(ways, is_allowed, strict=True)
+                )
+            if not is_right:
+                results = (way or _NOBODY for way in ways)
+                wanted = " or ".join(results) if any(is_allowed) else "refused"
+                what = "refused" if seen is None else _text(seen)
+                found.add("publish", user.name, self._messages, number, wanted, what)
+            to = tried.others[place]
+            if to is None or to not in tried.asked:
+                continue
+            may = user.subscribe.allows(decode(to))
+            if may != (place in tried.got):
+                words = ("not got", f"got as {decode(to)}")
+                found.add(
+                    "subscribe", user.name, self._messages, number, words[may], words[not may]
+                )
+        published = sum(subject is not None for subject in tried.published)
+        found.users.append(
+            CertifiedUser(
+                user.name, self._messages.cluster, len(numbers), published, len(tried.got)
+            )
+        )
+
     def _compare_stream(
         self,
         name: str,
@@ -214,10 +260,12 @@ class Found:
     Attributes:
         drawn: the draws.
         streams: for each stream how many messages it should hold and does.
+        users: what users may do.
     """
 
     drawn: list[Drawn] = field(default_factory=list)
     streams: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    users: list[CertifiedUser] = field(default_factory=list)
     _parted: dict[tuple[str, str], Divergence] = field(default_factory=dict)
 
     def add(

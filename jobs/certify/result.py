@@ -16,8 +16,9 @@ class Divergence:
     Attributes:
         kind: `delivery` (the message reaches somebody or nobody), `subject` (another subject),
             `stream` (another stream stores it), `stored` (under another subject), `draws` (other
-            shares).
-        about: the source of the mapping, or the stream; "" for messages that no mapping takes.
+            shares), `publish` and `subscribe` (a user may or may not).
+        about: the source of the mapping, the stream or the user; "" for messages that no mapping
+            takes.
         messages: how many messages part.
         seq, subject, cluster: the message with the shortest subject among them; None for draws.
         predicted, seen: what becomes of that message.
@@ -75,6 +76,25 @@ class CertifiedStream:
 
 
 @dataclass(frozen=True)
+class CertifiedUser:
+    """What a user may do on the private server.
+
+    Attributes:
+        user: the name.
+        cluster: the cluster of the server.
+        subjects: how many different subjects were tried.
+        published: how many of them reached somebody when the user published them.
+        got: how many the user got when somebody else published them.
+    """
+
+    user: str
+    cluster: str | None
+    subjects: int
+    published: int
+    got: int
+
+
+@dataclass(frozen=True)
 class Certificate:
     """What a private nats-server made of archived subjects, beside our prediction.
 
@@ -99,6 +119,7 @@ class Certificate:
             They differ by chance where draws lose messages.
         streams: what the streams hold.
         draws: the draws of weighted mappings.
+        users: what users may do.
         divergences: the ways in which the server and the prediction part.
         not_looked_at: what the certificate says nothing about.
     """
@@ -125,6 +146,7 @@ class Certificate:
     delivered: int
     streams: tuple[CertifiedStream, ...]
     draws: tuple[Drawn, ...]
+    users: tuple[CertifiedUser, ...]
     divergences: tuple[Divergence, ...]
     not_looked_at: tuple[Unseen, ...]
 

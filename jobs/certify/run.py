@@ -12,7 +12,7 @@ from importlib.metadata import version
 
 from jobs.certify.compare import Found, Messages, Prediction
 from jobs.certify.result import Certificate, CertifiedStream
-from jobs.certify.server import subject_path, try_messages
+from jobs.certify.server import subject_path, try_messages, try_users
 from jobs.dry_run.subjects import archived_days
 from jobs.errors import JobError
 from jobs.files.selection import Selection
@@ -21,7 +21,13 @@ from jobs.jetstream.tracing import belongs_to_server
 from jobs.progress import step
 from jobs.settings.certify import CertifySettings
 from jobs.warehouse import specs, tables
-from nats_transform.config import load_mappings, load_streams, mapping_version
+from nats_transform.config import (
+    load_mappings,
+    load_streams,
+    mapping_version,
+    parse_server_config,
+)
+from nats_transform.config.permissions import User, users_of
 from nats_transform.kernel.build import source_digest
 from nats_transform.mapping import AccountMappings
 from nats_transform.network import Network
@@ -46,6 +52,7 @@ def certify(settings: CertifySettings) -> Certificate:
     mappings = load_mappings(settings.candidate, settings.account)
     given = load_streams(settings.streams) if settings.streams else ()
     streams, left_out = _streams(given)
+    users = _users(settings)
     _refuse_crashes(mappings)
     archive, days = archived_days(settings)
     columns = ("seq", "subject", "cluster")
@@ -59,6 +66,13 @@ def certify(settings: CertifySettings) -> Certificate:
             prediction = Prediction(part, mappings, streams, settings.seed)
             seen = try_messages(part.subjects, mappings, streams, part.cluster, prediction.stored)
             prediction.compare(seen.delivered, seen.stored, found)
+            if users:
+                numbers = prediction.some_subjects()
+                some = [part.subjects[number] for number in numbers]
+                with step("asking it as users", 3 * len(some) * len(users)):
+                    tried_by = try_users(some, mappings, users, part.cluster)
+                for user, one in zip(users, tried_by, strict=True):
+                    prediction.compare_user(numbers, user, one, found)
             servers.add(seen.version)
             fates.update(prediction.fates)
             predicted += sum(subject is not None for subject in prediction.subjects)
@@ -92,10 +106,12 @@ def certify(settings: CertifySettings) -> Certificate:
         delivered=delivered,
         streams=tuple(CertifiedStream(name, *counts) for name, counts in found.streams.items()),
         draws=tuple(found.drawn),
+        users=tuple(found.users),
         divergences=tuple(found.divergences()),
         not_looked_at=(
             Unseen("limits of streams, and what headers and payloads do"),
-            Unseen("permissions, imports and leaf nodes"),
+            Unseen("imports and leaf nodes"),
+            *(() if users else (Unseen("permissions of users", "--permissions FILE"),)),
             *(Unseen(f"stream {name}, which takes from streams elsewhere") for name in left_out),
             *(() if given else (Unseen("streams", "--streams DIR"),)),
         ),
@@ -127,6 +143,13 @@ def _streams(given: Iterable[StreamConfig]) -> tuple[list[StreamConfig], list[st
                 "would never come to rest; `nats-transform check` shows how"
             )
     return streams, sorted(out)
+
+
+def _users(settings: CertifySettings) -> list[User]:
+    if settings.permissions is None:
+        return []
+    account = settings.permissions_account or settings.account
+    return users_of(parse_server_config(settings.permissions), account)
 
 
 def _refuse_crashes(mappings: AccountMappings) -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,13 +23,15 @@ from jobs.jetstream import wire
 from jobs.jetstream.answers import Answer, StreamInfo
 from jobs.jetstream.connection import RawClient, api, connection
 from jobs.jetstream.process import USER, nats_server
-from jobs.jetstream.pull import Pull
+from jobs.jetstream.pull import pulling
 from jobs.jetstream.reader import RangeReader
 from jobs.jetstream.stream import JetStreamSettings, StreamState
 from jobs.progress import advance
 from jobs.settings.connection import NatsSettings
-from nats_transform.config.block import mappings_block
+from nats_transform.config.block import configured, mappings_block
+from nats_transform.config.permissions import User
 from nats_transform.mapping import AccountMappings
+from nats_transform.plan.changes import permissions_of
 from nats_transform.stream import StreamConfig
 
 _AT_ONCE = 5_000  # messages that the server and a subscriber may have in hand
@@ -88,6 +90,66 @@ def try_messages(
             ) from error
         stored = {stream.name: _read(nats, states[stream.name]) for stream in streams}
         return Seen(version, delivered, stored)
+
+
+@dataclass
+class Tried:
+    """What a user may do, by the number of the message.
+
+    Attributes:
+        published: the subject that each message of the user was delivered under, or None.
+        others: the same of messages of another user who may publish everything.
+        asked: the subjects that the user subscribed to.
+        got: which of those messages the user got.
+    """
+
+    published: list[bytes | None]
+    others: list[bytes | None]
+    asked: set[bytes]
+    got: set[int]
+
+
+def try_users(
+    subjects: Sequence[bytes],
+    mappings: AccountMappings,
+    users: Sequence[User],
+    cluster: str | None,
+) -> list[Tried]:
+    """Let users publish messages on a new private server, and subscribe to what comes of others.
+
+    Raises:
+        JobError: the server does not start.
+    """
+    password = secrets.token_urlsafe(32)
+    names = [USER, *(f"{USER}-{number}" for number in range(len(users)))]
+    permissions = [None, *map(permissions_of, users)]
+    entries = [
+        {"user": name, "password": password} | ({"permissions": one} if one is not None else {})
+        for name, one in zip(names, permissions, strict=True)
+    ]
+    config = f"authorization {configured({'users': entries})}\n{server_config(mappings, cluster)}"
+    with nats_server(config) as server:
+
+        def login(name: str) -> NatsSettings:
+            return NatsSettings(servers=server.url, user=name, password=SecretStr(password))
+
+        return [asyncio.run(_as_user(login(USER), login(name), subjects)) for name in names[1:]]
+
+
+async def _as_user(admin: NatsSettings, user: NatsSettings, subjects: Sequence[bytes]) -> Tried:
+    async with connection(admin) as publisher, connection(admin) as watcher, connection(user) as me:
+        published = await _deliver(me, watcher, subjects)
+        others = await _deliver(publisher, watcher, subjects)
+        asked = {subject for subject in others if subject is not None and subject.isascii()}
+        inboxes = [await me.subscribe(subject.decode()) for subject in sorted(asked)]
+        await me.flush()
+        others = await _deliver(publisher, watcher, subjects)
+        await me.flush()
+        got = set()
+        for inbox in inboxes:
+            while inbox.pending_msgs:
+                got.add(int((await inbox.next_msg(timeout=1)).data))
+        return Tried(published, others, asked, got)
 
 
 def server_config(mappings: AccountMappings, cluster: str | None) -> str:
@@ -149,16 +211,22 @@ async def _publish(
     streams: Sequence[StreamConfig],
     expected: Callable[[Sequence[bytes | None]], Mapping[str, int]],
 ) -> tuple[str, list[bytes | None], dict[str, StreamInfo]]:
-    delivered: list[bytes | None] = [None] * len(subjects)
-    async with AsyncExitStack() as stack:
-        publisher = await stack.enter_async_context(connection(nats))
-        subscriber = await stack.enter_async_context(connection(nats))
+    async with connection(nats) as publisher, connection(nats) as watcher:
         for stream in streams:
             config = stream.model_dump(by_alias=True, exclude_unset=True)
             await api(publisher, nats, Answer, f"STREAM.CREATE.{stream.name}", config)
-        everything = Pull((await subscriber.subscribe(">"))._id)
-        subscriber.sink = everything
-        await subscriber.flush()
+        delivered = await _deliver(publisher, watcher, subjects)
+        version = str(publisher._server_info.get("version", ""))
+        return version, delivered, await _settled(publisher, nats, streams, expected(delivered))
+
+
+async def _deliver(
+    publisher: RawClient, watcher: RawClient, subjects: Sequence[bytes]
+) -> list[bytes | None]:
+    """The subject that each message is delivered under; None if nobody gets it."""
+    delivered: list[bytes | None] = [None] * len(subjects)
+    async with pulling(watcher, ">") as (everything, _):
+        await watcher.flush()
         for first in range(0, len(subjects), _AT_ONCE):
             part = subjects[first : first + _AT_ONCE]
             for number, subject in enumerate(part, first):
@@ -167,7 +235,7 @@ async def _publish(
                 await publisher._send_command(wire.one_operation(line))
             # The server delivers before it answers the ping, and in order on each connection.
             await publisher.flush()
-            await subscriber.flush()
+            await watcher.flush()
             for subject, reply, data in zip(
                 everything.subjects, everything.replies, everything.data, strict=True
             ):
@@ -175,8 +243,7 @@ async def _publish(
                     delivered[int(data)] = subject
             everything.clear()
             advance(len(part))
-        version = str(publisher._server_info.get("version", ""))
-        return version, delivered, await _settled(publisher, nats, streams, expected(delivered))
+    return delivered
 
 
 async def _settled(

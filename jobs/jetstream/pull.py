@@ -61,9 +61,9 @@ async def consumer(
 
 
 @contextlib.asynccontextmanager
-async def pulling(client: RawClient) -> AsyncIterator[tuple[Pull, str]]:
-    """A subscription whose messages come as bytes, and its inbox."""
-    inbox = client.new_inbox()
+async def pulling(client: RawClient, subject: str | None = None) -> AsyncIterator[tuple[Pull, str]]:
+    """A subscription whose messages come as bytes, and its subject: an inbox if none is given."""
+    inbox = subject or client.new_inbox()
     subscription = await client.subscribe(inbox)
     pull = Pull(subscription._id)
     client.sink = pull

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from jobs.settings.base import Folder, Seed, setting
+from jobs.settings.base import Folder, Name, Seed, setting
 from jobs.settings.days import Stream, StreamDays
 from jobs.settings.mappings import Account
 
@@ -24,6 +24,14 @@ class CertifySettings(StreamDays):
         None,
         "A folder with one file per stream: the output of `nats stream info NAME --json`.",
         otherwise="what the mappings deliver is compared, and nothing is stored",
+    )
+    permissions: Path | None = setting(
+        None,
+        "A server configuration with users: what each of them may publish and get under the "
+        "candidate is tried.",
+    )
+    permissions_account: Name | None = setting(
+        None, "The account of these users.", otherwise="the account that --account names"
     )
     sample: Annotated[int, Field(ge=1)] = setting(
         200_000, "How many messages are tried at most, spread evenly over the archive."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -18,6 +19,15 @@ def mappings_block(mappings: Mapping[str, Any]) -> str:
             lines.append(f"    {{ {where}, weight: {one['weight']}%{cluster} }}")
         lines.append("  ]")
     return "\n".join([*lines, "}"]) + "\n"
+
+
+def configured(value: Any) -> str:
+    """A value in the syntax of a server's configuration."""
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{name}: {configured(one)}" for name, one in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(configured, value)) + "]"
+    return quoted_string(value) if isinstance(value, str) else json.dumps(value)
 
 
 def _key(text: str) -> str:

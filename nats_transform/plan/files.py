@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from nats_transform.config.block import mappings_block, quoted_string
+from nats_transform.config.block import configured, mappings_block, quoted_string
 from nats_transform.config.edit import Edit
 from nats_transform.config.edit import edited as edited_config
 from nats_transform.errors import NatsTransformError, printable
@@ -148,18 +148,9 @@ def _block(kind: str, fields: Mapping[str, Any]) -> str:
             )
         return mappings_block(fields)
     if kind == "permissions":
-        return f"permissions {_hocon(fields)}\n"
-    entries = "".join(f"  {_hocon(one)}\n" for one in fields[kind])
+        return f"permissions {configured(fields)}\n"
+    entries = "".join(f"  {configured(one)}\n" for one in fields[kind])
     return f"{kind}: [\n{entries}]\n"
-
-
-def _hocon(value: Any) -> str:
-    """A value in the syntax of a server's configuration."""
-    if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{name}: {_hocon(one)}" for name, one in value.items()) + " }"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_hocon, value)) + "]"
-    return quoted_string(value) if isinstance(value, str) else json.dumps(value)
 
 
 def commands(step: Step, plan: Plan, undo: bool = False) -> Iterator[str]:

@@ -14,7 +14,13 @@ from typing import Any
 import pytest
 
 from jobs.certify import run, server
-from jobs.certify.result import Certificate, CertifiedStream, Divergence, Drawn
+from jobs.certify.result import (
+    Certificate,
+    CertifiedStream,
+    CertifiedUser,
+    Divergence,
+    Drawn,
+)
 from jobs.certify.run import certify
 from jobs.errors import JobError
 from jobs.pages.certify import write
@@ -143,7 +149,7 @@ def test_a_real_server_does_as_predicted(archive: Archive) -> None:
     assert all(one.predicted == one.seen > 100 for one in streams.values())
     assert {one.source for one in certificate.draws} == {"orders.*.*", "dice.*", "thin"}
     assert all(one.low <= one.weight <= one.high for one in certificate.draws)
-    assert [str(one) for one in certificate.not_looked_at][2:] == [
+    assert [str(one) for one in certificate.not_looked_at][3:] == [
         "stream ABROAD, which takes from streams elsewhere",
         "stream AFTER, which takes from streams elsewhere",
     ]
@@ -252,6 +258,44 @@ def test_a_server_with_another_stream_is_found(
     assert found in divergences(archive.certify(sample=1500))
 
 
+USERS = """authorization { users: [
+  { user: old, password: x, permissions: { publish: "orders.>", subscribe: "orders.>" } }
+  { user: new, password: x, permissions: {
+    publish: { allow: ["shop.>", "canary.>", "near.*"], deny: "shop.far.3.>" }
+    subscribe: { allow: ["shop.>", "other.*"], deny: "shop.direct.*.7" }
+  } }
+  { user: free, password: x }
+] }
+"""
+
+
+def test_users_may_do_what_is_predicted(archive: Archive, tmp_path: Path) -> None:
+    (tmp_path / "users.conf").write_text(USERS)
+    certificate = archive.certify(sample=1500, permissions=tmp_path / "users.conf")
+    assert certificate.divergences == ()
+    old, new = certificate.users
+    assert (old.user, new.user) == ("old", "new")
+    # Nobody who publishes old names may publish what they are mapped to, but for the remainder.
+    assert 0 < old.published < old.subjects / 4
+    assert new.subjects / 3 < new.published < new.subjects
+    assert old.got < new.got < new.subjects
+
+
+def test_a_server_with_other_permissions_is_found(
+    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "users.conf").write_text(USERS)
+    monkeypatch.setattr(
+        server,
+        "permissions_of",
+        lambda user: {"publish": ["shop.>", "canary.>"], "subscribe": {"deny": ["shop.0.>"]}},
+    )
+    certificate = archive.certify(sample=1500, permissions=tmp_path / "users.conf")
+    assert divergences(certificate) == {
+        *(("publish", "old"), ("subscribe", "old"), ("publish", "new"), ("subscribe", "new"))
+    }
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "wrong", "found"),
@@ -348,6 +392,7 @@ def test_the_page_shows_text_of_publishers_as_text(archive: Archive, tmp_path: P
         divergences=(part,),
         draws=(Drawn(HOSTILE, HOSTILE, HOSTILE, 1, 1, 1, 1, 0.0, 1.0, False),),
         streams=(CertifiedStream(HOSTILE, 1, 1),),
+        users=(CertifiedUser(HOSTILE, HOSTILE, 1, 1, 1),),
         not_looked_at=(Unseen(HOSTILE),),
     )
     write(hostile, tmp_path / "page.html")

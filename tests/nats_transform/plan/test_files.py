@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from jobs.jetstream.process import nats_server
 from nats_transform import AccountMappings, Destination, Mapping
-from nats_transform.config.block import mappings_block
+from nats_transform.config.block import configured, mappings_block
 from nats_transform.config.server_conf import parse_server_text
 from nats_transform.config.source import Source
 from nats_transform.config.tree import plain
 from nats_transform.plan.build import _mappings
-from nats_transform.plan.files import _hocon, path
+from nats_transform.plan.files import path
 from nats_transform.plan.model import Change, Step
 
 # Legal in a token of a source.
@@ -53,7 +53,7 @@ def test_any_mappings_are_read_as_they_are(tokens: list[str]) -> None:
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=5))
 def test_any_string_is_read_as_it_is(text: str) -> None:
-    assert read(f"a: {_hocon({'b': text, 'c': [text]})}") == {"a": {"b": text, "c": [text]}}
+    assert read(f"a: {configured({'b': text, 'c': [text]})}") == {"a": {"b": text, "c": [text]}}
 
 
 @pytest.mark.server
