@@ -55,6 +55,7 @@ def command(result: PlanResult, settings: PlanSettings) -> None:
         print_line(unseen_line(result.not_looked_at))
     if result.folder is not None:
         print_line(f"the plan is in {result.folder}")
+        print_line(f"now: open {result.folder}/index.html and take step 1")
 
 
 def _review(result: PlanResult, settings: PlanSettings) -> Review:

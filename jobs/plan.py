@@ -140,7 +140,9 @@ def _plan(
     if not made.steps:
         return PlanResult(made, **looked_at)
     made, whole = _with_config(made, settings)
-    texts = files(made, dict(configs(settings)), whole)
+    from jobs.pages.plan import PAGE, render
+
+    texts = files(made, dict(configs(settings)), whole | {PAGE: render(made)})
     write_folder(settings.out, texts)
     plan = Plan.model_validate_json(texts[PLAN])
     return PlanResult(plan, folder=settings.out, **looked_at)

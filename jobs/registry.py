@@ -92,7 +92,7 @@ JOBS = {
         page="pages.audit",
         levels=("outside", "undecided", "nothing"),
     ),
-    "plan-canary": Job("audit:CanarySettings", "audit.plan:plan_canary", page="pages.plan"),
+    "plan-canary": Job("audit:CanarySettings", "audit.plan:plan_canary", page="pages.canary"),
     "dry-run": Job(
         "dry_run:DryRunSettings",
         "dry_run.run:dry_run",

@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from jobs.errors import JobError, text_of
 from jobs.files.output import whole
-from nats_transform.untrusted import visible
+from nats_transform.untrusted import one_line, visible
 from nats_transform.words import plural
 
 
@@ -62,6 +62,7 @@ def _environment() -> Environment:
         "percent": _percent,
         "moment": _moment,
         "chance": _chance,
+        "one_line": one_line,
         "capitalize_first": lambda text: text[:1].upper() + text[1:],
     }
     return environment

@@ -1,47 +1,56 @@
-"""The page that shows how long canaries must run: one HTML file that needs nothing else."""
+"""The page of a plan: its stages over time, and each step with its commands and its undo."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import dataclass
 
-from jobs.audit.plan import CanaryPlan
-from jobs.pages.page import Scale, nice_scale, page, write_page
-from nats_transform.audit.planning import DAYS, WEEK, CanaryTime, RulePlan
+from jobs.pages.page import page
+from nats_transform.plan.files import audit_commands, commands, path, verify_command
+from nats_transform.plan.model import Plan, Step
+from nats_transform.plan.state import has_to_drain
 
-_FEW_HOURS = 96  # longer times are shown in days
+PAGE = "index.html"
 
 
-def write(result: CanaryPlan, path: Path) -> None:
-    """Writes the page.
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """A block of the timeline: a share of a cluster, until the next one.
 
-    Raises:
-        ReportError: the file cannot be written.
+    Attributes:
+        step: the step that begins it.
+        hours: how long it must run until an audit can judge it; None if nothing says so.
+        columns: its first column, from 1 on, and the one behind its last.
     """
-    write_page(render(result), path)
+
+    step: Step
+    hours: float | None
+    columns: tuple[int, int]
 
 
-def render(result: CanaryPlan) -> str:
+def render(plan: Plan) -> str:
     """The page as HTML."""
+    shifts = [step for step in plan.steps if step.percent is not None]
+    hours = [_hours(step) for step in shifts]
+    clusters: dict[str | None, list[_Stage]] = {step.cluster: [] for step in shifts}
+    for column, step in enumerate(shifts, 1):
+        later = (n for n, one in enumerate(shifts, 1) if n > column and one.cluster == step.cluster)
+        stage = _Stage(step, hours[column - 1], (column, next(later, len(shifts) + 1)))
+        clusters[step.cluster].append(stage)
     return page(
         "plan.html",
-        result=result,
-        days=[(round(100 * (n + 0.5) / 7, 2), name) for n, name in enumerate(DAYS)],
-        panels=[(rule, _panels(rule)) for rule in result.rules],
+        plan=plan,
+        clusters=clusters,
+        # A stage is at least as wide as its text.
+        widths=[max(one or 0.0, 1.0) for one in hours],
+        hours=sum(one for one in hours if one is not None),
+        audit_commands=audit_commands,
+        commands=commands,
+        has_to_drain=has_to_drain,
+        path=path,
+        verify_command=verify_command,
     )
 
 
-def _panels(rule: RulePlan) -> list[tuple[CanaryTime, Scale, str, str]]:
-    """Each canary: the scale of its times, their unit, their SVG path over the hours of a week."""
-    made = []
-    for canary in rule.canaries:
-        if canary.hours is None:
-            continue
-        longest = max(canary.hours)
-        unit, hours_each = ("h", 1) if longest < _FEW_HOURS else ("d", 24)
-        scale = nice_scale(0.0, longest / hours_each * 1.1, 3)
-        spots = [
-            f"{1000 * n / (WEEK - 1):.1f} {100 - scale.at(hours / hours_each):.2f}"
-            for n, hours in enumerate(canary.hours)
-        ]
-        made.append((canary, scale, unit, "M" + "L".join(spots)))
-    return made
+def _hours(step: Step) -> float | None:
+    """How long the source with the least traffic needs."""
+    return max((need.hours for need in step.needs if need.hours is not None), default=None)

@@ -13,7 +13,7 @@ from nats_transform.config.edit import Edit
 from nats_transform.config.edit import edited as edited_config
 from nats_transform.errors import NatsTransformError, printable
 from nats_transform.plan.model import Change, Plan, Step
-from nats_transform.plan.state import drained_sources, drains
+from nats_transform.plan.state import has_to_drain
 from nats_transform.sharing import PRIVATE
 from nats_transform.untrusted import markdown_code, markdown_text, one_line
 from nats_transform.words import plural
@@ -32,19 +32,19 @@ CONFIGURED = ("permissions", "mappings", "exports", "imports")
 """The kinds of changes that stand in the configuration of servers."""
 
 
-def files(plan: Plan, configs: Configs, whole: Mapping[str, str] | None = None) -> dict[str, str]:
+def files(plan: Plan, configs: Configs, more: Mapping[str, str] | None = None) -> dict[str, str]:
     """The text of each file by its path in the folder of the plan.
 
     Args:
         plan: the plan.
         configs: the configuration of each stream, and of each consumer under `STREAM/NAME`, as the
             server shows it.
-        whole: what `whole_configs` gave.
+        more: other files, such as those of `whole_configs`.
 
     Raises:
         Unnameable: a command cannot name a stream or consumer, or a block the source of a mapping.
     """
-    found = {PAGE: page(plan), **(whole or {})}
+    found = {PAGE: page(plan), **(more or {})}
     for step in plan.steps:
         for change in step.changes:
             for undo in (False, True):
@@ -302,8 +302,7 @@ def page(plan: Plan) -> str:
         lines += _audit(step, plan)
         if step.wait:
             lines += [f"Then wait until {step.wait}.", ""]
-        waits = (*drains(plan, step.number, True), *drained_sources(plan, step.number, True))
-        if waits:
+        if has_to_drain(plan, step.number):
             lines += ["Before you undo it, wait until this has exit code 0:", "", "```sh"]
             lines += [f"{verify_command(step)} --undo", "```", ""]
         lines += ["Undo:", "", "```sh", *map(one_line, commands(step, plan, undo=True)), "```", ""]
@@ -324,17 +323,24 @@ def _audit(step: Step, plan: Plan) -> Iterator[str]:
         yield f"- {source} needs about {messages} ({hours} at this traffic)."
     if step.needs:
         yield ""
-    mapping = next(path(step, change, False) for change in step.changes)
-    stream = shlex.quote(plan.audited or "STREAM")
     yield from (
         "Audit the messages since the moment the servers took the mappings, such as",
         "2026-11-30T12:00Z. The verdict must be `within`:",
         "",
         "```sh",
-        f"nats-transform ingest --stream {stream}",
-        f"nats-transform audit --observed --stream {stream} --mapping {mapping} --since MOMENT",
+        *audit_commands(step, plan),
         "```",
         "",
+    )
+
+
+def audit_commands(step: Step, plan: Plan) -> tuple[str, str]:
+    """The commands that judge a stage."""
+    mapping = next(path(step, change, False) for change in step.changes)
+    stream = shlex.quote(plan.audited or "STREAM")
+    return (
+        f"nats-transform ingest --stream {stream}",
+        f"nats-transform audit --observed --stream {stream} --mapping {mapping} --since MOMENT",
     )
 
 

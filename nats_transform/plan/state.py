@@ -139,6 +139,11 @@ def drained_sources(plan: Plan, step: int, undo: bool) -> Iterator[tuple[str, li
                 yield change.name, gone
 
 
+def has_to_drain(plan: Plan, step: int) -> bool:
+    """Whether something must have been read before a step is undone."""
+    return any(drains(plan, step, True)) or any(drained_sources(plan, step, True))
+
+
 def same(thing: Thing, seen: Fields, planned: Fields) -> bool:
     """Whether a server shows what the plan says. The order of filters does not matter."""
     if thing[0] == "mappings":

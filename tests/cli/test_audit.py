@@ -225,7 +225,7 @@ def test_a_plan_from_the_streams_own_traffic(folder: Path, monkeypatch) -> None:
         "--mapping",
         "mapping.conf",
         "--report",
-        "plan.html",
+        "canary.html",
     )
     code, out, err = nats_transform(*command)
     assert (code, err) == (0, "")
@@ -235,7 +235,7 @@ def test_a_plan_from_the_streams_own_traffic(folder: Path, monkeypatch) -> None:
         r"^     2 %    98 %    10,764 +7\.2 h +7\.2 h +7\.2 h  Mon 00:00$", out, re.MULTILINE
     )
     assert "has not seen 167 of the 168 hours" in out
-    assert "<svg" in (folder / "plan.html").read_text()
+    assert "<svg" in (folder / "canary.html").read_text()
     found = json.loads(nats_transform(*command, "--json", "--share", "2")[1])
     rules = {rule["source"]: rule for rule in found["rules"]}
     assert rules["shop.*"]["seen"] == 1500

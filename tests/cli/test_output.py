@@ -21,6 +21,7 @@ from cli.output import (
     print_subject,
     print_table,
 )
+from jobs import live_trace
 from nats_transform import audit
 from nats_transform.findings import PAGE, Severity
 from tests.support.terminal import SCRIPT, on_a_terminal
@@ -120,7 +121,7 @@ def test_a_table_breaks_no_word_that_fits(
 
 
 def test_every_verdict_and_severity_has_a_color() -> None:
-    assert {*audit.Verdict, *Severity} == STYLES.keys()
+    assert {*audit.Verdict, *live_trace.Verdict, *Severity} == STYLES.keys()
 
 
 def test_no_color_and_no_markup(tmp_path: Path) -> None:

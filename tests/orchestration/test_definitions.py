@@ -170,7 +170,7 @@ def test_the_archive_that_init_writes_loads(
     folder = bare_project.defs_folder.parent
     monkeypatch.chdir(folder)
     (folder / "new.conf").write_text(MAPPING)
-    line = ("init", "--mapping", "new.conf", "--stream", "ORDERS-1", "--dagster")
+    line = ("init", "--candidate", "new.conf", "--stream", "ORDERS-1", "--dagster")
     code, out, err = nats_transform(*line)
     assert (code, err) == (0, "")
     assert "wrote defs/orders_1/defs.yaml\n" in out

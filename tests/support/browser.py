@@ -8,7 +8,9 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -91,18 +93,10 @@ def browse(
     shot = folder / f"{scheme}.png"
     shown = subprocess.run(
         [
-            str(CHROMIUM),
-            "--headless=new",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--no-first-run",
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--disable-sync",
+            *_chromium(folder),
             "--hide-scrollbars",
             "--enable-logging=stderr",
             f"--blink-settings=preferredColorScheme={_SCHEMES[scheme]}",
-            f"--user-data-dir={folder / 'profile'}",
             f"--window-size={sum(widths) + 20},900",
             f"--screenshot={shot}",
             frame.as_uri(),
@@ -114,3 +108,70 @@ def browse(
     ).stderr
     assert shot.stat().st_size > 10_000
     return re.findall(r"CONSOLE[:(]\d+\)?\] \"(.*)\", source", shown)
+
+
+def evaluate(page: Path, folder: Path, expression: str) -> Any:
+    """What an expression gives in a page, as if its user had just clicked; a promise is awaited.
+
+    It may read the clipboard.
+    """
+    ours, theirs = os.pipe(), os.pipe()
+    # Not sh: that of Debian knows no file descriptor above 9.
+    command = ["bash", "-c", f'exec "$0" "$@" 3<&{ours[0]} 4>&{theirs[1]}', *_chromium(folder)]
+    browser = subprocess.Popen(
+        [*command, "--remote-debugging-pipe", page.as_uri()],
+        pass_fds=(ours[0], theirs[1]),
+        stderr=subprocess.DEVNULL,
+        env=os.environ | {"XDG_CONFIG_HOME": str(folder)},
+    )
+    os.close(ours[0])
+    os.close(theirs[1])
+    with browser, open(ours[1], "wb") as asked, open(theirs[0], "rb") as answers:
+
+        def ask(method: str, **parameters: Any) -> dict[str, Any]:
+            session = {"sessionId": parameters.pop("session")} if "session" in parameters else {}
+            request = {"id": 1, "method": method, "params": parameters} | session
+            asked.write(json.dumps(request).encode() + b"\0")
+            asked.flush()
+            while True:
+                text = b"".join(iter(partial(answers.read, 1), b"\0"))
+                if "id" in (answer := json.loads(text)):
+                    assert "error" not in answer, answer
+                    result: dict[str, Any] = answer["result"]
+                    return result
+
+        def of_page() -> str | None:
+            targets = ask("Target.getTargets")["targetInfos"]
+            return next((one["targetId"] for one in targets if one["url"] == page.as_uri()), None)
+
+        while (target := of_page()) is None:
+            pass
+        ask("Browser.grantPermissions", permissions=["clipboardReadWrite"])
+        session = ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        loaded = "new Promise(r => document.readyState === 'complete' ? r() : (onload = r))"
+        evaluated = ask(
+            "Runtime.evaluate",
+            session=session,
+            expression=f"{loaded}.then(() => {expression})",
+            userGesture=True,
+            awaitPromise=True,
+            returnByValue=True,
+        )
+        ask("Browser.close")
+    assert "exceptionDetails" not in evaluated, evaluated
+    return evaluated["result"].get("value")
+
+
+def _chromium(folder: Path) -> list[str]:
+    """The command of a browser that asks nobody and keeps its things in a folder."""
+    return [
+        str(CHROMIUM),
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        f"--user-data-dir={folder / 'profile'}",
+    ]

@@ -28,7 +28,7 @@ addEventListener("load", () => {
     + [...document.querySelectorAll("*")].flatMap(e => [...e.attributes].map(a => a.value));
   console.log("PROBE " + JSON.stringify({
     elements: document.querySelectorAll("img, iframe, object, embed, base, form").length
-      + document.querySelectorAll("script").length - 1,
+      + document.querySelectorAll("script").length - OURS,
     handlers: [...document.querySelectorAll("*")].flatMap(e => [...e.attributes])
       .filter(a => a.name.startsWith("on")).length,
     raw: [...shown.matchAll(
@@ -38,12 +38,19 @@ addEventListener("load", () => {
 </script>"""
 
 
-def look_at(page: Path, folder: Path) -> None:
-    """Opens a page in Chromium: nothing of `HOSTILE` ran, became an element or stands there raw."""
+def look_at(page: Path, folder: Path, scripts: int = 0) -> None:
+    """Opens a page in Chromium: nothing of `HOSTILE` ran, became an element or stands there raw.
+
+    Args:
+        page: the page.
+        folder: where the browser may write.
+        scripts: how many scripts the page has of its own.
+    """
     html = page.read_text("utf-8")
     assert not RAW.search(html)
     probed = folder / "probed.html"
-    probed.write_text(html.replace("</body>", _PROBE.replace("SHOWN", SHOWN) + "</body>"))
+    probe = _PROBE.replace("SHOWN", SHOWN).replace("OURS", str(scripts + 1))
+    probed.write_text(html.replace("</body>", probe + "</body>"))
     (line,) = browse(probed, folder)  # nothing else: no script ran, nothing was loaded
     found, is_shown = line.removeprefix("PROBE ").rsplit("}", 1)
     assert json.loads(found.replace('\\"', '"') + "}") == {"elements": 0, "handlers": 0, "raw": 0}

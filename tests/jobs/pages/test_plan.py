@@ -1,46 +1,116 @@
-"""The page of a canary plan: looked at in a real browser, with names that hurt."""
+"""The page of a plan: looked at in a real browser, with names that hurt."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+import re
 from pathlib import Path
 
-from jobs.audit.plan import CanaryPlan
-from jobs.pages import plan as report
-from nats_transform.audit import Criteria
-from nats_transform.audit.planning import Audit, plan
-from tests.support.browser import in_chromium, look
+import pytest
+
+from jobs.pages.plan import render
+from nats_transform.plan.model import Accepted, Change, Need, Plan, Step
+from tests.support.browser import evaluate, in_chromium, look
 from tests.support.hostile import HOSTILE, look_at
 
-START = datetime(2026, 3, 1, tzinfo=UTC)
 LONG = ".".join(["averyverylongtokenwithoutablank"] * 5)
 
 
-def result() -> CanaryPlan:
-    hours = [START + timedelta(hours=hour) for hour in range(100)]
-    counts = {
-        ("shop.*", "east"): {hour: 400 + 30 * hour.hour for hour in hours},
-        (f"{LONG}.*", LONG): dict.fromkeys(hours, 5),
-        (HOSTILE, HOSTILE): dict.fromkeys(hours, 70),
-        ("once", None): {START: 1},
-    }
-    rules = tuple(plan(counts, START, hours[-1], (1, 2, 10), Audit(Criteria())))
-    return CanaryPlan(
-        stream=HOSTILE,
-        tolerance=1.0,
-        confidence=0.99,
-        power=0.95,
-        by="day",
-        audit_hours=None,
-        from_hour=START,
-        to_hour=hours[-1],
-        rules=rules,
+def plan(name: str = "east") -> Plan:
+    """Room, two stages in each of two clusters, and the end of the old names."""
+
+    def mappings(percent: int) -> Change:
+        old, new = ({"destination": one, "weight": 50} for one in (f"{LONG}.$1", "shop.$1"))
+        return Change(kind="mappings", name=name, before={name: [old]}, after={name: [old, new]})
+
+    stream = Change(
+        kind="stream", name=name, before={"subjects": ["a"]}, after={"subjects": [name]}
     )
+    filters = ["a"], ["a", "b"]
+    sides = [{"filter_subjects": one} for one in filters]
+    consumer = Change(kind="consumer", name=f"ORDERS/{name}", before=sides[0], after=sides[1])
+    shifts = [(cluster, percent) for cluster in (name, None) for percent in (10, 100)]
+    steps = [
+        Step(number=1, phase="expand", title=f"Let {name} store both", why=name, changes=(stream,)),
+        Step(number=2, phase="expand", title="Let it read both", why=LONG, changes=(consumer,)),
+        *(
+            Step(
+                number=number, phase="shift", title=f"Send {percent} % of {name}", why="it moves",
+                changes=(mappings(percent),), percent=percent, cluster=cluster,
+                programs=f"{name} must take both", wait=f"the audit of {name} is within",
+                needs=(Need(source=name, messages=9000 * number, hours=30.0 * number),)
+                if percent < 100 else (Need(source=LONG, messages=None, hours=None),),
+            )
+            for number, (cluster, percent) in enumerate(shifts, 3)
+        ),
+        Step(
+            number=7, phase="contract", title="Take the old away", why="nobody needs it",
+            changes=(stream,),
+        ),
+    ]  # fmt: skip
+    return Plan(
+        account=name, current="4f" * 32, candidate="5a" * 32, made_from={}, steps=tuple(steps),
+        accepted=(Accepted(code="collision", about=name, reason=name),),
+        at_once={name: f"it has {name}"}, blocks_because=name,
+    )  # fmt: skip
+
+
+def test_each_step_says_what_must_be_true_before_it() -> None:
+    text = re.sub(r"<[^>]+>", " ", render(plan())).replace("&nbsp;", " ")
+    text = " ".join(text.replace(" Copy ", " ").split())
+    places = [
+        text.index(words)
+        for words in (
+            "7 steps from the mappings in force to the candidate",
+            "Make room for both names",
+            "nats stream edit east --config 01-expand/stream-east.json --force",
+            "Undo step 1 nats stream edit east --config 01-expand/undo/stream-east.json",
+            "First wait until this has exit code 0 nats-transform verify --plan . --step 2 --undo",
+            "Move the messages east 10 % 3.8 days 100 % step 4 all clusters 10 %",
+            "Before it: step 2 is in force. East must take both.",
+            "needs about 27,000 messages, 3.8 days at this traffic",
+            "Before it: step 3 is in force, and the audit of east is within.",
+            "no number of messages tells this share from a wrong one",
+            "Take the old names away",
+        )
+    ]
+    assert places == sorted(places)
+    assert text.count("Undo step") == 7
+
+
+def test_names_from_outside_stay_text() -> None:
+    text = render(plan(HOSTILE))
+    assert text.count("<script") == 1  # ours
+    assert "&lt;script&gt;console" in text
 
 
 @in_chromium
-def test_in_chromium(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["east", HOSTILE, LONG])
+def test_in_chromium(tmp_path: Path, name: str) -> None:
     page = tmp_path / "page.html"
-    report.write(result(), page)
+    page.write_text(render(plan(name)), "utf-8")
     look(page, tmp_path)
-    look_at(page, tmp_path)
+    if name == HOSTILE:
+        look_at(page, tmp_path, scripts=1)
+
+
+@in_chromium
+def test_each_button_copies_its_commands(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text(render(plan()), "utf-8")
+    copied, shown, buttons = evaluate(
+        page,
+        tmp_path,
+        """(async () => {
+          const copied = [], buttons = [...document.querySelectorAll(".copy")];
+          document.querySelectorAll("details").forEach(one => one.open = true);
+          for (const button of buttons) {
+            button.click();
+            copied.push(await navigator.clipboard.readText());
+          }
+          const shown = [...document.querySelectorAll("pre code")].map(e => e.textContent);
+          return [copied, shown, buttons.map(e => e.textContent)];
+        })()""",
+    )
+    assert set(buttons) == {"Copied"}
+    assert copied == [commands.rstrip() for commands in shown]
+    assert copied[0] == "nats stream edit east --config 01-expand/stream-east.json --force"

@@ -1,0 +1,47 @@
+"""The page that shows how long canaries must run: one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jobs.audit.plan import CanaryPlan
+from jobs.pages.page import Scale, nice_scale, page, write_page
+from nats_transform.audit.planning import DAYS, WEEK, CanaryTime, RulePlan
+
+_FEW_HOURS = 96  # longer times are shown in days
+
+
+def write(result: CanaryPlan, path: Path) -> None:
+    """Writes the page.
+
+    Raises:
+        ReportError: the file cannot be written.
+    """
+    write_page(render(result), path)
+
+
+def render(result: CanaryPlan) -> str:
+    """The page as HTML."""
+    return page(
+        "canary.html",
+        result=result,
+        days=[(round(100 * (n + 0.5) / 7, 2), name) for n, name in enumerate(DAYS)],
+        panels=[(rule, _panels(rule)) for rule in result.rules],
+    )
+
+
+def _panels(rule: RulePlan) -> list[tuple[CanaryTime, Scale, str, str]]:
+    """Each canary: the scale of its times, their unit, their SVG path over the hours of a week."""
+    made = []
+    for canary in rule.canaries:
+        if canary.hours is None:
+            continue
+        longest = max(canary.hours)
+        unit, hours_each = ("h", 1) if longest < _FEW_HOURS else ("d", 24)
+        scale = nice_scale(0.0, longest / hours_each * 1.1, 3)
+        spots = [
+            f"{1000 * n / (WEEK - 1):.1f} {100 - scale.at(hours / hours_each):.2f}"
+            for n, hours in enumerate(canary.hours)
+        ]
+        made.append((canary, scale, unit, "M" + "L".join(spots)))
+    return made
