@@ -222,7 +222,7 @@ def compare(subject: str, events: Sequence[TraceEvent], prediction: Prediction) 
         prediction: what we predict from.
     """
     first = events[0]
-    mapped = next((step.to for step in first.of("sm")), first.events[0].arrived)
+    mapped = first.mapped
     is_known = prediction.mappings is not None
     texts = prediction.results(subject, prediction.account) if is_known else []
     yield _hop("mapping", first.server.name, texts, mapped or _LOST, is_known=is_known)

@@ -334,6 +334,11 @@ class TraceEvent(_Part):
         """Which of the servers on the way it is; "" for the one that the publisher uses."""
         return "".join(self.request.header.get("Nats-Trace-Hop", ())[:1])
 
+    @property
+    def mapped(self) -> str:
+        """The subject after the mappings of the account; "" if they lose the message."""
+        return next((step.to for step in self.of("sm")), self.events[0].arrived)
+
     def of(self, kind: str) -> list[TraceStep]:
         """The steps of a type."""
         return [step for step in self.events if step.type == kind]

@@ -1,4 +1,4 @@
-"""Sends one message that servers only trace, and reads what they say they would do with it.
+"""Sends messages that servers only trace, and reads what they say they would do with them.
 
 With `Nats-Trace-Only` servers deliver and store nothing; each server on the way publishes an event
 to our inbox. Servers before 2.11 ignore the header and would deliver the message, so they get none.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 from collections.abc import Sequence
 
 import nats.errors
@@ -27,6 +28,7 @@ _ATTEMPTS = 3
 """Interest in our inbox may reach a distant cluster after the message: then its event is lost."""
 SECONDS = 2.5
 """How long an attempt waits for events."""
+_AT_ONCE = 200
 _MOST_BYTES = 16 * 2**20
 """What all events have together at most: those of tens of thousands of subscribers."""
 _RESERVED = re.compile(r"\$(?!(?:KV|O)\.)|_(?:R|GR)_\.")
@@ -51,26 +53,21 @@ async def traced(client: RawClient, settings: NatsSettings, subject: str) -> Seq
         ArchiveError: the server cannot trace, the user may not publish the message or subscribe to
             an inbox, or what comes is nothing that servers say.
     """
-    client.options["allow_reconnect"] = False  # the next server may be an older one
-    version = str(client._server_info.get("version", ""))
-    if tuple(map(int, re.findall(r"\d+", version)[:2])) < _FIRST:
+    if not can_trace(client):
+        version = visible(str(client._server_info.get("version", "")))
         raise ArchiveError(
-            f"{settings.where} runs nats-server {visible(version)}, which would deliver the "
-            "message: tracing needs 2.11, leave out --live"
+            f"{settings.where} runs nats-server {version}, which would deliver the message: "
+            "tracing needs 2.11, leave out --live"
         )
     inbox, before = client.new_inbox(), client.last_error
     subscription = await client.subscribe(f"{inbox}.*", pending_bytes_limit=2 * _MOST_BYTES)
     try:
         for attempt in range(_ATTEMPTS):
             dest = f"{inbox}.{attempt}"
-            headers = {"Nats-Trace-Dest": dest, "Nats-Trace-Only": "true"}
-            await client.publish(subject, headers=headers)
+            await client.publish(subject, headers=_headers(dest))
             await client.flush()
             if (refusal := client.last_error) is not before and refusal is not None:
-                raise ArchiveError(
-                    f"{settings.where} refuses the trace: {text_of(refusal)}; give a "
-                    f"user who may publish {visible(subject)}, and publish and subscribe {dest}"
-                )
+                raise _refused(settings, refusal, subject, dest)
             events = await _events(settings, subscription, dest)
             if events and not missing(events):
                 break
@@ -79,6 +76,70 @@ async def traced(client: RawClient, settings: NatsSettings, subject: str) -> Seq
     if not events:
         raise ArchiveError(f"{settings.where} sends no trace event: does its version trace?")
     return events
+
+
+def can_trace(client: RawClient) -> bool:
+    """Whether the server traces messages; the client then stays with it and connects to no other.
+
+    One that does not would deliver them.
+    """
+    client.options["allow_reconnect"] = False  # the next server may be an older one
+    version = str(client._server_info.get("version", ""))
+    return tuple(map(int, re.findall(r"\d+", version)[:2])) >= _FIRST
+
+
+async def mapped_subjects(
+    client: RawClient, settings: NatsSettings, subject: str, messages: int
+) -> Counter[str]:
+    """How often the server gives each new subject to a message; "" stands for nobody.
+
+    Args:
+        client: a connection to a server that `can_trace`.
+        settings: its settings.
+        subject: a literal subject that does not belong to the server.
+        messages: how many messages are published.
+
+    Raises:
+        ArchiveError: as of `traced`; or events do not come.
+    """
+    counts: Counter[str] = Counter()
+    inbox, before = client.new_inbox(), client.last_error
+    subscription = await client.subscribe(f"{inbox}.*", pending_bytes_limit=2 * _MOST_BYTES)
+    try:
+        for first in range(0, messages, _AT_ONCE):
+            left = {f"{inbox}.{n}" for n in range(first, min(first + _AT_ONCE, messages))}
+            for dest in left:
+                await client.publish(subject, headers=_headers(dest))
+            await client.flush()
+            if (refusal := client.last_error) is not before and refusal is not None:
+                raise _refused(settings, refusal, subject, inbox)
+            until = time.monotonic() + settings.connect_timeout
+            while left:
+                seconds = max(until - time.monotonic(), 0.001)
+                message = await subscription.next_msg(timeout=seconds)
+                event = parse_answer(TraceEvent, settings.where, "a trace", message.data)
+                if event.hop or message.subject not in left:  # of another server
+                    if time.monotonic() > until:
+                        raise nats.errors.TimeoutError
+                    continue
+                left.remove(message.subject)
+                counts[event.mapped] += 1
+    except (nats.errors.Error, TimeoutError) as error:
+        raise ArchiveError(f"{settings.where} does not trace: {text_of(error)}") from error
+    finally:
+        await subscription.unsubscribe()
+    return counts
+
+
+def _headers(dest: str) -> dict[str, str]:
+    return {"Nats-Trace-Dest": dest, "Nats-Trace-Only": "true"}
+
+
+def _refused(settings: NatsSettings, refusal: Exception, subject: str, inbox: str) -> ArchiveError:
+    return ArchiveError(
+        f"{settings.where} refuses the trace: {text_of(refusal)}; give a user who may publish "
+        f"{visible(subject)}, and publish and subscribe {inbox}"
+    )
 
 
 def missing(events: Sequence[TraceEvent]) -> set[str]:

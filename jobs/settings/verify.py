@@ -38,8 +38,9 @@ class VerifySettings(Settings):
     probe: str | None = setting(
         None,
         "Publish messages under this subject, through each --server, to find out which "
-        "mappings are in force. Reserve the subject for this: no stream stores these messages, but "
-        "programs that subscribe to it get them.",
+        "mappings are in force. Servers from 2.11 on only trace them, and nobody gets them. For "
+        "older servers reserve the subject: no stream stores these messages, but programs that "
+        "subscribe to it get them.",
         metavar="SUBJECT",
     )
     nats: Annotated[NatsSettings | None, Option(unless=("config", "monitor"))] = None

@@ -1,6 +1,7 @@
 """Finds out which step of a plan is in force on a server, from how it maps some messages.
 
-The messages are published under a subject that the user has reserved for this. A header names an
+The messages are published under a subject that the user has reserved for this. Servers from 2.11 on
+only trace them: nobody gets them. Of older servers, subscribers get them, but a header names an
 expected stream that does not exist, so that no stream stores them (the server checks
 `Nats-Expected-Stream` before it stores a message, in `processJetStreamMsg` and
 `checkMsgHeadersPreClusteredProposal`).
@@ -16,6 +17,7 @@ from itertools import combinations
 from typing import Any
 
 from jobs.jetstream.connection import connection
+from jobs.jetstream.tracing import belongs_to_server, can_trace, mapped_subjects
 from jobs.plan import PlanError
 from jobs.settings.connection import NatsSettings
 from nats_transform.errors import printable
@@ -40,7 +42,8 @@ async def probe(settings: NatsSettings, plan: Plan, step: int, subject: str) -> 
     """The mappings on one server: those of the step that fits, with that of `step` first.
 
     Args:
-        settings: one server, and a user who may publish and subscribe under the subject.
+        settings: one server, and a user who may publish the subject, and publish and subscribe
+            inboxes; of a server before 2.11, subscribe to what the subject is mapped to.
         plan: the plan.
         step: the step that should be in force.
         subject: a literal subject under a source that the plan changes.
@@ -49,14 +52,18 @@ async def probe(settings: NatsSettings, plan: Plan, step: int, subject: str) -> 
         PlanError: the subject cannot tell the steps apart, or no step fits.
     """
     thing = ("mappings", plan.account)
-    if not is_valid_publish_subject(subject):
+    if not is_valid_publish_subject(subject) or belongs_to_server(subject):
         raise PlanError(f"{printable(subject)} is no subject to publish under: give a literal one")
     async with connection(settings) as client:
         cluster = client._server_info.get("cluster")
         states = [expected(plan, n)[thing] for n in range(len(plan.steps) + 1)]
         shares = [_shares(fields, subject, cluster) for fields in states]
         messages = _messages(subject, shares, step)
-        got = await _came(client, subject, {s for one in shares for s in one} - {_LOST}, messages)
+        if can_trace(client):
+            got = await mapped_subjects(client, settings, subject, messages)
+        else:
+            names = {name for one in shares for name in one} - {_LOST}
+            got = await _came(client, subject, names, messages)
     order = sorted(range(len(states)), key=lambda n: abs(n - step))
     for n in order:
         if _fits(got, shares[n], messages):
