@@ -108,7 +108,7 @@ def census(spark: Spark, settings: CensusSettings) -> CensusResult:
     ):
         counted = grouped(
             scan.tasks,
-            ReadCounts(scan.reader),
+            ReadCounts(scan.reader.names_of_headers),
             GROUPING,
             WriteCounts(storage, folder, rows, settings.stream),
             storage=storage,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,6 +14,7 @@ from jobs.files.task import Piece, Task
 from jobs.files.text import restored_rows
 from jobs.progress import advance
 from jobs.warehouse.raw import RAW
+from jobs.warehouse.rows import PAIR
 
 BATCH_ROWS = 32_768
 BATCH_BYTES = 16 * 2**20
@@ -31,7 +32,8 @@ def batches(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a piece, with the columns of a schema.
 
-    A column that the file does not have is null. A column whose type is a dictionary is read as
+    A column that the file does not have is null. Of a list of structs only the fields that the
+    schema has are read. A column whose type is a dictionary is read as
     one, which is faster where values repeat. Row groups in which none of the `filled` columns has a
     value are left out, if any columns are named. A batch has at most `most` rows, or `BATCH_ROWS`.
 
@@ -68,7 +70,12 @@ def batches(
                 read = file.iter_batches(
                     batch_size=rows_of_batch(metadata, most),
                     row_groups=[group],
-                    columns=[name for name in schema.names if name in there - empty],
+                    columns=[
+                        path
+                        for field in schema
+                        if field.name in there - empty
+                        for path in _parts(field, paths)
+                    ],
                     use_threads=False,
                 )
                 for batch in read:
@@ -90,6 +97,15 @@ def _leaves(group: pq.RowGroupMetaData) -> tuple[set[str], set[str]]:
         and column.statistics.has_null_count
         and column.statistics.null_count == column.num_values
     }
+
+
+def _parts(field: pa.Field, paths: set[str]) -> list[str]:
+    """The columns that are read for a field: of a list of structs one for each field of these."""
+    if not (pa.types.is_list(field.type) and pa.types.is_struct(field.type.value_type)):
+        return [field.name]
+    names = {one.name for one in field.type.value_type}
+    mine = (path.split(".") for path in paths)
+    return [".".join(path) for path in mine if path[0] == field.name and path[-1] in names]
 
 
 def rows_of_batch(group: pq.RowGroupMetaData, most: int | None = None) -> int:
@@ -134,6 +150,17 @@ class Reader:
         columns = tuple(columns)
         schema = pa.schema([f for f in self.schema if f.name in _with_raw(columns)])
         return Reader(self.storage, schema, columns, _with_raw(filled), most)
+
+    @property
+    def names_of_headers(self) -> Reader:
+        """The same reader, whose headers have only names.
+
+        Of a name that is not UTF-8 it gives what the table shows.
+        """
+        fields = [one for one in self.schema if one.name != "headers" + RAW]
+        names = pa.list_(pa.struct([field for field in PAIR if field.name == "name"]))
+        schema = pa.schema(one.with_type(names) if one.name == "headers" else one for one in fields)
+        return replace(self, schema=schema)
 
     def __call__(self, task: Task) -> Iterator[pa.RecordBatch]:
         """The rows of a task; a batch counts as progress when the next one is asked for.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -17,8 +18,10 @@ from jobs.census import CENSUS, census
 from jobs.dry_run.subjects import archived_days, counted_census
 from jobs.errors import ArchiveError, WarehouseError
 from jobs.files import grouped
+from jobs.ingest import ingest
 from jobs.session import SessionOnDemand
 from jobs.settings.census import CensusSettings
+from jobs.settings.ingest import IngestSettings
 from jobs.warehouse import tables
 from nats_transform.stream_features import CARRIED
 from nats_transform.subject import decode
@@ -123,6 +126,24 @@ def test_days_whose_headers_nobody_looked_at_are_counted_again(
     found_messages, days = archived_days(settings)
     counted_census(here, settings, found_messages, days)
     assert found(warehouse) == counted(rows)
+
+
+def test_headers_that_are_not_utf_8(here: SessionOnDemand, tmp_path: Path) -> None:
+    warehouse = tables.Warehouse(dir=tmp_path / "warehouse")
+    headers = [
+        {"Nats-Msg-Id": "\udcff"},
+        {"Nats-Msg-Id\udcff": "1"},
+        {"X\udcff": "", "Nats-Incr": "1"},
+    ]
+    lines = [
+        {"seq": n, "subject": "a", "ts": "2026-03-01T00:00:00Z", "data": "", "headers": one}
+        for n, one in enumerate(headers, 1)
+    ]
+    (tmp_path / "dump.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    given = {"stream": "S", "jsonl": str(tmp_path / "dump.jsonl"), "warehouse": warehouse}
+    ingest(here, IngestSettings.model_validate(given))
+    census(here, CensusSettings(stream="S", warehouse=warehouse))
+    assert {row[-1] for row in found(warehouse)} == {"id", "", "counter"}
 
 
 def test_a_stream_that_is_not_there(here: SessionOnDemand, tmp_path: Path) -> None:
