@@ -236,12 +236,7 @@ class Prediction:
             for number, subject in rows:
                 ways[number][side].append(subject)
         for number, (ours, its) in ways.items():
-            left = list(its)
-            for one in ours:
-                match = next((other for other in left if may_be(one, other)), None)
-                if match is not None:
-                    left.remove(match)
-            if len(ours) == len(its) and not left:
+            if sorted(ours) == sorted(its):
                 continue
             found.add(
                 "stored" if ours and its else "stream",

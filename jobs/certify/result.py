@@ -113,7 +113,8 @@ class Certificate:
         subjects: how many different subjects they have.
         tried_digest: SHA-256 of their sequences, subjects and clusters.
         skipped: how many of the sample were not published, by the reason.
-        clusters: the clusters, each with a server of its own; None for no cluster.
+        clusters: the clusters, each with a server of its own; None for no cluster and those that
+            the mappings do not name.
         fates: the fates of the tried messages, as we predict them.
         predicted, delivered: how many messages the mappings should deliver and the server did.
             They differ by chance where draws lose messages.

@@ -28,6 +28,7 @@ from nats_transform.config import (
     parse_server_config,
 )
 from nats_transform.config.permissions import User, users_of
+from nats_transform.errors import printable
 from nats_transform.kernel.build import source_digest
 from nats_transform.mapping import AccountMappings
 from nats_transform.network import Network
@@ -112,7 +113,10 @@ def certify(settings: CertifySettings) -> Certificate:
             Unseen("limits of streams, and what headers and payloads do"),
             Unseen("imports and leaf nodes"),
             *(() if users else (Unseen("permissions of users", "--permissions FILE"),)),
-            *(Unseen(f"stream {name}, which takes from streams elsewhere") for name in left_out),
+            *(
+                Unseen(f"stream {name}, which takes from streams elsewhere or has random()")
+                for name in left_out
+            ),
             *(() if given else (Unseen("streams", "--streams DIR"),)),
         ),
     )
@@ -156,15 +160,19 @@ def _refuse_crashes(mappings: AccountMappings) -> None:
     for mapping in mappings.mappings:
         if any(not destination.subject for destination in mapping.destinations):
             raise JobError(
-                f"mapping {mapping.source} has an empty destination, on which nats-server crashes; "
-                "write one"
+                f"mapping {printable(mapping.source)} has an empty destination, on which "
+                "nats-server crashes; write one"
             )
 
 
 def _sample(
     selection: Selection, settings: CertifySettings, mappings: AccountMappings
 ) -> tuple[list[Messages], Counter[str]]:
-    """Messages at even distances, by cluster; and how many of them cannot be published."""
+    """Messages at even distances, by cluster; and how many of them cannot be published.
+
+    Only clusters that the mappings name matter: a server of any other does as one without.
+    """
+    clusters = {name for mapping in mappings.mappings for name in mapping.clusters}
     parts: dict[str | None, Messages] = {}
     skipped: Counter[str] = Counter()
     total = selection.messages
@@ -188,6 +196,7 @@ def _sample(
                 skipped[_ILLEGAL] += 1
                 continue
             name = decode(cluster) if cluster else None
+            name = name if name in clusters else None
             if is_reserved(decode(subject), name):
                 skipped[_RESERVED] += 1
                 continue

@@ -8,7 +8,6 @@ payloads of the archive: a certificate is about subjects.
 from __future__ import annotations
 
 import asyncio
-import json
 import secrets
 import time
 from collections import Counter
@@ -28,9 +27,10 @@ from jobs.jetstream.reader import RangeReader
 from jobs.jetstream.stream import JetStreamSettings, StreamState
 from jobs.progress import advance
 from jobs.settings.connection import NatsSettings
-from nats_transform.config.block import configured, mappings_block
+from nats_transform.config.block import configured, mappings_block, quoted_string
 from nats_transform.config.permissions import User
 from nats_transform.mapping import AccountMappings
+from nats_transform.network import Network
 from nats_transform.plan.changes import permissions_of
 from nats_transform.stream import StreamConfig
 
@@ -171,12 +171,14 @@ def server_config(mappings: AccountMappings, cluster: str | None) -> str:
         block,
     ]
     if cluster is not None:
-        lines.append(f"cluster {{ name: {json.dumps(cluster)} }}")
+        lines.append(f"cluster {{ name: {quoted_string(cluster)} }}")
     return "\n".join(lines)
 
 
 def subject_path(stream: StreamConfig, names: frozenset[str]) -> StreamConfig | None:
-    """The stream with what decides subjects, and without its limits; None if it needs others.
+    """The stream with what decides subjects, and without its limits.
+
+    None if it needs streams elsewhere, or if chance decides its subjects.
 
     Args:
         stream: the stream.
@@ -184,6 +186,8 @@ def subject_path(stream: StreamConfig, names: frozenset[str]) -> StreamConfig | 
     """
     upstreams = stream.upstreams
     if any(up.external or up.consumer or up.name not in names for up in upstreams):
+        return None
+    if Network([stream]).draws:
         return None
     fields = stream.model_dump(
         by_alias=True,
