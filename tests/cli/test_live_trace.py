@@ -16,7 +16,7 @@ from jobs.jetstream import tracing
 from jobs.jetstream.connection import connection
 from jobs.jetstream.process import NatsServer, nats_server
 from jobs.settings.connection import NatsSettings
-from orchestration.demo.clusters import clusters
+from orchestration.demo.clusters import _free_ports, clusters
 from tests.conformance.client import Client
 from tests.support.command import nats_transform
 from tests.support.hostile import HOSTILE, RAW
@@ -346,6 +346,36 @@ def test_servers_that_stay_silent_are_counted() -> None:
     assert code == 0
     assert "gateway to far: no event came from there" in out
     assert impostor.asked.count("a") == 3
+
+
+def test_what_happens_behind_a_leaf_node_is_seen_and_not_compared(tmp_path: Path) -> None:
+    (port,) = _free_ports(1)
+    mappings = 'mappings { "a.*": "b.$1" }'
+    (tmp_path / "hub.conf").write_text(mappings)
+    hub_config = f'server_name: hub\nleafnodes {{ listen: "127.0.0.1:{port}" }}\n{mappings}'
+    remote = f'leafnodes {{ remotes: [{{ url: "nats://127.0.0.1:{port}" }}] }}'
+    leaf_config = f'server_name: leaf\n{remote}\nmappings {{ "b.*": "c.$1" }}'
+    with (
+        nats_server(hub_config) as hub,
+        nats_server(leaf_config) as leaf,
+        Client(leaf.url) as client,
+    ):
+        client.subscribe("b.*")
+        client.subscribe("c.*")
+        client.flush()
+        line = ("trace", "a.1", "--live", "--server", hub.url)
+        line += ("--mapping", str(tmp_path / "hub.conf"), "--json")
+        for _ in range(300):
+            code, out, _ = nats_transform(*line)
+            traced = json.loads(out)
+            if len(traced["hops"]) > 1:
+                break
+        assert code == 0
+        assert verdicts(traced) == [
+            ("mapping", "b.1", "equal"),
+            ("egress", "leaf node to leaf with b.1", "equal"),
+            ("egress", "1 x c.*", "seen"),
+        ]
 
 
 @pytest.mark.slow
