@@ -77,6 +77,7 @@ class Facts:
             subject itself.
         ingress: the streams whose ingress transform applies.
         taken: pairs of a stream and the stream that it takes the message from.
+        raw: those of them whose transforms do not cover what a consumer gives them.
         republished: the streams that republish it.
         loops: the streams whose republish brings it round without end.
     """
@@ -85,6 +86,7 @@ class Facts:
     stored: frozenset[tuple[str, str | None]] = frozenset()
     ingress: frozenset[str] = frozenset()
     taken: frozenset[tuple[str, str]] = frozenset()
+    raw: frozenset[tuple[str, str]] = frozenset()
     republished: frozenset[str] = frozenset()
     loops: frozenset[str] = frozenset()
 
@@ -219,8 +221,25 @@ class Network:
                 for one in arrivals
                 if one.origin is not None and one.via is not Via.REPUBLISH
             ),
+            raw=frozenset(
+                (one.stream, arrivals[one.origin].stream)
+                for one in arrivals
+                if one.origin is not None and self._is_raw(one)
+            ),
             republished=frozenset(one.stream for one in stored if one.republished is not None),
             loops=frozenset(_republisher(arrivals, one) for one in arrivals if one.repeats) - {""},
+        )
+
+    def _is_raw(self, arrival: Arrival) -> bool:
+        stream = self._by_name[arrival.stream]
+        if arrival.via not in (Via.MIRROR, Via.SOURCE):
+            return False
+        position = arrival.position
+        upstream = stream.mirror if position is None else stream.sources[position]
+        return (
+            arrival.taken.fate is Fate.UNMATCHED
+            and upstream is not None
+            and any(rule.transform for rule in upstream.filters)
         )
 
     def renames(self, subject: str) -> Iterator[tuple[str, Transform]]:

@@ -105,7 +105,7 @@ _CODES = {
     ),
     "source-stops": Code(
         _W,
-        "a mirror or stream source takes the message today, and will not",
+        "a mirror or stream source takes or renames the message today, and will not",
         "change the filter or the transforms of the mirror or source",
     ),
     "republish-stops": Code(

@@ -35,6 +35,9 @@ class Delivery(Analysis):
     UNION ALL
     SELECT layer, 'republish-loop', [receiver], [], way, side, number, percent
     FROM ways JOIN receivers USING (form) WHERE how = 'loops'
+    UNION ALL
+    SELECT layer, 'source-stops', [receiver, other, -1], [], way, side, number, percent
+    FROM ways JOIN receivers USING (form) WHERE how = 'takes raw'
     """
     gains = """
     WITH before AS (
@@ -51,6 +54,14 @@ class Delivery(Analysis):
     WHERE code = 'captured' AND (len(kind) > 0 OR most > 0)
     UNION ALL
     SELECT layer, code, about, way, number, percent FROM rises WHERE code = 'republish-loop'
+    UNION ALL
+    SELECT r.layer, r.code, r.about, r.way, r.number, r.percent
+    FROM rises r WHERE r.analysis = 'delivery' AND r.code = 'source-stops' AND r.about[3] = -1
+    AND EXISTS (
+      FROM ways b JOIN receivers x ON x.form = b.form AND x.how = 'takes'
+      WHERE b.way = r.way AND b.side = 'before' AND x.layer = r.layer
+        AND x.receiver = r.about[1] AND x.other = r.about[2]
+    )
     UNION ALL
     SELECT r.layer, r.code, r.about, r.way, r.number, r.percent
     FROM rises r JOIN watched w ON w.layer = r.layer AND w.code = r.code AND w.about = r.about
@@ -90,15 +101,16 @@ class Delivery(Analysis):
     def findings(self, database: Database, layer: int) -> Iterator[Told]:
         streams = [shown(stream.name) for stream in database.questions[layer].streams]
         for code, numbers, count in database.counts(self.name, layer):
-            names = [streams[number] for number in numbers]
+            names = [streams[number] for number in numbers if number >= 0]
+            verb = "rename" if -1 in numbers else "take"
             if code != "source-stops":
                 names.sort()
             whose = names[:1] if code == "source-stops" else names
             about = " and ".join(f"stream {name}" for name in whose)
-            yield code, about, _message(code, names), count
+            yield code, about, _message(code, names, verb), count
 
 
-def _message(code: str, names: Sequence[str]) -> str:
+def _message(code: str, names: Sequence[str], verb: str) -> str:
     together = " and ".join(names)
     match code:
         case "not-captured":
@@ -112,7 +124,7 @@ def _message(code: str, names: Sequence[str]) -> str:
         case "ingress-stops":
             return f"the subject transform of stream {together} will not match these messages"
         case "source-stops":
-            return f"stream {names[0]} will not take these messages from {names[1]}"
+            return f"stream {names[0]} will not {verb} these messages from {names[1]}"
         case "republish-stops":
             return f"stream {together} will not republish these messages"
         case _:

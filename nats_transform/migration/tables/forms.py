@@ -46,10 +46,11 @@ class Receiver(NamedTuple):
     Attributes:
         layer: the number of the layer of the question.
         how: `captures`, `stores`, `keeps` (stores under the subject itself), `ingress`, `takes`,
-            `republishes` or `loops` for streams; `consumer`; `export` for exports and imports;
-            `publish` or `subscribe` for a user who may.
+            `takes raw` (without the transforms of its source), `republishes` or `loops` for
+            streams; `consumer`; `export` for exports and imports; `publish` or `subscribe` for a
+            user who may.
         number: the stream, consumer, user and so on by its place in the question.
-        other: for `takes` the stream that it is taken from; else -1.
+        other: for `takes` and `takes raw` the stream that it is taken from; else -1.
     """
 
     layer: int
@@ -246,8 +247,9 @@ class Forms:
                 yield Receiver(layer, "stores", numbers[stream])
                 if stored is None:
                     yield Receiver(layer, "keeps", numbers[stream])
-            for stream, upstream in facts.taken:
-                yield Receiver(layer, "takes", numbers[stream], numbers[upstream])
+            for how, pairs in (("takes", facts.taken), ("takes raw", facts.raw)):
+                for stream, upstream in pairs:
+                    yield Receiver(layer, how, numbers[stream], numbers[upstream])
             for number, consumer in enumerate(question.consumers):
                 if _gets(consumer, text, facts):
                     yield Receiver(layer, "consumer", number)

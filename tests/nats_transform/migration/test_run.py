@@ -271,6 +271,28 @@ SCENARIOS = [
         },
     ),
     Scenario(
+        "what-a-consumer-gives-is-renamed-no-more",
+        ORDERS,
+        account({"orders.eu": "shop.eu"}),
+        [("source-stops", 5, 1), ("unmatched", 3, 1)],
+        more={
+            "streams": [
+                stream("S", "orders.*", "shop.>"),
+                {
+                    "name": "T",
+                    "sources": [
+                        {
+                            "name": "S",
+                            "consumer": reads("all"),
+                            "subject_transforms": [{"src": "orders.*", "dest": "copies.$1"}],
+                        }
+                    ],
+                },
+            ],
+            "consumers": [consumer("S", "all")],
+        },
+    ),
+    Scenario(
         "republish-stops",
         ORDERS,
         MOVE,
