@@ -112,6 +112,7 @@ def certify(settings: CertifySettings) -> Certificate:
         not_looked_at=(
             Unseen("limits of streams, and what headers and payloads do"),
             Unseen("imports and leaf nodes"),
+            Unseen("how a server reads the candidate's file, as this one gets what we read"),
             *(() if users else (Unseen("permissions of users", "--permissions FILE"),)),
             *(
                 Unseen(f"stream {name}, which takes from streams elsewhere or has random()")
