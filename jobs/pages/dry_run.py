@@ -67,8 +67,33 @@ def render(result: DryRunResult) -> str:
     )
 
 
+_AT_STAKE = {
+    "not-captured": "would not be stored",
+    "lost": "would be lost",
+    "illegal-result": "would reach nobody",
+}
+"""The findings that cost messages, and how the headline says it."""
+
+
 def _headline(result: DryRunResult) -> str:
-    """What the dry run says, in one sentence."""
+    """What is at stake, in one sentence."""
+    found, shares = result.found, dict.fromkeys(_AT_STAKE, 0.0)
+    for finding in found.findings:
+        if finding.code in shares:
+            shares[finding.code] += finding.share
+    stakes = [
+        f"{min(share, 100):.3g} % of the messages {_AT_STAKE[code]}"
+        for code, share in shares.items()
+        if share
+    ]
+    codes = Counter(finding.code for finding in found.findings)
+    if starved := codes["consumer-none"]:
+        stakes.append(f"{plural(starved, 'consumer')} would get nothing")
+    if codes["collision"]:
+        subjects = plural(found.subjects_before, "subject")
+        stakes.append(f"{subjects} would become {found.subjects_after:,}")
+    if stakes:
+        return "; ".join(stakes)
     told = [
         f"{count:,} {severity.value}{'' if count == 1 else 's'}"
         for severity, count in result.counts.items()

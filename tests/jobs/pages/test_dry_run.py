@@ -17,6 +17,7 @@ from jobs.pages.page import ReportError
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.config import mapping_version
 from nats_transform.consumer import parse_consumer
+from nats_transform.findings import Severity
 from nats_transform.migration import (
     Allowance,
     DryRun,
@@ -148,7 +149,17 @@ def test_the_page_says_what_was_found() -> None:
     where = "The table simulated_streams has every message, in snapshot"
     assert f"123,456 7 8 0 {where} {2**61}" in text
     errors, warnings, _ = run.counts.values()
-    assert f"The change has {errors} errors and {warnings} warnings" in text
+    assert f"{errors} errors: it does not work {warnings} warnings: probably not meant" in text
+    assert (
+        "9.59 % of the messages would not be stored; 0.205 % of the messages would be lost; "
+        "1 consumer would get nothing; 116 subjects would become 107"
+    ) in text
+
+
+def test_a_change_that_costs_no_messages_is_counted_by_its_findings() -> None:
+    run = result(dry_run([CensusRow("a.1", None, 2)], CANDIDATE))
+    (warnings,) = (n for severity, n in run.counts.items() if severity is Severity.WARNING)
+    assert f"The change has {warnings} warning" in dry_run_report.render(run)
 
 
 def test_a_clean_change_says_so() -> None:
