@@ -623,7 +623,8 @@ def test_a_mapping_that_changes_in_mid_run(
 @pytest.mark.spark
 def test_many_long_subjects_in_a_heap_of_1_gib(spark: SparkSession, tmp_path: Path) -> None:
     """A million messages on 100,000 subjects of 200 tokens, through every job."""
-    assert spark.conf.get("spark.driver.memory") == "1g"
+    # Not the setting: another test of this process may have started the JVM, and changed it since.
+    assert spark._jvm.java.lang.Runtime.getRuntime().maxMemory() <= 2**30  # type: ignore[union-attr]
     middle = ".".join(map(str, range(198)))
     subjects = pa.array([f"{n % 317}.{middle}.{n}" for n in range(100_000)])
     path = tmp_path / "messages.parquet"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -155,7 +156,8 @@ def test_a_run_whose_spark_is_killed_fails_with_one_line(
         os.kill(worker if victim == "worker" else _parent(_parent(worker)), signal.SIGKILL)
         assert process.wait() not in (0, -signal.SIGKILL)  # pytest's timeout ends it
     finally:
-        os.killpg(process.pid, signal.SIGKILL)  # a worker without its JVM
+        with contextlib.suppress(ProcessLookupError):  # nobody is left
+            os.killpg(process.pid, signal.SIGKILL)  # a worker without its JVM
 
     (run,) = project.instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE]))
     (failure,) = project.instance.all_logs(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE)
