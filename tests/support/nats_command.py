@@ -21,6 +21,7 @@ import nats
 from tests.support.stream_backups import back_up, restore
 
 ROOT = Path(__file__).parents[2]
+_AT_ONCE = 500
 
 
 def install(folder: Path) -> None:
@@ -69,7 +70,7 @@ def main(arguments: Sequence[str]) -> None:
             _consumer(url, stream, name, json.loads(Path(file).read_text()))
         case ["consumer", "info", stream, name, "--json"]:
             print(json.dumps(_ask(url, f"CONSUMER.INFO.{stream}.{name}"), indent=2))
-        case ["pub", subject, text, "--count", count]:
+        case ["pub", subject, text, "--count", count, "--jetstream"]:
             _publish(url, subject, text, int(count))
         case _:
             raise ValueError(f"the stand-in for nats has no {arguments}")
@@ -95,8 +96,10 @@ def _ask(url: str, subject: str, body: dict[str, Any] | None = None) -> Any:
 def _publish(url: str, subject: str, text: str, count: int) -> None:
     async def published() -> None:
         client = await nats.connect(url)
-        for _ in range(count):
-            await client.publish(subject, text.encode())
+        context = client.jetstream()
+        for first in range(0, count, _AT_ONCE):
+            messages = range(first, min(first + _AT_ONCE, count))
+            await asyncio.gather(*(context.publish(subject, text.encode()) for _ in messages))
         await client.close()
 
     asyncio.run(published())
