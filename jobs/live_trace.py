@@ -135,8 +135,7 @@ class Prediction:
             for one in self.accounts
             for entry in one.shares.imports
             if entry.kind == "stream" and entry.account in self.names
-            if (to := AccountImport(ImportKind.STREAM, entry.subject, entry.to).apply(subject))
-            is not None
+            if (to := _through(entry, subject)) is not None
         ]
 
     def asked(self, account: str, subject: str) -> list[tuple[str, list[str]]]:
@@ -147,8 +146,7 @@ class Prediction:
             if account in one.accounts
             for entry in one.shares.imports
             if entry.kind == "service"
-            if (to := AccountImport(ImportKind.SERVICE, entry.subject, entry.to).apply(subject))
-            is not None
+            if (to := _through(entry, subject)) is not None
         ]
 
 
@@ -337,6 +335,7 @@ def _hop(
 
 
 def _through(entry: Entry, subject: str) -> str | None:
+    """The subject under which an import passes a message on; None if it does not."""
     return AccountImport(ImportKind(entry.kind), entry.subject, entry.to).apply(subject)
 
 

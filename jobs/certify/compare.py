@@ -281,9 +281,9 @@ class Found:
         )
         if (
             before is not None
-            and (before.subject is not None)
-            and ((len(before.subject), before.subject) <= (len(subject), subject))
-        ):
+            and before.subject is not None
+            and (len(before.subject), before.subject) <= (len(subject), subject)
+        ):  # the shorter subject is the example
             one = replace(before, messages=one.messages)
         self._parted[kind, about] = one
 
