@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     exit_codes="0 the backup is written; 1 it is written, and a finding says what is not in it "
     "as it was; 2 nothing is written, and the line on stderr says why.",
     json="stream, backup, name, subjects, messages, gaps, "
-    "left_out, digest, consumers, findings, ...",
+    "left_out, schedules, rewritten, digest, consumers, findings, ...",
 )
 def command(result: ExportResult, settings: ExportSettings) -> None:
     """Write the messages of a stream as a backup, which `nats stream restore` loads.
@@ -44,4 +44,11 @@ def command(result: ExportResult, settings: ExportSettings) -> None:
     )
     print_line(f"subjects {', '.join(result.subjects) or 'of its sources'}")
     print_line(f"consumers {', '.join(result.consumers) or 'none'}")
+    for name, count in result.rewritten.items():
+        print_line(f"rewrote {name} in {plural(count, 'message')}")
+    if result.schedules and not settings.rewrite_headers:
+        print_line(
+            f"{plural(result.schedules, 'message has', 'messages have')} a schedule, whose target "
+            "stays as it is; --rewrite-headers gives it its new name"
+        )
     print_line(f"digest {result.digest}")

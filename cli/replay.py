@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     exit_codes="0 all messages are in the target; 1 the replay is refused (with --dry-run: would"
     " be), and each reason is printed, or the target removed messages meanwhile; 2 it"
     " failed or was interrupted: run it again to go on.",
-    json="stream, to, sent, already, not_sent, refusals, target_messages, removed, breaks.",
+    json="stream, to, sent, already, not_sent, schedules, acting, rewritten, refusals, "
+    "target_messages, removed, breaks.",
 )
 def command(result: ReplayResult, settings: ReplaySettings) -> None:
     """Send the messages of table `transformed_messages` into a stream, each of them once.
@@ -42,6 +43,10 @@ def command(result: ReplayResult, settings: ReplaySettings) -> None:
         sent = plural(result.sent, "message")
         print_line(f"{result.stream} into {result.to}: {sent} {would}sent")
     print_counts({"there already": result.already, **result.not_sent})
+    for name, count in result.rewritten.items():
+        print_line(f"{name} {would}rewritten in {plural(count, 'message')}")
+    if result.schedules:
+        print_counts({"schedules": result.schedules, "of them act": result.acting})
     print_line(f"{result.to} holds {plural(result.target_messages, 'message')}")
     if result.removed:
         print_line(f"{result.to} removed {plural(result.removed, 'message')} during the replay")

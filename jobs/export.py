@@ -1,6 +1,7 @@
 """The job `export`: messages of an archive as a stream backup, which `nats stream restore` loads.
 
-Sequences, times, headers and payloads stay as they were archived; the subjects are those that the
+Sequences, times, headers and payloads stay as they were archived (schedules in headers can be
+rewritten, see `jobs.jetstream.schedules`); the subjects are those that the
 mappings gave, or the archived ones for a way back. Messages that the mappings lost or filtered
 leave gaps, as deleted messages do.
 
@@ -27,7 +28,8 @@ from pydantic import BaseModel
 from jobs.errors import AccountingError, ArchiveError, JobError, WarehouseError, text_of
 from jobs.files.selection import Selection
 from jobs.files.storage import Storage
-from jobs.jetstream import wire
+from jobs.jetstream import schedules, wire
+from jobs.jetstream.schedules import Rewriting
 from jobs.progress import advance, step
 from jobs.settings.export import ExportSettings
 from jobs.sources.backup import open_backup
@@ -48,6 +50,7 @@ from nats_transform.digest import Digest
 from nats_transform.errors import InvalidBackup
 from nats_transform.kernel.covering import Covering
 from nats_transform.kernel.digest import digest_batch
+from nats_transform.subject import subscribes
 from nats_transform.words import plural
 
 if TYPE_CHECKING:
@@ -82,6 +85,8 @@ class ExportResult(BaseModel):
         messages, bytes, first_seq, last_seq: the numbers that the server will show.
         gaps: how many sequences between the first and the last have no message.
         left_out: how many messages of each fate are not in the backup.
+        schedules: how many messages have a schedule (header Nats-Schedule).
+        rewritten: how many headers have a subject that was rewritten, by the header's name.
         digest: the digest over sequence, time, subject, header block and payload of the messages.
         mapping_version: the version of the mapping; null if subjects are as they were archived.
         consumers: the consumers in the backup.
@@ -99,6 +104,8 @@ class ExportResult(BaseModel):
     last_seq: int
     gaps: int
     left_out: dict[str, int]
+    schedules: int
+    rewritten: dict[str, int]
     digest: str
     mapping_version: str | None
     consumers: list[str]
@@ -148,6 +155,8 @@ class _Export:
         left_out = sorted(self.rows.fates.items()) if fates is not None else []
         self.left_out = {fate: n for fate, n in left_out if fates and fate not in fates}
         self.total = self.rows.messages - sum(self.left_out.values())
+        self.schedules = 0
+        self.rewriting = Rewriting()
 
     def _simulated(self, stream: str) -> Held:
         from jobs.dry_run.held import Held  # it imports Spark
@@ -196,6 +205,7 @@ class _Export:
             config = _config(self.settings.config)
         else:
             config = dict(original) if mappings is None else adapted_config(original, mappings)
+        self._rewrite(config, mappings)
         with_state = self._consumers(consumers, mappings)
         pending = np.unique([n for c in consumers.values() for n in _pending(c)]).astype(np.int64)
         gone = self._look(config, with_state, pending)
@@ -219,6 +229,8 @@ class _Export:
             last_seq=last,
             gaps=last - first + 1 - state["messages"],
             left_out=self.left_out,
+            schedules=self.schedules,
+            rewritten=self.rewriting.rewritten,
             digest=str(digest),
             mapping_version=next(iter(self.rows.versions), None),
             consumers=sorted(kept),
@@ -261,7 +273,8 @@ class _Export:
             return None
         (version,), settings = self.rows.versions, self.settings
         if settings.mapping is None:
-            if settings.config is not None and settings.original is None:
+            is_own = settings.config is not None and settings.original is None
+            if is_own and not settings.rewrite_headers:
                 return None  # nothing to adapt
             try:
                 return versions.find(settings.warehouse, version).mappings
@@ -278,6 +291,32 @@ class _Export:
                 "and its seed"
             )
         return mappings
+
+    def _rewrite(self, config: Mapping[str, Any], mappings: AccountMappings | None) -> None:
+        """Finds the new headers of schedules, if they are to be rewritten."""
+        if not self.settings.rewrite_headers or mappings is None:
+            return
+        filters, name = config.get("subjects") or (), str(config["name"])
+
+        def fault(subject: str) -> str | None:
+            is_stored = any(subscribes(filter, subject) for filter in filters)
+            return None if is_stored else f"stream {name} does not capture it"
+
+        table = open_table(self.settings.warehouse, TRANSFORMED)
+        everything = Selection(table, self.settings.stream, None, None, schedules.COLUMNS)
+        found = self.rewriting = Rewriting.of(
+            everything.rows(), self.rows.rows(["seq"]), mappings, fault
+        )
+        if found.faults:
+            some = [f"sequence {seq}: {why}" for seq, why in found.faults.items()][:_EXAMPLES]
+            what = plural(len(found.faults), "schedule")
+            raise JobError(f"{what} of stream {name} cannot be rewritten: {'; '.join(some)}")
+        if found.fired:
+            self._find(
+                "schedules",
+                f"{plural(found.fired, 'schedule')} fired, or got another in its place, and would "
+                "fire again when restored: archive a new backup, which has it no more",
+            )
 
     def _consumers(
         self, consumers: Mapping[str, Mapping[str, Any]], mappings: AccountMappings | None
@@ -369,7 +408,9 @@ class _Export:
                 if closes:
                     sequences = pa.array(np.arange(following, following + len(rows)))
                     following += len(rows)
-                columns = [sequences, rows.column("ts_ns"), _subjects(rows), _blocks(rows)]
+                self.schedules += schedules.schedules_in(rows.column("headers"))
+                blocks = self.rewriting.blocks(rows.column("seq"), _blocks(rows))
+                columns = [sequences, rows.column("ts_ns"), _subjects(rows), blocks]
                 data = pc.fill_null(rows.column("data"), b"")
                 yield pa.RecordBatch.from_arrays([*columns, data], names=_NAMES)
 

@@ -36,6 +36,8 @@ from jobs.jetstream.answers import ApiError
 from jobs.jetstream.chain import Chain, Outgoing, StreamLost
 from jobs.jetstream.connection import RawClient, connection
 from jobs.jetstream.outgoing import COLUMNS, Making, look, messages
+from jobs.jetstream.schedules import COLUMNS as SCHEDULES
+from jobs.jetstream.schedules import Rewriting
 from jobs.jetstream.stream import StreamState, counts_by_subject, stream_state
 from jobs.jetstream.target import Target, source_stream
 from jobs.progress import advance, step
@@ -43,6 +45,7 @@ from jobs.settings.replay import CONSENTS, Consent, ReplaySettings
 from jobs.warehouse.coverage import Coverage
 from jobs.warehouse.specs import TRANSFORMED
 from jobs.warehouse.tables import open_table
+from jobs.warehouse.versions import find as find_version
 from nats_transform.subject import decode, encode
 from nats_transform.words import plural
 
@@ -75,6 +78,9 @@ class ReplayResult(BaseModel):
         sent: how many messages this run stored; with `dry_run`, how many it would store.
         already: how many messages the target already had, or another replay sent meanwhile.
         not_sent: how many messages are not sent, by their fate or by the reason.
+        schedules: how many messages have a schedule (header Nats-Schedule).
+        acting: how many of these act again, because they still waited.
+        rewritten: how many headers have a subject that is rewritten, by the header's name.
         refusals: the reasons why nothing was sent, or would be sent.
         target_messages: how many messages the target holds afterwards, of all publishers.
         removed: how many messages the target removed meanwhile that it should hold.
@@ -87,6 +93,9 @@ class ReplayResult(BaseModel):
     sent: int = 0
     already: int = 0
     not_sent: dict[str, int] = {}
+    schedules: int = 0
+    acting: int = 0
+    rewritten: dict[str, int] = {}
     dry_run: bool
     refusals: list[Refusal] = []
     target_messages: int = 0
@@ -96,7 +105,9 @@ class ReplayResult(BaseModel):
 
     def fails(self, level: str) -> bool:
         """Whether the replay was refused, or the target removed what it should keep."""
-        return bool(self.refusals) or (self.removed > 0 and "limits" not in self.allow)
+        # A schedule removes its message when it fires, and the one before when it is stored.
+        expected = 2 * self.acting
+        return bool(self.refusals) or (self.removed > expected and "limits" not in self.allow)
 
 
 def replay(settings: ReplaySettings) -> ReplayResult:
@@ -130,6 +141,7 @@ class _Run:
         self.stream = source_stream(settings.stream)
         self.version = next(iter(archive.versions)).encode()
         self.total = sum(archive.fates[fate] for fate in settings.fates)
+        self.rewriting = Rewriting()
         counts = sorted(archive.fates.items())
         self.result = ReplayResult(
             stream=settings.stream,
@@ -146,10 +158,12 @@ class _Run:
                 before = await self._counts(client)
                 state = await stream_state(client, self.settings.server, self.settings.to)
                 target = Target(self.settings.to, state)
-                making = self._making(client, target)
                 there = await self._there(target)
                 if attempt == 0:
                     self._refuse(target)
+                    await asyncio.to_thread(self._find_schedules, target)
+                making = self._making(client, target)
+                if attempt == 0:
                     with step(f"checking {self.settings.stream}", self.total):
                         found = await asyncio.to_thread(
                             self._look_at_messages, target, making, there
@@ -173,7 +187,8 @@ class _Run:
         most = client.max_payload
         if (limit := target.state.config.get("max_msg_size", -1)) >= 0:
             most = min(most, limit)
-        return Making(self.version, self.stream, self.settings.allow & {"rollup", "ttl"}, most)
+        acts = self.settings.allow & {"rollup", "ttl"}
+        return Making(self.version, self.stream, acts, most, self.rewriting)
 
     # --- Before ---------------------------------------------------------------------------------
 
@@ -197,6 +212,23 @@ class _Run:
         if "ttl" in self.settings.allow and not config.get("allow_msg_ttl"):
             self._refusal("ttl", f"stream {target.name} takes no TTL of messages (allow_msg_ttl)")
 
+    def _find_schedules(self, target: Target) -> None:
+        """Finds the schedules that act again, if they may, and their new headers."""
+        if not self.settings.rewrite_headers:
+            return
+        if not target.state.config.get("allow_msg_schedules"):
+            text = f"stream {target.name} takes no schedules (allow_msg_schedules)"
+            self._refusal("schedules", text)
+        # Whether a schedule fired may stand in a message of another day or fate.
+        table = open_table(self.settings.warehouse, TRANSFORMED)
+        everything = Selection(table, self.settings.stream, None, None, SCHEDULES)
+        mappings = find_version(self.settings.warehouse, self.version.decode()).mappings
+        self.rewriting = Rewriting.of(
+            everything.rows(), self.archive.rows(["seq"]), mappings, target.fault
+        )
+        self.result.acting = len(self.rewriting.values)
+        self.result.rewritten = self.rewriting.rewritten
+
     def _look_at_messages(self, target: Target, making: Making, there: Coverage) -> int:
         """Counts the messages that the target has; notes the reasons against sending the others."""
         kept_out: dict[str, _Examples] = {}
@@ -210,6 +242,7 @@ class _Run:
             advance(len(rows))
             found += _count_in(there, rows.column("seq"))
             looked = look(making, rows)
+            self.result.schedules += looked.schedules
             for seq, fault in looked.faults:
                 kept = kept_out.setdefault(fault.reason, _Examples())
                 kept.add(1, f"sequence {seq}: {fault}", seq)
@@ -224,6 +257,7 @@ class _Run:
             "subject": "have a subject that the protocol cannot carry",
             "headers": "have headers that the protocol cannot carry",
             "size": "are too large for the server or the stream",
+            "schedule": "have a schedule that cannot be rewritten",
             "captured": f"have a subject that stream {target.name} does not take",
         }
         for reason, kept in sorted(kept_out.items()):
@@ -379,7 +413,7 @@ class _Run:
 _AT_ONCE = 2000  # messages that are made before they are sent
 _FIRST = 500  # messages after which it is looked at how they are stored
 _SUBJECTS = 100_000  # whose fates, or counts, are remembered
-_KEPT_OUT = ("subject", "headers", "size", "captured")
+_KEPT_OUT = ("subject", "headers", "size", "schedule", "captured")
 
 
 def _count_in(coverage: Coverage, sequences: pa.Array) -> int:

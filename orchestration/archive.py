@@ -68,7 +68,7 @@ class ArchiveSource(_ARCHIVESOURCE):  # type: ignore[misc, valid-type]
         )
 
 
-_EXPORT = yaml_of(ExportSettings, {"original", "config", "gaps", "invalid"})
+_EXPORT = yaml_of(ExportSettings, {"original", "config", "gaps", "invalid", "rewrite_headers"})
 
 
 class Export(_EXPORT):  # type: ignore[misc, valid-type]

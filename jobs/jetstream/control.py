@@ -29,6 +29,7 @@ class Fate(StrEnum):
     ASIDE = "set aside"  # sent under another name
     ROLLUP = "acts with --allow rollup"  # else set aside
     TTL = "acts with --allow ttl"  # else set aside
+    SCHEDULE = "acts with --rewrite-headers"  # else set aside
 
 
 # The name, the meaning and the fate of each header. A name that starts with `Nats-` and is not here
@@ -52,12 +53,12 @@ TABLE: dict[str, tuple[str, Fate]] = {
     "Nats-Batch-Commit": ("an atomic batch", Fate.ASIDE),
     "Nats-Incr": ("adds to a counter", Fate.ASIDE),
     "Nats-Counter-Sources": ("sums of a counter", Fate.ASIDE),
-    "Nats-Schedule": ("publishes again at a time", Fate.ASIDE),
-    "Nats-Schedule-Time-Zone": ("publishes again at a time", Fate.ASIDE),
-    "Nats-Schedule-TTL": ("publishes again at a time", Fate.ASIDE),
-    "Nats-Schedule-Rollup": ("publishes again at a time", Fate.ASIDE),
-    "Nats-Schedule-Target": ("publishes again at a time", Fate.ASIDE),
-    "Nats-Schedule-Source": ("publishes again at a time", Fate.ASIDE),
+    "Nats-Schedule": ("publishes again at a time", Fate.SCHEDULE),
+    "Nats-Schedule-Time-Zone": ("publishes again at a time", Fate.SCHEDULE),
+    "Nats-Schedule-TTL": ("publishes again at a time", Fate.SCHEDULE),
+    "Nats-Schedule-Rollup": ("publishes again at a time", Fate.SCHEDULE),
+    "Nats-Schedule-Target": ("publishes again at a time", Fate.SCHEDULE),
+    "Nats-Schedule-Source": ("publishes again at a time", Fate.SCHEDULE),
     "Nats-Schedule-Next": ("removes a schedule", Fate.ASIDE),
     "Nats-Scheduler": ("removes a schedule", Fate.ASIDE),
     "Nats-Required-Api-Level": ("a condition", Fate.ASIDE),
@@ -98,7 +99,7 @@ def outgoing(lines: Sequence[bytes], acts: frozenset[str]) -> list[bytes]:
 
     Args:
         lines: `Name: value` of each archived header.
-        acts: of `rollup` and `ttl` those that may act again.
+        acts: of `rollup`, `ttl` and `schedule` those that may act again.
 
     Raises:
         Unsendable: a line is no header.
@@ -123,5 +124,8 @@ def _outgoing(line: bytes, acts: frozenset[str]) -> bytes:
             return b"Nats-Rollup: sub"
         case Fate.TTL if "ttl" in acts and _TTL.fullmatch(value.strip(b" ")):
             return b"Nats-TTL: " + value.strip(b" ")
+        # Names in other letters are none to the server.
+        case Fate.SCHEDULE if "schedule" in acts and name.decode() in TABLE:
+            return line
         case _:
             return ASIDE + line

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from jobs.jetstream import wire
 from jobs.jetstream.chain import CHAIN_BYTES, Outgoing
 from jobs.jetstream.control import OWN, outgoing
+from jobs.jetstream.schedules import Rewriting, schedules_in
 from jobs.jetstream.target import SOURCE
 
 TIME = OWN + b"Time"
@@ -34,6 +35,7 @@ class Making:
     Attributes:
         version, stream: the mapping version and the stream of the archive, for the header `SOURCE`.
         acts: the archived headers that may act again.
+        schedules: the schedules that act again, with their new headers.
         most: how many bytes the headers and the payload of a message may have together.
     """
 
@@ -41,6 +43,7 @@ class Making:
     stream: bytes
     acts: frozenset[str]
     most: int
+    schedules: Rewriting = field(default_factory=Rewriting)
 
     def head(
         self,
@@ -61,9 +64,12 @@ class Making:
             lines = archived.removesuffix(b"\r\n\r\n").split(b"\r\n")[1:]
         else:
             lines = [wire.header(name, value) for name, value in archived]
+        acts = self.acts
+        if (rewritten := self.schedules.lines(seq, lines)) is not None:
+            lines, acts = rewritten, acts | {"schedule"}
         block = self._added(seq, ts_ns)
         if lines:
-            block = b"\r\n".join([block[:-2], *outgoing(lines, self.acts), b""])
+            block = b"\r\n".join([block[:-2], *outgoing(lines, acts), b""])
         most = min(self.most - size, wire.MAX_HEADERS) - CHAIN_BYTES
         if len(block) > most:
             raise wire.Unsendable(
@@ -150,10 +156,12 @@ class Looked:
     Attributes:
         subjects: the number of messages that can be sent, for each subject.
         faults: the sequence of each other message and why it cannot be sent, in the order of rows.
+        schedules: how many of all messages have a schedule.
     """
 
     subjects: Counter[bytes]
     faults: list[tuple[int, wire.Unsendable]]
+    schedules: int
 
 
 def look(making: Making, rows: pa.RecordBatch) -> Looked:
@@ -175,7 +183,7 @@ def look(making: Making, rows: pa.RecordBatch) -> Looked:
             subjects[subject] += 1
         else:
             faults.append((seq, fault))
-    return Looked(subjects, faults)
+    return Looked(subjects, faults, schedules_in(rows.column("headers")))
 
 
 def messages(making: Making, rows: pa.RecordBatch) -> Iterator[Outgoing]:

@@ -62,6 +62,11 @@ class ExportSettings(Settings):
         "What to do if messages have no legal new subject: export nothing, keep their "
         "subjects, or leave them out.",
     )
+    rewrite_headers: bool = setting(
+        False,
+        "Give the subjects that schedules name in their headers (Nats-Schedule-Target, "
+        "Nats-Schedule-Source) their new names too; else headers stay as they are.",
+    )
     warehouse: Warehouse = Warehouse()
 
     @model_validator(mode="after")
@@ -73,4 +78,8 @@ class ExportSettings(Settings):
             )
         if self.simulated is not None and (self.config is None or self.original is not None):
             raise ValueError("for a simulated stream give its configuration (--config) alone")
+        if self.rewrite_headers and (self.simulated is not None or self.messages == "archived"):
+            raise ValueError(
+                "only headers of transformed messages can be rewritten: leave out --rewrite-headers"
+            )
         return self

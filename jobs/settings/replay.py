@@ -39,6 +39,11 @@ class ReplaySettings(StreamDays):
         + "; ".join(f"{reason}: {about}" for reason, about in CONSENTS.items())
         + ".",
     )
+    rewrite_headers: bool = setting(
+        False,
+        "Let schedules act again, if none of the archive shows that they fired, and publish to the "
+        "new names of their subjects; else their headers are set aside.",
+    )
     rate: float | None = setting(None, "Send at most N messages a second.", gt=0, metavar="N")
     dry_run: bool = setting(False, "Check everything that a replay checks, and send nothing.")
     window: int = setting(

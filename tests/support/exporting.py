@@ -75,11 +75,16 @@ class Exporting:
 
     def exported(self) -> tuple[Head, list[Entry]]:
         """What the new backup has."""
-        with (self.folder / "new" / "backup" / "stream.arc.s2").open("rb") as file:
-            head, found = read_head(file), list[Entry]()
-            for batch in read_messages(file, head.messages):
-                columns = (batch.subjects(), batch.headers(), batch.data())
-                subjects, headers, data = (column.to_pylist() for column in columns)
-                numbers = (batch.times.tolist(), batch.sequences.tolist())
-                found += zip(subjects, *numbers, headers, data, strict=True)
-        return head, found
+        return contents(self.folder / "new" / "backup")
+
+
+def contents(backup: Path) -> tuple[Head, list[Entry]]:
+    """What a backup has."""
+    with (backup / "stream.arc.s2").open("rb") as file:
+        head, found = read_head(file), list[Entry]()
+        for batch in read_messages(file, head.messages):
+            columns = (batch.subjects(), batch.headers(), batch.data())
+            subjects, headers, data = (column.to_pylist() for column in columns)
+            numbers = (batch.times.tolist(), batch.sequences.tolist())
+            found += zip(subjects, *numbers, headers, data, strict=True)
+    return head, found

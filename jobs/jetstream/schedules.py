@@ -1,0 +1,228 @@
+"""Schedules of an archive that still wait, and the subjects that they name under their new names.
+
+nats-server's scheduler publishes to the target of a schedule inside its stream, perhaps with the
+last message of a source; no account mapping applies there. So both must change where they move.
+Only the first header of a name counts, letter by letter, as nats-server reads it.
+
+A schedule that fired is gone from its stream, but an archive may still have its message: a later
+message names it and says `purge`. It must not fire again.
+
+Source: nats-server 2.15.1 `server/scheduler.go`, `getHeaderKeyIndex` in `server/client.go`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import compress
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.jetstream import wire
+from nats_transform import AccountMappings
+from nats_transform.subject import decode, encode
+
+SCHEDULE = b"Nats-Schedule"
+NAMING = (b"Nats-Schedule-Target", b"Nats-Schedule-Source")
+"""The headers of a schedule that name a subject."""
+COLUMNS = ("seq", "subject", "mapped_subject", "headers")
+"""What `Rewriting.of` reads."""
+_SCHEDULER, _NEXT = b"Nats-Scheduler", b"Nats-Schedule-Next"
+_NAMES = pa.array([SCHEDULE, *NAMING, _SCHEDULER, _NEXT], pa.binary())
+
+
+def schedules_in(headers: pa.ListArray) -> int:
+    """How many messages have a schedule."""
+    return len(np.unique(_parents(headers, pa.array([SCHEDULE], pa.binary()))[0]))
+
+
+def _parents(headers: pa.ListArray, names: pa.Array) -> tuple[npt.NDArray[np.int64], pa.Array]:
+    """The row of each header that has one of the names, and which header it is."""
+    is_named = pc.is_in(headers.flatten().field("name").view(pa.binary()), names)
+    if not pc.any(is_named).as_py():
+        return np.empty(0, np.int64), pa.array([], pa.int64())
+    places = np.flatnonzero(is_named)
+    return pc.list_parent_indices(headers).to_numpy()[places], pa.array(places)
+
+
+@dataclass
+class _Schedule:
+    """A schedule that waits.
+
+    Attributes:
+        seq: the sequence of its message.
+        stored: the subject that its message gets.
+        named: the first value of each header that names a subject.
+    """
+
+    seq: int
+    stored: bytes
+    named: dict[bytes, bytes]
+
+
+@dataclass
+class Rewriting:
+    """The schedules of an archive that wait, with their new headers.
+
+    Attributes:
+        values: for the sequence of each schedule, the new values of the headers that change.
+        faults: for the sequence of each other schedule that waits, why it cannot be rewritten.
+        fired: how many schedules fired or were replaced, as later messages show.
+    """
+
+    values: dict[int, dict[bytes, bytes]] = field(default_factory=dict)
+    faults: dict[int, str] = field(default_factory=dict)
+    fired: int = 0
+
+    @property
+    def rewritten(self) -> dict[str, int]:
+        """How many headers change, by their names."""
+        return dict(Counter(name.decode() for new in self.values.values() for name in new))
+
+    @classmethod
+    def of(
+        cls,
+        batches: Iterable[pa.RecordBatch],
+        chosen: Iterable[pa.RecordBatch],
+        mappings: AccountMappings,
+        fault: Callable[[str], str | None],
+    ) -> Rewriting:
+        """The schedules among chosen messages.
+
+        Args:
+            batches: all messages of a stream, in any order, with the `COLUMNS`: whether a schedule
+                fired may stand in a message that is not chosen.
+            chosen: the sequences of the chosen ones.
+            mappings: what moves the messages.
+            fault: why the stream that gets the schedules does not store a subject.
+        """
+        rewriting = cls()
+        waiting, rewriting.fired = _waiting(batches)
+        numbers = np.array([one.seq for one in waiting], np.int64)
+        is_chosen = np.zeros(len(waiting), np.bool_)
+        for rows in chosen if waiting else ():
+            is_chosen |= np.isin(numbers, rows.column("seq").to_numpy())
+        renamed = lru_cache(100_000)(lambda subject: _renamed(mappings, fault, subject))
+        for schedule in compress(waiting, is_chosen):
+            changed: dict[bytes, bytes] = {}
+            for name, old in schedule.named.items():
+                new, why = renamed(old)
+                if not why and new == schedule.stored:
+                    why = f"would be '{wire.shown(new)}', the schedule's own subject"
+                if why:
+                    rewriting.faults[schedule.seq] = f"{name.decode()} '{wire.shown(old)}' {why}"
+                    break
+                if new != old:
+                    changed[name] = new
+            else:
+                rewriting.values[schedule.seq] = changed
+        return rewriting
+
+    def lines(self, seq: int, lines: Sequence[bytes]) -> list[bytes] | None:
+        """The lines of a schedule's header block with the new values; None for other messages.
+
+        Raises:
+            Unsendable: it is a schedule that cannot be rewritten.
+        """
+        if seq in self.faults:
+            raise wire.Unsendable("schedule", self.faults[seq])
+        if seq not in self.values:
+            return None
+        left, found = dict(self.values[seq]), list(lines)
+        for place, line in enumerate(lines):
+            name, colon, value = line.partition(b":")
+            if colon and name in left:
+                blanks = value[: len(value) - len(value.lstrip(b" "))]
+                found[place] = name + colon + blanks + left.pop(name)
+        return found
+
+    def blocks(self, sequences: pa.Array, blocks: pa.Array) -> pa.Array:
+        """Header blocks of messages, with the new values in those of schedules.
+
+        Raises:
+            Unsendable: a block gets too long.
+        """
+        numbers = sequences.to_numpy()
+        rows = np.flatnonzero(np.isin(numbers, [*self.values]))
+        if not len(rows):
+            return blocks
+        found = blocks.to_pylist()
+        for row in rows.tolist():
+            version, *lines = found[row].split(b"\r\n")
+            new = b"\r\n".join([version, *(self.lines(int(numbers[row]), lines) or lines)])
+            if len(new) > wire.MAX_HEADERS:
+                raise wire.Unsendable(
+                    "size", f"sequence {numbers[row]}: its headers get {len(new):,} bytes, and "
+                    f"{wire.MAX_HEADERS:,} is the most",
+                )  # fmt: skip
+            found[row] = new
+        return pa.array(found, pa.binary())
+
+
+def _waiting(batches: Iterable[pa.RecordBatch]) -> tuple[list[_Schedule], int]:
+    """The schedules that wait, and how many others there are."""
+    last: dict[bytes, _Schedule] = {}
+    purged: dict[bytes, int] = {}
+    schedules = 0
+    for batch in batches:
+        for row, named in _named(batch.column("headers")):
+            seq = int(batch.column("seq")[row].as_py())
+            if named.get(_NEXT) == b"purge" and (scheduler := named.get(_SCHEDULER)):
+                purged[scheduler] = max(seq, purged.get(scheduler, 0))
+            if named.get(SCHEDULE):
+                schedules += 1
+                old = _text(batch, "subject", row) or b""
+                if old not in last or last[old].seq < seq:
+                    stored = _text(batch, "mapped_subject", row) or old
+                    kept = {name: named[name] for name in NAMING if name in named}
+                    last[old] = _Schedule(seq, stored, kept)
+    waiting = [one for old, one in last.items() if one.seq > purged.get(old, 0)]
+    return sorted(waiting, key=lambda one: one.seq), schedules - len(waiting)
+
+
+def _text(batch: pa.RecordBatch, column: str, row: int) -> bytes | None:
+    text: bytes | None = batch.column(column).slice(row, 1).view(pa.binary())[0].as_py()
+    return text
+
+
+def _named(headers: pa.ListArray) -> Iterable[tuple[int, dict[bytes, bytes]]]:
+    """The rows that have such headers, and the first value of each."""
+    rows, places = _parents(headers, _NAMES)
+    pairs = headers.flatten().take(places) if len(rows) else headers.flatten().slice(0, 0)
+    names, values = (pairs.field(name).view(pa.binary()).to_pylist() for name in ("name", "value"))
+    found: dict[int, dict[bytes, bytes]] = {}
+    for row, name, value in zip(rows.tolist(), names, values, strict=True):
+        found.setdefault(row, {}).setdefault(name, value or b"")
+    return found.items()
+
+
+def _renamed(
+    mappings: AccountMappings, fault: Callable[[str], str | None], old: bytes
+) -> tuple[bytes, str]:
+    """The one subject that messages under a subject get, and what is wrong with it."""
+    if not wire.is_literal(old):
+        return b"", "is no subject that a message can have"
+    subject = decode(old)
+    mapping = mappings.match(subject)
+    scopes = (None,) if mapping is None else mapping.scopes
+    ends = {
+        outcome.subject
+        for scope in scopes
+        for outcome, _ in mappings.outcomes_of(mapping, subject, scope)
+    }
+    # A random() stays as it is written among the ends.
+    if len(ends) > 1 or mappings.apply(subject).subject not in ends:
+        return b"", "has no single new subject: weights, random() or the cluster decide"
+    (new,) = ends
+    if new is None:
+        return b"", "is lost by its mapping"
+    if not wire.is_literal(encode(new)):
+        return b"", f"would get the new subject '{wire.shown(encode(new))}', which is not legal"
+    why = fault(new)
+    shown = wire.shown(encode(new))
+    return encode(new), f"would be '{shown}': {why}" if why else ""
