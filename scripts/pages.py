@@ -28,7 +28,6 @@ from scripts.sessions import File, run_here, steps  # noqa: E402 - from the chec
 PAGES = ROOT / "build" / "pages"
 # Pages outside of docs/, and their names on the site.
 BESIDE = {
-    "README.md": "index.md",
     "CHANGELOG.md": "CHANGELOG.md",
     "CONTRIBUTING.md": "CONTRIBUTING.md",
     "SECURITY.md": "SECURITY.md",
@@ -116,13 +115,19 @@ def commands() -> str:
     return "\n".join(lines)
 
 
-def jobs() -> str:
-    """The settings of every job, from its class."""
+def settings() -> str:
+    """The settings of every job and of the components of Dagster, from their classes."""
     from jobs.registry import JOBS
+    from orchestration.components import SubjectArchive, SubmittedJob
 
-    about = "`python -m jobs JOB SETTINGS.json` takes a JSON document with these fields."
-    found = {name: job.model for name, job in JOBS.items()}
-    return "\n".join(classes("Settings of jobs", about, "settings", found))
+    about = (
+        "`python -m jobs JOB SETTINGS.json` takes a JSON document with the fields of that job. "
+        "`SubjectArchive` and `SubmittedJob` are what stands under `attributes` in the `defs.yaml` "
+        "of a component of Dagster; relative paths there are relative to the folder of that file."
+    )
+    found: dict[str, Any] = {name: job.model for name, job in JOBS.items()}
+    found |= {kind.__name__: kind for kind in (SubjectArchive, SubmittedJob)}
+    return "\n".join(classes("Settings", about, "settings", found))
 
 
 def results() -> str:
@@ -171,26 +176,14 @@ def classes(title: str, about: str, kind: str, found: dict[str, Any]) -> list[st
     return lines
 
 
-def component() -> str:
-    """The settings of an archive under Dagster, and of the other component."""
-    from orchestration.components import SubjectArchive, SubmittedJob
-
-    found = {kind.__name__: kind for kind in (SubjectArchive, SubmittedJob)}
-    about = (
-        "What stands under `attributes` in the `defs.yaml` of a component of Dagster. Relative "
-        "paths are relative to the folder of that file."
-    )
-    return "\n".join(classes("Settings of an archive", about, "settings", found))
-
-
 def tables() -> str:
-    """The columns of every table, from its spec."""
+    """The columns of every table, from its spec, and the metrics."""
     from jobs.census import CENSUS
     from jobs.dry_run.simulate import SIMULATED
     from jobs.warehouse.specs import MESSAGES, TRANSFORMED, WEIGHT_AUDIT
     from jobs.warehouse.versions import MAPPING_VERSIONS
 
-    lines = ["# Tables", ""]
+    lines = ["# Tables and metrics", ""]
     lines += ["The Iceberg tables in the namespace `nats`. Every table has these texts, too.", ""]
     for spec in (MESSAGES, TRANSFORMED, CENSUS, WEIGHT_AUDIT, MAPPING_VERSIONS, SIMULATED):
         partitions = " and ".join(f"`{column}`" for column in spec.partitions)
@@ -201,7 +194,8 @@ def tables() -> str:
             for column in spec.schema.fields
         ]
         lines += table(("column", "type", "meaning"), rows)
-    return "\n".join(lines)
+    lines += ["## Metrics", "", "What `python -m orchestration.metrics` serves for Prometheus.", ""]
+    return "\n".join([*lines, *metrics()])
 
 
 def type_of(iceberg: str) -> str:
@@ -214,7 +208,7 @@ def type_of(iceberg: str) -> str:
     return iceberg.replace("timestamptz", "timestamp, UTC, microseconds")
 
 
-def metrics() -> str:
+def metrics() -> list[str]:
     """The metrics that `orchestration.metrics` serves, from the collector itself."""
     import dagster as dg
 
@@ -223,8 +217,7 @@ def metrics() -> str:
     with dg.DagsterInstance.ephemeral() as instance:
         found = list(Runs(instance).collect())
     rows = [(f"`{one.name}`", ", ".join(one._labelnames), one.documentation) for one in found]
-    lines = ["# Metrics", "", "What `python -m orchestration.metrics` serves for Prometheus.", ""]
-    return "\n".join([*lines, *table(("metric", "labels", "meaning"), rows)])
+    return table(("metric", "labels", "meaning"), rows)
 
 
 def fields(schema: dict[str, Any], use: str) -> list[str]:
@@ -327,12 +320,10 @@ def library() -> str:
 
 REFERENCE = {
     "commands": commands,
-    "component": component,
     "findings": findings,
-    "jobs": jobs,
     "json": results,
     "library": library,
-    "metrics": metrics,
+    "settings": settings,
     "tables": tables,
 }
 """The pages that are made from the code, by their names below `reference/`."""

@@ -1,4 +1,4 @@
-"""The snippets of docs/reading-tables.md and the settings of docs/catalogs.md."""
+"""The snippets and settings of docs/catalogs.md."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from tests.support.command import nats_transform as invoke
 
 DOCS = Path(__file__).parents[1] / "docs"
-READING = (DOCS / "reading-tables.md").read_text(encoding="utf-8")
+READING = (DOCS / "catalogs.md").read_text(encoding="utf-8")
 START, *SNIPPETS = re.findall(r"```python\n(.*?)```", READING, re.DOTALL)
 CATALOGS = [
     (name, settings)

@@ -113,14 +113,14 @@ def test_links_to_the_reference_lead_somewhere() -> None:
 def test_reports_on_pages_are_made_by_commands_above_them() -> None:
     """`make docs` runs these commands; tests/test_docs.py runs them too."""
     shown = [(name, one) for name, page in PAGES.items() for one in pages.REPORT.finditer(page)]
-    assert {name for name, _ in shown} == {"audit.md", "ci.md"}
+    assert {name for name, _ in shown} == {"audit.md", "check.md"}
     for name, one in shown:
         assert one[2] == name.removesuffix(".md")
         above = [step for step in steps(PAGES[name][: one.start()]) if isinstance(step, Command)]
         assert any(f"--report {one[3]}" in command.text for command in above)
 
 
-@pytest.mark.parametrize("page", ["component", "jobs", "json", "metrics", "tables"])
+@pytest.mark.parametrize("page", ["json", "settings", "tables"])
 def test_every_field_is_explained(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,7 +31,7 @@ def cluster_notes(
             raise AuditError(
                 f"mapping {mapping.source} has weights for clusters, but none of its {total:,} "
                 "messages has a cluster name: give --cluster NAME, or ingest again with --cluster "
-                "or --cluster-header (docs/clusters.md says where a name can come from)"
+                "or --cluster-header (docs/archives.md says where a name can come from)"
             )
         if without:
             yield (

@@ -1,4 +1,4 @@
-"""Every command that can talk to a server finds it in each way that docs/connections.md names."""
+"""Every command that can talk to a server finds it in each way that docs/configuration.md names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What three real clusters tell about where a message was published; docs/clusters.md says it."""
+"""What three real clusters tell about where a message was published; docs/archives.md says it."""
 
 from __future__ import annotations
 

@@ -192,12 +192,12 @@ def test_maintenance_of_the_catalog_in_postgres(production: Production) -> None:
 
 
 def test_a_backup_is_restored(production: Production) -> None:
-    """With the commands of docs/backups.md, into databases that lost everything."""
+    """With the commands of docs/operations.md, into databases that lost everything."""
     stop = production.daemons["daemon"].process
     stop.terminate()
     stop.wait()  # pytest's timeout ends it
     before = production.rows()
-    text = (ROOT / "docs" / "backups.md").read_text()
+    text = (ROOT / "docs" / "operations.md").read_text()
     dumps = re.findall(r"^pg_dump .*$", text, re.MULTILINE)
     restores = re.findall(r"^pg_restore .*$", text, re.MULTILINE)
     assert len(dumps) == len(restores) == 2
