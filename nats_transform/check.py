@@ -28,7 +28,7 @@ from nats_transform.stream import StreamConfig
 from nats_transform.stream_features import MESSAGES, features
 from nats_transform.subject import SEPARATOR, is_subset, matches
 from nats_transform.subject_index import Effort, SubjectIndex
-from nats_transform.symbolic import can_land_in, filter_of_results, is_identity
+from nats_transform.symbolic import can_land_in, filter_of_results, is_identity, stays
 from nats_transform.transform import Transform
 from nats_transform.words import and_more
 
@@ -352,7 +352,7 @@ class _Captured:
 
     def __init__(self, streams: Iterable[StreamConfig], effort: Effort) -> None:
         streams = list(streams)
-        self.features = {stream.name: list(features(stream)) for stream in streams}
+        self.by_name = {stream.name: stream for stream in streams}
         self._pairs = [(stream.name, filter) for stream in streams for filter in stream.captured]
         self._index = SubjectIndex((filter for _, filter in self._pairs), effort)
 
@@ -417,8 +417,10 @@ def _streams_around(
                 transform,
             )
         for name in before:
-            for code in captured.features[name]:
-                if code != "batch-split" or name not in takes:
+            stream = captured.by_name[name]
+            is_kept = name in takes and stays(transform, stream.ingress_transform)
+            for code in features(stream):
+                if not (name in takes if code == "batch-split" else is_kept):
                     message = f"stream {name}: {MESSAGES[code]}"
                     yield _found(code, message, mapping, transform)
         if new := [name for name in takes if name not in before]:

@@ -27,7 +27,7 @@ from nats_transform.functions import (
     Wildcard,
 )
 from nats_transform.mapping import AccountMappings, Destination, Mapping
-from nats_transform.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR, is_subset
+from nats_transform.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR, collide, is_subset
 from nats_transform.transform import Transform
 
 MOST_PIECES = 16
@@ -207,6 +207,24 @@ def computes_with(transform: Transform, positions: Iterable[int]) -> Iterator[in
         reads = token.reads or range(len(transform.filter.tokens))
         is_open = not token.reads and transform.filter.is_open
         yield from (place for place in known if place in reads or is_open)
+
+
+def stays(transform: Transform, within: Transform | None) -> bool:
+    """Whether a second transform brings the results of one to the names that its subjects get.
+
+    Args:
+        transform: renames subjects.
+        within: applies to what is renamed, and else to the subjects themselves.
+    """
+    if within is None:
+        return False
+    old, new = (
+        applied(within, some) if collide(within.source, filter_of(some)) else some
+        for some in (symbols_of(transform.source), results(transform))
+    )
+    # Of a text that is computed nobody knows whether it is the same.
+    known = all(isinstance(one, str) or one.position is not None for one in new or ())
+    return known and old is not None and old == new
 
 
 def between(before: Symbols | None, after: Symbols | None) -> tuple[str, str] | None:

@@ -26,7 +26,7 @@ Counted: TypeAlias = tuple[str, tuple[int, ...], Count]
 MEMORY = "200MB"
 """What DuckDB may use. Beyond that it writes into the folder of the tables."""
 
-_SMALL = ("ways", "forms", "receivers")
+_SMALL = ("ways", "stays", "forms", "receivers")
 # Two examples of each group are enough to show what the group is.
 _GROUPS = """
 WITH members AS (

@@ -6,7 +6,8 @@ are queries over these tables. Weights count as exact shares.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from nats_transform.errors import shown
@@ -70,7 +71,7 @@ def dry_run(census: Iterable[Part], question: Question, folder: Path) -> DryRun:
     Raises:
         KernelUnavailable: the compiled kernel is missing.
     """
-    named = list(_named(question, folder))
+    named = _named(question, folder)
     asked = layers(question)
     questions = tuple(asked.questions.values())
     outcomes = Outcomes(questions, folder)
@@ -83,23 +84,37 @@ def dry_run(census: Iterable[Part], question: Question, folder: Path) -> DryRun:
         database.close()
 
 
-def _named(question: Question, folder: Path) -> Iterator[Told]:
+def _named(question: Question, folder: Path) -> dict[Layer, list[Told]]:
     """The findings about subjects that headers name, which are a census of their own."""
     mappings = Question(question.candidate, question.current, clusters=question.clusters)
+    told: dict[Layer, list[Told]] = {Layer.NOW: [], Layer.BOTH: []}
     for number, (header, part) in enumerate(question.named.items()):
         place = folder / f"named-{number}"
         place.mkdir()
-        found = dry_run([part], mappings, place)
-        if found.changed_subjects:
-            code = "schedule-target-moves" if header == SCHEDULE_TARGET else "header-not-mapped"
+        code = "schedule-target-moves" if header == SCHEDULE_TARGET else "header-not-mapped"
+        about = code, f"header {shown(header)}", HEADERS[code]
+        schedulers = tuple(stream for stream in question.streams if stream.allow_msg_schedules)
+        if header == SCHEDULE_TARGET and schedulers:
+            # A scheduler publishes into its own stream, whose transform applies.
+            found = dry_run([part], replace(mappings, streams=schedulers), place)
+            for one in found.findings:
+                if one.code == "schedule-not-mapped":
+                    count = Count(round(one.messages * PARTS), one.subjects, one.examples)
+                    told[Layer.NOW].append((*about, count))
+                    told[Layer.BOTH] += [(*about, count)] if one.stops_plan else []
+        elif (found := dry_run([part], mappings, place)).changed_subjects:
             examples = [example for change in found.changes for example in change.examples]
             examples.sort(key=lambda example: -example.messages)
             parts = round(found.changed_messages * PARTS)
             count = Count(parts, found.changed_subjects, tuple(examples[:EXAMPLES]))
-            yield code, f"header {shown(header)}", HEADERS[code], count
+            for layer in told:
+                told[layer].append((*about, count))
+    return told
 
 
-def _result(database: Database, outcomes: Outcomes, asked: Layers, named: Sequence[Told]) -> DryRun:
+def _result(
+    database: Database, outcomes: Outcomes, asked: Layers, named: Mapping[Layer, Sequence[Told]]
+) -> DryRun:
     different, distinct = changed(database), database.once(count_distinct)
     before, after = fates(database)
     all_flows = flows(database)
@@ -132,11 +147,10 @@ def _result(database: Database, outcomes: Outcomes, asked: Layers, named: Sequen
 
 
 def _findings(
-    database: Database, asked: Layers, messages: int, named: Sequence[Told]
+    database: Database, asked: Layers, messages: int, named: Mapping[Layer, Sequence[Told]]
 ) -> Iterator[MigrationFinding]:
     """The findings, those of a layer only if no layer before it has them."""
     always = [f for one in ANALYSES if not one.is_layered for f in one.findings(database, 0)]
-    always += named
     also = {one[:2] for one in always}
     always += (one for one in _obstacles(asked, Layer.NOW) if one[:2] not in also)
     told = {
@@ -144,9 +158,9 @@ def _findings(
         for number, layer in enumerate(Layer)
     }
     for layer in (Layer.ROOM, Layer.BOTH):
-        told[layer] += _obstacles(asked, layer)
+        told[layer] += (*_obstacles(asked, layer), *named.get(layer, ()))
     lasting = {one[:2] for one in (*always, *told[Layer.BOTH])}
-    told[Layer.NOW] += always
+    told[Layer.NOW] += (*always, *named[Layer.NOW])
     known: set[tuple[str, str]] = set()
     for layer, here in told.items():
         for code, about, message, count in here:

@@ -28,6 +28,7 @@ mappings {
   "pay.*": "paid.$1"
   "bills.*": "invoices.$1"
   "jobs.*": "work.$1"
+  "keep.*": "kept.$1"
 }
 """
 STOCK = {"name": "STOCK", "subjects": ["stock.*", "store.*", "still.*", "bills.*", "invoices.*"]}
@@ -36,6 +37,11 @@ PLANS = {
     "name": "PLANS",
     "subjects": ["plans.*", "jobs.*", "work.*", "stay.*"],
     "allow_msg_schedules": True,
+}
+KEEP = {
+    "name": "KEEP",
+    "subjects": ["keep.*", "kept.*"],
+    "subject_transform": {"src": "kept.*", "dest": "keep.$1"},
 }
 
 
@@ -97,6 +103,22 @@ def test_a_condition_is_checked_under_the_new_name(server: NatsServer) -> None:
     run(work)
 
 
+def test_a_condition_keeps_its_history_if_the_stream_gives_the_old_name_back(
+    server: NatsServer,
+) -> None:
+    async def work() -> None:
+        async with shop(server, KEEP) as side:
+            for last in (0, 1, 2):
+                if last == 1:
+                    assert await found(server, "KEEP") == {}
+                    reload(server, CONFIG % MAPPINGS, 1)
+                asked = {"Expected_Last_Subject_Sequence": str(last)}
+                assert "error" not in await publish(side, "keep.eu", **asked)
+            assert await side.stored("KEEP") == {"keep.eu": 3}
+
+    run(work)
+
+
 def test_ids_that_another_stream_does_not_know(server: NatsServer) -> None:
     async def work() -> None:
         async with shop(server, PAY, PAID, STOCK) as side:
@@ -142,6 +164,23 @@ def test_a_schedule_whose_target_moves(server: NatsServer) -> None:
             await plan(3, "jobs.eu", seconds=1)
             stored = await side.stored("PLANS", "jobs.eu")
             assert stored == {"plans.1": 1, "plans.2": 1, "jobs.eu": 1, "work.us": 1}
+
+    run(work)
+
+
+def test_a_schedule_whose_target_the_stream_renames(server: NatsServer) -> None:
+    """The cure: the scheduler and all other publishers come to the same name."""
+    renamed = PLANS | {"subject_transform": {"src": "jobs.*", "dest": "work.$1"}}
+
+    async def work() -> None:
+        async with shop(server, renamed) as side:
+            at = (datetime.now(UTC) + timedelta(seconds=3)).strftime("@at %Y-%m-%dT%H:%M:%SZ")
+            asked = {"Schedule": at, "Schedule_Target": "jobs.eu"}
+            assert "error" not in await publish(side, "plans.1", **asked)
+            assert await found(server, "PLANS") == {}
+            reload(server, CONFIG % MAPPINGS, 1)
+            assert "error" not in await publish(side, "jobs.us")
+            assert await side.stored("PLANS", "work.eu") == {"work.eu": 1, "work.us": 1}
 
     run(work)
 

@@ -96,6 +96,22 @@ def test_a_counter_begins_again_under_its_new_name(server: NatsServer, tmp_path:
     assert codes(tmp_path, COUNTS | {"allow_msg_counter": False}) == set()
 
 
+def test_a_counter_goes_on_if_the_stream_gives_the_old_name_back(
+    server: NatsServer, tmp_path: Path
+) -> None:
+    back = COUNTS | {"subject_transform": {"src": "counts.*", "dest": "visits.$1"}}
+
+    async def run() -> None:
+        async with shop(server, back) as side:
+            assert (await publish(side, "visits.eu", Incr="+5"))["val"] == "5"
+            reload(server, CONFIG % MAPPINGS, 1)
+            assert (await publish(side, "visits.eu", Incr="+1"))["val"] == "6"
+            assert await side.stored("COUNTS") == {"visits.eu": 2}
+
+    asyncio.run(run())
+    assert codes(tmp_path, back) == set()
+
+
 def test_a_schedule_publishes_to_its_old_target(server: NatsServer, tmp_path: Path) -> None:
     async def run() -> None:
         async with shop(server, PLANS) as side:
@@ -111,7 +127,7 @@ def test_a_schedule_publishes_to_its_old_target(server: NatsServer, tmp_path: Pa
     assert codes(tmp_path, PLANS | {"allow_msg_schedules": False}) == set()
 
 
-def test_a_schedule_passes_the_transform_of_its_stream(server: NatsServer) -> None:
+def test_a_schedule_passes_the_transform_of_its_stream(server: NatsServer, tmp_path: Path) -> None:
     """So a rename in the stream cures what a mapping of the account leaves."""
     renamed = PLANS | {"subject_transform": {"src": "jobs.*", "dest": "work.$1"}}
 
@@ -123,6 +139,7 @@ def test_a_schedule_passes_the_transform_of_its_stream(server: NatsServer) -> No
             assert await side.stored("PLANS", "work.eu") == {"work.eu": 1}
 
     asyncio.run(run())
+    assert codes(tmp_path, renamed) == set()
 
 
 async def batch(side: Side, subject: str, name: str, size: int) -> list[int]:

@@ -427,6 +427,10 @@ CASES: list[tuple[str, Any, list[Any], dict[str, Any]]] = [
             [
                 [maps({"o.*": "s.$1"}), stream("S", "o.*", "s.*")],
                 [maps({"x.*": "y.$1"}), stream("S", "o.*", "y.*", "x.*")],
+                [
+                    maps({"o.*": "s.$1"}),
+                    stream("S", "o.*", "s.*", subject_transform=back, **{flag: True}),
+                ],
                 [maps({"o.*": "o.$1", "x": "y"}), stream("S", "x", "y", **{flag: True})][1:],
             ],
             {},
@@ -435,6 +439,7 @@ CASES: list[tuple[str, Any, list[Any], dict[str, Any]]] = [
             ("counter-restarts", "allow_msg_counter"),
             ("schedule-not-mapped", "allow_msg_schedules"),
         )
+        for back in [{"src": "s.*", "dest": "o.$1"}]
     ),
     (
         "batch-split",

@@ -93,6 +93,16 @@ def rises(before: Ends, after: Ends, kind: Callable[[Outcome], Hashable]) -> dic
     return {name: gain for name, gain in gains.items() if gain > 0}
 
 
+def stays(end: Outcome, before: Ends, facts: dict[str | None, Facts], stream: str) -> bool:
+    """Whether a stream stores a message under a name that it has today."""
+
+    def names(one: Outcome) -> set[str | None]:
+        stored = facts[one.subject].stored
+        return {text or one.subject for name, text in stored if name == stream}
+
+    return not names(end).isdisjoint({name for one, _ in before for name in names(one)})
+
+
 def undo(mappings: Sequence[Mapping], subject: str) -> str:
     tokens = subject.split(".")
     for number, mapping in enumerate(mappings):
@@ -280,7 +290,11 @@ class Oracle:
             for code in features(stream):
                 for end, percent in after:
                     moves = end.subject is not None and end.subject not in known
-                    is_kept = stream.name in facts[end.subject].captured and code == "batch-split"
+                    is_kept = (
+                        stream.name in facts[end.subject].captured
+                        if code == "batch-split"
+                        else stays(end, before, facts, stream.name)
+                    )
                     if moves and not is_kept and any(stream.name in one for one in held):
                         self.tally(code, (stream.name,), row, percent)
             watched: list[tuple[str, str, str, Hashable]] = []
@@ -348,7 +362,9 @@ class Oracle:
         known = {end.subject for end, _ in before}
         held = {name for end, _ in before for name in facts[end.subject].captured}
         for end, percent in after:
-            if "condition" in carries and end.subject is not None and end.subject not in known:
+            has_history = any(stays(end, before, facts, s) for s in facts[end.subject].captured)
+            is_new = end.subject is not None and end.subject not in known and not has_history
+            if "condition" in carries and is_new:
                 self.tally("condition-fails", "", row, percent)
             for name in facts[end.subject].captured - held if "id" in carries and held else ():
                 self.tally("ids-forgotten", (name,), row, percent)

@@ -25,7 +25,10 @@ class Features(Analysis):
       WHERE b.way = a.way AND b.side = 'before' AND r.layer = f.layer AND r.receiver = f.stream
     ) AND NOT EXISTS (
       FROM ways b WHERE b.way = a.way AND b.side = 'before' AND b.result = a.result
-    ) AND NOT (f.code = 'batch-split' AND EXISTS (
+    ) AND NOT (f.code <> 'batch-split' AND EXISTS (
+      FROM stays s WHERE s.way = a.way AND s.after = a.number AND s.layer = f.layer
+        AND s.stream = f.stream
+    )) AND NOT (f.code = 'batch-split' AND EXISTS (
       FROM receivers r WHERE r.form = a.form AND r.how = 'captures' AND r.layer = f.layer
         AND r.receiver = f.stream
     ))

@@ -15,11 +15,16 @@ class Headers(Analysis):
     name = "headers"
     is_layered = True
     gains = """
-    SELECT layer, 'condition-fails', []::INT[], a.way, a.number, a.percent
+    SELECT layers.layer, 'condition-fails', []::INT[], a.way, a.number, a.percent
     FROM ways a CROSS JOIN layers
     WHERE a.side = 'after' AND a.result IS NOT NULL AND list_contains(a.carries, 'condition')
       AND NOT EXISTS (
         FROM ways b WHERE b.way = a.way AND b.side = 'before' AND b.result = a.result
+      )
+      AND NOT EXISTS (
+        FROM stays s JOIN receivers r ON r.form = a.form AND r.how = 'captures'
+          AND r.layer = s.layer AND r.receiver = s.stream
+        WHERE s.way = a.way AND s.after = a.number AND s.layer = layers.layer
       )
     UNION ALL
     SELECT r.layer, 'ids-forgotten', [r.receiver], a.way, a.number, a.percent

@@ -69,6 +69,7 @@ class Outcomes:
                         renamed.write_batch(block)
                 self.subjects += int(numbers[-1]) + 1 if len(numbers) else 0
         self._write("ways", list(self._ways.rows.values()))
+        self._write("stays", _transposed("stays", self._ways.stays))
         forms = [(number, *form) for form, number in self._forms.numbers.items()]
         receivers = [
             (number, *one, encode(one.name(self._questions[one.layer])))
@@ -92,7 +93,7 @@ class Outcomes:
             has_capitals(column.made.results) for column in columns if column.side
         )
         words = [Words(rows.column(name)) for name in KEYS if name in rows.schema.names]
-        classes, ways = self._ways.of(subjects, words, columns, len(self._forms.numbers))
+        classes, ways = self._ways.of(subjects, words, columns, list(self._forms.numbers))
         row_ids = np.arange(len(ids)) + self._rows
         self._rows += len(ids)
         local = [self._ways.all[number] for number in ways.tolist()]

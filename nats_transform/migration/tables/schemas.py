@@ -77,6 +77,15 @@ SCHEMAS = {
             "draws": pa.int64(),
         }
     ),
+    "stays": pa.schema(
+        {
+            "way": pa.int32(),
+            "before": pa.int16(),
+            "after": pa.int16(),
+            "layer": pa.int16(),
+            "stream": pa.int32(),
+        }
+    ),
     "forms": pa.schema(
         {
             "form": pa.int32(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from nats_transform.kernel.rules import State
 from nats_transform.kinds import MOST_KINDS, Kind, Kinds
 from nats_transform.mapping import AccountMappings, Fate, Mapping
 from nats_transform.migration.question import Question
-from nats_transform.migration.tables.forms import Renamed
+from nats_transform.migration.tables.forms import Form, Receiver, Renamed
 from nats_transform.migration.tables.made import Made, numbers_drawn, result
 from nats_transform.migration.tables.schemas import SCHEMAS, SIDES
 from nats_transform.migration.tables.texts import Classes, Looks, Numbers, Words, flags, same
@@ -107,6 +107,20 @@ class Column(NamedTuple):
     renamed: list[Renamed]
 
 
+class Stay(NamedTuple):
+    """Two results of a subject that a stream stores under the same name.
+
+    Attributes:
+        before, after: their columns, one of each side.
+        layer, stream: the numbers of the layer and of the stream.
+    """
+
+    before: int
+    after: int
+    layer: int
+    stream: int
+
+
 class Way(NamedTuple):
     """The ends of a way on each side, and the number of the likeliest of them."""
 
@@ -138,6 +152,7 @@ class Ways:
         all: the ways by their numbers.
         shares: the number of each source of a mapping with one of its destinations.
         rows: the columns of the table.
+        stays: the rows of the table of the ends that a stream stores under the same name.
     """
 
     def __init__(self, question: Question) -> None:
@@ -148,9 +163,14 @@ class Ways:
         self.all: list[Way] = []
         self.shares: dict[tuple[str, str | None], int] = {}
         self.rows: dict[str, list[Any]] = {name: [] for name in SCHEMAS["ways"].names}
+        self.stays: list[tuple[int, ...]] = []
 
     def of(
-        self, subjects: pa.Array, words: Sequence[Words], columns: Sequence[Column], forms: int
+        self,
+        subjects: pa.Array,
+        words: Sequence[Words],
+        columns: Sequence[Column],
+        forms: Sequence[Form],
     ) -> tuple[Numbers, Numbers]:
         """The ways of some subjects.
 
@@ -158,7 +178,7 @@ class Ways:
             subjects: the subjects.
             words: the cluster of each, what it carries, and the destinations that it drew, if any.
             columns: what becomes of them.
-            forms: how many forms there are.
+            forms: all forms, by their numbers.
 
         Returns:
             For each row the place of its way in the second array, and the numbers of the ways.
@@ -170,13 +190,14 @@ class Ways:
             classes.add(numbers, below)
         for column in columns:
             classes.add(column.made.states, len(column.made.of))
-            classes.add(column.forms + 1, forms + 1)
+            classes.add(column.forms + 1, len(forms) + 1)
         pairs = list(combinations(range(len(columns)), 2))
         alike = [same(columns[i].made.results, columns[j].made.results) for i, j in pairs]
         meet = [_meet(columns[i].made, columns[j].made) for i, j in pairs]
         back = [self._back[one.side].gives(one.made.results, subjects) for one in columns]
         is_of_server = flags(pc.starts_with(subjects, "$"))
-        for found in (is_of_server, *alike, *meet, *back):
+        stays = dict(_stays(columns))
+        for found in (is_of_server, *alike, *meet, *back, *stays.values()):
             classes.add(found.astype(np.int64), 2)
         codes, firsts = classes.codes()
         ways = []
@@ -196,7 +217,13 @@ class Ways:
             covering = self._covering.of(decode(subjects[row].as_py() or b""))
             texts = tuple(one.word(row) for one in words)
             places = {(column.side, column.place): n for n, column in enumerate(columns)}
-            ways.append(self._number(texts, covering, bool(is_of_server[row]), looked, places))
+            stay = tuple(
+                one
+                for one, rows in stays.items()
+                if rows[row] and _stores(forms, looked[one.before], looked[one.after], one)
+            )
+            known = texts, covering, bool(is_of_server[row]), looked, stay
+            ways.append(self._number(*known, places))
         return codes, np.array(ways, np.int64)
 
     def _number(
@@ -205,10 +232,12 @@ class Ways:
         covering: tuple[int, ...],
         is_of_server: bool,
         looked: tuple[_Looked, ...],
+        stays: tuple[Stay, ...],
         places: dict[tuple[int, int], int],
     ) -> int:
         """The number of a way, which is added to the table if it is new."""
-        way = self._numbers.setdefault((words, covering, is_of_server, looked), len(self.all))
+        key = words, covering, is_of_server, looked, stays
+        way = self._numbers.setdefault(key, len(self.all))
         if way < len(self.all):
             return way
         cluster, carries, *chosen = words
@@ -223,7 +252,7 @@ class Ways:
             ends[0][0].fate is not Fate.INVALID or ends[0][0].mapping >= 0,
             is_of_server,
             covering,
-            [word for word in CARRIED.values() if word in (carries or "").split()],
+            None if carries is None else [w for w in CARRIED.values() if w in carries.split()],
         )
         for side, name in enumerate(SIDES):
             for number, end in enumerate(ends[side]):
@@ -248,6 +277,15 @@ class Ways:
                 )
                 for values, value in zip(self.rows.values(), row, strict=True):
                     values.append(value)
+        numbers = [
+            {places[side, end.place]: number for number, end in enumerate(of) if end.place >= 0}
+            for side, of in enumerate(ends)
+        ]
+        self.stays += (
+            (way, numbers[0][one.before], numbers[1][one.after], one.layer, one.stream)
+            for one in stays
+            if one.before in numbers[0] and one.after in numbers[1]
+        )
         self.all.append(Way((ends[0], ends[1]), (likeliest[0], likeliest[1])))
         return way
 
@@ -259,6 +297,47 @@ class Ways:
 
 def _likeliest(ends: Sequence[End]) -> int:
     return max(range(len(ends)), key=lambda number: ends[number].percent)
+
+
+def _stays(columns: Sequence[Column]) -> Iterator[tuple[Stay, NDArray[np.bool_]]]:
+    """The rows whose different results have the same name in a stream, if it stores both."""
+    keys = {(one.layer, one.stream) for column in columns for one in column.renamed}
+    for (i, before), (j, after) in product(enumerate(columns), repeat=2):
+        if before.side == after.side or before.side:
+            continue
+        differs = ~same(before.made.results, after.made.results)
+        for key in sorted(keys):
+            moved = differs & (_rows(before, key) | _rows(after, key))
+            if not moved.any():
+                continue
+            rows = np.flatnonzero(moved)
+            moved[rows] = same(_names(before, key, rows), _names(after, key, rows))
+            if moved.any():
+                yield Stay(i, j, *key), moved
+
+
+def _rows(column: Column, key: tuple[int, int]) -> NDArray[np.bool_]:
+    """The rows whose result a stream of a layer renames."""
+    found = np.zeros(len(column.forms), bool)
+    for one in column.renamed:
+        if (one.layer, one.stream) == key:
+            found[one.rows] = True
+    return found
+
+
+def _names(column: Column, key: tuple[int, int], rows: Numbers) -> pa.Array:
+    """The names that a stream of a layer gives to the results of some rows."""
+    texts, where = [column.made.results], np.arange(len(column.forms))
+    for one in column.renamed:
+        if (one.layer, one.stream) == key:
+            where[one.rows] = np.arange(len(one.rows)) + sum(map(len, texts))
+            texts.append(one.texts)
+    return pa.concat_arrays(texts).take(pa.array(where[rows]))
+
+
+def _stores(forms: Sequence[Form], before: _Looked, after: _Looked, stay: Stay) -> bool:
+    stores = Receiver(stay.layer, "stores", stay.stream)
+    return all(one.form >= 0 and stores in forms[one.form].receivers for one in (before, after))
 
 
 def _meet(one: Made, other: Made) -> NDArray[np.bool_]:

@@ -745,6 +745,49 @@ SCENARIOS = [
             ]
         },
     ),
+    *(
+        Scenario(
+            f"{flag}-and-conditions-with-a-transform-{kind}",
+            [CensusRow("orders.eu", None, 5, carries="condition")],
+            MOVE,
+            codes,
+            more={
+                "streams": [
+                    stream("S", "orders.*", "shop.>", subject_transform=renames, **{flag: True})
+                ]
+            },
+        )
+        for flag, code in (
+            ("allow_msg_counter", "counter-restarts"),
+            ("allow_msg_schedules", "schedule-not-mapped"),
+        )
+        for kind, renames, codes in (
+            ("back", {"src": "shop.orders.*", "dest": "orders.$1"}, []),
+            (
+                "elsewhere",
+                {"src": "shop.*.*", "dest": "shop.$2.$1"},
+                [(code, 5, 1), ("condition-fails", 5, 1)],
+            ),
+        )
+    ),
+    Scenario(
+        "a-target-that-the-stream-renames",
+        rows({"orders.eu": 5}),
+        MOVE,
+        [],
+        more={
+            "named": {"Nats-Schedule-Target": {"orders.a": 2}},
+            "streams": [
+                stream(
+                    "S",
+                    "orders.*",
+                    "shop.>",
+                    subject_transform={"src": "shop.orders.*", "dest": "orders.$1"},
+                    allow_msg_schedules=True,
+                )
+            ],
+        },
+    ),
     Scenario(
         "letter-case",
         rows({"orders.EU": 5, "orders.eu": 3, "orders.us": 1}),

@@ -23,7 +23,7 @@ from nats_transform.migration import Allowance, Question, User
 from nats_transform.migration.layers import layers
 from nats_transform.sharing import SharedStream
 from nats_transform.stream import parse_stream
-from nats_transform.symbolic import filter_of_results
+from nats_transform.symbolic import filter_of_results, reversed_mappings
 from tests.nats_transform.kernel import generate
 from tests.support.dry_runs import CensusRow, of_question
 from tests.support.scalar import Oracle, findings
@@ -77,7 +77,9 @@ def alike_subjects(random: Random, sources: Sequence[str]) -> list[str | None]:
     return found
 
 
-def network(random: Random, filters: Sequence[str]) -> list[StreamConfig]:
+def network(
+    random: Random, filters: Sequence[str], back: Sequence[Mapping] = ()
+) -> list[StreamConfig]:
     """Streams that take the subjects, rename them, and feed each other."""
     found: dict[str, StreamConfig] = {}
     features = Random(str(filters))  # of its own, so that known seeds draw what they drew
@@ -103,6 +105,10 @@ def network(random: Random, filters: Sequence[str]) -> list[StreamConfig]:
         if random.random() < 0.3:
             config |= {"discard": "new", "discard_new_per_subject": True}
         config |= features.choice([{}, *({name: True} for name in FEATURES)])
+        if back and features.random() < 0.4:
+            undone = features.choice(back)
+            dest = undone.destinations[0].subject
+            config["subject_transform"] = {"src": undone.source, "dest": dest}
         try:
             found[name] = parse_stream(config)
         except (InvalidStream, NatsTransformError):
@@ -127,7 +133,8 @@ def question(random: Random) -> Question:
         for transform in mapping.transforms
     ]
     filters = [">", *(m.source for m in candidate.mappings), *results, generate.source(random)]
-    streams = network(random, filters) if random.random() < 0.8 else []
+    back = reversed_mappings(candidate.mappings).mappings
+    streams = network(random, filters, back) if random.random() < 0.8 else []
 
     def some() -> tuple[str, ...]:
         return tuple(random.choice(filters) for _ in range(random.randint(0, 3)))
