@@ -12,15 +12,13 @@ It needs no Spark.
 from __future__ import annotations
 
 import contextlib
-import random
-import time
 from datetime import UTC, datetime, timedelta
 
 from pydantic import BaseModel
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
-from jobs.errors import ArchiveError, ConcurrentWrite
+from jobs.errors import ArchiveError
 from jobs.progress import advance, step
 from jobs.settings.maintain import MaintenanceSettings
 from jobs.settings.warehouse import Warehouse
@@ -32,6 +30,7 @@ from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.staging import Staged, publish
 from jobs.warehouse.store import damaged
 from jobs.warehouse.tables import (
+    attempts,
     data_files,
     forget_digests,
     open_catalog,
@@ -41,7 +40,6 @@ from jobs.warehouse.tables import (
 
 RETENTION = timedelta(days=7)
 _YOUNG = timedelta(days=1)  # longer than any job takes from its last file to its commit
-_ATTEMPTS = 20
 _COUNT = "total-data-files"  # in the summary of a snapshot, by Iceberg's specification
 
 
@@ -159,7 +157,7 @@ def _maintain(catalog: Catalog, name: str, now: datetime, retention: timedelta) 
 
 def _expire(catalog: Catalog, name: str, limit: datetime) -> int:
     """How many snapshots were removed: those that were replaced before the limit."""
-    for attempt in range(_ATTEMPTS):
+    for _ in attempts(name):
         table = catalog.load_table((NAMESPACE, name))
         moment = int(limit.timestamp() * 1000)
         older = [s for s in table.metadata.snapshots if s.timestamp_ms <= moment]
@@ -167,18 +165,12 @@ def _expire(catalog: Catalog, name: str, limit: datetime) -> int:
         current = max(older, key=lambda s: s.sequence_number or 0, default=None)
         heads = {ref.snapshot_id for ref in table.metadata.refs.values()}
         gone = [s.snapshot_id for s in older if s is not current and s.snapshot_id not in heads]
-        if not gone:
-            return 0
-        try:
-            table.maintenance.expire_snapshots().by_ids(gone).commit()
-        except (CommitFailedException, ValueError):  # another job published, or removed them
-            time.sleep(random.uniform(0, 0.05 * (attempt + 1)))  # noqa: S311
-            continue
-        return len(gone)
-    raise ConcurrentWrite(
-        f"other jobs kept changing {NAMESPACE}.{name}; gave up after {_ATTEMPTS} attempts, "
-        "run again"
-    )
+        # Another job may have published, or removed them.
+        with contextlib.suppress(CommitFailedException, ValueError):
+            if gone:
+                table.maintenance.expire_snapshots().by_ids(gone).commit()
+            break
+    return len(gone)
 
 
 def _referenced(table: Table) -> set[str]:

@@ -7,9 +7,7 @@ holds rows of exactly one (stream, day), which lets a day be replaced by swappin
 from __future__ import annotations
 
 import contextlib
-import random
 import shutil
-import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,8 +21,8 @@ from pyiceberg.table import Table
 from jobs.errors import ConcurrentWrite
 from jobs.warehouse.folder import filesystem_of, place
 from jobs.warehouse.tables import (
-    COMMIT_ATTEMPTS,
     PROPERTY,
+    attempts,
     data_files,
     digest_properties,
     warehouse_errors,
@@ -104,7 +102,7 @@ def publish(
     }
     try:
         with warehouse_errors(table.location()):
-            for attempt in range(COMMIT_ATTEMPTS):
+            for _ in attempts(table.name()[-1]):
                 current = table.catalog.load_table(table.name())
                 there = data_files(current, stream, days)
                 is_base = current.metadata_location == table.metadata_location
@@ -123,22 +121,15 @@ def publish(
                         snapshot.append_data_file(new)
                 if kept:
                     transaction.set_properties(kept)
-                try:
-                    committed = transaction.commit_transaction()
-                except (CommitFailedException, ValidationException):
-                    time.sleep(random.uniform(0, 0.05 * (attempt + 1)))  # noqa: S311
-                    continue
-                snapshot_now = committed.current_snapshot()
-                assert snapshot_now is not None  # noqa: S101 - we made it
-                table.refresh()
-                return snapshot_now.snapshot_id
-            raise ConcurrentWrite(
-                f"other jobs kept changing {'.'.join(table.name())}; "
-                f"gave up after {COMMIT_ATTEMPTS} attempts, run again"
-            )
+                with contextlib.suppress(CommitFailedException, ValidationException):
+                    published = transaction.commit_transaction().current_snapshot()
+                    table.refresh()
+                    break
     except ConcurrentWrite:
         drop(staged, table)
         raise
+    assert published is not None  # noqa: S101 - we made it
+    return published.snapshot_id
 
 
 def _paths(files: Iterable[DataFile]) -> frozenset[str]:

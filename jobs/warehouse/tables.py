@@ -46,7 +46,7 @@ from jobs.warehouse.store import StoreIO
 
 PROPERTY = "nats-transform."
 _FILES = PROPERTY + "files."
-COMMIT_ATTEMPTS = 20
+_ATTEMPTS = 20
 
 # What catalogs and file systems raise, apart from what PyIceberg raises to say how a commit went.
 _RAISED = (
@@ -177,21 +177,33 @@ def open_table(warehouse: Warehouse, spec: TableSpec, create: bool = False) -> T
             return catalog.load_table(identifier)
 
 
+def attempts(table: str) -> Iterator[None]:
+    """Attempts at a commit, each after a pause, in which other jobs can finish theirs.
+
+    Raises:
+        ConcurrentWrite: there were too many.
+    """
+    for attempt in range(_ATTEMPTS):
+        yield
+        time.sleep(random.uniform(0, 0.05 * (attempt + 1)))  # noqa: S311
+    raise ConcurrentWrite(
+        f"other jobs kept changing {NAMESPACE}.{table}; gave up after {_ATTEMPTS} attempts, "
+        "run again"
+    )
+
+
 def _with_all_columns(table: Table, spec: TableSpec) -> Table:
     """The table, with the columns that one of an older release lacks; its files stay."""
-    for attempt in range(COMMIT_ATTEMPTS):
+    for _ in attempts(spec.name):
         have = set(table.schema().column_names)
         missing = [field for field in spec.schema.fields if field.name not in have]
         if not missing:
             return table
-        try:
-            with table.update_schema() as update:
-                for field in missing:
-                    update.add_column(field.name, field.field_type, field.doc)
-        except CommitFailedException:
-            time.sleep(random.uniform(0, 0.05 * (attempt + 1)))  # noqa: S311
+        with contextlib.suppress(CommitFailedException), table.update_schema() as update:
+            for field in missing:
+                update.add_column(field.name, field.field_type, field.doc)
         table = table.refresh()
-    raise ConcurrentWrite(f"other jobs kept changing {'.'.join(table.name())}; run again")
+    return table
 
 
 def _missing(warehouse: Warehouse, spec: TableSpec) -> NoTable:

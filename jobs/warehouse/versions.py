@@ -6,8 +6,7 @@ the text of the file, which may hold passwords of the server.
 
 from __future__ import annotations
 
-import random
-import time
+import contextlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, date, datetime
@@ -19,10 +18,9 @@ from pyiceberg.expressions import AlwaysTrue, EqualTo
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 
-from jobs.errors import ConcurrentWrite, JobError
+from jobs.errors import JobError
 from jobs.settings.warehouse import Warehouse
 from jobs.warehouse import specs, tables
-from jobs.warehouse.paths import NAMESPACE
 from jobs.warehouse.raw import readable
 from nats_transform import AccountMappings
 from nats_transform.check import check
@@ -68,8 +66,6 @@ MAPPING_VERSIONS = replace(
     partitions=(),
 )
 """One row for each version."""
-
-_ATTEMPTS = 20
 
 
 class UnknownVersion(JobError):
@@ -175,49 +171,35 @@ def record(warehouse: Warehouse, mappings: AccountMappings, *, account: str, see
     """
     version = mapping_version(mappings, seed)
     table = tables.open_table(warehouse, MAPPING_VERSIONS, create=True)
-    new: Version | None = None
-    for attempt in range(_ATTEMPTS):
+    recorded = None
+    for _ in tables.attempts(MAPPING_VERSIONS.name):
         if known := _in(table, version):
             return known[0]
-        new = new or _new(version, mappings, account, seed)
-        try:
+        recorded = recorded or Version(
+            mapping_version=version,
+            recorded_at=datetime.now(UTC),
+            account=account,
+            seed=seed,
+            canonical=canonical(mappings, seed),
+            rules=rules_of(mappings),
+            findings=tuple(
+                {field.name: str(getattr(finding, field.name)) for field in _FINDING}
+                for finding in check(mappings)
+            ),
+            config=render(mappings),
+        )
+        with contextlib.suppress(CommitFailedException):
             table.append(
-                pa.Table.from_pylist([_row(new)], schema=schema_to_pyarrow(table.schema())),
+                pa.Table.from_pylist([_row(recorded)], schema=schema_to_pyarrow(table.schema())),
                 snapshot_properties={
                     tables.PROPERTY + "job": "mapping_version",
                     tables.PROPERTY + "mapping-version": version,
                 },
             )
-        except CommitFailedException:
-            time.sleep(random.uniform(0, 0.05 * (attempt + 1)))  # noqa: S311
-            table = tables.open_table(warehouse, MAPPING_VERSIONS)
-            continue
-        return new
-    raise ConcurrentWrite(
-        f"other jobs kept changing {NAMESPACE}.{MAPPING_VERSIONS.name}; run again"
-    )
-
-
-def _new(version: str, mappings: AccountMappings, account: str, seed: int) -> Version:
-    return Version(
-        mapping_version=version,
-        recorded_at=datetime.now(UTC),
-        account=account,
-        seed=seed,
-        canonical=canonical(mappings, seed),
-        rules=rules_of(mappings),
-        findings=tuple(
-            {
-                "code": finding.code,
-                "severity": finding.severity.value,
-                "message": finding.message,
-                "source": finding.source,
-                "destination": finding.destination,
-            }
-            for finding in check(mappings)
-        ),
-        config=render(mappings),
-    )
+            break
+        table = tables.open_table(warehouse, MAPPING_VERSIONS)
+    assert recorded is not None  # noqa: S101 - the last attempt raises
+    return recorded
 
 
 def read(warehouse: Warehouse) -> list[Version]:
