@@ -43,8 +43,8 @@ from jobs.sources.files import FindFiles
 from jobs.sources.json_lines import open_json_lines
 from jobs.sources.parquet import open_parquet
 from jobs.sources.source import Source, Span, StreamSource
-from jobs.warehouse.accounting import NOTHING, Archived, Total, total_of
-from jobs.warehouse.rows import WORDS
+from jobs.warehouse.accounting import Archived
+from jobs.warehouse.rows import WORDS, Total
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.staging import new_files
 from jobs.warehouse.store import with_endpoint
@@ -226,7 +226,7 @@ def _add(
         work = IngestTask(Storage.of(table), folder, stored, read)
         parts = [part for parts in run(work, tasks, session) for part in parts]
         by_day = _totals(parts, settings.stream)
-        added = total_of(by_day.values())
+        added = sum(by_day.values(), Total())
         least = source.count(span)
         if not least <= added.digest.rows <= span.messages:
             raise AccountingError(
@@ -266,17 +266,16 @@ def _totals(parts: Iterable[Part], stream: str) -> dict[date, Total]:
     Raises:
         AccountingError: a file does not have as many rows as were read for it.
     """
-    found: dict[date, Total] = {}
+    totals: dict[date, Total] = {}
     for part in parts:
-        if part.written.rows != part.rows:
+        if part.written.rows != part.total.digest.rows:
             raise AccountingError(
-                f"stream {stream}: read {part.rows} messages for {part.written.path}, which has "
-                f"{part.written.rows}; nothing was published, run again"
+                f"stream {stream}: read {part.total.digest.rows} messages for "
+                f"{part.written.path}, which has {part.written.rows}; nothing was published, run "
+                "again"
             )
-        digest = Digest(part.rows, part.digest)
-        total = Total(part.first, part.last, part.bytes, digest)
-        found[part.day] = total_of([found.get(part.day, NOTHING), total])
-    return found
+        totals[part.day] = totals.get(part.day, Total()) + part.total
+    return totals
 
 
 @contextmanager

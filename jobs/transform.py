@@ -30,7 +30,7 @@ from jobs.errors import AccountingError, ArchiveError
 from jobs.files.commit import arrow_schema, staged
 from jobs.files.run import engine_of, run
 from jobs.files.scan import Scan
-from jobs.files.sequences import SequencesOfFiles, find_repeated
+from jobs.files.sequences import find_repeated
 from jobs.files.storage import Storage
 from jobs.files.transform import WORDS, Done, TransformTask
 from jobs.gate import checks_as_json
@@ -169,15 +169,15 @@ def transform(
         with step(f"mapping {settings.stream}", count):
             done = run(work, tasks, session)
         check_sequences(scan, source, settings.stream, done, session)
-        new = staged(target, folder, (one.written for one in done))
-        rows = sum(one.written.rows for one in done)
-        read = Digest(rows, sum(one.archive for one in done) % 2**64)
+        new = staged(target, folder, (result.written for result in done))
+        rows = sum(result.written.rows for result in done)
+        read = Digest(rows, sum((result.archive for result in done), Digest()).total)
         archive = Digest(count, read.total)
         if archived.messages:
             archive = archived.digest_of(settings.days)
         if settings.no_checks:
             _check_accounts(settings.stream, count, read, archive)
-    fates = sum((Counter(one.fates) for one in done), Counter[str]())
+    fates = sum((result.fates for result in done), Counter[str]())
     result = TransformResult(
         stream=settings.stream,
         days=tuple(day for day in there if settings.days is None or day in settings.days),
@@ -185,7 +185,7 @@ def transform(
         fates={fate.value: fates[fate.value] for fate in Fate},
         mapping_version=version,
         seed=settings.seed,
-        digest=str(Digest(rows, sum(one.digest for one in done) % 2**64)),
+        digest=str(sum((result.digest for result in done), Digest())),
         archive_digest=str(archive) if archived.messages else None,
         input_snapshot=tables.snapshot_id(source),
         run_id=settings.run_id or str(uuid.uuid4()),
@@ -275,13 +275,14 @@ def check_sequences(
     Raises:
         ArchiveError: there is such a message; the text names the sequence.
     """
+    tasks = zip(scan.tasks, done, strict=True)
     repeated = find_repeated(
-        SequencesOfFiles(scan.reader.only(["seq"])),
-        [(task, one.runs, one.written.rows) for task, one in zip(scan.tasks, done, strict=True)],
+        scan.reader.only(["seq"]),
+        [(task, result.sequences.runs, result.written.rows) for task, result in tasks],
         session,
     )
     what = None if repeated is None else f"sequence {repeated} more than once"
-    if any(one.missing for one in done):
+    if any(result.sequences.missing for result in done):
         what = "a message without a sequence"
     if what is not None:
         raise ArchiveError(

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import date
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from jobs.files.run import end_if_told
 from jobs.files.storage import Storage
 from jobs.files.text import stored_rows
 from jobs.files.write import Writer, Written
 from jobs.progress import advance
-from nats_transform.kernel.digest import digest_batch
+from jobs.warehouse.rows import Total
 
 HELD_BYTES = 96 * 2**20
 """How many bytes of rows a task holds, over all days, before it writes a row group."""
@@ -33,19 +32,12 @@ class Part:
     Attributes:
         day: the day of all of them.
         written: the file.
-        rows: the number of messages, which were counted before they were written.
-        first, last: the lowest and the highest sequence.
-        bytes: the size of the payloads.
-        digest: the sum of the hashes of the rows.
+        total: the sums over the messages, which were counted before they were written.
     """
 
     day: date
     written: Written
-    rows: int
-    first: int
-    last: int
-    bytes: int
-    digest: int
+    total: Total
 
 
 @dataclass(frozen=True)
@@ -65,18 +57,36 @@ class IngestTask:
     read: Callable[[Any], Iterator[pa.RecordBatch]]
 
     def __call__(self, task: Any) -> list[Part]:
-        """The files that the task wrote.
+        """The files that the task wrote; an error deletes them.
 
         Raises:
             JobError: the messages cannot be read, or a file cannot be written.
         """
-        with _Days(self) as days:
+        parts: list[Part] = []
+        writers: dict[date, Writer] = {}
+        totals: dict[date, Total] = {}
+
+        def close(day: date) -> None:
+            parts.append(Part(day, writers.pop(day).close(), totals.pop(day)))
+
+        with ExitStack() as undo:
             for rows in self.read(task):
                 end_if_told()
-                for day, mine in by_day(rows):
-                    days.write(day, mine)
+                for day, messages in by_day(rows):
+                    if day not in writers:
+                        writer = Writer(self.storage, self.folder, day.isoformat(), self.stored)
+                        writers[day] = undo.enter_context(writer)
+                    totals[day] = totals.get(day, Total()) + Total.of(messages)
+                    writers[day].write(stored_rows(messages, self.stored))
+                    while sum(writer.pending for writer in writers.values()) > HELD_BYTES:
+                        max(writers.values(), key=lambda writer: writer.pending).flush()
+                        on_disk = [day for day, writer in writers.items() if writer.is_open]
+                        for opened_first in on_disk[: max(0, len(on_disk) - MOST_OPEN)]:
+                            close(opened_first)
                 advance(len(rows))
-            return days.close()
+            for day in list(writers):
+                close(day)
+        return parts
 
 
 def by_day(rows: pa.RecordBatch) -> Iterator[tuple[date, pa.RecordBatch]]:
@@ -92,76 +102,3 @@ def by_day(rows: pa.RecordBatch) -> Iterator[tuple[date, pa.RecordBatch]]:
     for places in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1):
         # `take` copies the rows; a slice would keep the rows of all days in memory.
         yield days[int(places[0])].as_py(), rows.take(pa.array(places))
-
-
-class _Day:
-    """The file of a day, with counts of what is in it."""
-
-    def __init__(self, day: date, writer: Writer) -> None:
-        self.day, self.writer = day, writer
-        self.rows = self.bytes = self.digest = 0
-        self.first, self.last = 2**63 - 1, -(2**63)
-
-    def write(self, rows: pa.RecordBatch, schema: pa.Schema) -> None:
-        count, digest = digest_batch(rows)
-        self.rows += count
-        self.digest += digest
-        if "data" in schema.names:
-            self.bytes += pc.sum(pc.binary_length(rows.column("data"))).as_py() or 0
-        bounds = pc.min_max(rows.column("seq")).as_py()
-        self.first, self.last = min(self.first, bounds["min"]), max(self.last, bounds["max"])
-        self.writer.write(stored_rows(rows, schema))
-
-    def close(self) -> Part:
-        written = self.writer.close()
-        return Part(
-            self.day,
-            written,
-            self.rows,
-            self.first,
-            self.last,
-            self.bytes,
-            self.digest % 2**64,
-        )
-
-
-class _Days:
-    """A file for each day. If the context is left by an exception, all files are deleted."""
-
-    def __init__(self, task: IngestTask) -> None:
-        self._task = task
-        self._open: dict[date, _Day] = {}
-        self._done: list[Part] = []
-        self._writers: list[Writer] = []
-
-    def __enter__(self) -> _Days:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
-    ) -> None:
-        if kind is not None:
-            for writer in self._writers:
-                writer.abandon()
-
-    def write(self, day: date, rows: pa.RecordBatch) -> None:
-        if day not in self._open:
-            task = self._task
-            writer = Writer(task.storage, task.folder, day.isoformat(), task.stored)
-            self._open[day] = _Day(day, writer)
-            self._writers.append(writer)
-        self._open[day].write(rows, self._task.stored)
-        while sum(one.writer.pending for one in self._open.values()) > HELD_BYTES:
-            max(self._open.values(), key=lambda one: one.writer.pending).writer.flush()
-            self._close_some()
-
-    def _close_some(self) -> None:
-        """Closes the files that were opened first, so that at most `MOST_OPEN` are open."""
-        opened = [one for one in self._open.values() if one.writer.is_open]
-        for one in opened[: max(0, len(opened) - MOST_OPEN)]:
-            self._done.append(self._open.pop(one.day).close())
-
-    def close(self) -> list[Part]:
-        """Completes all files."""
-        self._done += [one.close() for one in self._open.values()]
-        return self._done

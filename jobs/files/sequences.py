@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from jobs.files.read import Reader
 from jobs.files.run import run as run_tasks
-from jobs.files.task import Task
 from jobs.progress import step
 
 if TYPE_CHECKING:
@@ -80,7 +78,7 @@ class Runs:
             self._runs = [Run(low, high, ascends=False)]
 
     @property
-    def found(self) -> tuple[Run, ...]:
+    def runs(self) -> tuple[Run, ...]:
         """The runs, in the order of the rows."""
         return tuple(self._runs)
 
@@ -90,48 +88,36 @@ class Search:
     """Looks for a sequence that is there twice, in one share of the sequences of some tasks.
 
     Attributes:
-        read: a function that gives the sequences of a task, a batch at a time.
+        read: a function that gives the rows of a task, a batch at a time.
         tasks: the tasks whose sequences are compared.
         shares: the number of shares into which the sequences are divided.
     """
 
-    read: Callable[[Any], Iterator[pa.Array]]
+    read: Callable[[Any], Iterator[pa.RecordBatch]]
     tasks: tuple[Any, ...]
     shares: int
 
     def __call__(self, share: int) -> int | None:
         """The lowest sequence of the share that is there twice, or None."""
-        kept: list[np.ndarray] = []
+        kept = [np.array([], np.int64)]
         for task in self.tasks:
-            for batch in self.read(task):
-                values = batch.drop_null().to_numpy(zero_copy_only=False)
+            for rows in self.read(task):
+                values = rows.column("seq").drop_null().to_numpy(zero_copy_only=False)
                 kept.append(values[(values >> _SHARE_BITS) % self.shares == share])
-        found = np.sort(np.concatenate(kept)) if kept else np.array([], np.int64)
-        repeated = found[1:][found[1:] == found[:-1]]
+        sequences = np.sort(np.concatenate(kept))
+        repeated = sequences[1:][sequences[1:] == sequences[:-1]]
         return int(repeated[0]) if len(repeated) else None
 
 
-@dataclass(frozen=True)
-class SequencesOfFiles:
-    """Gives the sequences of a task that reads files of a table."""
-
-    reader: Reader
-
-    def __call__(self, task: Task) -> Iterator[pa.Array]:
-        """The sequences, a batch at a time."""
-        for batch in self.reader(task):
-            yield batch.column("seq")
-
-
 def find_repeated(
-    read: Callable[[Any], Iterator[pa.Array]],
+    read: Callable[[Any], Iterator[pa.RecordBatch]],
     tasks: Sequence[tuple[Any, Sequence[Run], int]],
     spark: SparkSession | None,
 ) -> int | None:
     """The lowest sequence that is there twice, or None.
 
     Args:
-        read: a function that gives the sequences of a task again. It can be pickled.
+        read: a function that gives the rows of a task again. It can be pickled.
         tasks: the tasks, each with the runs and the number of its messages.
         spark: the session that runs the searches; None is this process.
     """
@@ -144,19 +130,19 @@ def find_repeated(
     shares = -(-sum(rows for _, _, rows in chosen) // SHARE_ROWS)
     search = Search(read, tuple(task for task, _, _ in chosen), shares)
     with step("looking for sequences that are there twice"):
-        found = [one for one in run_tasks(search, range(shares), spark) if one is not None]
-    return min(found, default=None)
+        repeated = run_tasks(search, range(shares), spark)
+    return min((sequence for sequence in repeated if sequence is not None), default=None)
 
 
 def _overlapping(runs: Sequence[tuple[Run, int]]) -> set[int]:
     """The numbers of the tasks whose messages may have a sequence twice."""
-    found: set[int] = set()
+    overlapping: set[int] = set()
     highest, owner = -(2**63) - 1, -1
     for run, task in sorted(runs, key=lambda pair: pair[0].first):
         if not run.ascends:
-            found.add(task)
+            overlapping.add(task)
         if run.first <= highest:
-            found |= {owner, task}
+            overlapping |= {owner, task}
         if run.last > highest:
             highest, owner = run.last, task
-    return found
+    return overlapping

@@ -10,12 +10,13 @@ import pyarrow as pa
 
 from jobs.files.read import Reader
 from jobs.files.run import end_if_told
-from jobs.files.sequences import Run, Runs
+from jobs.files.sequences import Runs
 from jobs.files.storage import Storage
 from jobs.files.task import Task
 from jobs.files.text import stored_rows
 from jobs.files.write import Writer, Written
 from jobs.warehouse.rows import constant
+from nats_transform.digest import Digest
 from nats_transform.kernel import Program
 from nats_transform.kernel.digest import digest_batch
 
@@ -30,18 +31,16 @@ class Done:
     Attributes:
         written: the file.
         fates: the number of messages of each fate.
-        digest: the sum of the hashes of the rows; 0 if it is not computed.
+        digest: the digest of the rows; empty if it is not computed.
         archive: the same of the columns of messages.
-        runs: the ascending runs of the sequences.
-        missing: how many messages have no sequence.
+        sequences: the ascending runs of the sequences.
     """
 
     written: Written
-    fates: dict[str, int]
-    digest: int
-    archive: int
-    runs: tuple[Run, ...]
-    missing: int
+    fates: Counter[str]
+    digest: Digest
+    archive: Digest
+    sequences: Runs
 
 
 @dataclass(frozen=True)
@@ -75,22 +74,21 @@ class TransformTask:
             WarehouseError: a file cannot be read or written.
         """
         fates: Counter[str] = Counter()
-        runs = Runs()
-        total = archive = 0
+        sequences, digest, archive = Runs(), Digest(), Digest()
         name = f"{task.day.isoformat()}-{task.number:05}"
         with Writer(self.storage, self.folder, name, self.stored) as writer:
             for messages in self.reader(task):
                 end_if_told()
-                runs.add(messages.column("seq"))
+                sequences.add(messages.column("seq"))
                 rows = self._rows(messages)
                 if self.is_digested:
                     # Of the new rows, so that it also shows whether mapping has changed a message.
-                    archive += digest_batch(rows, self.reader.columns)[1]
-                    total += digest_batch(rows)[1]
+                    archive += Digest(*digest_batch(rows, self.reader.columns))
+                    digest += Digest(*digest_batch(rows))
                 fates += _counts(rows.column("fate"))
                 writer.write(stored_rows(rows, self.stored))
             written = writer.close()
-        return Done(written, dict(fates), total, archive, runs.found, runs.missing)
+        return Done(written, fates, digest, archive, sequences)
 
     def _rows(self, messages: pa.RecordBatch) -> pa.RecordBatch:
         """The transformed messages, with the columns of `rows`."""
@@ -101,10 +99,10 @@ class TransformTask:
             seq=messages.column("seq"),
             text=pa.string(),
         )
-        found = dict(zip(messages.schema.names, messages.columns, strict=True))
-        found |= dict(zip(outcomes.schema.names, outcomes.columns, strict=True))
-        found["mapping_version"] = constant(self.version, len(messages))
-        return pa.RecordBatch.from_pydict({name: found[name] for name in self.rows})
+        columns = dict(zip(messages.schema.names, messages.columns, strict=True))
+        columns |= dict(zip(outcomes.schema.names, outcomes.columns, strict=True))
+        columns["mapping_version"] = constant(self.version, len(messages))
+        return pa.RecordBatch.from_pydict({name: columns[name] for name in self.rows})
 
 
 def _counts(words: pa.DictionaryArray) -> Counter[str]:

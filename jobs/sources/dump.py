@@ -19,25 +19,15 @@ from jobs.progress import advance, step
 from jobs.sources.dumps import Block, ReadBlock
 from jobs.sources.files import DumpFiles
 from jobs.sources.source import Span
-from jobs.warehouse.accounting import NOTHING, Total, total_of
 from jobs.warehouse.coverage import Coverage
+from jobs.warehouse.rows import Total
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.tables import data_files
-from nats_transform.digest import Digest
-from nats_transform.kernel.digest import digest_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _COMPARED = ("seq", "ts_ns", "subject", "headers", "headers_raw", "data")
-
-
-def _shared(rows: pa.RecordBatch) -> Total:
-    """What messages come to that the table may have too; without the size of their payloads."""
-    if not len(rows):
-        return NOTHING
-    bounds = pc.min_max(rows.column("seq")).as_py()
-    return Total(bounds["min"], bounds["max"], 0, Digest(*digest_batch(rows, _COMPARED)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +36,12 @@ class Seen:
 
     Attributes:
         rows: the number of new messages.
-        first, last: the lowest and the highest of their sequences.
         runs: the ascending runs of their sequences.
         faults: the faults of new messages, each with the number of messages and one sequence.
         shared: the sum over the other messages, whose sequences the table already has.
     """
 
     rows: int
-    first: int | None
-    last: int | None
     runs: tuple[Run, ...]
     faults: dict[str, tuple[int, int | None]]
     shared: Total
@@ -75,15 +62,6 @@ class NewRows:
 
 
 @dataclass(frozen=True)
-class _NewSequences:
-    new: NewRows
-
-    def __call__(self, block: Block) -> Iterator[pa.Array]:
-        for rows in self.new(block):
-            yield rows.column("seq")
-
-
-@dataclass(frozen=True)
 class _Look:
     """Looks at the messages of a block."""
 
@@ -91,25 +69,20 @@ class _Look:
     have: Coverage
 
     def __call__(self, block: Block) -> Seen:
-        runs, shared, faults = Runs(), NOTHING, dict[str, tuple[int, int | None]]()
-        count, first, last = 0, list[int](), list[int]()
+        sequences, shared, faults = Runs(), Total(), dict[str, tuple[int, int | None]]()
+        count = 0
         for rows in self.read(block):
             end_if_told()
             is_shared = within(rows.column("seq"), self.have)
             if is_shared.any():
-                shared += _shared(rows.filter(pa.array(is_shared)))
+                shared += Total.of(rows.filter(pa.array(is_shared)), _COMPARED)
                 rows = rows.filter(pa.array(~is_shared))
             count += len(rows)
-            runs.add(rows.column("seq"))
-            bounds = pc.min_max(rows.column("seq")).as_py()
-            first += [] if bounds["min"] is None else [bounds["min"]]
-            last += [] if bounds["max"] is None else [bounds["max"]]
-            for what, found in _faults(rows):
-                faults[what] = _both(faults.get(what, (0, None)), found)
+            sequences.add(rows.column("seq"))
+            for what, fault in _faults(rows):
+                faults[what] = _both(faults.get(what, (0, None)), fault)
             advance(len(rows))
-        return Seen(
-            count, min(first, default=None), max(last, default=None), runs.found, faults, shared
-        )
+        return Seen(count, sequences.runs, faults, shared)
 
 
 def within(seq: pa.Array, sequences: Coverage) -> np.ndarray:
@@ -177,12 +150,11 @@ class _Compare:
     last: int
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Total:
-        shared = NOTHING
+        shared, between = Total(), Coverage.of([(self.first, self.last)])
         for rows in batches:
             end_if_told()
-            between = Coverage.of([(self.first, self.last)])
             rows = rows.filter(pa.array(within(rows.column("seq"), between)))
-            shared += _shared(rows)
+            shared += Total.of(rows, _COMPARED)
         return shared
 
 
@@ -207,42 +179,43 @@ class DumpSource:
     session: SparkSession | None
 
     def __post_init__(self) -> None:
-        self._shared = NOTHING
+        self._shared = Total()
 
     def plan(self, have: Coverage) -> list[Span]:
         """One span with all that is new."""
         path = self.files.path
         with step(f"looking through {path}"):
             seen = run(_Look(self.read, have), self.blocks, self.session)
-        self._shared = total_of(one.shared for one in seen)
-        rows = sum(one.rows for one in seen)
+        self._shared = sum((block.shared for block in seen), Total())
+        rows = sum(block.rows for block in seen)
         faults = dict[str, tuple[int, int | None]]()
-        for one in seen:
-            for what, found in one.faults.items():
-                faults[what] = _both(faults.get(what, (0, None)), found)
+        for block in seen:
+            for what, fault in block.faults.items():
+                faults[what] = _both(faults.get(what, (0, None)), fault)
         for what, (count, first) in faults.items():
             raise ArchiveError(
                 f"{path}: {count} of {rows} messages have {what}"
                 + ("" if first is None else f"; the first is sequence {first}")
             )
         repeated = find_repeated(
-            _NewSequences(NewRows(self.read, have)),
-            [(block, one.runs, one.rows) for block, one in zip(self.blocks, seen, strict=True)],
+            NewRows(self.read, have),
+            [(block, new.runs, new.rows) for block, new in zip(self.blocks, seen, strict=True)],
             self.session,
         )
         if repeated is not None:
             raise ArchiveError(
                 f"{path}: sequence {repeated} is there more than once; give each message its own"
             )
-        firsts = [one.first for one in seen if one.first is not None]
-        lasts = [one.last for one in seen if one.last is not None]
-        if firsts and min(firsts) < 1:
+        runs = [run for block in seen for run in block.runs]
+        first = min((run.first for run in runs), default=1)
+        if first < 1:
             raise ArchiveError(
-                f"{path}: a message has sequence {min(firsts)}; the lowest of a stream is 1"
+                f"{path}: a message has sequence {first}; the lowest of a stream is 1"
             )
         if not rows and not have:
             raise ArchiveError(f"{path} has no messages in this range; change --since or --until")
-        return [Span(min(firsts), max(lasts), rows, self.files.size)] if rows else []
+        last = max((run.last for run in runs), default=0)
+        return [Span(first, last, rows, self.files.size)] if rows else []
 
     def check(self, table: Table, have: Coverage) -> None:
         """Compares all messages that both have."""
@@ -251,8 +224,8 @@ class DumpSource:
             return
         scan = Scan.of(table, MESSAGES, data_files(table, self.stream), _COMPARED)
         what = f"comparing with {self.stream}"
-        found = total_of(scan.fold(self.session, _Compare(first, last), what))
-        if self._shared != found:
+        archived = scan.fold(self.session, _Compare(first, last), what)
+        if self._shared != sum(archived, Total()):
             raise ArchiveError(
                 f"{self.files.path} and the table have different messages among sequences "
                 f"{first} to {last} of stream {self.stream}; number them apart with "

@@ -1,9 +1,8 @@
-"""The accounts of the archive: sums over messages, and what the table has of a stream."""
+"""The accounts of the archive: what the table has of a stream."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import date
 
 from pydantic import BaseModel, ConfigDict
@@ -11,42 +10,10 @@ from pyiceberg.table import Table
 
 from jobs.errors import ArchiveError
 from jobs.warehouse.coverage import Coverage
+from jobs.warehouse.rows import Total
 from jobs.warehouse.tables import PROPERTY
 from nats_transform.digest import Digest
 from nats_transform.errors import did_you_mean
-
-
-@dataclass(frozen=True)
-class Total:
-    """Sums over some messages.
-
-    Attributes:
-        first, last: the first and last sequence; None if there are no messages.
-        bytes: the size of the payloads.
-        digest: the digest, which includes the number of rows.
-    """
-
-    first: int | None
-    last: int | None
-    bytes: int
-    digest: Digest
-
-    def __add__(self, other: Total) -> Total:
-        return Total(
-            min((seq for seq in (self.first, other.first) if seq is not None), default=None),
-            max((seq for seq in (self.last, other.last) if seq is not None), default=None),
-            self.bytes + other.bytes,
-            self.digest + other.digest,
-        )
-
-    def __str__(self) -> str:
-        return (
-            f"{self.digest.rows} messages, sequences {self.first} to {self.last}, "
-            f"{self.bytes} bytes, digest {self.digest}"
-        )
-
-
-NOTHING = Total(None, None, 0, Digest())
 
 
 class Archived(BaseModel):
@@ -118,7 +85,7 @@ class Archived(BaseModel):
         had = Total(
             self.first_seq, self.last_seq, self.bytes, Digest.parse(self.messages, self.digest)
         )
-        total = total_of([had, *accounts.values()])
+        total = sum(accounts.values(), start=had)
         days = {day: self.digest_of([day]) + account.digest for day, account in accounts.items()}
         return Archived(
             covered=str(self.coverage | Coverage.of([(first, last)])),
@@ -130,8 +97,3 @@ class Archived(BaseModel):
             days=self.days | {day: (bag.rows, str(bag)) for day, bag in days.items()},
             subject=subject,
         )
-
-
-def total_of(accounts: Iterable[Total]) -> Total:
-    """The sum of some totals."""
-    return sum(accounts, NOTHING)

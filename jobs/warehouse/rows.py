@@ -6,11 +6,16 @@ them longer than many tasks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from nats_transform.digest import Digest
+from nats_transform.kernel.digest import digest_batch
 
 DAY_NS = 86_400 * 1_000_000_000
 
@@ -99,3 +104,36 @@ def header_values(headers: pa.ListArray, name: str, otherwise: pa.Array) -> pa.A
     places[rows], present[rows] = found[earliest], True
     taken = pairs.field("value").take(pa.array(places, mask=~present))
     return pc.if_else(pa.array(present), taken, otherwise.cast(pa.string()))
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """Sums over some messages.
+
+    Attributes:
+        first, last: the first and last sequence; None if there are no messages.
+        bytes: the size of the payloads.
+        digest: the digest, which includes the number of rows.
+    """
+
+    first: int | None = None
+    last: int | None = None
+    bytes: int = 0
+    digest: Digest = field(default_factory=Digest)
+
+    @classmethod
+    def of(cls, rows: pa.RecordBatch, columns: Sequence[str] | None = None) -> Total:
+        """The sums over some rows; the digest is that of some columns, or of all."""
+        bounds = pc.min_max(rows.column("seq")).as_py()
+        payloads = rows.column("data") if "data" in rows.schema.names else pa.array([], pa.binary())
+        size = pc.sum(pc.binary_length(payloads)).as_py() or 0
+        digest = Digest(*digest_batch(rows, columns))
+        return cls(bounds["min"], bounds["max"], size, digest)
+
+    def __add__(self, other: Total) -> Total:
+        return Total(
+            min((seq for seq in (self.first, other.first) if seq is not None), default=None),
+            max((seq for seq in (self.last, other.last) if seq is not None), default=None),
+            self.bytes + other.bytes,
+            self.digest + other.digest,
+        )

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from jobs.files import sequences
 from jobs.files.read import Reader
-from jobs.files.sequences import Run, Runs, SequencesOfFiles, find_repeated
+from jobs.files.sequences import Run, Runs, find_repeated
 from jobs.files.storage import Storage
 from jobs.files.task import Piece, Task
 
@@ -34,7 +34,7 @@ def write(folder: Path, parts: Parts) -> list[tuple[Task, tuple[Run, ...], int]]
             for start in range(0, len(column), 3):
                 runs.add(column.slice(start, 3))
         task = Task(number, date(2026, 3, 1), tuple(pieces), 0)
-        told.append((task, runs.found, sum(map(len, files))))
+        told.append((task, runs.runs, sum(map(len, files))))
     return told
 
 
@@ -57,7 +57,7 @@ def test_finds_what_is_there_twice(
     monkeypatch.setattr(sequences, "SHARE_ROWS", 4)
     counts = Counter(value for files in parts for values in files for value in values)
     wanted = min((value for value, count in counts.items() if count > 1), default=None)
-    assert find_repeated(SequencesOfFiles(READER), write(tmp_path, parts), None) == wanted
+    assert find_repeated(READER, write(tmp_path, parts), None) == wanted
 
 
 def test_an_archive_in_order_is_not_read_again(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_an_archive_in_order_is_not_read_again(tmp_path: Path) -> None:
     for path in tmp_path.iterdir():
         path.unlink()
     assert [runs for _, runs, _ in told] == [(Run(1, 9),), (Run(10, 400),)]
-    assert find_repeated(SequencesOfFiles(READER), told, None) is None
+    assert find_repeated(READER, told, None) is None
 
 
 def test_missing_sequences_are_counted() -> None:
@@ -73,4 +73,4 @@ def test_missing_sequences_are_counted() -> None:
     runs.add(pa.array([1, None, 2, None]))
     runs.add(pa.array([None], pa.int64()))
     runs.add(pa.array([], pa.int64()))
-    assert (runs.found, runs.missing) == ((Run(1, 2),), 3)
+    assert (runs.runs, runs.missing) == ((Run(1, 2),), 3)
