@@ -12,7 +12,6 @@ from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
-from pydantic import BaseModel
 
 from expectations.measures.census import measure_census
 from expectations.suites import census_suite
@@ -56,32 +55,22 @@ CENSUS = specs.table_spec(
 )
 
 
-class CensusResult(BaseModel):
+class CensusResult(gate.GatedResult):
     """What a census found.
 
     Attributes:
-        stream: the name of the stream.
         rows: the number of rows: one for each subject, cluster, day and what headers hold on to.
         messages: the number of messages that were counted.
         bytes: the size of their payloads.
-        engine: what did the work: `process` (this process) or `spark`.
         input_snapshot: the snapshot of `messages` that was read.
         run_id: the id of the run, which is also kept with the snapshot.
-        snapshot_id: the new snapshot of `subject_census`; null if nothing was published.
-        checks: what the checks found in the new rows.
-        refused: why nothing was published, and where the files are; null if all is well.
     """
 
-    stream: str
     rows: int
     messages: int
     bytes: int
-    engine: str
     input_snapshot: int | None
     run_id: str
-    snapshot_id: int | None
-    checks: dict[str, Any]
-    refused: str | None
 
 
 def census(spark: Spark, settings: CensusSettings) -> CensusResult:
@@ -116,16 +105,16 @@ def census(spark: Spark, settings: CensusSettings) -> CensusResult:
             spark=session,
             apart=attrgetter("day"),
         )
-        new = staged(target, folder, (one.written for one in counted))
+        new = staged(target, folder, (file.written for file in counted))
     input_snapshot = tables.snapshot_id(source)
     run_id = settings.run_id or str(uuid.uuid4())
-    found = {
-        "rows": sum(one.written.rows for one in counted),
-        "messages": sum(one.messages for one in counted),
-        "bytes": sum(one.bytes for one in counted),
+    sums: dict[str, Any] = {
+        "rows": sum(file.written.rows for file in counted),
+        "messages": sum(file.messages for file in counted),
+        "bytes": sum(file.bytes for file in counted),
     }
-    made = sum((one.digest for one in counted), Digest())
-    suite = census_suite(scan.count, found["bytes"], made)
+    digest = sum((file.digest for file in counted), Digest())
+    suite = census_suite(scan.count, sums["bytes"], digest)
     passage = gate.publish(
         spark,
         target,
@@ -139,17 +128,15 @@ def census(spark: Spark, settings: CensusSettings) -> CensusResult:
             "stream": settings.stream,
             "input-snapshot": "" if input_snapshot is None else str(input_snapshot),
             "run-id": run_id,
-            **{name: str(value) for name, value in found.items()},
+            **{name: str(value) for name, value in sums.items()},
         },
         source=(source, files),
     )
     return CensusResult(
         stream=settings.stream,
-        **found,
+        **sums,
         engine=engine_of(session),
         input_snapshot=input_snapshot,
         run_id=run_id,
-        snapshot_id=passage.snapshot_id,
-        checks=gate.checks_as_json(passage.report),
-        refused=passage.refused,
+        **passage._asdict(),
     )

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field, computed_field
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
@@ -55,8 +56,7 @@ class Check:
         return report_on(scan.sum(spark, self.measure, what), self.suite)
 
 
-@dataclass(frozen=True)
-class Passage:
+class Passage(NamedTuple):
     """What became of staged rows at the gate.
 
     Attributes:
@@ -68,6 +68,30 @@ class Passage:
     report: Report | None
     snapshot_id: int | None
     refused: str | None
+
+
+class GatedResult(BaseModel):
+    """The result of a job whose rows go through the gate.
+
+    Attributes:
+        stream: the name of the stream in the table.
+        engine: what did the work: `process` (this process) or `spark`.
+        report, snapshot_id, refused: as of `Passage`; the report is not in the document.
+        checks: what the document says of the checks.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    stream: str
+    engine: str
+    report: Annotated[Any, Field(exclude=True, repr=False)] = None
+    snapshot_id: int | None = None
+    refused: str | None = None
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def checks(self) -> dict[str, Any]:
+        return checks_as_json(self.report)
 
 
 def checks_as_json(report: Report | None) -> dict[str, Any]:

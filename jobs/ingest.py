@@ -15,9 +15,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, cast
 
-from pydantic import BaseModel, Field, computed_field
 from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
 
@@ -64,51 +63,36 @@ that Spark takes to start.
 _ATTEMPTS = 5  # at a stream that another ingest is busy with
 
 
-class IngestResult(BaseModel):
+class IngestResult(gate.GatedResult):
     """What the table has of the stream after an ingest, and what this run added to it.
 
     Attributes:
-        stream: the name of the stream in the table.
         messages: how many messages of the stream the table has.
         first_seq, last_seq: the first and the last of their sequences.
         gaps: how many sequences between the first and the last the table does not have.
         bytes: the size of all payloads.
         digest: the digest of all rows of the stream.
-        snapshot_id: the snapshot of the table; null if nothing was ever published.
         added: how many messages this run added.
         days: the days that this run added messages to.
         open_day: the last day, if it is not over yet (UTC), so that later runs can add messages to
             it; null if all days are over.
         files_read: the files of a dump that were read; empty for a stream.
         files_not_read: the files beside them that were not read, which are markers of Spark.
-        engine: what did the work: `process` (this process) or `spark`.
-        checks: what the checks found in what this run read.
-        report: the same as a `Report`; None if the checks were not run.
-        refused: why the last messages that were read are not part of the table, and where they are;
-            null if they are.
+        snapshot_id: the snapshot of the table; null if nothing was ever published.
+        refused: why the last messages that were read are not part of the table.
     """
 
-    stream: str
     messages: int
     first_seq: int | None
     last_seq: int | None
     gaps: int
     bytes: int
     digest: str
-    snapshot_id: int | None
     added: int
     days: list[date]
     open_day: date | None = None
-    files_read: list[str] = []
-    files_not_read: list[str] = []
-    engine: str = "process"
-    report: Annotated[Any, Field(exclude=True, repr=False)] = None
-    refused: str | None = None
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def checks(self) -> dict[str, Any]:
-        return gate.checks_as_json(self.report)
+    files_read: list[str]
+    files_not_read: list[str]
 
 
 def ingest(spark: Spark, settings: IngestSettings) -> IngestResult:

@@ -177,11 +177,12 @@ def _local(builder: SparkSession.Builder, settings: SparkSettings) -> SparkSessi
     }
     if master.startswith("local"):
         cores = os.cpu_count() or 1
+        errors_only = Path(str(files(__package__).joinpath("log4j2.properties")))
         defaults |= {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.sql.shuffle.partitions": str(2 * cores),
-            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_log_config()}",
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={errors_only.as_uri()}",
         }
     for key, value in defaults.items():
         builder = builder.config(key, value)
@@ -237,11 +238,6 @@ def _spark_home(package: Path) -> Path:
     """The folder of Spark that came with the package, or that was downloaded when it came."""
     downloaded = package / "spark-distribution"
     return downloaded if downloaded.is_dir() else package
-
-
-def _log_config() -> str:
-    """The URI of our log4j2 settings, which print errors only."""
-    return Path(str(files(__package__).joinpath("log4j2.properties"))).as_uri()
 
 
 def _check_java() -> None:

@@ -11,18 +11,15 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
 from datetime import date
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pydantic_core import to_jsonable_python
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 from pyiceberg.types import IcebergType
 
-from expectations.expectation import Report
 from expectations.measures.transformed import MeasureTransformed
 from expectations.suites import transformed_messages_suite
 from jobs import gate
@@ -33,7 +30,6 @@ from jobs.files.scan import Scan
 from jobs.files.sequences import find_repeated
 from jobs.files.storage import Storage
 from jobs.files.transform import WORDS, Done, TransformTask
-from jobs.gate import checks_as_json
 from jobs.progress import step
 from jobs.session import Spark
 from jobs.settings.transform import TransformSettings
@@ -50,12 +46,10 @@ MESSAGE_COLUMNS = ("stream", "seq", "day", "subject", "cluster")
 """The columns of `messages` without which there is nothing to transform."""
 
 
-@dataclass(frozen=True)
-class TransformResult:
+class TransformResult(gate.GatedResult):
     """The result of a run.
 
     Attributes:
-        stream: the name of the stream.
         days: the days that have messages, ascending.
         messages: the number of messages.
         fates: the number of messages of each fate.
@@ -66,13 +60,8 @@ class TransformResult:
             not made by our ingest.
         input_snapshot: the snapshot of `messages` that was read.
         run_id: the id of the run, which is also kept with the snapshot.
-        engine: what did the work: `process` (this process) or `spark`.
-        report: what the checks found; None if they were not run.
-        refused: why nothing was published, and where the staged files are; None if all is well.
-        snapshot_id: the new snapshot of `transformed_messages`; None if nothing was published.
     """
 
-    stream: str
     days: tuple[date, ...]
     messages: int
     fates: dict[str, int]
@@ -82,22 +71,10 @@ class TransformResult:
     archive_digest: str | None
     input_snapshot: int | None
     run_id: str
-    engine: str
-    report: Report | None = None
-    refused: str | None = None
-    snapshot_id: int | None = None
 
     def fails(self, level: str) -> bool:
         """Whether the days have no messages; `empty` is the only level."""
         return not self.days
-
-    def as_json(self) -> dict[str, Any]:
-        """The document of the result."""
-        plain = {field.name: getattr(self, field.name) for field in fields(self)}
-        document: dict[str, Any] = to_jsonable_python(
-            {name: value for name, value in plain.items() if name != "report"}
-        )
-        return document | {"checks": checks_as_json(self.report)}
 
     def properties(self) -> dict[str, str]:
         """The properties of the snapshot."""
@@ -208,13 +185,8 @@ def transform(
         source=(source, files),
     )
     report = passage.report
-    return replace(
-        result,
-        digest=result.digest if report is None else str(report.measures.digest),
-        report=report,
-        refused=passage.refused,
-        snapshot_id=passage.snapshot_id,
-    )
+    digest = result.digest if report is None else str(report.measures.digest)
+    return result.model_copy(update={"digest": digest, **passage._asdict()})
 
 
 def _check_accounts(stream: str, messages: int, read: Digest, archive: Digest) -> None:

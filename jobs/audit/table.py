@@ -84,9 +84,8 @@ def _rows(result: AuditResult) -> Iterator[dict[str, Any]]:
             if split.from_ is None:
                 continue
             of_split = {
-                "stream": result.stream,
+                **{name: getattr(result, name) for name in _OF_RESULT},
                 "day": split.from_.date(),
-                "kind": result.kind,
                 "mapping_version": rule.mapping_version,
                 "mapping_source": rule.source,
                 "cluster": rule.cluster,
@@ -95,22 +94,17 @@ def _rows(result: AuditResult) -> Iterator[dict[str, Any]]:
                 "messages": split.messages,
                 "method": split.test.method if split.test else None,
                 "p_value": split.test.p_value if split.test else None,
-                "tolerance": result.tolerance,
-                "confidence": result.confidence,
-                "comparisons": result.comparisons,
-                "run_id": result.run_id,
             }
             for end in split.destinations:
                 yield of_split | {
+                    **{name: getattr(end, name) for name in _OF_END},
                     "mapping_destination": end.destination,
-                    "end": end.end,
-                    "weight": end.weight,
-                    "expected": end.expected,
-                    "count": end.count,
-                    "ambiguous": end.ambiguous,
-                    "share": end.share,
-                    "low": end.low,
-                    "high": end.high,
                     "verdict": end.verdict.value,
-                    "messages_to_decide": end.messages_to_decide,
                 }
+
+
+_OF_RESULT = ("stream", "kind", "tolerance", "confidence", "comparisons", "run_id")
+_OF_END = (
+    *("end", "weight", "expected", "count", "ambiguous", "share", "low", "high"),
+    "messages_to_decide",
+)

@@ -11,18 +11,15 @@ import pyarrow.compute as pc
 
 from jobs.dry_run.simulate import SIMULATED
 from jobs.errors import JobError
-from jobs.files.commit import arrow_schema
 from jobs.files.intact import check_files
-from jobs.files.ordered import extents_of, in_order
-from jobs.files.read import batches
+from jobs.files.ordered import Ordered
+from jobs.files.scan import Scan
 from jobs.files.selection import Selection
-from jobs.files.storage import Storage
-from jobs.files.text import restored
 from jobs.settings.warehouse import Warehouse
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.tables import data_files, open_table
 
-_COLUMNS = ("stream", "seq", "archive_seq", "via", "stored_subject", "stored_subject_raw")
+_COLUMNS = ("stream", "seq", "archive_seq", "via", "stored_subject")
 
 
 class Held:
@@ -56,30 +53,26 @@ class Held:
         table = open_table(warehouse, SIMULATED)
         self.fates, self.versions = Counter[str](), set[str]()
         self.messages = 0
-        self._stream, self._columns, self._storage = stream, tuple(columns), Storage.of(table)
-        whole = arrow_schema(SIMULATED.schema)
-        self._schema = pa.schema([field for field in whole if field.name in _COLUMNS])
+        self._stream, self._columns = stream, tuple(columns)
         files = data_files(table, archive)
         check_files(None, table, files)
-        self._extents = extents_of(table, files)
-        for extent in self._extents:
-            for batch in batches(self._storage, extent.piece, self._schema):
-                extent.add(batch.column("seq"))
-                ours = self._ours(batch)
-                self.messages += len(ours)
-                for via in set(ours.column("via").unique().to_pylist()) - {"capture"}:
-                    raise JobError(
-                        f"simulated stream {stream} holds messages that came by {via}: nats-server "
-                        "adds headers to them that an archive does not have, so only streams that "
-                        "capture all their messages can be exported"
-                    )
+        self._ordered = Ordered(Scan.of(table, SIMULATED, files))
+        for batch in self._ordered.look(_COLUMNS):
+            ours = self._ours(batch)
+            self.messages += len(ours)
+            for via in set(ours.column("via").unique().to_pylist()) - {"capture"}:
+                raise JobError(
+                    f"simulated stream {stream} holds messages that came by {via}: nats-server "
+                    "adds headers to them that an archive does not have, so only streams that "
+                    "capture all their messages can be exported"
+                )
         if not self.messages:
             raise JobError(
                 f"the last simulation of archive {archive} has no stream {stream}: run "
                 "`nats-transform dry-run --simulate` with its configuration in --streams"
             )
-        found = open_table(warehouse, MESSAGES)
-        self._archive = Selection(found, archive, None, None, self._columns, MESSAGES)
+        messages = open_table(warehouse, MESSAGES)
+        self._archive = Selection(messages, archive, None, None, self._columns, MESSAGES)
 
     def rows(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Sequences and subjects, in order."""
@@ -109,9 +102,8 @@ class Held:
 
     def _stored(self) -> Iterator[pa.RecordBatch]:
         before = 0
-        for batch in in_order(self._storage, self._extents, self._schema):
-            found = restored(self._ours(batch))
-            rows = pa.RecordBatch.from_pydict(found)
+        for batch in self._ordered.in_order(_COLUMNS):
+            rows = self._ours(batch)
             if len(rows):
                 steps = np.diff(rows.column("archive_seq").to_numpy(), prepend=before)
                 if (steps < 0).any():

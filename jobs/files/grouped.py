@@ -59,14 +59,14 @@ class Grouping:
 
     def of(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         """The groups of some rows, one row each, with the columns of the rows."""
-        what = {"sum": self.sums, "min": self.lows, "max": self.highs}
-        wanted = [(name, how) for how, names in what.items() for name in names]
+        by_kind = {"sum": self.sums, "min": self.lows, "max": self.highs}
+        sums = [(name, kind) for kind, names in by_kind.items() for name in names]
         grouped = pa.Table.from_batches(batches).group_by(list(self.keys), use_threads=False)
-        found = grouped.aggregate(wanted)
-        columns = [*self.keys, *(f"{name}_{how}" for name, how in wanted)]
-        renamed = [*self.keys, *(name for name, _ in wanted)]
-        whole = found.select(columns).rename_columns(renamed).combine_chunks()
-        return _batch(whole).select(batches[0].schema.names)
+        groups = grouped.aggregate(sums)
+        sources = {name: name for name in self.keys} | {n: f"{n}_{kind}" for n, kind in sums}
+        return pa.RecordBatch.from_pydict(
+            {n: groups.column(sources[n]).combine_chunks() for n in batches[0].schema.names}
+        )
 
 
 @dataclass(frozen=True)
@@ -232,8 +232,3 @@ def _cut(groups: pa.RecordBatch, keys: pa.Array) -> Iterator[pa.RecordBatch]:
     for size in np.bincount(buckets, minlength=BUCKETS).tolist():
         yield ordered.slice(start, size)
         start += size
-
-
-def _batch(table: pa.Table) -> pa.RecordBatch:
-    """The only batch of a table whose columns have one chunk each."""
-    return table.to_batches()[0] if len(table) else table.schema.empty_table().to_batches()[0]

@@ -1,8 +1,8 @@
-"""The rows of files in the order of their sequences, however large the files are.
+"""The rows of a table in the order of their sequences, however large its files are.
 
-An archive is nearly always in order: the sequences of each file ascend, and no two files overlap.
-Then the files are read one after the other. Files that overlap are merged, with a batch of each in
-memory. A file whose sequences do not ascend is cut into batches that are sorted and kept on disk,
+An archive is nearly always in order: the sequences of each task ascend, and no two tasks overlap.
+Then the tasks are read one after the other. Tasks that overlap are merged, with a batch of each in
+memory. A task whose sequences do not ascend is cut into batches that are sorted and kept on disk,
 and these are merged.
 """
 
@@ -11,84 +11,70 @@ from __future__ import annotations
 import heapq
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.manifest import DataFile
-from pyiceberg.table import Table
 
-from jobs.files.plan import plan
-from jobs.files.read import batches
-from jobs.files.storage import Storage
-from jobs.files.task import Piece
+from jobs.files.scan import Scan
+from jobs.files.sequences import Run, Runs
 
 KEPT_BYTES = 512 * 2**10
-"""The size of the batches of a sorted file on disk. A merge holds one batch of each file."""
+"""The size of the batches of a sorted task on disk. A merge holds one batch of each task."""
 
 
-@dataclass(slots=True)
-class Extent:
-    """The lowest sequence of a piece, and whether its sequences ascend.
+@dataclass(frozen=True)
+class Ordered:
+    """Rows that are read in this process, task by task or in the order of their sequences.
 
     Attributes:
-        piece: the piece.
-        first: the lowest sequence of the rows so far; None before the first row.
-        ascends: whether the sequence of each row is above that of the row before.
+        scan: the rows.
+        runs: the ascending runs of each task, once `look` has read it.
     """
 
-    piece: Piece
-    first: int | None = None
-    ascends: bool = True
-    _last: int | None = None
+    scan: Scan
+    runs: list[tuple[Run, ...]] = field(default_factory=list)
 
-    def add(self, sequences: pa.Array) -> None:
-        """Takes the next rows."""
-        if not len(sequences):
-            return
-        lowest = pc.min(sequences).as_py()
-        steps = pc.less(sequences.slice(0, len(sequences) - 1), sequences.slice(1))
-        self.ascends &= pc.all(steps, min_count=0).as_py() and (
-            self._last is None or self._last < lowest
-        )
-        self.first = lowest if self.first is None else min(self.first, lowest)
-        self._last = sequences[-1].as_py()
+    def look(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Some columns of all rows, among them `seq`. Read them to the end before `in_order`."""
+        reader = self.scan.reader.only(columns)
+        for task in self.scan.tasks:
+            sequences = Runs()
+            for rows in reader.read(task):
+                sequences.add(rows.column("seq"))
+                yield rows
+            self.runs.append(sequences.runs)
 
+    def rows(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Some columns of all rows, task by task.
 
-def extents_of(table: Table, files: Iterable[DataFile]) -> list[Extent]:
-    """Whole files of a stream, in the order of their days and sequences."""
-    pieces = (piece for task in plan(table, files) for piece in task.pieces)
-    return [Extent(Piece(path)) for path in dict.fromkeys(piece.path for piece in pieces)]
+        Raises:
+            WarehouseError: a file cannot be read.
+        """
+        reader = self.scan.reader.only(columns)
+        for task in self.scan.tasks:
+            yield from reader.read(task)
 
+    def in_order(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Some columns of all rows, among them `seq`, by ascending sequence.
 
-def in_order(
-    storage: Storage, extents: Iterable[Extent], schema: pa.Schema
-) -> Iterator[pa.RecordBatch]:
-    """The rows of pieces, in batches, by ascending sequence.
-
-    Args:
-        storage: the file systems of the table.
-        extents: the pieces; all their rows have been added to the extents.
-        schema: the columns to read; `seq` must be one of them.
-
-    Raises:
-        WarehouseError: a file cannot be read.
-    """
-    with tempfile.TemporaryDirectory(prefix="nats-transform-") as folder:
-        # The number decides the order of two that begin with the same sequence.
-        waiting: list[tuple[int, int, Iterator[pa.RecordBatch]]] = []
-        for number, extent in enumerate(extents):
-            if extent.first is None:
-                continue
-            rows = batches(storage, extent.piece, schema)
-            if extent.ascends:
-                waiting.append((extent.first, len(waiting), rows))
-            else:
-                for first, path in _sorted(rows, Path(folder, str(number))):
-                    waiting.append((first, len(waiting), _kept(path)))
-        heapq.heapify(waiting)
-        yield from _merged(waiting)
+        Raises:
+            WarehouseError: a file cannot be read.
+        """
+        reader = self.scan.reader.only(columns)
+        with tempfile.TemporaryDirectory(prefix="nats-transform-") as folder:
+            # The number decides the order of two that begin with the same sequence.
+            waiting: list[tuple[int, int, Iterator[pa.RecordBatch]]] = []
+            for task, runs in zip(self.scan.tasks, self.runs, strict=True):
+                rows = reader.read(task)
+                if len(runs) == 1 and runs[0].ascends:
+                    waiting.append((runs[0].first, len(waiting), rows))
+                elif runs:
+                    for first, path in _sorted(rows, Path(folder, str(task.number))):
+                        waiting.append((first, len(waiting), _kept(path)))
+            heapq.heapify(waiting)
+            yield from _merged(waiting)
 
 
 def _merged(

@@ -8,7 +8,6 @@ always make the same tasks, however many machines there are.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import date, timedelta
 
 from pyiceberg.conversions import from_bytes
@@ -23,12 +22,8 @@ GOAL = 128 * 2**20
 _EPOCH = date(1970, 1, 1)
 
 
-@dataclass(slots=True)
-class _Part:
-    """Row groups that stay in one task."""
-
-    piece: Piece
-    size: int
+_Sized = tuple[Piece, int]
+"""Row groups that stay in one task, and their size in bytes."""
 
 
 def plan(table: Table, files: Iterable[DataFile], goal: int = GOAL) -> list[Task]:
@@ -48,9 +43,9 @@ def plan(table: Table, files: Iterable[DataFile], goal: int = GOAL) -> list[Task
     tasks: list[Task] = []
     for day in sorted(by_day):
         of_day = sorted(by_day[day], key=lambda file: (first(file), file.file_path))
-        for parts in _gathered([part for file in of_day for part in _parts(file, goal)], goal):
-            pieces = tuple(_joined([part.piece for part in parts]))
-            size = sum(part.size for part in parts)
+        for sized in _gathered([sized for file in of_day for sized in _cut(file, goal)], goal):
+            pieces = tuple(_joined([piece for piece, _ in sized]))
+            size = sum(size for _, size in sized)
             tasks.append(Task(len(tasks), _EPOCH + timedelta(days=day), pieces, size))
     return tasks
 
@@ -71,30 +66,31 @@ def _first_sequence(table: Table) -> Callable[[DataFile], int]:
     return first
 
 
-def _parts(file: DataFile, goal: int) -> list[_Part]:
-    """The row groups of a file that is too large for one task; any other file is one part."""
+def _cut(file: DataFile, goal: int) -> list[_Sized]:
+    """The row groups of a file that is too large for one task; any other file is one piece."""
     starts = list(file.split_offsets or ())
     size = file.file_size_in_bytes
     ends = [*starts[1:], size]
     is_cut = len(starts) > 1 and all(a < b for a, b in zip(starts, ends, strict=True))
     if size <= goal or not is_cut:
-        return [_Part(Piece(file.file_path), size)]
+        return [(Piece(file.file_path), size)]
     return [
-        _Part(Piece(file.file_path, number, number + 1, len(starts)), end - start)
+        (Piece(file.file_path, number, number + 1, len(starts)), end - start)
         for number, (start, end) in enumerate(zip(starts, ends, strict=True))
     ]
 
 
-def _gathered(parts: Sequence[_Part], goal: int) -> Iterable[list[_Part]]:
-    """The parts of a day in as few groups as the goal allows, all of about the same size."""
-    total = sum(part.size for part in parts)
+def _gathered(pieces: Sequence[_Sized], goal: int) -> Iterable[list[_Sized]]:
+    """The pieces of a day in as few groups as the goal allows, all of about the same size."""
+    total = sum(size for _, size in pieces)
     share = total / max(1, -(-total // goal))
-    groups: dict[int, list[_Part]] = {}
+    groups: dict[int, list[_Sized]] = {}
     before = 0
-    for part in parts:
-        # The middle of a part decides, so a part across an edge goes where most of it is.
-        groups.setdefault(int((before + part.size / 2) // share) if share else 0, []).append(part)
-        before += part.size
+    for piece, size in pieces:
+        # The middle of a piece decides, so one across an edge goes where most of it is.
+        number = int((before + size / 2) // share) if share else 0
+        groups.setdefault(number, []).append((piece, size))
+        before += size
     return groups.values()
 
 

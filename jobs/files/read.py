@@ -163,7 +163,13 @@ class Reader:
         return replace(self, schema=schema)
 
     def __call__(self, task: Task) -> Iterator[pa.RecordBatch]:
-        """The rows of a task; a batch counts as progress when the next one is asked for.
+        """`read`, where a batch counts as progress when the next one is asked for."""
+        for rows in self.read(task):
+            yield rows
+            advance(len(rows))
+
+    def read(self, task: Task) -> Iterator[pa.RecordBatch]:
+        """The rows of a task.
 
         Raises:
             WarehouseError: a file cannot be read, is damaged, or is not as the table says.
@@ -173,7 +179,6 @@ class Reader:
                 self.storage, piece, self.schema, filled=self.filled, most=self.most
             ):
                 yield restored_rows(batch, self.columns)
-                advance(len(batch))
 
 
 def _with_raw(names: Iterable[str]) -> frozenset[str]:

@@ -10,18 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.table import Table
 
-from jobs.files.commit import arrow_schema
 from jobs.files.intact import check_files
-from jobs.files.ordered import Extent, extents_of, in_order
-from jobs.files.read import batches
-from jobs.files.storage import Storage
-from jobs.files.text import restored_rows
+from jobs.files.ordered import Ordered
+from jobs.files.scan import Scan
 from jobs.progress import advance, step
-from jobs.warehouse.raw import RAW
 from jobs.warehouse.specs import TRANSFORMED, TableSpec
 from jobs.warehouse.tables import data_files
-
-_SHORT = ("seq", "fate", "mapping_version")
 
 
 class Selection:
@@ -55,52 +49,41 @@ class Selection:
             WarehouseError: a file cannot be read, or was changed after being published.
         """
         self.fates, self.versions = Counter[str](), set[str]()
-        self.messages = 0
         self._chosen = None if fates is None else pa.array(sorted(fates), pa.string())
         self._columns = tuple(columns)
-        self._storage = Storage.of(table)
-        self._whole = whole = arrow_schema(spec.schema)
         files = data_files(table, stream, days)
         check_files(None, table, files)
-        self._extents = extents_of(table, files)
-        short = pa.schema([field for field in whole if field.name in _SHORT])
-        with step(f"looking at {stream}", sum(file.record_count for file in files)):
-            for extent in self._extents:
-                self._look_at(extent, short)
-
-    def _look_at(self, extent: Extent, short: pa.Schema) -> None:
-        for batch in batches(self._storage, extent.piece, short):
-            extent.add(batch.column("seq"))
-            self.messages += len(batch)
-            advance(len(batch))
-            if "fate" not in short.names:
-                continue
-            for fate in batch.column("fate").value_counts().to_pylist():
-                self.fates[fate["values"]] += fate["counts"]
-            self.versions.update(batch.column("mapping_version").unique().to_pylist())
+        scan = Scan.of(table, spec, files)
+        self.messages, self._ordered = 0, Ordered(scan)
+        has_fates = "fate" in spec.rows.names
+        short = ("seq", "fate", "mapping_version") if has_fates else ("seq",)
+        with step(f"looking at {stream}", scan.count):
+            for rows in self._ordered.look(short):
+                advance(len(rows))
+                self.messages += len(rows)
+                if has_fates:
+                    for fate in rows.column("fate").value_counts().to_pylist():
+                        self.fates[fate["values"]] += fate["counts"]
+                    self.versions.update(rows.column("mapping_version").unique().to_pylist())
 
     def rows(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The chosen messages, file by file, with the columns of the selection or with others."""
-        columns = self._columns if columns is None else tuple(columns)
-        for extent in self._extents:
-            read = batches(self._storage, extent.piece, self._schema(columns))
-            yield from self._found(read, columns)
+        columns = self._columns if columns is None else columns
+        yield from self._with_fates(self._ordered.rows(self._read(columns)), columns)
 
     def in_order(self) -> Iterator[pa.RecordBatch]:
         """The chosen messages, by ascending sequence."""
-        read = in_order(self._storage, self._extents, self._schema(self._columns))
-        yield from self._found(read, self._columns)
+        rows = self._ordered.in_order(self._read(self._columns))
+        yield from self._with_fates(rows, self._columns)
 
-    def _schema(self, columns: Sequence[str]) -> pa.Schema:
-        read = {*columns, *(name + RAW for name in columns)}
-        if self._chosen is not None:
-            read.add("fate")
-        return pa.schema([field for field in self._whole if field.name in read])
+    def _read(self, columns: Sequence[str]) -> Sequence[str]:
+        """The columns that must be read for these."""
+        return columns if self._chosen is None else list(dict.fromkeys((*columns, "fate")))
 
-    def _found(
+    def _with_fates(
         self, read: Iterable[pa.RecordBatch], columns: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
-        for batch in read:
+        for rows in read:
             if self._chosen is not None:
-                batch = batch.filter(pc.is_in(batch.column("fate"), self._chosen))
-            yield restored_rows(batch, columns)
+                rows = rows.filter(pc.is_in(rows.column("fate"), self._chosen))
+            yield rows.select(list(columns))

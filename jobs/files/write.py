@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -178,7 +177,7 @@ class _HashedSink:
 
 def _options(rows: pa.Table) -> dict[str, object]:
     """The options of `ParquetWriter` for a file that begins with some rows."""
-    columns = _leaves(rows.schema)
+    columns = [path for field in rows.schema for path in _paths(field.name, field.type)]
     packed = [path for path in columns if path not in _PAYLOADS or _is_smaller(rows[path])]
     encodings = dict.fromkeys(_NUMBERS, "DELTA_BINARY_PACKED")
     encodings |= dict.fromkeys(_TEXTS, "DELTA_LENGTH_BYTE_ARRAY")
@@ -212,12 +211,8 @@ def _is_smaller(payloads: pa.ChunkedArray) -> bool:
     return len(pa.Codec("zstd", 1).compress(sample)) < _WORTH * len(sample)
 
 
-def _leaves(schema: pa.Schema) -> Sequence[str]:
-    """The names of the columns in the file, with those inside of lists and structs."""
-    return [path for field in schema for path in _paths(field.name, field.type)]
-
-
 def _paths(name: str, kind: pa.DataType) -> list[str]:
+    """The names in the file of a column, or of those inside of a list or a struct."""
     if pa.types.is_list(kind):
         return _paths(f"{name}.list.element", kind.value_type)
     if pa.types.is_struct(kind):

@@ -116,15 +116,12 @@ class Target:
         if (retention := config.get("retention", "limits")) != "limits":
             yield f"retention {retention}"
         for field in ("max_age", "max_msgs_per_subject"):
-            if config.get(field, 0) > 0 and not self._refuses_instead(field):
+            refuses_instead = config.get("discard_new_per_subject") and field != "max_age"
+            if config.get(field, 0) > 0 and not refuses_instead:
                 yield field
         for field in ("max_msgs", "max_bytes"):
             if config.get(field, -1) > 0 and config.get("discard", "old") == "old":
                 yield field
-
-    def _refuses_instead(self, field: str) -> bool:
-        is_per_subject = field == "max_msgs_per_subject"
-        return is_per_subject and bool(self.state.config.get("discard_new_per_subject"))
 
     @property
     def is_readable(self) -> bool:
@@ -182,7 +179,7 @@ class Target:
             reads = (self._stored(client, nats, seq) for seq in sequences)
             for seq, message in zip(sequences, await asyncio.gather(*reads), strict=True):
                 if message is not None:
-                    found[seq] = _of_stored(message)
+                    found[seq] = replayed(parse_headers(base64.b64decode(message.hdrs)))
         return found
 
     async def _stored(self, client: RawClient, nats: NatsSettings, seq: int) -> Stored | None:
@@ -194,8 +191,3 @@ class Target:
             if error.code == _NO_MESSAGE:
                 return None
             raise
-
-
-def _of_stored(message: Stored) -> Replayed | None:
-    block = base64.b64decode(message.hdrs)
-    return replayed(parse_headers(block)) if block else None

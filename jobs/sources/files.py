@@ -239,7 +239,8 @@ def _matching(filesystem: Any, pattern: str) -> list[Any]:
             paths = [path + part for path in below]
             continue
         name = re.compile(translate(part.replace("[^", "[!")))
-        folders = [path for path in below if _is_folder(filesystem, path)]
+        infos = filesystem.get_file_info([path.rstrip("/") or "/" for path in below])
+        folders = [info.path for info in infos if info.type == pafs.FileType.Directory]
         paths = [
             one.path
             for folder in folders
@@ -249,10 +250,6 @@ def _matching(filesystem: Any, pattern: str) -> list[Any]:
     infos = filesystem.get_file_info(sorted(paths))
     # A link to a file that is gone is refused later.
     return [i for i in infos if i.type != pafs.FileType.NotFound or os.path.islink(i.path)]
-
-
-def _is_folder(filesystem: Any, path: str) -> bool:
-    return bool(filesystem.get_file_info(path.rstrip("/") or "/").type == pafs.FileType.Directory)
 
 
 def _some(files: list[str] | tuple[str, ...]) -> str:

@@ -18,7 +18,7 @@ from orchestration.metadata.shares import shares_of_checks
 from orchestration.metadata.values import link
 
 if TYPE_CHECKING:  # it loads Great Expectations, which takes longer than all else
-    from expectations.expectation import ExpectationResult, Report
+    from expectations.expectation import Report
 
 MESSAGES = ("conservation", "completeness", "subjects")
 TRANSFORMED_MESSAGES = ("conservation", "determinism", "subjects", "weights", "partitions")
@@ -57,7 +57,8 @@ def results(
                 "expectations that fail": len(failed),
                 **_numbers(topic, report),
                 "expectations": table(
-                    ("holds", "expectation", "observed"), [_row(result) for result in found]
+                    ("holds", "expectation", "observed"),
+                    [("yes" if r.success else "NO", r.expects, r.observed) for r in found],
                 ),
                 "data docs": link(archive, page),
             },
@@ -71,10 +72,6 @@ def _numbers(topic: str, report: Report) -> dict[str, float]:
         for name, value in (shares_of_checks(report) if starts else {}).items()
         if isinstance(value, float) and name.startswith(starts or ())
     }
-
-
-def _row(result: ExpectationResult) -> tuple[str, str, str]:
-    return ("yes" if result.success else "NO", result.expects, result.observed)
 
 
 _DESCRIPTIONS = {

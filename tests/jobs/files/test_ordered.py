@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,26 +13,27 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jobs.files import ordered, read
-from jobs.files.ordered import Extent, in_order
-from jobs.files.read import batches
+from jobs.files.ordered import Ordered
+from jobs.files.read import Reader
+from jobs.files.scan import Scan
 from jobs.files.storage import Storage
-from jobs.files.task import Piece
+from jobs.files.task import Piece, Task
 
 SCHEMA = pa.schema([("seq", pa.int64()), ("data", pa.binary())])
 
 
-def written(folder: Path, files: Sequence[Sequence[int]]) -> list[Extent]:
-    """The extents of files with these sequences, as a look at their rows finds them."""
-    found = []
+def written(folder: Path, files: Sequence[Sequence[int]]) -> Ordered:
+    """The rows of files with these sequences, a task for each, after a look at them."""
+    tasks = []
     for number, sequences in enumerate(files):
         path = folder / f"{number}.parquet"
         rows = pa.table({"seq": sequences, "data": [b"%d" % n for n in sequences]}, SCHEMA)
         pq.write_table(rows, path, row_group_size=5)
-        extent = Extent(Piece(str(path)))
-        for batch in batches(Storage(), extent.piece, SCHEMA):
-            extent.add(batch.column("seq"))
-        found.append(extent)
-    return found
+        tasks.append(Task(number, date(2026, 3, 1), (Piece(str(path)),), 0))
+    reader = Reader(Storage(), SCHEMA, tuple(SCHEMA.names))
+    ordered = Ordered(Scan(reader, tuple(tasks), sum(map(len, files))))
+    assert sum(map(len, ordered.look(["seq"]))) == ordered.scan.count
+    return ordered
 
 
 @pytest.mark.parametrize(
@@ -49,13 +51,13 @@ def written(folder: Path, files: Sequence[Sequence[int]]) -> list[Extent]:
     ],
 )
 def test_order(tmp_path: Path, files: list[Sequence[int]], ascend: list[bool]) -> None:
-    extents = written(tmp_path, [list(file) for file in files])
-    assert [extent.ascends for extent in extents] == ascend
-    check(extents, files)
+    rows = written(tmp_path, [list(file) for file in files])
+    assert [len(runs) < 2 and all(run.ascends for run in runs) for runs in rows.runs] == ascend
+    check(rows, files)
 
 
-def check(extents: list[Extent], files: Sequence[Sequence[int]]) -> None:
-    rows = [row for batch in in_order(Storage(), extents, SCHEMA) for row in batch.to_pylist()]
+def check(ordered: Ordered, files: Sequence[Sequence[int]]) -> None:
+    rows = [row for batch in ordered.in_order(SCHEMA.names) for row in batch.to_pylist()]
     wanted = sorted(n for file in files for n in file)
     assert rows == [{"seq": n, "data": b"%d" % n} for n in wanted]
 
