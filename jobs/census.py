@@ -8,6 +8,7 @@ Dry runs look at the census first, because subjects are far fewer than messages.
 from __future__ import annotations
 
 import uuid
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -16,7 +17,7 @@ import pyarrow as pa
 from expectations.measures.census import measure_census
 from expectations.suites import census_suite
 from jobs import gate
-from jobs.files.census import COLUMNS, GROUPING, ReadCounts, WriteCounts
+from jobs.files.census import COLUMNS, GROUPING, read_counts, write_counts
 from jobs.files.commit import arrow_schema, staged
 from jobs.files.grouped import grouped
 from jobs.files.run import engine_of
@@ -97,9 +98,9 @@ def census(spark: Spark, settings: CensusSettings) -> CensusResult:
     ):
         counted = grouped(
             scan.tasks,
-            ReadCounts(scan.reader.names_of_headers),
+            partial(read_counts, scan.reader.names_of_headers),
             GROUPING,
-            WriteCounts(storage, folder, rows, settings.stream),
+            partial(write_counts, storage, folder, rows, settings.stream),
             storage=storage,
             folder=staging.new_folder(target),
             spark=session,

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as AnyMapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from itertools import combinations as pairs_of
 from typing import Any
 
@@ -401,7 +402,7 @@ def count_by_shape(
 ) -> tuple[list[Group], dict[Scope, Draws]]:
     """How many messages of each period, cluster and hour fit the same shapes; and their draws."""
     columns = ("subject", "cluster", "ts", *(COLUMNS if repeats else ()))
-    work = _ByShape(Fits(shapes, keys), repeats, measure)
+    work = partial(_count_by_shape, Fits(shapes, keys), repeats, measure)
     counts, draws = Counter[Any](), dict[Scope, Draws]()
     for found, drawn in messages.split(periods).each(work, columns):
         counts += found
@@ -413,26 +414,21 @@ def count_by_shape(
     ], draws
 
 
-@dataclass(frozen=True)
-class _ByShape:
-    """The work of a task: messages by mapping version, shapes, cluster and hour."""
-
-    fits: Fits
-    repeats: Repeats | None
-    measure: Measure | None
-
-    def __call__(self, parts: Parts) -> tuple[Counter[Any], dict[Scope, Draws]]:
-        found: Counter[Any] = Counter()
-        measuring = Measuring(self.measure or Measure({}, {}, frozenset(), ()))
-        for index, rows in parts:
-            columns = [texts(rows.column("cluster")), hours(rows.column("ts"))]
-            columns.append(self.repeats.of(rows) if self.repeats else _no_repeats(len(rows)))
-            layers, hashes = self.fits.with_keys(rows.column("subject"))
-            for (cluster, hour, is_repeat, *patterns), count in combinations(*columns, *layers):
-                found[index, frozenset(patterns) - {None}, is_repeat, cluster, hour] += count
-            if self.measure is not None:
-                measuring.add(index, columns[0], layers, hashes, columns[2])
-        return found, measuring.draws
+def _count_by_shape(
+    shapes: Fits, repeats: Repeats | None, measure: Measure | None, parts: Parts
+) -> tuple[Counter[Any], dict[Scope, Draws]]:
+    """The messages of a task by mapping version, shapes, cluster and hour."""
+    counts: Counter[Any] = Counter()
+    measuring = Measuring(measure or Measure({}, {}, frozenset(), ()))
+    for index, rows in parts:
+        columns = [texts(rows.column("cluster")), hours(rows.column("ts"))]
+        columns.append(repeats.of(rows) if repeats else _no_repeats(len(rows)))
+        layers, hashes = shapes.with_keys(rows.column("subject"))
+        for (cluster, hour, is_repeat, *patterns), count in combinations(*columns, *layers):
+            counts[index, frozenset(patterns) - {None}, is_repeat, cluster, hour] += count
+        if measure is not None:
+            measuring.add(index, columns[0], layers, hashes, columns[2])
+    return counts, measuring.draws
 
 
 def _no_repeats(rows: int) -> Coded:
@@ -463,23 +459,19 @@ def observed_keys(
         for number, (of, (candidate, place)) in enumerate(made.items())
         if place is not None
     }
-    read = _Keys(Fits([candidate.shape for candidate in known]), ends)
+    read = partial(_keyed_rows, Fits([candidate.shape for candidate in known]), ends)
     return sticky(messages.split(periods), ("subject",), read, wildcard)
 
 
-@dataclass(frozen=True)
-class _Keys:
-    """Gives the rows of each end that has a key: the rows that fit its shape alone."""
-
-    fits: Fits
-    ends: dict[tuple[int, str], Keyed]
-
-    def __call__(self, index: int, rows: pa.RecordBatch) -> Iterator[tuple[Keyed, pa.Array]]:
-        layers = list(self.fits.of(rows.column("subject")))
-        fitting = np.sum([layer.numbers != len(layer.values) - 1 for layer in layers], axis=0)
-        for layer in layers:
-            for number, pattern in enumerate(layer.values[:-1]):
-                end = self.ends.get((index, pattern))
-                if end is not None:
-                    alone = (layer.numbers == number) & (fitting == 1)
-                    yield end, rows.column("subject").filter(pa.array(alone))
+def _keyed_rows(
+    shapes: Fits, ends: AnyMapping[tuple[int, str], Keyed], index: int, rows: pa.RecordBatch
+) -> Iterator[tuple[Keyed, pa.Array]]:
+    """The subjects of each end that has a key: those that fit its shape alone."""
+    layers = list(shapes.of(rows.column("subject")))
+    fitting = np.sum([layer.numbers != len(layer.values) - 1 for layer in layers], axis=0)
+    for layer in layers:
+        for number, pattern in enumerate(layer.values[:-1]):
+            end = ends.get((index, pattern))
+            if end is not None:
+                alone = (layer.numbers == number) & (fitting == 1)
+                yield end, rows.column("subject").filter(pa.array(alone))

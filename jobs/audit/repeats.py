@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -54,7 +55,7 @@ def repeats_of(rows: Rows) -> Repeats | None:
     """The ids that more than one of some messages has; None if no message has an id."""
     found = grouped(
         rows.tasks,
-        _ReadIds(rows.reading),
+        partial(_read_ids, rows.reading),
         Grouping(("id",), sums=("messages",), lows=("first",)),
         _repeated,
         storage=rows.reading.reader.storage,
@@ -70,18 +71,13 @@ def repeats_of(rows: Rows) -> Repeats | None:
     return Repeats(ids, firsts, 2 * again <= sum(messages for _, messages in found))
 
 
-@dataclass(frozen=True)
-class _ReadIds:
+def _read_ids(reading: Reading, task: Task) -> Iterator[pa.RecordBatch]:
     """The ids of the messages of a task."""
-
-    reading: Reading
-
-    def __call__(self, task: Task) -> Iterator[pa.RecordBatch]:
-        for _, rows in self.reading.read(task, COLUMNS, filled=["headers"]):
-            places, ids = _ids(rows.column("headers"))
-            if len(ids):
-                first, once = rows.column("seq").take(places), pa.array(np.ones(len(ids), np.int64))
-                yield pa.record_batch([ids, once, first], names=["id", "messages", "first"])
+    for _, rows in reading.read(task, COLUMNS, filled=["headers"]):
+        places, ids = _ids(rows.column("headers"))
+        if len(ids):
+            first, once = rows.column("seq").take(places), pa.array(np.ones(len(ids), np.int64))
+            yield pa.record_batch([ids, once, first], names=["id", "messages", "first"])
 
 
 def _ids(headers: pa.Array) -> tuple[pa.Array, pa.Array]:

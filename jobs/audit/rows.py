@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Generic, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -183,19 +184,13 @@ class Rows:
             columns: the columns that it needs.
         """
         with step(f"counting {self.reading.stream}", self.count):
-            return run(_Work(self.reading, tuple(columns), count), self.tasks, self.session)
+            return run(partial(_counted, self.reading, columns, count), self.tasks, self.session)
 
 
-@dataclass(frozen=True)
-class _Work(Generic[R]):
-    """The function of a task."""
-
-    reading: Reading
-    columns: tuple[str, ...]
-    count: Callable[[Parts], R]
-
-    def __call__(self, task: Task) -> R:
-        return self.count(self.reading.read(task, self.columns))
+def _counted(
+    reading: Reading, columns: Sequence[str], count: Callable[[Parts], R], task: Task
+) -> R:
+    return count(reading.read(task, columns))
 
 
 def _within(rows: pa.RecordBatch, since: datetime | None, until: datetime | None) -> pa.RecordBatch:

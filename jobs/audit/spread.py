@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,8 +18,9 @@ from jobs.files.counting import texts
 from jobs.files.grouped import Grouping, grouped
 from jobs.files.task import Task
 from jobs.files.tokens import TokenAt
-from nats_transform import Mapping
+from nats_transform import Mapping as SubjectMapping
 from nats_transform.audit import Period, is_audited
+from nats_transform.subject import encode
 
 MOST_PARTITIONS = 1024
 """The balance of more partitions is not worth a row each."""
@@ -40,9 +43,9 @@ def partition_balances(rows: Rows, periods: Sequence[Period]) -> Iterator[Partit
     if not ends:
         return
     places = {(source, destination): place for source, destination, place, _ in ends}
-    count = _ByNumber({end: TokenAt(place) for end, place in places.items()})
+    count = partial(_count_numbers, {end: TokenAt(place) for end, place in places.items()})
     columns = ("mapping_source", "mapping_destination", "mapped_subject")
-    counted = sum(rows.each(count, columns), Counter[tuple[str, str, int]]())
+    counted = sum(rows.each(count, columns), Counter[Any]())
     for source, destination, _, partitions in ends:
         counts = tuple(counted[source, destination, n] for n in range(partitions))
         mean = sum(counts) / partitions
@@ -55,7 +58,7 @@ def partition_balances(rows: Rows, periods: Sequence[Period]) -> Iterator[Partit
         )
 
 
-def _numbered(mapping: Mapping) -> Iterator[tuple[str, str, int, int]]:
+def _numbered(mapping: SubjectMapping) -> Iterator[tuple[str, str, int, int]]:
     """Source, destination, place of the number in the subject, and count of partitions."""
     for _, share in mapping.ends():
         if share.destination is None or share.transform is None:
@@ -77,21 +80,16 @@ def _rows_of_ends(rows: pa.RecordBatch) -> Iterator[tuple[_End, pa.Array]]:
         )
 
 
-@dataclass(frozen=True)
-class _ByNumber:
-    """The work of a task: messages by mapping, destination and partition number."""
-
-    numbers: dict[_End, TokenAt]
-
-    def __call__(self, parts: Parts) -> Counter[tuple[str, str, int]]:
-        found: Counter[tuple[str, str, int]] = Counter()
-        for _, rows in parts:
-            for end, chosen in _rows_of_ends(rows):
-                if end in self.numbers:
-                    written = self.numbers[end].of(rows.column("mapped_subject").take(chosen))
-                    for one in written.drop_null().value_counts().to_pylist():
-                        found[(*end, int(one["values"]))] += one["counts"]  # type: ignore[index]
-        return found
+def _count_numbers(tokens: Mapping[_End, TokenAt], parts: Parts) -> Counter[Any]:
+    """The messages of a task by mapping, destination and partition number."""
+    counts: Counter[Any] = Counter()
+    for _, rows in parts:
+        for end, chosen in _rows_of_ends(rows):
+            if end in tokens:
+                numbers = tokens[end].of(rows.column("mapped_subject").take(chosen))
+                for number in numbers.drop_null().value_counts().to_pylist():
+                    counts[(*end, int(number["values"]))] += number["counts"]
+    return counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +99,9 @@ class Keyed:
     source: str
     end: int
     place: int
+
+
+_KeyedRows = Callable[[int, pa.RecordBatch], Iterator[tuple[Keyed, pa.Array]]]
 
 
 def expected_keys(rows: Rows, periods: Sequence[Period], wildcard: int) -> Iterator[KeyStickiness]:
@@ -119,27 +120,23 @@ def expected_keys(rows: Rows, periods: Sequence[Period], wildcard: int) -> Itera
         for _, share in mapping.ends():
             ends.setdefault(share.destination or "", len(ends))
     columns = ("mapping_source", "mapping_destination", "subject")
-    return sticky(rows, columns, _KeysOfEnds(places, ends), wildcard)
+    return sticky(rows, columns, partial(_keyed_rows, places, ends), wildcard)
 
 
-@dataclass(frozen=True)
-class _KeysOfEnds:
-    """Gives the subjects of each end whose mapping has the key."""
-
-    places: dict[str, int]
-    ends: dict[str, int]
-
-    def __call__(self, _: int, rows: pa.RecordBatch) -> Iterator[tuple[Keyed, pa.Array]]:
-        for (source, destination), chosen in _rows_of_ends(rows):
-            if source in self.places:
-                keyed = Keyed(source, self.ends[destination or ""], self.places[source])
-                yield keyed, rows.column("subject").take(chosen)
+def _keyed_rows(
+    places: dict[str, int], ends: dict[str, int], _: int, rows: pa.RecordBatch
+) -> Iterator[tuple[Keyed, pa.Array]]:
+    """The subjects of each end whose mapping has the key."""
+    for (source, destination), chosen in _rows_of_ends(rows):
+        if source in places:
+            keyed = Keyed(source, ends[destination or ""], places[source])
+            yield keyed, rows.column("subject").take(chosen)
 
 
 def sticky(
     rows: Rows,
     columns: Sequence[str],
-    keyed: Callable[[int, pa.RecordBatch], Iterator[tuple[Keyed, pa.Array]]],
+    keyed: _KeyedRows,
     wildcard: int,
 ) -> Iterator[KeyStickiness]:
     """How many keys of each mapping there are, and how many saw more than one end.
@@ -151,7 +148,7 @@ def sticky(
             has a key.
         wildcard: number of the source's wildcard that is the key.
     """
-    read = _ReadKeys(rows.reading, tuple(columns), keyed)
+    read = partial(_read_keys, rows.reading, columns, keyed)
     grouping = Grouping(("key", "source"), lows=("first",), highs=("last",))
     storage = rows.reading.reader.storage
     each = grouped(
@@ -167,37 +164,29 @@ def sticky(
         )
 
 
-@dataclass(frozen=True)
-class _ReadKeys:
+def _read_keys(
+    reading: Reading, columns: Sequence[str], keyed: _KeyedRows, task: Task
+) -> Iterator[pa.RecordBatch]:
     """The key, mapping and end of the rows of a task, repeats left out batch by batch."""
-
-    reading: Reading
-    columns: tuple[str, ...]
-    keyed: Callable[[int, pa.RecordBatch], Iterator[tuple[Keyed, pa.Array]]]
-
-    def __call__(self, task: Task) -> Iterator[pa.RecordBatch]:
-        tokens: dict[int, TokenAt] = {}
-        for index, rows in self.reading.read(task, self.columns):
-            for of, subjects in self.keyed(index, rows):
-                token = tokens.setdefault(of.place, TokenAt(of.place))
-                keys = token.of(subjects).drop_null().unique()
-                if len(keys):
-                    source = np.full(
-                        len(keys), of.source.encode("utf-8", "surrogateescape"), object
-                    )
-                    end = pa.array(np.full(len(keys), of.end))
-                    yield pa.record_batch(
-                        [keys, pa.array(source, pa.binary()), end, end],
-                        names=["key", "source", "first", "last"],
-                    )
+    tokens: dict[int, TokenAt] = {}
+    for index, rows in reading.read(task, columns):
+        for of, subjects in keyed(index, rows):
+            token = tokens.setdefault(of.place, TokenAt(of.place))
+            keys = token.of(subjects).drop_null().unique()
+            if len(keys):
+                source = pa.repeat(pa.scalar(encode(of.source), pa.binary()), len(keys))
+                end = pa.array(np.full(len(keys), of.end))
+                yield pa.record_batch(
+                    [keys, source, end, end], names=["key", "source", "first", "last"]
+                )
 
 
 def _split(_: object, groups: pa.RecordBatch) -> tuple[Counter[str], Counter[str]]:
     """The keys of each mapping, and those that saw more than one end."""
     is_split = pc.not_equal(groups.column("first"), groups.column("last"))
-    found = []
+    counts = []
     for sources in (groups.column("source"), groups.column("source").filter(is_split)):
         coded = texts(sources)
         numbers = np.bincount(coded.numbers, minlength=len(coded.values)).tolist()
-        found.append(Counter(dict(zip(coded.values, numbers, strict=True))))
-    return found[0], found[1]
+        counts.append(Counter(dict(zip(coded.values, numbers, strict=True))))
+    return counts[0], counts[1]

@@ -44,70 +44,62 @@ class Counted:
     digest: Digest
 
 
-@dataclass(frozen=True)
-class ReadCounts:
-    """Gives the messages of a task as rows to add up.
+def read_counts(reader: Reader, task: Task) -> Iterator[pa.RecordBatch]:
+    """The messages of a task as rows to add up, with the columns of `GROUPING`.
 
-    Attributes:
+    Args:
         reader: reads `COLUMNS`.
+        task: the task.
+
+    Raises:
+        WarehouseError: a file cannot be read.
     """
-
-    reader: Reader
-
-    def __call__(self, task: Task) -> Iterator[pa.RecordBatch]:
-        """Rows with the columns of `GROUPING`.
-
-        Raises:
-            WarehouseError: a file cannot be read.
-        """
-        for found in self.reader(task):
-            sizes = pc.fill_null(pc.binary_length(found["data"]), 0)
-            yield pa.RecordBatch.from_pydict(
-                {
-                    "subject": found["subject"].view(pa.binary()),
-                    "cluster": found["cluster"].view(pa.binary()),
-                    "carries": carried(found["headers"]),
-                    "messages": pa.array(np.ones(len(found), np.int64)),
-                    "bytes": sizes.cast(pa.int64()),
-                    "first_ts": found["ts"],
-                    "last_ts": found["ts"],
-                }
-            )
+    for rows in reader(task):
+        sizes = pc.fill_null(pc.binary_length(rows["data"]), 0)
+        yield pa.RecordBatch.from_pydict(
+            {
+                "subject": rows["subject"].view(pa.binary()),
+                "cluster": rows["cluster"].view(pa.binary()),
+                "carries": carried(rows["headers"]),
+                "messages": pa.array(np.ones(len(rows), np.int64)),
+                "bytes": sizes.cast(pa.int64()),
+                "first_ts": rows["ts"],
+                "last_ts": rows["ts"],
+            }
+        )
 
 
-@dataclass(frozen=True)
-class WriteCounts:
+def write_counts(
+    storage: Storage,
+    folder: str,
+    schema: pa.Schema,
+    stream: str,
+    day: date,
+    groups: pa.RecordBatch,
+) -> Counted:
     """Writes the counts of a day, or of some of its subjects, as rows of the census.
 
-    Attributes:
+    Args:
         storage: the file systems of the table.
         folder: the folder for the file.
         schema: the columns of the census, with their Iceberg numbers.
         stream: the stream whose messages were counted.
+        day: the day.
+        groups: the counts.
+
+    Raises:
+        WarehouseError: the file cannot be written.
     """
-
-    storage: Storage
-    folder: str
-    schema: pa.Schema
-    stream: str
-
-    def __call__(self, day: date, groups: pa.RecordBatch) -> Counted:
-        """The file, and the sums of the counts in it.
-
-        Raises:
-            WarehouseError: the file cannot be written.
-        """
-        days = (day - date(1970, 1, 1)).days
-        found = dict(zip(groups.schema.names, groups.columns, strict=True))
-        found |= {name: found[name].view(pa.string()) for name in ("subject", "cluster")}
-        found["carries"] = words(found["carries"])
-        found["stream"] = constant(self.stream, len(groups))
-        found["day"] = pa.array(np.full(len(groups), days, np.int32)).view(pa.date32())
-        counts = pa.RecordBatch.from_pydict(found)
-        rows = stored_rows(counts, self.schema)
-        with Writer(self.storage, self.folder, day.isoformat(), self.schema) as writer:
-            writer.write(rows)
-            written = writer.close()
-        messages, sizes = (pc.sum(found[name]).as_py() for name in GROUPING.sums)
-        columns = [name for name in self.schema.names if name in found]
-        return Counted(written, messages, sizes, Digest(*digest_batch(counts, columns)))
+    days = (day - date(1970, 1, 1)).days
+    columns = dict(zip(groups.schema.names, groups.columns, strict=True))
+    columns |= {name: columns[name].view(pa.string()) for name in ("subject", "cluster")}
+    columns["carries"] = words(columns["carries"])
+    columns["stream"] = constant(stream, len(groups))
+    columns["day"] = pa.array(np.full(len(groups), days, np.int32)).view(pa.date32())
+    counts = pa.RecordBatch.from_pydict(columns)
+    with Writer(storage, folder, day.isoformat(), schema) as writer:
+        writer.write(stored_rows(counts, schema))
+        written = writer.close()
+    messages, sizes = (pc.sum(columns[name]).as_py() for name in GROUPING.sums)
+    names = [name for name in schema.names if name in columns]
+    return Counted(written, messages, sizes, Digest(*digest_batch(counts, names)))

@@ -8,7 +8,7 @@ accident, and no job works with it. Files of older releases have no hash: `not_l
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from xxhash import xxh3_64
@@ -35,24 +35,18 @@ def _cure(table: Table) -> str:
     return _CURES.get(table.name()[-1], "make the table again")
 
 
-@dataclass(frozen=True)
-class _Hash:
-    """The hash of a file."""
-
-    storage: Storage
-
-    def __call__(self, path: str) -> str:
-        found = xxh3_64()
-        try:
-            filesystem, place = self.storage.find(path)
-            with filesystem.open_input_stream(place, compression=None) as file:
-                while block := file.read_buffer(_AT_ONCE):
-                    end_if_told()
-                    found.update(block)
-        except OSError as error:
-            raise WarehouseError(f"{path} cannot be read: {text_of(error)}") from error
-        advance()
-        return found.hexdigest()
+def _hash_of(storage: Storage, path: str) -> str:
+    digest = xxh3_64()
+    try:
+        filesystem, place = storage.find(path)
+        with filesystem.open_input_stream(place, compression=None) as file:
+            while block := file.read_buffer(_AT_ONCE):
+                end_if_told()
+                digest.update(block)
+    except OSError as error:
+        raise WarehouseError(f"{path} cannot be read: {text_of(error)}") from error
+    advance()
+    return digest.hexdigest()
 
 
 def changed_files(spark: Spark | None, table: Table, files: Iterable[DataFile]) -> list[str]:
@@ -66,8 +60,8 @@ def changed_files(spark: Spark | None, table: Table, files: Iterable[DataFile]) 
     paths = list(known)
     session = None if spark is None else session_for(spark, sum(sizes.values()))
     with step(f"verifying {'.'.join(table.name())}", len(paths), "files"):
-        found = run(_Hash(Storage.of(table)), paths, session)
-    return [path for path, digest in zip(paths, found, strict=True) if digest != known[path]]
+        digests = run(partial(_hash_of, Storage.of(table)), paths, session)
+    return [path for path, digest in zip(paths, digests, strict=True) if digest != known[path]]
 
 
 def check_files(spark: Spark | None, table: Table, files: Iterable[DataFile]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 from pyiceberg.manifest import DataFile
@@ -88,25 +89,18 @@ class Scan:
             WarehouseError: a file cannot be read.
         """
         with step(what, self.count):
-            return run(_Fold(self.reader, work), self.tasks, session)
+            return run(partial(_folded, self.reader, work), self.tasks, session)
 
     def sum(self, spark: Spark, work: Callable[[Iterable[pa.RecordBatch]], M], what: str) -> M:
         """The sum of what a function returns; for no rows it returns the zero of that sum."""
-        found = self.fold(self.session(spark), work, what)
-        return sum(found, start=work(()))  # type: ignore[call-overload, no-any-return]
+        results = self.fold(self.session(spark), work, what)
+        return sum(results, start=work(()))  # type: ignore[call-overload, no-any-return]
+
+
+def _folded(reader: Reader, work: Callable[[Iterable[pa.RecordBatch]], M], task: Task) -> M:
+    return work(reader(task))
 
 
 def digested(batches: Iterable[pa.RecordBatch], columns: Sequence[str] | None = None) -> Digest:
     """The digest of rows, over some columns or all of them: something for `Scan.sum`."""
     return sum((Digest(*digest_batch(batch, columns)) for batch in batches), Digest())
-
-
-@dataclass(frozen=True)
-class _Fold(Generic[M]):
-    """The function of a task."""
-
-    reader: Reader
-    work: Callable[[Iterable[pa.RecordBatch]], M]
-
-    def __call__(self, task: Task) -> M:
-        return self.work(self.reader(task))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -83,30 +84,21 @@ class Runs:
         return tuple(self._runs)
 
 
-@dataclass(frozen=True)
-class Search:
-    """Looks for a sequence that is there twice, in one share of the sequences of some tasks.
-
-    Attributes:
-        read: a function that gives the rows of a task, a batch at a time.
-        tasks: the tasks whose sequences are compared.
-        shares: the number of shares into which the sequences are divided.
-    """
-
-    read: Callable[[Any], Iterator[pa.RecordBatch]]
-    tasks: tuple[Any, ...]
-    shares: int
-
-    def __call__(self, share: int) -> int | None:
-        """The lowest sequence of the share that is there twice, or None."""
-        kept = [np.array([], np.int64)]
-        for task in self.tasks:
-            for rows in self.read(task):
-                values = rows.column("seq").drop_null().to_numpy(zero_copy_only=False)
-                kept.append(values[(values >> _SHARE_BITS) % self.shares == share])
-        sequences = np.sort(np.concatenate(kept))
-        repeated = sequences[1:][sequences[1:] == sequences[:-1]]
-        return int(repeated[0]) if len(repeated) else None
+def _repeated_in(
+    read: Callable[[Any], Iterator[pa.RecordBatch]],
+    tasks: Sequence[Any],
+    shares: int,
+    share: int,
+) -> int | None:
+    """The lowest sequence of a share of the sequences that is there twice, or None."""
+    kept = [np.array([], np.int64)]
+    for task in tasks:
+        for rows in read(task):
+            values = rows.column("seq").drop_null().to_numpy(zero_copy_only=False)
+            kept.append(values[(values >> _SHARE_BITS) % shares == share])
+    sequences = np.sort(np.concatenate(kept))
+    repeated = sequences[1:][sequences[1:] == sequences[:-1]]
+    return int(repeated[0]) if len(repeated) else None
 
 
 def find_repeated(
@@ -128,7 +120,7 @@ def find_repeated(
     if not chosen:
         return None
     shares = -(-sum(rows for _, _, rows in chosen) // SHARE_ROWS)
-    search = Search(read, tuple(task for task, _, _ in chosen), shares)
+    search = partial(_repeated_in, read, [task for task, _, _ in chosen], shares)
     with step("looking for sequences that are there twice"):
         repeated = run_tasks(search, range(shares), spark)
     return min((sequence for sequence in repeated if sequence is not None), default=None)

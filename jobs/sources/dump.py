@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,42 +48,28 @@ class Seen:
     shared: Total
 
 
-@dataclass(frozen=True)
-class NewRows:
-    """Gives the messages of a block that the table does not have."""
-
-    read: ReadBlock
-    have: Coverage
-
-    def __call__(self, block: Block) -> Iterator[pa.RecordBatch]:
-        """The messages, a batch at a time."""
-        for rows in self.read(block):
-            end_if_told()
-            yield rows.filter(pa.array(~within(rows.column("seq"), self.have)))
+def _new_rows(read: ReadBlock, have: Coverage, block: Block) -> Iterator[pa.RecordBatch]:
+    """The messages of a block that the table does not have."""
+    for rows in read(block):
+        end_if_told()
+        yield rows.filter(pa.array(~within(rows.column("seq"), have)))
 
 
-@dataclass(frozen=True)
-class _Look:
-    """Looks at the messages of a block."""
-
-    read: ReadBlock
-    have: Coverage
-
-    def __call__(self, block: Block) -> Seen:
-        sequences, shared, faults = Runs(), Total(), dict[str, tuple[int, int | None]]()
-        count = 0
-        for rows in self.read(block):
-            end_if_told()
-            is_shared = within(rows.column("seq"), self.have)
-            if is_shared.any():
-                shared += Total.of(rows.filter(pa.array(is_shared)), _COMPARED)
-                rows = rows.filter(pa.array(~is_shared))
-            count += len(rows)
-            sequences.add(rows.column("seq"))
-            for what, fault in _faults(rows):
-                faults[what] = _both(faults.get(what, (0, None)), fault)
-            advance(len(rows))
-        return Seen(count, sequences.runs, faults, shared)
+def _look(read: ReadBlock, have: Coverage, block: Block) -> Seen:
+    sequences, shared, faults = Runs(), Total(), dict[str, tuple[int, int | None]]()
+    count = 0
+    for rows in read(block):
+        end_if_told()
+        is_shared = within(rows.column("seq"), have)
+        if is_shared.any():
+            shared += Total.of(rows.filter(pa.array(is_shared)), _COMPARED)
+            rows = rows.filter(pa.array(~is_shared))
+        count += len(rows)
+        sequences.add(rows.column("seq"))
+        for what, fault in _faults(rows):
+            faults[what] = _both(faults.get(what, (0, None)), fault)
+        advance(len(rows))
+    return Seen(count, sequences.runs, faults, shared)
 
 
 def within(seq: pa.Array, sequences: Coverage) -> np.ndarray:
@@ -142,20 +129,13 @@ def _both(one: tuple[int, int | None], other: tuple[int, int | None]) -> tuple[i
     return one[0] + other[0], min(sequences, default=None)
 
 
-@dataclass(frozen=True)
-class _Compare:
-    """What the messages of a table between two sequences come to."""
-
-    first: int
-    last: int
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Total:
-        shared, between = Total(), Coverage.of([(self.first, self.last)])
-        for rows in batches:
-            end_if_told()
-            rows = rows.filter(pa.array(within(rows.column("seq"), between)))
-            shared += Total.of(rows, _COMPARED)
-        return shared
+def _total_within(sequences: Coverage, batches: Iterable[pa.RecordBatch]) -> Total:
+    total = Total()
+    for rows in batches:
+        end_if_told()
+        rows = rows.filter(pa.array(within(rows.column("seq"), sequences)))
+        total += Total.of(rows, _COMPARED)
+    return total
 
 
 @dataclass
@@ -185,7 +165,7 @@ class DumpSource:
         """One span with all that is new."""
         path = self.files.path
         with step(f"looking through {path}"):
-            seen = run(_Look(self.read, have), self.blocks, self.session)
+            seen = run(partial(_look, self.read, have), self.blocks, self.session)
         self._shared = sum((block.shared for block in seen), Total())
         rows = sum(block.rows for block in seen)
         faults = dict[str, tuple[int, int | None]]()
@@ -198,7 +178,7 @@ class DumpSource:
                 + ("" if first is None else f"; the first is sequence {first}")
             )
         repeated = find_repeated(
-            NewRows(self.read, have),
+            partial(_new_rows, self.read, have),
             [(block, new.runs, new.rows) for block, new in zip(self.blocks, seen, strict=True)],
             self.session,
         )
@@ -224,7 +204,8 @@ class DumpSource:
             return
         scan = Scan.of(table, MESSAGES, data_files(table, self.stream), _COMPARED)
         what = f"comparing with {self.stream}"
-        archived = scan.fold(self.session, _Compare(first, last), what)
+        between = partial(_total_within, Coverage.of([(first, last)]))
+        archived = scan.fold(self.session, between, what)
         if self._shared != sum(archived, Total()):
             raise ArchiveError(
                 f"{self.files.path} and the table have different messages among sequences "
@@ -234,7 +215,7 @@ class DumpSource:
 
     def tasks(self, span: Span, have: Coverage) -> tuple[Any, Sequence[Any]]:
         """What reads the messages that the table does not have, and the tasks to give it."""
-        return NewRows(self.read, have), self.blocks
+        return partial(_new_rows, self.read, have), self.blocks
 
     def count(self, span: Span) -> int:
         """The planned number, because files do not change."""

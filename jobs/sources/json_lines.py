@@ -14,6 +14,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +60,7 @@ def open_json_lines(
         ArchiveError: a file cannot be read.
     """
     cut = [block for file in files.read for block in _cut(file)]
-    counts = run(_Count(storage, columns.optional), cut, spark)
+    counts = run(partial(_count, storage, columns.optional), cut, spark)
     # A column counts if any line has it.
     if missing := set(columns.optional).difference(*(count.seen for count in counts)):
         have = next((count.first for count in counts if count.first), ())
@@ -154,24 +155,18 @@ class _Counted:
     seen: frozenset[str]
 
 
-@dataclass(frozen=True)
-class _Count:
+def _count(storage: Storage, wanted: Sequence[str], block: Block) -> _Counted:
     """Counts the lines of a block, and looks for names that some line should have."""
-
-    storage: Storage
-    wanted: tuple[str, ...]
-
-    def __call__(self, block: Block) -> _Counted:
-        lines, first, left = 0, tuple[str, ...](), set(self.wanted)
-        texts = [name.encode() for name in self.wanted]
-        for line in _lines(self.storage, block):
-            lines += 1
-            # Any character of a name may be written as an escape.
-            if left and (lines == 1 or b"\\u" in line or any(text in line for text in texts)):
-                names = _names(line)
-                first = first or names
-                left.difference_update(names)
-        return _Counted(lines, first, frozenset(self.wanted) - left)
+    lines, first, left = 0, tuple[str, ...](), set(wanted)
+    texts = [name.encode() for name in wanted]
+    for line in _lines(storage, block):
+        lines += 1
+        # Any character of a name may be written as an escape.
+        if left and (lines == 1 or b"\\u" in line or any(text in line for text in texts)):
+            names = _names(line)
+            first = first or names
+            left.difference_update(names)
+    return _Counted(lines, first, frozenset(wanted) - left)
 
 
 def _names(line: bytes) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ import binascii
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,22 +54,18 @@ class Footer:
     groups: tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True)
-class _ReadFooter:
-    storage: Storage
-
-    def __call__(self, file: DumpFile) -> Footer:
-        with _opened(self.storage, file) as parquet:
-            meta = parquet.metadata
-            filesystem, place = located(self.storage, file.path)
-            with filesystem.open_input_file(place) as opened:
-                opened.seek(file.size - 8)
-                # Longer by a signature: a column is encrypted, and pyarrow aborts if asked for it.
-                if int.from_bytes(opened.read(4), "little") != meta.serialized_size:
-                    raise OSError("a column is encrypted")
-            groups = [meta.row_group(n) for n in range(meta.num_row_groups)]
-            names = tuple(parquet.schema_arrow.names)
-            return Footer(names, tuple((g.num_rows, g.total_byte_size) for g in groups))
+def _read_footer(storage: Storage, file: DumpFile) -> Footer:
+    with _opened(storage, file) as parquet:
+        meta = parquet.metadata
+        filesystem, place = located(storage, file.path)
+        with filesystem.open_input_file(place) as opened:
+            opened.seek(file.size - 8)
+            # Longer by a signature: a column is encrypted, and pyarrow aborts if asked for it.
+            if int.from_bytes(opened.read(4), "little") != meta.serialized_size:
+                raise OSError("a column is encrypted")
+        groups = [meta.row_group(n) for n in range(meta.num_row_groups)]
+        names = tuple(parquet.schema_arrow.names)
+        return Footer(names, tuple((g.num_rows, g.total_byte_size) for g in groups))
 
 
 @contextmanager
@@ -120,7 +117,7 @@ def open_parquet(
     Raises:
         ArchiveError: a file is no Parquet, or a column is missing.
     """
-    footers = run(_ReadFooter(storage), files.read, spark)
+    footers = run(partial(_read_footer, storage), files.read, spark)
     # A column counts if any file has it.
     names = dict.fromkeys(name for footer in footers for name in footer.columns)
     names |= dict.fromkeys(name for file in files.read for name, _ in file.columns)
