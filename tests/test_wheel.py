@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import subprocess
@@ -13,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from jobs.jetstream.process import nats_server
+from tests.conformance.client import Client
 from tests.support.censuses import census_file
 
 ROOT = Path(__file__).parents[1]
@@ -135,6 +138,31 @@ def test_a_census_is_tried_with_the_base(environment: Path, project: Path) -> No
         assert (ended.returncode, ended.stderr) == (0, "")
         assert ended.stdout.startswith(told)
     assert "README.md" in {file.name for file in (project / "plan").iterdir()}
+
+
+@pytest.mark.server
+def test_the_first_command_of_the_readme_with_the_base(
+    environment: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a server with three streams, named by a saved context."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"```sh\nnats-transform (dry-run .*)\n```", readme)
+    (project / "canary.conf").write_text(MAPPING)
+    with nats_server() as server, Client(server.url) as client:
+        for name in ("ORDERS", "BILLS", "USERS"):
+            subject = name.lower()
+            client.api(f"STREAM.CREATE.{name}", {"name": name, "subjects": [f"{subject}.*"]})
+            for number in range(10):
+                client.request(f"{subject}.{number}")
+        contexts = project / "config" / "nats" / "context"
+        contexts.mkdir(parents=True)
+        (contexts / "prod.json").write_text(json.dumps({"url": server.url}))
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(project / "config"))
+        ended = run(environment, "nats-transform", *line.split(), folder=project)
+    assert (ended.returncode, ended.stderr) == (1, "")
+    assert ended.stdout.startswith("all streams: 30 messages under 30 subjects, as they are now")
+    assert "in BILLS, ORDERS, USERS" in ended.stdout
+    assert "error not-captured: stream ORDERS" in ended.stdout
 
 
 @pytest.mark.parametrize(
