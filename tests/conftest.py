@@ -1,4 +1,4 @@
-"""What tests share: one Spark session, and real nats-servers."""
+"""What tests share: one Spark session, one browser, and real nats-servers."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from jobs.jetstream.process import NatsServer
 from jobs.jetstream.process import nats_server as run_nats_server
 from jobs.session import spark_session
 from jobs.settings.spark import SparkSettings
+from tests.support.browser import CHROMIUM, Browser, chromium
 
 # A shell lets what it starts in the background ignore SIGINT, and Dagster gives SIGTERM the handler
 # of SIGINT: then no process that a test starts would end by either.
@@ -87,6 +88,15 @@ def spark() -> Iterator[SparkSession]:
         )
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """The one browser of the test run."""
+    if CHROMIUM is None:
+        pytest.skip("no Chromium here: apt-get install chromium")
+    with chromium(tmp_path_factory.mktemp("chromium")) as browser:
+        yield browser
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,7 @@ def headline(result: AuditResult) -> str:
         case Verdict.NOT_RANDOM | Verdict.UNDECIDED:
             return f"{kind}: {result.verdict}: {where}{others}{_when([worst])}: {worst.reason}"
         case _:
-            parts = _off(worst)
+            parts = outside_parts(worst) or [worst]
             part = max(parts, key=_distance)
             at_worst = f" at the worst,{_when([part])}" if len(parts) > 1 else ""
             next_step = (
@@ -47,17 +47,21 @@ def headline(result: AuditResult) -> str:
 
 def worst_first(result: AuditResult) -> list[MappingAudit]:
     """The rules, those first that are wrong, and of these what is furthest off."""
-    furthest = sorted(result.rules, key=lambda rule: -max(map(_distance, _off(rule))))
-    return sorted(furthest, key=lambda rule: WORST_FIRST.index(rule.verdict))
+
+    def order(rule: MappingAudit) -> tuple[int, float]:
+        furthest = max(map(_distance, outside_parts(rule) or [rule]))
+        return WORST_FIRST.index(rule.verdict), -furthest
+
+    return sorted(result.rules, key=order)
 
 
-def _off(rule: MappingAudit) -> Sequence[Split]:
-    """The hours, days or regimes that are outside; the whole if none is, or if all are."""
+def outside_parts(rule: MappingAudit) -> Sequence[Split]:
+    """The hours, days or regimes that are outside; the whole if all are, or if it alone is."""
     for parts in (rule.buckets, rule.regimes):
         out = [part for part in parts if part.verdict is Verdict.OUTSIDE]
         if out and len(out) < len(parts):
             return out
-    return [rule]
+    return [rule] if rule.verdict is Verdict.OUTSIDE else []
 
 
 def _distance(part: Split) -> float:

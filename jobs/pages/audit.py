@@ -1,28 +1,29 @@
 """The page that shows an audit: one HTML file that needs nothing else.
 
-The color-blind can distinguish the colors of the verdicts (Okabe and Ito), and every verdict has a
-shape of its own besides.
+It leads with one picture: the share of each canary over time, cluster by cluster, with what is off
+in red. Every verdict has a shape of its own besides its color.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import groupby
 from math import ceil
 from pathlib import Path
 
-from jobs.audit.headline import headline, worst_first
+from jobs.audit.headline import headline, outside_parts, worst_first
 from jobs.audit.result import AuditResult
 from jobs.pages.page import Scale, nice_scale, page, write_page
 from nats_transform import statistics
 from nats_transform.audit import DestinationAudit, MappingAudit, Split, Verdict
 
-_MOST_PLOTTED = 40  # rules; the table has the others
-_MOST_POINTS = 96
+_MOST_PLOTTED = 6  # mappings in the picture; the others can be opened
+_MOST_POINTS = 192
 _STEPS_IN_HOURS = (1, 2, 3, 4, 6, 8, 12, 24, 48, 72, 168, 336, 672)
-_HEIGHT = 100.0  # of a panel's own coordinates; its width is 1000
+_MOST_TICKS = 6
+_HEIGHT = 100.0  # of a plot's own coordinates; its width is 1000
 
 
 def write(result: AuditResult, path: Path) -> None:
@@ -37,29 +38,29 @@ def write(result: AuditResult, path: Path) -> None:
 def render(result: AuditResult) -> str:
     """The page as HTML."""
     ranked = worst_first(result)
-    told = [rule for rule in ranked if rule.verdict is not Verdict.NOTHING]
-    timed = [rule for rule in told if len(rule.timeline.starts) > 1]
+    judged = [rule for rule in ranked if rule.verdict is not Verdict.NOTHING]
+    outside = [rule for rule in judged if rule.verdict is Verdict.OUTSIDE]
+    timed = [rule for rule in judged if sum(map(any, rule.timeline.counts)) > 1]
+    plots = [[_plot(rule, end, result) for end in _shown(rule)] for rule in timed]
     return page(
         "audit.html",
         result=result,
         Verdict=Verdict,
         headline=headline(result),
-        rules=told,
-        silent=ranked[len(told) :],
+        rules=judged,
+        silent=ranked[len(judged) :],
         deviation=_deviation_scale(result),
-        ranked=_ranked,
+        shown=_shown,
         stages=[
-            (stage, [rule for rule in told if rule.stage == n and rule.verdict is Verdict.OUTSIDE])
+            (stage, [rule for rule in outside if rule.stage == n])
             for n, stage in enumerate(result.in_force)
         ],
-        panels=[
-            (rule, sorted(_panels(rule, result), key=lambda panel: -_off(panel.end)))
-            for rule in timed[:_MOST_PLOTTED]
-        ],
-        more_panels=len(timed[_MOST_PLOTTED:]),
-        strips=[(rule, list(_lines(rule, result))) for rule in told if rule.buckets],
-        chances=[(rule, test) for rule in told for test in rule.chance],
-        regimes=[rule for rule in told if rule.regimes],
+        plots=[plot for group in plots[:_MOST_PLOTTED] for plot in group],
+        more_plots=[plot for group in plots[_MOST_PLOTTED:] for plot in group],
+        times=list(_time_ticks(result)),
+        chances=[(rule, test) for rule in judged for test in rule.chance],
+        regimes=[rule for rule in judged if rule.regimes],
+        counted=[f">{name}" for name, _ in result.account_columns],
         fates=_fates(result),
         partitions=[
             (balance, nice_scale(0, 100 * max(balance.counts, default=0) / _sum(balance.counts)))
@@ -70,14 +71,15 @@ def render(result: AuditResult) -> str:
     )
 
 
+def _shown(split: Split) -> list[DestinationAudit]:
+    """The destinations, those first that are furthest off; of only two, the other mirrors it."""
+    ends = sorted(split.destinations, key=lambda end: -_off(end))  # of equals, the lighter one
+    return ends[:1] if len(ends) == 2 else ends
+
+
 def _off(end: DestinationAudit) -> float:
     """How many points a share is off; 0 if there is none."""
     return round(abs(end.share - end.expected), 6) if end.share is not None else 0.0
-
-
-def _ranked(rule: MappingAudit) -> list[DestinationAudit]:
-    """The destinations, those first that are furthest off; of equals, the lighter one."""
-    return sorted(rule.destinations, key=lambda end: -_off(end))
 
 
 def _sum(counts: Sequence[int]) -> int:
@@ -103,98 +105,122 @@ def _deviation_scale(result: AuditResult) -> Scale:
 
 
 @dataclass(frozen=True, slots=True)
-class Panel:
-    """The share of one destination over time.
+class Plot:
+    """The share of one destination of a mapping over time, in one cluster.
 
     Attributes:
+        rule: the mapping and its cluster.
         end: the destination.
-        shares: the vertical scale, in percent.
+        scale: the vertical scale, in percent.
         line: SVG path of the share.
         ribbon: SVG path of the intervals, each by itself.
-        times: (percent of the width, label) along the time axis.
-        changes: percent of the width where a new regime starts.
-        step: what one point covers.
+        off: SVG path of the points that are off.
+        spans: where a time begins that is off, and how wide it is, in percent of the width.
+        worst: the point that is furthest off: its place and height in percent, and its share.
+        parts: where an hour or day with a verdict begins, how wide it is, and the verdict.
+        changes: percent of the width where the split changed.
+        says: the plot in words.
     """
 
+    rule: MappingAudit
     end: DestinationAudit
-    shares: Scale
+    scale: Scale
     line: str
     ribbon: str
-    times: tuple[tuple[float, str], ...]
+    off: str
+    spans: tuple[tuple[float, float], ...]
+    worst: tuple[float, float, float] | None
+    parts: tuple[tuple[float, float, Split], ...]
     changes: tuple[float, ...]
-    step: str
+    says: str
 
 
-def _panels(rule: MappingAudit, result: AuditResult) -> Iterator[Panel]:
-    """One panel for each destination."""
-    assert result.from_ is not None  # noqa: S101 - the rule has messages
-    assert result.to is not None  # noqa: S101
-    first, last = result.from_, result.to
+def _plot(rule: MappingAudit, end: DestinationAudit, result: AuditResult) -> Plot:
+    first, last = _times(result)
     span = (last - first) / timedelta(hours=1)
     step = next((s for s in _STEPS_IN_HOURS if span / s <= _MOST_POINTS), _STEPS_IN_HOURS[-1])
-    bins: dict[int, list[int]] = {}
-    for start, counts in zip(rule.timeline.starts, rule.timeline.counts, strict=True):
+    column = rule.destinations.index(end)
+    counts, totals = Counter[int](), Counter[int]()
+    for start, row in zip(rule.timeline.starts, rule.timeline.counts, strict=True):
         place = int((start - first) / timedelta(hours=step))
-        sums = bins.setdefault(place, [0] * len(counts))
-        bins[place] = [a + b for a, b in zip(sums, counts, strict=True)]
-    places = [place for place in sorted(bins) if sum(bins[place])]
-    totals = [sum(bins[place]) for place in places]
-    middles = [min(1.0, (place + 0.5) * step / span) for place in places]
-    for n, end in enumerate(rule.destinations):
-        column = [bins[place][n] for place in places]
-        lows, highs = statistics.intervals(column, totals, result.confidence)
-        shares = [100 * c / t for c, t in zip(column, totals, strict=True)]
-        bottom = min([end.expected - end.tolerance, *shares])
-        top = max([end.expected + end.tolerance, *shares])
-        margin = (top - bottom) * 0.2
-        scale = nice_scale(max(0.0, bottom - margin), min(100.0, top + margin), 3)
+        counts[place] += row[column]
+        totals[place] += sum(row)
+    places = [place for place in sorted(totals) if totals[place]]
+    in_all = [totals[place] for place in places]
+    lows, highs = statistics.intervals([counts[p] for p in places], in_all, result.confidence)
+    shares = [100 * counts[place] / totals[place] for place in places]
+    low, high = end.expected - end.tolerance, end.expected + end.tolerance
+    bottom, top = min([low, *shares]), max([high, *shares])
+    margin = (top - bottom) * 0.2
+    scale = nice_scale(max(0.0, bottom - margin), min(100.0, top + margin), 3)
 
-        def spot(x: float, value: float, scale: Scale = scale) -> str:
-            return f"{1000 * x:.1f} {_HEIGHT - scale.at(value):.2f}"
+    def at(moment: datetime | None) -> float:
+        """Where a time is, in percent of the width; no time is the start."""
+        return 100 * ((moment - first) / (last - first)) if moment else 0.0
 
-        line, ribbon = [], []
-        for run in _runs(places):
-            points = [spot(middles[i], shares[i]) for i in run]
-            # A point without neighbors is a line of no length: its round ends show.
-            line.append("M" + "L".join(points if len(points) > 1 else points * 2))
-            half = 0.5 * step / span if len(run) == 1 else 0.0
-            xs = [middles[i] for i in run]
-            edges = [(xs[0] - half, run[0]), *zip(xs, run, strict=True), (xs[-1] + half, run[-1])]
-            above = [spot(x, 100 * float(highs[i])) for x, i in edges]
-            below = [spot(x, 100 * float(lows[i])) for x, i in reversed(edges)]
-            ribbon.append("M" + "L".join(above + below) + "Z")
-        yield Panel(
-            end=end,
-            shares=scale,
-            line="".join(line),
-            ribbon="".join(ribbon),
-            times=tuple(_time_ticks(first, last)),
-            changes=tuple(
-                round(100 * ((regime.from_ - first) / (last - first)), 3)
-                for regime in rule.regimes[1:]
-                if regime.from_
-            ),
-            step="hour" if step == 1 else "day" if step == 24 else f"{step} hours",
-        )
+    def of(part: Split) -> tuple[float, float]:
+        return round(at(part.from_), 3), round(at(part.to) - at(part.from_), 3)
+
+    outside = outside_parts(rule)
+    width = 100 * step / span
+    off = [
+        index
+        for index, place in enumerate(places)
+        if not low <= shares[index] <= high
+        and any(at(o.from_) < (place + 1) * width and place * width < at(o.to) for o in outside)
+    ]
+    middles = [min(100.0, (place + 0.5) * width) for place in places]
+
+    def spot(x: float, value: float) -> str:
+        return f"{10 * x:.1f} {_HEIGHT - scale.at(value):.2f}"
+
+    def path(indexes: Sequence[int]) -> str:
+        points = [spot(middles[i], shares[i]) for i in indexes]
+        # A point without neighbors is a line of no length: its round ends show.
+        return "M" + "L".join(points if len(points) > 1 else points * 2)
+
+    def ribbon(indexes: Sequence[int]) -> str:
+        xs = [middles[i] for i in indexes]
+        if len(xs) == 1:  # as wide as what it stands for
+            xs, indexes = [xs[0] - width / 2, xs[0] + width / 2], [*indexes, *indexes]
+        above = [spot(x, 100 * float(highs[i])) for x, i in zip(xs, indexes, strict=True)]
+        below = [spot(x, 100 * float(lows[i])) for x, i in zip(xs, indexes, strict=True)]
+        return "M" + "L".join(above + below[::-1]) + "Z"
+
+    runs = list(_runs(places, range(len(places))))
+    worst = max(off, key=lambda index: abs(shares[index] - end.expected), default=None)
+    every = {1: "hour", 24: "day"}.get(step, f"{step} hours")
+    return Plot(
+        rule=rule,
+        end=end,
+        scale=scale,
+        line="".join(map(path, runs)),
+        ribbon="".join(map(ribbon, runs)),
+        off="".join(map(path, _runs(places, off))),
+        spans=tuple(map(of, outside)),
+        worst=None if worst is None else (middles[worst], scale.at(shares[worst]), shares[worst]),
+        parts=tuple((*of(part), part) for part in rule.buckets),
+        changes=tuple(round(at(regime.from_), 3) for regime in rule.regimes[1:]),
+        says=(
+            f"{end.destination or end.end} got {min(shares):.3g} % to {max(shares):.3g} % by "
+            f"{every}; its weight is {end.weight:g} %, and {low:.3g} % to {high:.3g} % are within"
+            + "".join(f"; off from {part.from_:%Y-%m-%d %H:%M} UTC" for part in outside[:3])
+        ),
+    )
 
 
-def _lines(
-    rule: MappingAudit, result: AuditResult
-) -> Iterator[tuple[str, list[tuple[int, Split]]]]:
-    """The buckets in lines: days in one, hours in one for each day with their place in it."""
-    dated = [(bucket.from_, bucket) for bucket in rule.buckets if bucket.from_ is not None]
-    if result.by == "day":
-        yield "", [(0, bucket) for _, bucket in dated]
-        return
-    for day, group in groupby(dated, lambda entry: entry[0].date()):
-        yield f"{day.day} {day:%b}", [(start.hour, bucket) for start, bucket in group]
+def _times(result: AuditResult) -> tuple[datetime, datetime]:
+    """When the messages begin and end: there are some, since a mapping has a timeline."""
+    assert result.from_ is not None  # noqa: S101
+    assert result.to is not None  # noqa: S101
+    return result.from_, result.to
 
 
-def _runs(places: Sequence[int]) -> Iterator[list[int]]:
-    """Indexes of places that follow one another without a gap."""
+def _runs(places: Sequence[int], indexes: Sequence[int]) -> Iterator[list[int]]:
+    """Some indexes of places, apart where there is a gap."""
     run: list[int] = []
-    for index, place in enumerate(places):
-        if run and place != places[index - 1] + 1:
+    for index in indexes:
+        if run and (index != run[-1] + 1 or places[index] != places[run[-1]] + 1):
             yield run
             run = []
         run.append(index)
@@ -202,17 +228,19 @@ def _runs(places: Sequence[int]) -> Iterator[list[int]]:
         yield run
 
 
-def _time_ticks(first: datetime, last: datetime) -> Iterator[tuple[float, str]]:
-    """At most four round times."""
+def _time_ticks(result: AuditResult) -> Iterator[tuple[float, str]]:
+    """A few round times, each with its place in percent of the width."""
+    if result.from_ is None or result.to is None:
+        return
+    first, last = result.from_, result.to
     hours = (last - first) / timedelta(hours=1)
-    step = next((s for s in _STEPS_IN_HOURS if hours / s <= 4), ceil(hours / 24 / 3) * 24)
-    midnight = first.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    moment = midnight
+    fitting = (step for step in _STEPS_IN_HOURS if hours / step <= _MOST_TICKS)
+    step = next(fitting, ceil(hours / 24 / (_MOST_TICKS - 1)) * 24)
+    moment = first.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     while moment < last:
         if moment >= first:
-            label = f"{moment.day} {moment:%b}" if step >= 24 else f"{moment:%H:%M}"
-            if step < 24 and (moment == midnight or moment.hour == 0):
-                label = f"{moment.day} {moment:%b}"
+            is_day = step >= 24 or moment.hour == 0
+            label = f"{moment.day} {moment:%b}" if is_day else f"{moment:%H:%M}"
             yield round(100 * ((moment - first) / (last - first)), 3), label
         moment += timedelta(hours=step)
 

@@ -8,7 +8,8 @@ from jobs.audit.plan import CanaryPlan
 from jobs.pages.page import Scale, nice_scale, page, write_page
 from nats_transform.audit.planning import DAYS, WEEK, CanaryTime, RulePlan
 
-_FEW_HOURS = 96  # longer times are shown in days
+_UNITS = ((96, "h", 1), (24 * 365, "d", 24), (float("inf"), "y", 24 * 365))
+"""Hours below which times are shown in a unit, and how many hours it has."""
 
 
 def write(result: CanaryPlan, path: Path) -> None:
@@ -37,7 +38,7 @@ def _panels(rule: RulePlan) -> list[tuple[CanaryTime, Scale, str, str]]:
         if canary.hours is None:
             continue
         longest = max(canary.hours)
-        unit, hours_each = ("h", 1) if longest < _FEW_HOURS else ("d", 24)
+        unit, hours_each = next((unit, each) for below, unit, each in _UNITS if longest < below)
         scale = nice_scale(0.0, longest / hours_each * 1.1, 3)
         spots = [
             f"{1000 * n / (WEEK - 1):.1f} {100 - scale.at(hours / hours_each):.2f}"

@@ -14,4 +14,9 @@ def write(result: Certificate, path: Path) -> None:
     Raises:
         ReportError: the file cannot be written.
     """
-    write_page(page("certificate.html", result=result), path)
+    write_page(render(result), path)
+
+
+def render(result: Certificate) -> str:
+    """The page as HTML."""
+    return page("certificate.html", result=result)

@@ -6,6 +6,7 @@ their text. Whatever stands in a page is escaped: names from outside stay text t
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from jobs.errors import JobError, text_of
 from jobs.files.output import whole
@@ -58,12 +59,13 @@ def _environment() -> Environment:
     environment.globals["version"] = version("nats-transform")
     environment.filters |= {
         "number": _number,
-        "plural": plural,
+        "plural": lambda *counted: _unbroken(plural(*counted)),
         "percent": _percent,
         "moment": _moment,
         "chance": _chance,
         "one_line": one_line,
-        "capitalize_first": lambda text: text[:1].upper() + text[1:],
+        "unbroken": _unbroken,
+        "sentence": lambda text: _unbroken(text[:1].upper() + text[1:]),
     }
     return environment
 
@@ -119,6 +121,14 @@ def nice_scale(low: float, high: float, ticks: int = 4) -> Scale:
     values = tuple(n * step for n in range(first, last + 1))
     digits = max(0, -floor(log10(step) + 1e-9))
     return Scale(low, high, values, digits)
+
+
+_UNIT = re.compile(r"(?<=\d) (?=(?:%|h|days?|hours?|points?|messages?|subjects?|UTC)(?!\w))")
+
+
+def _unbroken(text: str) -> Markup:
+    """A text whose numbers stay in one line with their units."""
+    return Markup(_UNIT.sub("&nbsp;", escape(visible(text))))  # noqa: S704 - it is escaped
 
 
 def _number(value: int) -> str:

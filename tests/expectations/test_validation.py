@@ -32,7 +32,7 @@ from tests.expectations.tables import (
     transformed,
 )
 from tests.support.archive import Row
-from tests.support.browser import in_chromium, look
+from tests.support.browser import Browser
 from tests.support.hostile import HOSTILE, RAW, look_at
 
 ARCHIVED = messages()
@@ -132,8 +132,7 @@ def test_a_bad_table_is_explained(tmp_path: Path) -> None:
     assert "a.&lt;script&gt;" in page
 
 
-@in_chromium
-def test_names_from_outside_in_chromium(tmp_path: Path) -> None:
+def test_names_from_outside_in_chromium(browser: Browser, tmp_path: Path) -> None:
     mapped = next(n for n, row in enumerate(WRITTEN) if row["fate"] == "mapped")
     text = HOSTILE.replace("\udcff", "")
     rows = changed(
@@ -156,9 +155,9 @@ def test_names_from_outside_in_chromium(tmp_path: Path) -> None:
         before=HOSTILE,
     )
     assert len(report.failures) > 5
-    look_at(docs, tmp_path)
-    look(docs, tmp_path)
-    look(tmp_path / "checks" / "data_docs" / "index.html", tmp_path)
+    look_at(browser, docs)
+    browser.look(docs, scrolls=True)
+    browser.look(tmp_path / "checks" / "data_docs" / "index.html")
     assert not RAW.search((tmp_path / "checks" / "data_docs" / "index.html").read_text("utf-8"))
     assert not RAW.search(str(report))
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from orchestration.reports import home
-from tests.support.browser import in_chromium, look
+from tests.support.browser import Browser
 from tests.support.hostile import HOSTILE, look_at
 from tests.support.spark_cluster import daemon, free_port
 
@@ -82,8 +82,7 @@ def test_the_first_page_leads_to_all_others(port: int) -> None:
     assert b"secret" not in body
 
 
-@in_chromium
-def test_the_first_page_in_chromium(tmp_path: Path) -> None:
+def test_the_first_page_in_chromium(browser: Browser, tmp_path: Path) -> None:
     folder = tmp_path / "reports"
     folder.mkdir()
     text = HOSTILE.replace("\udcff", r"\udcff")
@@ -91,8 +90,8 @@ def test_the_first_page_in_chromium(tmp_path: Path) -> None:
         (folder / f"{name}.html").write_text(f"<title>{html.escape(text)} {name}</title>", "utf-8")
     page = tmp_path / "page.html"
     page.write_text(home(folder))
-    look(page, tmp_path)
-    look_at(page, tmp_path)
+    browser.look(page)
+    look_at(browser, page)
 
 
 @pytest.mark.parametrize(

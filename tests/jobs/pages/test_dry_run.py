@@ -26,7 +26,7 @@ from nats_transform.migration import (
 from nats_transform.migration.result import Flow
 from nats_transform.stream import parse_stream
 from nats_transform.unseen import Unseen
-from tests.support.browser import in_chromium, look
+from tests.support.browser import Browser
 from tests.support.dry_runs import CensusRow, dry_run
 from tests.support.hostile import HOSTILE, look_at
 
@@ -219,18 +219,8 @@ def test_a_page_that_cannot_be_written(tmp_path: Path) -> None:
         dry_run_report.write(result(clean()), tmp_path)
 
 
-@in_chromium
-@pytest.mark.parametrize("found", [everything, clean])
-def test_in_chromium(found: object, tmp_path: Path) -> None:
-    assert callable(found)
-    page = tmp_path / "page.html"
-    dry_run_report.write(result(found()), page)
-    look(page, tmp_path)
-
-
-@in_chromium
-def test_names_from_outside_in_chromium(tmp_path: Path) -> None:
+def test_names_from_outside_in_chromium(browser: Browser, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     names = dict.fromkeys(("candidate", "current", "run_id"), HOSTILE)
     dry_run_report.write(replace(result(), **names), page)
-    look_at(page, tmp_path)
+    look_at(browser, page)
