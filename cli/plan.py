@@ -31,7 +31,8 @@ def command(result: PlanResult, settings: PlanSettings) -> None:
     """Write a folder with every step from the mappings in force to the candidate.
 
     First streams, consumers and users get room for the new subjects; then the mappings send more
-    and more of the messages under them; then the old subjects are taken away. Each step has its
+    and more of the messages under them; then schedules and counters get their new names, and the
+    old subjects are taken away. Each step has its
     files, its commands, how to verify it and how to undo it. README.md in the folder explains them.
     The command changes no server.
 
@@ -86,5 +87,6 @@ def _steps(result: PlanResult) -> Iterator[str]:
     if not result.plan.steps:
         yield "nothing to do: the candidate has the mappings that are in force"
     for step in result.plan.steps:
-        changes = ", ".join(f"{change.kind} {change.name}" for change in step.changes)
-        yield f"{step.number}. {step.title}: {changes}"
+        changes = [f"{change.kind} {change.name}" for change in step.changes]
+        changes += [f"stream {name}" for name in step.streams]
+        yield f"{step.number}. {step.title}{': ' if changes else ''}{', '.join(changes)}"

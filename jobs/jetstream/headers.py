@@ -10,7 +10,7 @@ Source: nats-server `server/client.go` `sliceHeader`, `genHeader`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import ItemsView, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,25 @@ def header_columns(blocks: list[bytes | None]) -> tuple[pa.Array, pa.Array]:
     except _Unusual:
         columns = None
     return columns or _one_by_one(blocks)
+
+
+def first_values(
+    headers: pa.ListArray, names: Sequence[bytes]
+) -> ItemsView[int, dict[bytes, bytes]]:
+    """The rows that have some of the headers, and the first value of each, which the server reads.
+
+    nats-server compares names letter by letter (`getHeaderKeyIndex`).
+    """
+    pairs = headers.flatten()
+    is_named = pc.is_in(pairs.field("name").view(pa.binary()), pa.array(names, pa.binary()))
+    found: dict[int, dict[bytes, bytes]] = {}
+    if pc.any(is_named).as_py():
+        rows = pc.list_parent_indices(headers).filter(is_named).to_pylist()
+        fields = (pairs.field(one).view(pa.binary()) for one in ("name", "value"))
+        listed = (one.filter(is_named).to_pylist() for one in fields)
+        for row, name, value in zip(rows, *listed, strict=True):
+            found.setdefault(row, {}).setdefault(name, value or b"")
+    return found.items()
 
 
 class _Unusual(Exception):

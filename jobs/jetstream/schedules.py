@@ -19,11 +19,10 @@ from functools import lru_cache
 from itertools import compress
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from jobs.jetstream import wire
+from jobs.jetstream.headers import first_values
 from nats_transform import AccountMappings
 from nats_transform.subject import decode, encode
 
@@ -33,21 +32,12 @@ NAMING = (b"Nats-Schedule-Target", b"Nats-Schedule-Source")
 COLUMNS = ("seq", "subject", "mapped_subject", "headers")
 """What `Rewriting.of` reads."""
 _SCHEDULER, _NEXT = b"Nats-Scheduler", b"Nats-Schedule-Next"
-_NAMES = pa.array([SCHEDULE, *NAMING, _SCHEDULER, _NEXT], pa.binary())
+_NAMES = (SCHEDULE, *NAMING, _SCHEDULER, _NEXT)
 
 
 def schedules_in(headers: pa.ListArray) -> int:
     """How many messages have a schedule."""
-    return len(np.unique(_parents(headers, pa.array([SCHEDULE], pa.binary()))[0]))
-
-
-def _parents(headers: pa.ListArray, names: pa.Array) -> tuple[npt.NDArray[np.int64], pa.Array]:
-    """The row of each header that has one of the names, and which header it is."""
-    is_named = pc.is_in(headers.flatten().field("name").view(pa.binary()), names)
-    if not pc.any(is_named).as_py():
-        return np.empty(0, np.int64), pa.array([], pa.int64())
-    places = np.flatnonzero(is_named)
-    return pc.list_parent_indices(headers).to_numpy()[places], pa.array(places)
+    return len(first_values(headers, [SCHEDULE]))
 
 
 @dataclass
@@ -88,7 +78,7 @@ class Rewriting:
     def of(
         cls,
         batches: Iterable[pa.RecordBatch],
-        chosen: Iterable[pa.RecordBatch],
+        chosen: Iterable[pa.RecordBatch] | None,
         mappings: AccountMappings,
         fault: Callable[[str], str | None],
     ) -> Rewriting:
@@ -97,17 +87,17 @@ class Rewriting:
         Args:
             batches: all messages of a stream, in any order, with the `COLUMNS`: whether a schedule
                 fired may stand in a message that is not chosen.
-            chosen: the sequences of the chosen ones.
+            chosen: the sequences of the chosen ones; None chooses all.
             mappings: what moves the messages.
             fault: why the stream that gets the schedules does not store a subject.
         """
         rewriting = cls()
         waiting, rewriting.fired = _waiting(batches)
         numbers = np.array([one.seq for one in waiting], np.int64)
-        is_chosen = np.zeros(len(waiting), np.bool_)
-        for rows in chosen if waiting else ():
+        is_chosen = np.full(len(waiting), chosen is None)
+        for rows in chosen or () if waiting else ():
             is_chosen |= np.isin(numbers, rows.column("seq").to_numpy())
-        renamed = lru_cache(100_000)(lambda subject: _renamed(mappings, fault, subject))
+        renamed = lru_cache(100_000)(lambda subject: new_name(mappings, subject, fault))
         for schedule in compress(waiting, is_chosen):
             changed: dict[bytes, bytes] = {}
             for name, old in schedule.named.items():
@@ -170,7 +160,7 @@ def _waiting(batches: Iterable[pa.RecordBatch]) -> tuple[list[_Schedule], int]:
     purged: dict[bytes, int] = {}
     schedules = 0
     for batch in batches:
-        for row, named in _named(batch.column("headers")):
+        for row, named in first_values(batch.column("headers"), _NAMES):
             seq = int(batch.column("seq")[row].as_py())
             if named.get(_NEXT) == b"purge" and (scheduler := named.get(_SCHEDULER)):
                 purged[scheduler] = max(seq, purged.get(scheduler, 0))
@@ -190,21 +180,16 @@ def _text(batch: pa.RecordBatch, column: str, row: int) -> bytes | None:
     return text
 
 
-def _named(headers: pa.ListArray) -> Iterable[tuple[int, dict[bytes, bytes]]]:
-    """The rows that have such headers, and the first value of each."""
-    rows, places = _parents(headers, _NAMES)
-    pairs = headers.flatten().take(places) if len(rows) else headers.flatten().slice(0, 0)
-    names, values = (pairs.field(name).view(pa.binary()).to_pylist() for name in ("name", "value"))
-    found: dict[int, dict[bytes, bytes]] = {}
-    for row, name, value in zip(rows.tolist(), names, values, strict=True):
-        found.setdefault(row, {}).setdefault(name, value or b"")
-    return found.items()
-
-
-def _renamed(
-    mappings: AccountMappings, fault: Callable[[str], str | None], old: bytes
+def new_name(
+    mappings: AccountMappings, old: bytes, fault: Callable[[str], str | None] = lambda subject: None
 ) -> tuple[bytes, str]:
-    """The one subject that messages under a subject get, and what is wrong with it."""
+    """The one subject that messages under a subject get, and what is wrong with it; "" if nothing.
+
+    Args:
+        mappings: the mappings.
+        old: the subject.
+        fault: why the new subject cannot be stored.
+    """
     if not wire.is_literal(old):
         return b"", "is no subject that a message can have"
     subject = decode(old)

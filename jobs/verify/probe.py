@@ -21,10 +21,8 @@ from jobs.jetstream.tracing import belongs_to_server, can_trace, mapped_subjects
 from jobs.plan import PlanError
 from jobs.settings.connection import NatsSettings
 from nats_transform.errors import printable
-from nats_transform.mapping import AccountMappings, Destination
-from nats_transform.mapping import Mapping as SubjectMapping
 from nats_transform.plan.model import Plan
-from nats_transform.plan.state import Fields, View, expected
+from nats_transform.plan.state import Fields, View, expected, mappings_of
 from nats_transform.subject import is_valid_publish_subject
 
 HEADER = "Nats-Transform-Probe"
@@ -77,22 +75,13 @@ async def probe(settings: NatsSettings, plan: Plan, step: int, subject: str) -> 
 
 def _shares(fields: Fields, subject: str, cluster: str | None) -> _Shares:
     """The share of each result of the subject."""
-    mappings = AccountMappings(
-        [
-            SubjectMapping(source, [_destination(one) for one in destinations])
-            for source, destinations in fields.items()
-        ]
-    )
+    mappings = mappings_of(fields)
     found: Counter[str] = Counter()
     for outcome, percent in mappings.outcomes(subject, cluster):
         if outcome.subject is not None and "{{random(" in outcome.subject:
             raise PlanError(f"{subject} goes through random(): probe another subject")
         found[outcome.subject or _LOST] += percent
     return {name: percent / 100 for name, percent in found.items()}
-
-
-def _destination(one: Mapping[str, Any]) -> Destination:
-    return Destination(one["destination"], one["weight"], one.get("cluster"))
 
 
 def _messages(subject: str, shares: Sequence[_Shares], step: int) -> int:

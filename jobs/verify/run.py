@@ -36,6 +36,7 @@ from jobs.plan import PlanError
 from jobs.settings.connection import NatsSettings
 from jobs.settings.verify import VerifySettings
 from jobs.verify.probe import probe
+from jobs.verify.settled import unsettled
 from nats_transform.config import load_all, parse_server_config
 from nats_transform.migration import users_of
 from nats_transform.plan.changes import as_configured, permissions_of
@@ -71,7 +72,7 @@ class VerifyResult(BaseModel):
         step: the step.
         differences: one line for each thing that is not in the state that it has after the step.
         waits: one line for each consumer that still has to read messages before they are taken
-            from it.
+            from it, and for each schedule and counter that is not settled.
         seen, unseen: the things that could be seen and those that could not, such as
             `stream ORDERS`.
     """
@@ -103,6 +104,7 @@ def verify(settings: VerifySettings) -> VerifyResult:
     views: list[View] = []
     found: list[str] = []
     waits: list[str] = []
+    settled = not any(one.settles for one in plan.steps[: settings.step])
     known: set[str] = set()  # the names of servers that have the mappings too
     if settings.nats is not None:
         for url in settings.nats.urls:
@@ -110,6 +112,13 @@ def verify(settings: VerifySettings) -> VerifyResult:
             asyncio.run(_look(one, plan, texts, views, found))
             if not found and any(kind in ("stream", "consumer") for kind, _ in views[-1].seen):
                 waits += asyncio.run(_unread(one, plan, settings.step, settings.undo))
+            if plan.steps[: settings.step] and not found and not settings.undo:
+                try:
+                    waits += unsettled(one, plan, settings.step)
+                    settled = True
+                except ApiError as error:
+                    if error.code == _NO_STREAM:  # else the system account, which has no streams
+                        found.append(str(error))
             if settings.probe is not None:
                 views.append(asyncio.run(probe(one, plan, settings.step, settings.probe)))
     if ("mappings", plan.account) in changes:
@@ -128,6 +137,13 @@ def verify(settings: VerifySettings) -> VerifyResult:
     for kind, name in _in_order(plan, settings.step):
         if (kind, name) not in seen and not found:
             raise PlanError(f"step {settings.step} cannot be seen: {_CURES[kind]}")
+    last = plan.steps[settings.step - 1] if settings.step else None
+    if last is not None and last.settles and not settled and not found:
+        raise PlanError(f"step {settings.step} cannot be seen: {_CURES['stream']}")
+    if not settled:
+        unseen.append("schedules and counters")
+    if last is not None and last.phase == "hold":
+        unseen.append("whether publishers are held")
     found += differences(plan, settings.step, views)
     return VerifyResult(
         step=settings.step,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Literal
 
@@ -10,12 +10,13 @@ from nats_transform.config import mapping_version
 from nats_transform.errors import NatsTransformError
 from nats_transform.mapping import AccountMappings
 from nats_transform.migration import DryRun, MigrationFinding, Question
-from nats_transform.migration.findings import REFUSED
+from nats_transform.migration.findings import REFUSED, STOPS_PLAN
 from nats_transform.migration.room.dependents import Dependents, narrow, wide
 from nats_transform.moves import Moves, made, moves
 from nats_transform.plan.changes import changes
 from nats_transform.plan.model import Accepted, Blocked, Change, Need, Plan, Step
 from nats_transform.plan.stages import STAGES, Stage, stages
+from nats_transform.stream import StreamConfig
 from nats_transform.subject import is_subset
 from nats_transform.words import and_more
 
@@ -47,18 +48,34 @@ class AcceptsNothing(NatsTransformError):
 
 _AUDITED = "the audit of this stage says `within`"
 _DRAINED = "consumers and sources have read every message under the old subjects"
-_LAST = "the last step of this phase is in force"
-_AGAIN = f"schedules must be published again for the new names once {_LAST}"
+_HELD = {
+    "condition-fails": (
+        "publishers that expect a last sequence",
+        "read it under the new name",
+    ),
+    "batch-split": ("publishers of batches", "publish each batch under its new names"),
+    "ids-forgotten": ("publishers that retry with a Nats-Msg-Id", "publish"),
+}
+"""Whom the move of messages would refuse, and what they do after it, by the code of a finding."""
+_SETTLED: dict[Literal["schedules", "counters"], tuple[str, str, str, str]] = {
+    "schedules": (
+        "Publish schedules again for the new names",
+        "no mapping applies to what the scheduler of a stream publishes",
+        "publish each schedule again that the command below names, with its new target, or wait "
+        "until it has fired",
+        "publish these schedules again, with their old targets",
+    ),
+    "counters": (
+        "Add the old values of counters under the new names",
+        "a counter begins at 0 under its new name",
+        "run the commands that the command below prints; those who add to counters may go on",
+        "once the mappings are undone too, add to each old counter what its new one gained since",
+    ),
+}
+"""Title, reason and what to do, or do to undo it, where a mapping moves what a stream keeps."""
 _BY_PEOPLE = {
-    "condition-fails": f"publishers that expect a last sequence must wait until {_LAST}, and then "
-    "read it under the new name",
-    "counter-restarts": f"publishers that add to counters must wait until {_LAST}, and then add "
-    "the old value of each under its new name",
-    "schedule-not-mapped": _AGAIN,
-    "schedule-target-moves": _AGAIN,
-    "batch-split": f"publishers of batches must wait until {_LAST}",
-    "ids-forgotten": "publishers must finish their retries",
     "header-not-mapped": "those who read subjects in headers must know both names",
+    "schedule-target-moves": "schedules must be published again for the new names",
 }
 """What people must do about a finding that no change of a configuration cures."""
 
@@ -117,9 +134,13 @@ def build(
     before = Dependents.of(question)
     both, _ = wide(before, changing)
     ever = (before, both, narrow(before, both, changing))
+    settling = tuple(_settle(question.streams, changing))
+    programs = _programs(changing, dry_run, {one.settles for one in settling})
     steps = [
         *_expand(ever),
-        *_shift(question.current, switch, account, needs, _programs(changing, dry_run)),
+        *_hold(dry_run),
+        *_shift(question.current, switch, account, needs, programs),
+        *settling,
         *_contract(ever),
     ]
     return planned(
@@ -138,9 +159,11 @@ def _is(accepted: Accepted, finding: MigrationFinding) -> bool:
     return accepted.code == finding.code and accepted.about in ("", finding.about)
 
 
-def _programs(changing: Moves, dry_run: DryRun) -> str:
+def _programs(changing: Moves, dry_run: DryRun, settled: Collection[str | None]) -> str:
     """What programs must do: no configuration shows or changes them."""
     codes = {one.code for one in (*dry_run.findings, *dry_run.with_room)}
+    if "schedules" in settled:
+        codes.discard("schedule-target-moves")
     known = dict.fromkeys(told for code, told in _BY_PEOPLE.items() if code in codes)
     return "; ".join(filter(None, (_subscribers(changing), *known)))
 
@@ -179,6 +202,41 @@ def _expand(ever: Sequence[Dependents]) -> Iterable[Step]:
         ),
     ):
         yield from _step("expand", kinds, title, why, ever)
+
+
+def _hold(dry_run: DryRun) -> Iterable[Step]:
+    # What room for the new names cures refuses nobody.
+    codes = {
+        one.code
+        for one in (*dry_run.findings, *dry_run.with_room)
+        if one.stops_plan or one.code not in STOPS_PLAN
+    }
+    if held := [_HELD[code] for code in _HELD if code in codes]:
+        who = " and ".join(name for name, _ in held)
+        then = "; ".join(f"{name} then {what}" for name, what in held)
+        yield Step(
+            number=0,
+            phase="hold",
+            title=f"Hold {who}",
+            why="nats-server refuses them, or stores them twice, while messages move",
+            changes=(),
+            by_hand=f"stop {who} until 100 % of the messages move; {then}",
+            undo_by_hand="let them go on as before",
+        )
+
+
+def _settle(streams: Sequence[StreamConfig], changing: Moves) -> Iterable[Step]:
+    moving = [one for one in streams if any(changing.under(one.subjects))]
+    holds = {
+        "schedules": [one.name for one in moving if one.allow_msg_schedules],
+        "counters": [one.name for one in moving if one.allow_msg_counter],
+    }
+    for settles, (title, why, by_hand, undo) in _SETTLED.items():
+        if names := holds[settles]:
+            yield Step(
+                number=0, phase="settle", title=title, why=why, changes=(), by_hand=by_hand,
+                undo_by_hand=undo, settles=settles, streams=tuple(names),
+            )  # fmt: skip
 
 
 def _contract(ever: Sequence[Dependents]) -> Iterable[Step]:

@@ -159,6 +159,8 @@ def commands(step: Step, plan: Plan, undo: bool = False) -> Iterator[str]:
     A comment stands where something has to be done for which there is no command.
     """
     by_jwt: list[str] = []
+    if by_hand := step.undo_by_hand if undo else step.by_hand:
+        yield f"# {by_hand}"
     for change in step.changes:
         if change.kind in ("stream", "consumer") and "/-" in f"/{change.name}":
             raise Unnameable(

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-FORMAT = 1
+FORMAT = 2
 """The version of the format. It goes up when plans that were written before cannot be read."""
 
 
@@ -50,8 +50,9 @@ class Step(_Frozen):
 
     Attributes:
         number: the number of the step, from 1 on.
-        phase: `expand` makes room for both names, `shift` moves messages, `contract` takes the old
-            names away.
+        phase: `expand` makes room for both names, `hold` stops publishers that would be refused,
+            `shift` moves messages, `settle` gives schedules and counters their new names,
+            `contract` takes the old names away.
         title: what the step does.
         why: what would go wrong without the step.
         changes: the changes on the server.
@@ -61,10 +62,13 @@ class Step(_Frozen):
         cluster: the cluster of these messages; null for all clusters.
         needs: how long the step must run, for each source that it splits.
         wait: what must be seen before the next step begins.
+        by_hand, undo_by_hand: what people do, or do to undo it, where no command does it.
+        settles: what must have its new names in some streams once the step is done.
+        streams: these streams.
     """
 
     number: int
-    phase: Literal["expand", "shift", "contract"]
+    phase: Literal["expand", "hold", "shift", "settle", "contract"]
     title: str
     why: str
     changes: tuple[Change, ...]
@@ -73,6 +77,10 @@ class Step(_Frozen):
     cluster: str | None = None
     needs: tuple[Need, ...] = ()
     wait: str = ""
+    by_hand: str = ""
+    undo_by_hand: str = ""
+    settles: Literal["schedules", "counters"] | None = None
+    streams: tuple[str, ...] = ()
 
 
 class Accepted(_Frozen):

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from nats_transform.mapping import AccountMappings, Destination
+from nats_transform.mapping import Mapping as SubjectMapping
 from nats_transform.plan.model import Change, Plan
 from nats_transform.subject import is_subset
 from nats_transform.transform import number_wildcards
@@ -168,6 +170,22 @@ def cumulative(shown: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, An
             found[source].append({"destination": one["subject"], "weight": weight, **(
                 {"cluster": cluster} if cluster else {})})  # fmt: skip
     return found
+
+
+def mappings_of(fields: Fields) -> AccountMappings:
+    """The mappings that a change of a plan has."""
+    return AccountMappings(
+        [
+            SubjectMapping(
+                source,
+                [
+                    Destination(one["destination"], one["weight"], one.get("cluster"))
+                    for one in destinations
+                ],
+            )
+            for source, destinations in fields.items()
+        ]
+    )
 
 
 def _ways(mappings: Fields) -> dict[str, dict[tuple[str, str], int]]:

@@ -11,6 +11,7 @@ from nats_transform.consumer import Consumer
 from nats_transform.mapping import AccountMappings, Destination, Mapping
 from nats_transform.migration import DryRun, Question, User
 from nats_transform.plan.build import NoPlan, build
+from nats_transform.plan.files import page
 from nats_transform.plan.model import Accepted, Plan
 from nats_transform.plan.stages import stages
 from nats_transform.stream import StreamConfig, parse_stream
@@ -62,11 +63,41 @@ def test_what_headers_ask_of_people_stands_in_the_steps_that_move_messages() -> 
 
     with pytest.raises(NoPlan, match="condition-fails"):
         made("condition")
-    told = "publishers that expect a last sequence must wait until the last step of this phase"
     steps = made("condition", "condition-fails").steps
-    assert {told in step.programs for step in steps if step.phase == "shift"} == {True}
+    assert [step.phase for step in steps][:2] == ["hold", "shift"]
+    assert steps[0].title == "Hold publishers that expect a last sequence"
+    assert "then read it under the new name" in steps[0].by_hand
     assert not any(step.programs for step in steps if step.phase != "shift")
-    assert not any(told in step.programs for step in made("").steps)
+    assert "hold" not in {step.phase for step in made("").steps}
+
+
+SETTLED: list[Any] = [
+    pytest.param({}, [], id="none"),
+    pytest.param({"allow_msg_schedules": True}, [("schedules", ("S",))], id="schedules"),
+    pytest.param({"allow_msg_counter": True}, [("counters", ("S",))], id="counters"),
+    pytest.param({"allow_msg_counter": True, "subjects": ["other.*"]}, [], id="not-moved"),
+]
+
+
+@pytest.mark.parametrize(("features", "settled"), SETTLED)
+def test_what_streams_keep_is_settled_before_the_old_names_go(
+    features: dict[str, Any], settled: list[Any]
+) -> None:
+    one = parse_stream({"name": "S", "subjects": ["orders.*"]} | features)
+    accepted = [
+        Accepted(code=code, reason="as the plan says")
+        for code in ("counter-restarts", "schedule-not-mapped")
+        if settled and code.startswith(settled[0][0][:7])
+    ]
+    steps = plan(Question(NEW, NOTHING, streams=(one,)), accepted=accepted).steps
+    phases = [step.phase for step in steps]
+    assert [(step.settles, step.streams) for step in steps if step.phase == "settle"] == settled
+    if settled:
+        place = phases.index("settle")
+        assert phases[place - 1] == "shift"
+        assert set(phases[place + 1 :]) == {"contract"}
+    text = page(plan(Question(NEW, NOTHING, streams=(one,)), accepted=accepted))
+    assert ("# run the commands" in text or "# publish each schedule" in text) == bool(settled)
 
 
 def test_steps() -> None:

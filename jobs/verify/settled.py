@@ -1,0 +1,142 @@
+"""Whether what streams keep about old names has its new ones: schedules that wait, and counters.
+
+The streams are read once from the first message to the last, through consumers that the server
+forgets. A counter is carried over by increments under its new name whose header `CARRIED` names the
+old one; together they must be what the old counter holds, so nothing is added twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shlex
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from jobs.jetstream.connection import connection
+from jobs.jetstream.headers import first_values
+from jobs.jetstream.reader import RangeReader
+from jobs.jetstream.schedules import Rewriting, new_name
+from jobs.jetstream.stream import JetStreamSettings, StreamState, stream_state
+from jobs.settings.connection import NatsSettings
+from nats_transform.mapping import AccountMappings
+from nats_transform.plan.model import Plan
+from nats_transform.plan.state import expected, mappings_of
+from nats_transform.subject import decode
+
+CARRIED = b"Nats-Transform-Carried"
+_INCR = b"Nats-Incr"
+_NUMBER = re.compile(rb"[+-]?[0-9]{1,4000}")
+_MOST = 20  # lines of each stream
+
+
+def unsettled(nats: NatsSettings, plan: Plan, step: int) -> Iterator[str]:
+    """One line for each schedule or counter that is not settled, of all steps up to this one.
+
+    Raises:
+        ApiError: the user sees no such stream.
+        ArchiveError: the server stays away.
+    """
+    mappings = mappings_of(expected(plan, step).get(("mappings", plan.account), {}))
+    for one in plan.steps[:step]:
+        for stream in one.streams:
+            is_schedules = one.settles == "schedules"
+            batches = _read(nats, JetStreamSettings(stream=stream, headers_only=is_schedules))
+            find = _schedules if is_schedules else _counters
+            lines = list(find(stream, batches, mappings))
+            yield from lines[:_MOST]
+            if more := lines[_MOST:]:
+                yield f"stream {stream}: {len(more):,} more {one.settles} like these"
+
+
+def _read(nats: NatsSettings, wanted: JetStreamSettings) -> Iterator[pa.RecordBatch]:
+    async def state() -> StreamState:
+        async with connection(nats) as client:
+            return await stream_state(client, nats, wanted.stream)
+
+    now = asyncio.run(state())
+    if now.messages:
+        yield from RangeReader(nats, wanted, now)((now.first, now.last))
+
+
+def _schedules(
+    stream: str, batches: Iterable[pa.RecordBatch], mappings: AccountMappings
+) -> Iterator[str]:
+    # Nothing maps the subject of a schedule, which is in its stream already.
+    rows = (batch.append_column("mapped_subject", batch.column("subject")) for batch in batches)
+    rewriting = Rewriting.of(rows, None, mappings, lambda subject: None)
+    for seq, new in rewriting.values.items():
+        for name, value in new.items():
+            yield (
+                f"stream {stream}: the schedule with sequence {seq} names an old subject: publish "
+                f"it again with {name.decode()}: {decode(value)}, or wait until it has fired"
+            )
+    for seq, why in rewriting.faults.items():
+        yield (
+            f"stream {stream}: the schedule with sequence {seq} names an old subject, and its "
+            f"{why}: publish it again with the subject that you want"
+        )
+
+
+def _counters(
+    stream: str, batches: Iterable[pa.RecordBatch], mappings: AccountMappings
+) -> Iterator[str]:
+    last: dict[bytes, bytes] = {}
+    is_whole: dict[bytes, bool] = {}  # whether the first increment is still there
+    carried: dict[bytes, int] = defaultdict(int)
+    for batch in batches:
+        subjects = batch.column("subject").view(pa.binary()).to_pylist()
+        data = batch.column("data").to_pylist()
+        last.update(zip(subjects, data, strict=True))
+        for row, named in first_values(batch.column("headers"), [_INCR, CARRIED]):
+            increment = _number(named.get(_INCR, b""))
+            if subjects[row] not in is_whole:
+                is_whole[subjects[row]] = increment == _value(data[row])
+            if CARRIED in named:
+                carried[named[CARRIED]] += increment or 0
+    for old in sorted(last):
+        held = _value(last[old])
+        new, why = new_name(mappings, old)
+        if held is None or new == old or not (lacking := held - carried[old]):
+            continue
+        where = f"stream {stream}: counter {decode(old)} holds {held}"
+        if why:
+            yield (
+                f"{where}, and {why}: add {lacking:+} under the name that you want, with the "
+                f"header {CARRIED.decode()}: {decode(old)}"
+            )
+        elif not is_whole.get(new, True):
+            yield (
+                f"{where}, and nobody can see whether {decode(new)} has it, because the stream "
+                "keeps too few messages: raise max_msgs_per_subject until the old names are gone"
+            )
+        else:
+            yield f"{where}, of which {decode(new)} lacks {lacking}: " + _command(
+                old if new_name(mappings, new)[0] != new else new, old, lacking
+            )
+
+
+def _command(subject: bytes, old: bytes, lacking: int) -> str:
+    headers = (f"{_INCR.decode()}:{lacking:+}", f"{CARRIED.decode()}:{decode(old)}")
+    words = ["nats", "pub", "--jetstream", decode(subject), ""]
+    for header in headers:
+        words += ["-H", header]
+    return shlex.join(words)
+
+
+def _value(data: bytes | None) -> int | None:
+    """What a message of a counter holds."""
+    try:
+        document: Any = json.loads(data or b"")
+    except (ValueError, RecursionError):
+        return None
+    value = document.get("val") if isinstance(document, Mapping) else None
+    return _number(value.encode("utf-8", "replace")) if isinstance(value, str) else None
+
+
+def _number(text: bytes) -> int | None:
+    return int(text) if _NUMBER.fullmatch(text) else None

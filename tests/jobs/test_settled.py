@@ -1,0 +1,159 @@
+"""Whether `verify` sees that schedules and counters have their new names, on a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.jetstream.process import NatsServer, nats_server
+from jobs.settings.connection import NatsSettings
+from jobs.verify.settled import unsettled
+from nats_transform.plan.files import files
+from nats_transform.plan.model import Change, Plan, Step
+from tests.conformance.test_regrets import Side
+from tests.conformance.test_stream_features import CONFIG, publish, shop
+from tests.support.command import nats_transform
+
+pytestmark = pytest.mark.server
+
+NEW: dict[str, Any] = {
+    "jobs.*": [{"destination": "work.$1", "weight": 100}],
+    "visits.*": [{"destination": "counts.$1", "weight": 100}],
+    "two.*": [{"destination": "one.$1", "weight": 50}, {"destination": "other.$1", "weight": 50}],
+}
+PLANS = {
+    "name": "PLANS",
+    "subjects": ["plans.*", "jobs.*", "work.*", "two.*", "one.*", "other.*", "stay.*"],
+    "allow_msg_schedules": True,
+}
+COUNTS = {
+    "name": "COUNTS",
+    "subjects": ["visits.*", "counts.*"],
+    "allow_msg_counter": True,
+}
+PLAN = Plan(
+    account="SHOP", current="a" * 64, candidate="b" * 64, made_from={},
+    steps=(
+        Step(number=1, phase="shift", title="", why="",
+             changes=(Change(kind="mappings", name="SHOP", before={}, after=NEW),)),
+        Step(number=2, phase="settle", title="", why="", changes=(), settles="schedules",
+             streams=("PLANS",)),
+        Step(number=3, phase="settle", title="", why="", changes=(), settles="counters",
+             streams=("COUNTS",)),
+    ),
+)  # fmt: skip
+FAR = "@at 2040-01-01T00:00:00Z"
+
+
+@pytest.fixture
+def server() -> Iterator[NatsServer]:
+    with nats_server(CONFIG % "") as running:
+        yield running
+
+
+async def left(server: NatsServer, step: int) -> list[str]:
+    login = NatsSettings(servers=server.url, user="shop", password="p")  # noqa: S106
+    return await asyncio.to_thread(lambda: list(unsettled(login, PLAN, step)))
+
+
+def test_schedules_that_name_old_subjects(server: NatsServer) -> None:
+    async def run() -> None:
+        async with shop(server, PLANS, COUNTS) as side:
+
+            async def plan(number: int, target: str, **more: str) -> None:
+                asked = {"Schedule": FAR, "Schedule_Target": target, **more}
+                assert "error" not in await publish(side, f"plans.{number}", **asked)
+
+            assert await left(server, 2) == []
+            await plan(1, "stay.eu")
+            assert await left(server, 2) == []
+            await plan(2, "jobs.eu", Schedule_Source="jobs.last")
+            await plan(3, "two.eu")
+            assert await left(server, 1) == []
+            found = await left(server, 2)
+            assert [line.partition(" names an old subject")[0] for line in found] == [
+                "stream PLANS: the schedule with sequence 2",
+                "stream PLANS: the schedule with sequence 2",
+                "stream PLANS: the schedule with sequence 3",
+            ]
+            assert "publish it again with Nats-Schedule-Target: work.eu" in found[0]
+            assert "publish it again with Nats-Schedule-Source: work.last" in found[1]
+            assert "has no single new subject" in found[2]
+            await plan(2, "work.eu")
+            await plan(3, "one.eu")
+            assert await left(server, 2) == []
+
+    asyncio.run(run())
+
+
+async def say(side: Side, line: str) -> None:
+    """Does what a line of `verify` says, as the `nats` command does it."""
+    _, _, command = line.partition(": nats ")
+    words = shlex.split(command)
+    assert words[:2] == ["pub", "--jetstream"]
+    headers = dict(word.split(":", 1) for flag, word in zip(words[4::2], words[5::2], strict=True)
+                   if flag == "-H")  # fmt: skip
+    answer = await side.client.request(words[2], words[3].encode(), 5, headers=headers)
+    assert "error" not in json.loads(answer.data), answer.data
+
+
+def test_counters_that_are_not_carried_over(server: NatsServer) -> None:
+    async def run() -> None:
+        async with shop(server, PLANS, COUNTS) as side:
+            for subject, increment in (
+                ("visits.eu", "+5"), ("visits.eu", "+1"), ("visits.us", "-3"), ("counts.eu", "+2"),
+                ("visits.none", "+0"),
+            ):  # fmt: skip
+                assert "error" not in await publish(side, subject, Incr=increment)
+            found = await left(server, 3)
+            assert [line.partition(": nats")[0] for line in found] == [
+                "stream COUNTS: counter visits.eu holds 6, of which counts.eu lacks 6",
+                "stream COUNTS: counter visits.us holds -3, of which counts.us lacks -3",
+            ]
+            for line in found:
+                await say(side, line)
+            assert await left(server, 3) == []
+            # Whoever goes on adding changes nothing, nor who asks twice.
+            assert (await publish(side, "counts.eu", Incr="+1"))["val"] == "9"
+            assert (await publish(side, "counts.us", Incr="+1"))["val"] == "-2"
+            assert await left(server, 3) == []
+            # A message under the old name after all: only the rest is missing.
+            assert (await publish(side, "visits.eu", Incr="+4"))["val"] == "10"
+            (line,) = await left(server, 3)
+            assert "counter visits.eu holds 10, of which counts.eu lacks 4: nats pub" in line
+            await say(side, line)
+            assert (await publish(side, "counts.eu", Incr="+0"))["val"] == "13"
+
+    asyncio.run(run())
+
+
+def test_a_counter_without_its_history(server: NatsServer) -> None:
+    async def run() -> None:
+        async with shop(server, PLANS, COUNTS | {"max_msgs_per_subject": 1}) as side:
+            for subject in ("visits.eu", "counts.eu", "counts.eu"):
+                await publish(side, subject, Incr="+2")
+            (line,) = await left(server, 3)
+            assert "nobody can see whether counts.eu has it" in line
+            assert "max_msgs_per_subject" in line
+
+    asyncio.run(run())
+
+
+def test_a_step_that_cannot_be_seen(tmp_path: Path) -> None:
+    for name, text in files(PLAN, {}).items():
+        file = tmp_path / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+    (tmp_path / "server.conf").write_text(CONFIG % "\nmappings {}")
+    code, out, err = nats_transform(
+        *("verify", "--plan", str(tmp_path), "--step", "3"),
+        *("--config", str(tmp_path / "server.conf")),
+    )
+    assert (code, out) == (2, "")
+    assert "step 3 cannot be seen: give --server URL" in err
