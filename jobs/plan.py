@@ -20,19 +20,20 @@ from jobs.dry_run.settings import not_looked_at, read_question, streams_from, wi
 from jobs.errors import JobError, text_of
 from jobs.session import Spark
 from jobs.settings.dry_run import PlanSettings
-from nats_transform.config import plain
+from nats_transform.config import mapping_version, plain
 from nats_transform.config.edit import Unsafe, name_of_one, secrets
 from nats_transform.config.jwt import find_token
 from nats_transform.config.source import Source
 from nats_transform.config.yaml_text import parse_yaml
-from nats_transform.errors import InvalidConfig
+from nats_transform.errors import InvalidConfig, printable
 from nats_transform.mapping import AccountMappings
 from nats_transform.migration import Question
 from nats_transform.plan.build import Needs, NoPlan, build
-from nats_transform.plan.files import CONFIGURED, PLAN, files, whole_configs
-from nats_transform.plan.model import Accepted, Blocked, Need, Plan
+from nats_transform.plan.files import CERTIFICATE, CONFIGURED, PLAN, files, whole_configs
+from nats_transform.plan.model import Accepted, Blocked, Certified, Need, Plan
 from nats_transform.plan.stages import Stage
 from nats_transform.unseen import Unseen
+from nats_transform.words import plural
 
 _NO_CONFIG = (".json", ".yaml", ".yml", ".jwt")
 _ACCEPTED = TypeAdapter(tuple[Accepted, ...])
@@ -101,6 +102,7 @@ def _plan(
     spark: Spark, settings: PlanSettings, question: Question, census: PortableCensus | None
 ) -> PlanResult:
     accepted = read_accepted(settings.accept) if settings.accept else ()
+    certified = read_certificate(settings, question) if settings.certificate else None
     if census is None:
         from jobs.census_export import census_of_warehouse
         from jobs.dry_run.subjects import archived_days, with_named
@@ -140,6 +142,10 @@ def _plan(
     if not made.steps:
         return PlanResult(made, **looked_at)
     made, whole = _with_config(made, settings)
+    if certified is not None:
+        text, verdict = certified
+        made = made.model_copy(update={"certificate": verdict})
+        whole |= {CERTIFICATE: text}
     from jobs.pages.plan import PAGE, render
 
     texts = files(made, dict(configs(settings)), whole | {PAGE: render(made)})
@@ -195,6 +201,37 @@ def read_accepted(path: Path) -> tuple[Accepted, ...]:
         if not one.reason.strip():
             raise InvalidConfig(f"{one.code} has no reason: say why it may stay", str(path))
     return found
+
+
+def read_certificate(settings: PlanSettings, question: Question) -> tuple[str, Certified]:
+    """The text of a certificate that the candidate holds, and what it says.
+
+    Raises:
+        PlanError: it is none, or of other mappings, or the server did not do as predicted.
+    """
+    file = settings.certificate
+    assert file is not None  # noqa: S101 - only then it is asked for
+    try:
+        text = file.read_bytes().decode()
+        found = Certified.model_validate_json(text)
+    except (OSError, ValueError) as error:
+        raise PlanError(
+            f"{file} is no certificate: {text_of(error)}; give what "
+            "`nats-transform certify --json` prints"
+        ) from error
+    candidate = mapping_version(question.candidate)
+    if found.mapping_version != candidate:
+        raise PlanError(
+            f"{file} is of mapping version {printable(found.mapping_version[:12])}, and the "
+            f"candidate is {candidate[:12]}: certify the candidate"
+        )
+    if found.divergences or not (found.holds and found.tried > 0):
+        ways = plural(len(found.divergences), "way")
+        why = (
+            f"nats-server and the prediction part in {ways}" if found.tried else "it tried nothing"
+        )
+        raise PlanError(f"{file} does not hold: {why}; find out why, and certify again")
+    return text, found
 
 
 def refuse_full(folder: Path) -> None:
@@ -256,7 +293,8 @@ def _files(place: Path | None) -> Sequence[Path]:
 
 def _digests(settings: PlanSettings) -> Iterator[tuple[str, str]]:
     """The SHA-256 of each input file, by its purpose, so that paths make no difference."""
-    for role in ("mapping", "candidate", "streams", "consumers", "permissions", "census", "accept"):
+    roles = "mapping candidate streams consumers permissions census accept certificate"
+    for role in roles.split():
         place: Path | None = getattr(settings, role)
         for file in _files(place):
             name = f"{role}/{file.name}" if place is not None and place.is_dir() else role

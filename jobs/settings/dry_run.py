@@ -136,6 +136,11 @@ class PlanSettings(DryRunSettings):
         "A file with the findings that you accept, in YAML or JSON: a list of {code, "
         "about, reason}. An entry without `about` accepts every finding with the code.",
     )
+    certificate: Path | None = setting(
+        None,
+        "What `certify --json` said about this candidate. The plan keeps the file and says its "
+        "verdict; there is no plan if the server did not do as predicted.",
+    )
     stages: Annotated[tuple[Annotated[int, Field(ge=1, le=100)], ...], WithCommas] = setting(
         STAGES,
         "The percentages of the messages that go the new way, one stage after the other.",

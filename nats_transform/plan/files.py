@@ -19,6 +19,7 @@ from nats_transform.untrusted import markdown_code, markdown_text, one_line
 from nats_transform.words import plural
 
 PLAN = "plan.json"
+CERTIFICATE = "certificate.json"
 PAGE = "README.md"
 
 Configs = Mapping[str, Mapping[str, Any]]
@@ -270,6 +271,8 @@ def page(plan: Plan) -> str:
         "JetStream and ordered consumers must take both names before the first messages move.",
         "",
     ]
+    if plan.certificate is not None:
+        lines += [f"{markdown_text(plan.certificate.words)}: `{CERTIFICATE}`.", ""]
     if plan.blocks_because:
         lines += [
             "Steps have the blocks of a server's configuration that change, not the whole file:",

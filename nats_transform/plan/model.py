@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
+
+from nats_transform.words import plural
 
 FORMAT = 2
 """The version of the format. It goes up when plans that were written before cannot be read."""
@@ -115,6 +117,38 @@ class Blocked(_Frozen):
     help: str
 
 
+class Certified(BaseModel):
+    """What a certificate of `certify` says about the candidate; the rest of it is not kept here.
+
+    Attributes:
+        holds: whether nats-server did as predicted.
+        mapping_version: the version of the mappings that were tried.
+        stream: the archive whose messages were tried.
+        tried: how many messages were tried.
+        share: their share of the archive.
+        nats_server: the version of the server.
+        divergences: the ways in which the server and the prediction part.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    holds: bool
+    mapping_version: str
+    stream: str
+    tried: int
+    share: Annotated[float, Field(ge=0, le=1)]
+    nats_server: str
+    divergences: tuple[dict[str, Any], ...]
+
+    @property
+    def words(self) -> str:
+        """The verdict in a sentence."""
+        return (
+            f"nats-server {self.nats_server} did as predicted with {plural(self.tried, 'message')} "
+            f"({100 * self.share:.3g} %) of stream {self.stream}"
+        )
+
+
 class Plan(_Frozen):
     """The way from the mappings in force to a candidate.
 
@@ -127,6 +161,7 @@ class Plan(_Frozen):
         accepted: the findings that were accepted.
         audited: the stream in which the audit looks for the messages; null if none is known.
         files: the SHA-256 of each other file of the folder, by its path.
+        certificate: what the certificate in the folder says; null if none was given.
         at_once: the sources that no weights can split, each with the reason.
         config: the name of the file with the whole configuration of the servers, if steps have one;
             null if they have only the blocks that change.
@@ -142,6 +177,7 @@ class Plan(_Frozen):
     steps: tuple[Step, ...]
     accepted: tuple[Accepted, ...] = ()
     audited: str | None = None
+    certificate: Certified | None = None
     at_once: dict[str, str] = {}
     config: str | None = None
     blocks_because: str = ""

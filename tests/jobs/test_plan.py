@@ -495,3 +495,63 @@ def test_a_source_that_is_behind_is_waited_for(project: Path, server: NatsServer
     assert "stream DOWN has not taken all messages from UP yet: wait before step 1 is undone" in out
     # The other source has nothing to take.
     assert nats_transform(*verify[:5], *verify[6:])[0] == 0
+
+
+def certificate(project: Path, **more: Any) -> str:
+    """A certificate as `certify --json` prints it, shortened."""
+    document = {
+        "holds": True,
+        "mapping_version": mapping_version(load_mappings(project / "new.conf")),
+        "stream": "<b>ORDERS",
+        "tried": 90_010,
+        "share": 1.0,
+        "nats_server": "2.15.1",
+        "divergences": [],
+        "draws": [],
+    }
+    (project / "certificate.json").write_text(json.dumps(document | more))
+    return "certificate.json"
+
+
+def test_a_certificate_goes_into_the_folder(project: Path) -> None:
+    given = certificate(project)
+    code, _, err = plan("--certificate", given)
+    assert (code, err) == (0, "")
+    made, texts = read_plan(project / "plan")
+    assert texts["certificate.json"] == (project / given).read_text()
+    assert made.certificate is not None
+    assert "certificate" in made.made_from
+    words = "nats-server 2.15.1 did as predicted with 90,010 messages (100 %) of stream"
+    assert words in texts["README.md"]
+    assert f"{words} &lt;b&gt;ORDERS" in texts["index.html"]
+
+
+DIVERGING = {"holds": False, "divergences": [{"kind": "subject", "messages": 3}]}
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        pytest.param(
+            {"mapping_version": "f" * 64}, "is of mapping version 'ffffffffffff', and", id="of"
+        ),
+        pytest.param(DIVERGING, "nats-server and the prediction part in 1 way", id="diverges"),
+        pytest.param(DIVERGING | {"holds": True}, "does not hold", id="says-that-it-holds"),
+        pytest.param({"tried": 0, "holds": False}, "does not hold: it tried nothing", id="nothing"),
+        pytest.param({"tried": "many"}, "is no certificate", id="no-number"),
+        pytest.param({"share": 7}, "is no certificate", id="no-share"),
+    ],
+)
+def test_a_certificate_that_stops_a_plan(project: Path, more: dict[str, Any], why: str) -> None:
+    code, out, err = plan("--certificate", certificate(project, **more))
+    assert (code, out) == (2, "")
+    assert why in err
+    assert err.count("\n") == 1
+    assert not (project / "plan").exists()
+
+
+def test_a_file_that_is_no_certificate(project: Path) -> None:
+    code, _, err = plan("--certificate", "new.conf")
+    assert code == 2
+    assert "new.conf is no certificate" in err
+    assert "`nats-transform certify --json` prints" in err

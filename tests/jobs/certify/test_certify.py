@@ -27,6 +27,7 @@ from nats_transform.config import load_mappings
 from nats_transform.kernel import build, program
 from nats_transform.kernel.library import library
 from nats_transform.mapping import AccountMappings, Destination, Mapping
+from nats_transform.plan.model import Certified
 from tests.support.command import nats_transform
 
 pytestmark = pytest.mark.server
@@ -403,6 +404,10 @@ def test_the_command(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "nats-server does as predicted" in page.read_text("utf-8")
     document = json.loads(nats_transform(*line, "--json")[1])
     assert (document["holds"], document["tried"], document["divergences"]) == (True, 500, [])
+    # A plan reads it.
+    kept = Certified.model_validate(document)
+    words = "did as predicted with 500 messages (16.7 %) of stream S"
+    assert kept.words == f"nats-server {document['nats_server']} {words}"
     config = server.server_config
     monkeypatch.setattr(
         server, "server_config", lambda mappings, cluster: config(AccountMappings(()), cluster)
