@@ -25,8 +25,8 @@ from nats_transform.network import Network
 from nats_transform.obstacles import obstacles_to
 from nats_transform.sharing import Entry, SharedStream
 from nats_transform.stream import StreamConfig
-from nats_transform.stream_features import MESSAGES, features
-from nats_transform.subject import SEPARATOR, is_subset, matches
+from nats_transform.stream_features import MESSAGES, features, sums
+from nats_transform.subject import SEPARATOR, collide, is_subset, matches
 from nats_transform.subject_index import Effort, SubjectIndex
 from nats_transform.symbolic import can_land_in, filter_of_results, is_identity, stays
 from nats_transform.transform import Transform
@@ -399,6 +399,27 @@ def _streams_overlap(streams: Sequence[StreamConfig], effort: Effort) -> Iterato
             )
 
 
+def _ingress(stream: StreamConfig) -> list[Transform]:
+    return [stream.ingress_transform] if stream.ingress_transform else []
+
+
+def _adds_up(stream: StreamConfig, upstream: StreamConfig, transform: Transform) -> bool:
+    """Whether a stream takes subjects and their results from another one under the same name."""
+    feeds = [one for one in stream.sources if one.name == upstream.name and one.external is None]
+    rules = [rule for feed in feeds for rule in feed.filters]
+    names = [] if upstream.ingress_transform else [transform.source, filter_of_results(transform)]
+    return (
+        bool(rules)
+        and all(any(collide(rule.source, name) for rule in rules) for name in names)
+        and stays(
+            transform,
+            _ingress(upstream),
+            [rule.transform for rule in rules if rule.transform],
+            _ingress(stream),
+        )
+    )
+
+
 def _streams_around(
     mapping: Mapping, renaming: Sequence[Transform], captured: _Captured
 ) -> Iterator[Finding]:
@@ -418,11 +439,16 @@ def _streams_around(
             )
         for name in before:
             stream = captured.by_name[name]
-            is_kept = name in takes and stays(transform, stream.ingress_transform)
+            is_kept = name in takes and stays(transform, _ingress(stream))
             for code in features(stream):
                 if not (name in takes if code == "batch-split" else is_kept):
                     message = f"stream {name}: {MESSAGES[code]}"
                     yield _found(code, message, mapping, transform)
+            if stream.allow_msg_counter and name in takes and not is_kept:
+                for other in captured.by_name.values():
+                    if sums(other) and _adds_up(other, stream, transform):
+                        message = f"stream {other.name}: {MESSAGES['counted-twice']}"
+                        yield _found("counted-twice", message, mapping, transform)
         if new := [name for name in takes if name not in before]:
             yield _found(
                 "caught-by-stream",

@@ -311,6 +311,13 @@ _CODES = {
         "after the switch, add the old value of each counter under its new name, or write a source "
         "that does not cover counters",
     ),
+    "counted-twice": Code(
+        _W,
+        "a stream adds up the counters of another one, and gives a subject and what a mapping "
+        "makes of it one sum: an old value that is added again under the new name counts twice",
+        "before the switch, take away under the old name what you add under the new one after it, "
+        "or let the counters begin at 0 and go by the sum",
+    ),
     "schedule-not-mapped": Code(
         _W,
         "a mapping moves subjects of a stream with message schedules, whose scheduler publishes to "

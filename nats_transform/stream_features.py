@@ -16,6 +16,9 @@ MESSAGES: dict[str, str] = {
     "no account mapping applies inside a stream",
     "batch-split": "it takes atomic batches (allow_atomic), and nats-server refuses a batch that "
     "goes to two streams (10176), or to one that takes none (10174)",
+    "counted-twice": "it adds counters up by the name that each has in another stream, and gives "
+    "the old and the new name one sum: an old value that is added again under the new name counts "
+    "twice",
 }
 """What happens to a message of such a stream that gets a new subject.
 
@@ -42,6 +45,12 @@ CARRIED: dict[str, str] = {
 
 nats-server compares the names of headers letter by letter.
 """
+CARRIED_WITH: dict[str, str] = {
+    "batch-split": "batch",
+    "counted-twice": "counter",
+    "counter-restarts": "counter",
+}
+"""What a message carries that a finding is about; others of its stream do not suffer."""
 
 
 def features(stream: StreamFields) -> Iterator[str]:
@@ -52,3 +61,8 @@ def features(stream: StreamFields) -> Iterator[str]:
         yield "schedule-not-mapped"
     if stream.allow_atomic:
         yield "batch-split"
+
+
+def sums(stream: StreamFields) -> bool:
+    """Whether a stream adds up the counters of others."""
+    return stream.allow_msg_counter and bool(stream.sources)

@@ -209,22 +209,27 @@ def computes_with(transform: Transform, positions: Iterable[int]) -> Iterator[in
         yield from (place for place in known if place in reads or is_open)
 
 
-def stays(transform: Transform, within: Transform | None) -> bool:
-    """Whether a second transform brings the results of one to the names that its subjects get.
+def stays(transform: Transform, *steps: Sequence[Transform]) -> bool:
+    """Whether the results of a transform come to the names that its subjects come to without it.
 
     Args:
         transform: renames subjects.
-        within: applies to what is renamed, and else to the subjects themselves.
+        steps: what then applies to both in turn: of several transforms the first that matches.
     """
-    if within is None:
-        return False
-    old, new = (
-        applied(within, some) if collide(within.source, filter_of(some)) else some
-        for some in (symbols_of(transform.source), results(transform))
-    )
+    old: Symbols | None = symbols_of(transform.source)
+    new: Symbols | None = results(transform)
+    for alternatives in steps:
+        old, new = _through(old, alternatives), _through(new, alternatives)
     # Of a text that is computed nobody knows whether it is the same.
     known = all(isinstance(one, str) or one.position is not None for one in new or ())
     return known and old is not None and old == new
+
+
+def _through(given: Symbols | None, alternatives: Sequence[Transform]) -> Symbols | None:
+    for one in alternatives:
+        if given is not None and collide(one.source, filter_of(given)):
+            return applied(one, given)
+    return given
 
 
 def between(before: Symbols | None, after: Symbols | None) -> tuple[str, str] | None:

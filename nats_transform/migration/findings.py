@@ -300,7 +300,13 @@ _CODES = {
         "keep in the destination the token in which their filters differ",
     ),
 }
-_AS_IN_CHECK = ("bucket-moves", "counter-restarts", "schedule-not-mapped", "batch-split")
+_AS_IN_CHECK = (
+    "bucket-moves",
+    "counter-restarts",
+    "counted-twice",
+    "schedule-not-mapped",
+    "batch-split",
+)
 CODES = on_page("dry-run", _CODES | {code: CHECK_CODES[code] for code in _AS_IN_CHECK})
 """The codes of a dry run."""
 
@@ -311,16 +317,17 @@ REFUSED = frozenset(
 
 STOPS_PLAN = frozenset(
     """batch-split captured-elsewhere captured-twice check-not-chained check-not-compared
-    condition-fails consumer-fewer consumer-more counter-restarts export-fewer import-fewer
-    ingress-stops irreversible partition-moves publish-opened republish-stops rule-overlap
-    rule-shadowed schedule-not-mapped schedule-target-moves source-stops subscribe-opened""".split()  # noqa: SIM905 - reads better so
+    condition-fails consumer-fewer consumer-more counted-twice counter-restarts export-fewer
+    import-fewer ingress-stops irreversible partition-moves publish-opened republish-stops
+    rule-overlap rule-shadowed schedule-not-mapped schedule-target-moves source-stops
+    subscribe-opened""".split()  # noqa: SIM905 - reads better so
 )
 """Findings that are only warnings in a dry run, but that no order of steps makes safe."""
 
 MEASURED = frozenset(
     """refused expired overlap shadowed loss lost-elsewhere few-keys wildcards-dropped
     escapes-stream escapes-export caught-by-stream republish-loop bucket-moves mirror-filter
-    service-import counter-restarts schedule-not-mapped
+    service-import counted-twice counter-restarts schedule-not-mapped
     batch-split""".split()  # noqa: SIM905 - reads better so
 )
 """The codes of `check` for which a dry run has findings of its own, with counts of messages."""

@@ -74,6 +74,8 @@ _SETTLED: dict[Literal["schedules", "counters"], tuple[str, str, str, str]] = {
 }
 """Title, reason and what to do, or do to undo it, where a mapping moves what a stream keeps."""
 _BY_PEOPLE = {
+    "counted-twice": "before this step, take away under the old name of each counter what is added "
+    "under the new one after it",
     "header-not-mapped": "those who read subjects in headers must know both names",
     "schedule-target-moves": "schedules must be published again for the new names",
 }

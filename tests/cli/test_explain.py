@@ -17,7 +17,7 @@ from tests.support.censuses import census_file
 from tests.support.command import nats_transform
 
 EVERY = explanations()
-SEVERAL = ("not-compared", "batch-split")
+SEVERAL = ("not-compared", "batch-split", "counted-twice")
 """Codes of check whose examples have other findings too."""
 
 

@@ -17,7 +17,8 @@ import pytest
 
 from jobs.jetstream.process import NatsServer, nats_server
 from tests.conformance.test_account import reload
-from tests.conformance.test_stream_features import CONFIG, publish, shop
+from tests.conformance.test_regrets import Side
+from tests.conformance.test_stream_features import CONFIG, batch, publish, shop
 from tests.support.command import nats_transform
 
 pytestmark = pytest.mark.server
@@ -29,6 +30,8 @@ mappings {
   "bills.*": "invoices.$1"
   "jobs.*": "work.$1"
   "keep.*": "kept.$1"
+  "visits.*": "counts.$1"
+  "lots.*": "bulk.$1"
 }
 """
 STOCK = {"name": "STOCK", "subjects": ["stock.*", "store.*", "still.*", "bills.*", "invoices.*"]}
@@ -43,6 +46,12 @@ KEEP = {
     "subjects": ["keep.*", "kept.*"],
     "subject_transform": {"src": "kept.*", "dest": "keep.$1"},
 }
+VISITS = {"name": "VISITS", "subjects": ["visits.*", "counts.*"], "allow_msg_counter": True}
+APART = {"name": "APART", "sources": [{"name": "VISITS"}], "allow_msg_counter": True}
+TOTAL = [{"src": f"{name}.*", "dest": "total.$1"} for name in ("visits", "counts")]
+SUM = APART | {"name": "SUM", "sources": [{"name": "VISITS", "subject_transforms": TOTAL}]}
+LOTS = {"name": "LOTS", "subjects": ["lots.*"], "allow_atomic": True}
+BULK = {"name": "BULK", "subjects": ["bulk.*"]}
 
 
 @pytest.fixture
@@ -57,6 +66,12 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(work())  # type: ignore[arg-type]
 
 
+OF_HEADERS = {
+    *("condition-fails", "ids-forgotten", "schedule-target-moves", "header-not-mapped"),
+    *("counted-twice", "batch-split"),
+}
+
+
 def _found(server: NatsServer, stream: str, *more: str) -> dict[tuple[str, str], Any]:
     """What a dry run finds of the stream as it is now: its findings about headers."""
     login = ("--server", server.url, "--user", "shop", "--password", "p")
@@ -65,9 +80,8 @@ def _found(server: NatsServer, stream: str, *more: str) -> dict[tuple[str, str],
     asked = ("--candidate", "new.conf", "--account", "SHOP", "--fail-on", "never", "--json")
     code, out, err = nats_transform("dry-run", "--stream", stream, *asked, *login, *more)
     assert code == 0, err
-    of_headers = ("condition-fails", "ids-forgotten", "schedule-target-moves", "header-not-mapped")
     findings = json.loads(out)["findings"]
-    return {(f["code"], f["about"]): f for f in findings if f["code"] in of_headers}
+    return {(f["code"], f["about"]): f for f in findings if f["code"] in OF_HEADERS}
 
 
 async def found(server: NatsServer, stream: str, *more: str) -> dict[tuple[str, str], Any]:
@@ -135,6 +149,52 @@ def test_ids_that_another_stream_does_not_know(server: NatsServer) -> None:
             assert (await publish(side, "bills.1", Msg_Id="1"))["duplicate"]
             assert await side.stored("PAID") == {"paid.1": 1}
             assert await side.stored("STOCK") == {"bills.1": 1}
+
+    run(work)
+
+
+async def counts(side: Side, stream: str, subject: str, value: str) -> None:
+    """Waits until a counter has a value; pytest's timeout ends it."""
+    asked, told = json.dumps({"last_by_subj": subject}).encode(), None
+    while told != value:
+        reply = await side.client.request(f"$JS.API.STREAM.MSG.GET.{stream}", asked, 5)
+        found = json.loads(reply.data).get("message")
+        told = found and json.loads(base64.b64decode(found["data"]))["val"]
+
+
+def test_a_sum_counts_twice_what_is_added_again(server: NatsServer) -> None:
+    async def work() -> None:
+        async with shop(server, VISITS, SUM, APART) as side:
+            for subject in ("visits.eu", "visits.us"):
+                await publish(side, subject, Incr="+6")
+            told = await found(server, "VISITS")
+            assert list(told) == [("counted-twice", "stream SUM")]
+            assert told["counted-twice", "stream SUM"]["messages"] == 2
+            # The cure: what is added again is taken away before.
+            await publish(side, "visits.us", Incr="-6")
+            reload(server, CONFIG % MAPPINGS, 1)
+            assert (await publish(side, "visits.eu", Incr="+1"))["val"] == "1"
+            await counts(side, "SUM", "total.eu", "7")
+            for subject in ("counts.eu", "counts.us"):
+                await publish(side, subject, Incr="+6")
+            await counts(side, "SUM", "total.eu", "13")
+            await counts(side, "SUM", "total.us", "6")
+            await counts(side, "APART", "counts.eu", "7")
+
+    run(work)
+
+
+def test_a_batch_that_moves_to_a_stream_without_batches(server: NatsServer) -> None:
+    async def work() -> None:
+        async with shop(server, LOTS, BULK) as side:
+            assert await batch(side, "lots.eu", "whole", 3) == []
+            for subject in ("lots.eu", "lots.us"):
+                await publish(side, subject)
+            split = (await found(server, "LOTS"))["batch-split", "stream LOTS"]
+            assert (split["messages"], split["subjects"]) == (3, 1)
+            reload(server, CONFIG % MAPPINGS, 1)
+            assert set(await batch(side, "lots.eu", "refused", 3)) == {10174}
+            assert "error" not in await publish(side, "lots.us")
 
     run(work)
 

@@ -53,6 +53,15 @@ def sources(*given: dict[str, Any], **fields: Any) -> StreamConfig:
     return parse_stream({"name": "S", "sources": list(given), **fields})
 
 
+COUNTS = stream("C", "o.*", "s.*", allow_msg_counter=True)
+
+
+def sums_of(**names: str) -> StreamConfig:
+    """A stream that adds counters up, some under other names."""
+    renames = [{"src": f"{one}.*", "dest": f"{new}.$1"} for one, new in names.items()]
+    return sources({"name": "C", "subject_transforms": renames}, allow_msg_counter=True)
+
+
 AGAIN = {"name": "M", "republish": {"src": "b.*", "dest": "b.$1"}}
 
 # code, configuration that gives it, near misses, more arguments of check().
@@ -523,6 +532,14 @@ def test_a_code_is_given_where_it_should_and_not_beside(
     assert codes(config, **more) == {code}
     for miss in near:
         assert check(miss, **more) == []
+
+
+def test_counters_that_a_sum_takes_under_one_name() -> None:
+    def told(**names: str) -> set[str]:
+        return codes([maps({"o.*": "s.$1"}), COUNTS, sums_of(**names)])
+
+    assert told(o="t", s="t") == {"counter-restarts", "counted-twice"}
+    assert told() == told(o="t", s="u") == told(o="s") == {"counter-restarts"}
 
 
 def test_a_mapping_with_wildcards_moves_a_bucket_that_is_given() -> None:

@@ -14,7 +14,7 @@ from nats_transform.functions import fnv1a
 from nats_transform.mapping import AccountMappings, Fate, Mapping, Outcome
 from nats_transform.migration import Allowance, Question
 from nats_transform.network import Facts
-from nats_transform.stream_features import features
+from nats_transform.stream_features import CARRIED_WITH, features, sums
 from nats_transform.subject import encode, is_valid_publish_subject, literal_fault, subscribes
 from nats_transform.symbolic import reversed_mappings
 from tests.support.dry_runs import CensusRow
@@ -290,6 +290,7 @@ class Oracle:
             for code in features(stream):
                 for end, percent in after:
                     moves = end.subject is not None and end.subject not in known
+                    moves = moves and self._carries(row, code)
                     is_kept = (
                         stream.name in facts[end.subject].captured
                         if code == "batch-split"
@@ -297,6 +298,19 @@ class Oracle:
                     )
                     if moves and not is_kept and any(stream.name in one for one in held):
                         self.tally(code, (stream.name,), row, percent)
+            for end, percent in after if sums(stream) else ():
+                fact = facts[end.subject]
+                feeds = {feed for name, feed in fact.taken if name == stream.name}
+                is_taken = any(
+                    stays(end, [(one, 100)], facts, stream.name)
+                    and any(name == stream.name for name, _ in facts[one.subject].taken)
+                    for one, _ in before
+                )
+                is_new = end.subject is not None and end.subject not in known
+                is_apart = any(not stays(end, before, facts, feed) for feed in feeds)
+                counts = self._carries(row, "counted-twice")
+                if is_new and is_taken and is_apart and counts:
+                    self.tally("counted-twice", (stream.name,), row, percent)
             watched: list[tuple[str, str, str, Hashable]] = []
             if stream.ingress_transform:
                 watched.append(("ingress-stops", stream.name, "ingress", stream.name))
@@ -355,6 +369,12 @@ class Oracle:
                 code = "gone" if shares[0] > shares[1] else "more"
                 self.tally(code, number, row, abs(shares[0] - shares[1]))
 
+    def _carries(self, row: CensusRow, code: str) -> bool:
+        """Whether a message carries what a finding is about, if any message does."""
+        word = CARRIED_WITH.get(code)
+        are_known = any(word in (one.carries or "").split() for one in self.rows)
+        return not are_known or word in (row.carries or "").split()
+
     def _headers(
         self, row: CensusRow, before: Ends, after: Ends, facts: dict[str | None, Facts]
     ) -> None:
@@ -364,6 +384,8 @@ class Oracle:
         for end, percent in after:
             has_history = any(stays(end, before, facts, s) for s in facts[end.subject].captured)
             is_new = end.subject is not None and end.subject not in known and not has_history
+            if "counter" in carries and is_new and not self.question.streams:
+                self.tally("counter-restarts", "", row, percent)
             if "condition" in carries and is_new:
                 self.tally("condition-fails", "", row, percent)
             for name in facts[end.subject].captured - held if "id" in carries and held else ():

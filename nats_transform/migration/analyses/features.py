@@ -9,7 +9,7 @@ import pyarrow as pa
 from nats_transform.errors import shown
 from nats_transform.migration.analysis import Analysis, Told
 from nats_transform.migration.database import Database
-from nats_transform.stream_features import MESSAGES, features
+from nats_transform.stream_features import CARRIED_WITH, MESSAGES, features, sums
 
 
 class Features(Analysis):
@@ -20,10 +20,10 @@ class Features(Analysis):
     gains = """
     SELECT f.layer, f.code, [f.stream], a.way, a.number, a.percent
     FROM features f JOIN ways a ON a.side = 'after' AND a.result IS NOT NULL
-    WHERE EXISTS (
+    WHERE (f.stream < 0 OR EXISTS (
       FROM ways b JOIN receivers r ON r.form = b.form AND r.how = 'captures'
       WHERE b.way = a.way AND b.side = 'before' AND r.layer = f.layer AND r.receiver = f.stream
-    ) AND NOT EXISTS (
+    )) AND NOT EXISTS (
       FROM ways b WHERE b.way = a.way AND b.side = 'before' AND b.result = a.result
     ) AND NOT (f.code <> 'batch-split' AND EXISTS (
       FROM stays s WHERE s.way = a.way AND s.after = a.number AND s.layer = f.layer
@@ -31,20 +31,58 @@ class Features(Analysis):
     )) AND NOT (f.code = 'batch-split' AND EXISTS (
       FROM receivers r WHERE r.form = a.form AND r.how = 'captures' AND r.layer = f.layer
         AND r.receiver = f.stream
-    ))
+    )) AND (f.word IS NULL OR list_contains(a.carries, f.word))
+    UNION ALL
+    -- What a stream takes under two names and stores under one, but not where it takes it from.
+    SELECT DISTINCT f.layer, 'counted-twice', [f.stream], a.way, a.number, a.percent
+    FROM sums f JOIN ways a ON a.side = 'after'
+    JOIN stays s ON s.way = a.way AND s.after = a.number AND s.layer = f.layer
+      AND s.stream = f.stream
+    JOIN ways b ON b.way = a.way AND b.side = 'before' AND b.number = s.before
+    JOIN receivers x ON x.form = a.form AND x.how = 'takes' AND x.layer = f.layer
+      AND x.receiver = f.stream
+    JOIN receivers y ON y.form = b.form AND y.how = 'takes' AND y.layer = f.layer
+      AND y.receiver = f.stream
+    WHERE (f.word IS NULL OR list_contains(a.carries, f.word)) AND NOT EXISTS (
+      FROM ways o WHERE o.way = a.way AND o.side = 'before' AND o.result = a.result
+    ) AND NOT EXISTS (
+      FROM stays u WHERE u.way = a.way AND u.after = a.number AND u.layer = f.layer
+        AND u.stream = x.other
+    )
     """
 
     def prepare(self, database: Database) -> None:
-        rows = [
-            (layer, code, number)
+        # An archive whose messages have no such header may have come without headers.
+        words = {word for (word,) in database.rows("SELECT DISTINCT unnest(carries) FROM ways")}
+
+        def row(layer: int, code: str, number: int) -> tuple[int, str, int, str | None]:
+            word = CARRIED_WITH.get(code)
+            return layer, code, number, word if word in words else None
+
+        streams = [
+            (layer, number, stream)
             for layer, question in enumerate(database.questions)
             for number, stream in enumerate(question.streams)
-            for code in features(stream)
         ]
-        schema = pa.schema({"layer": pa.int32(), "code": pa.string(), "stream": pa.int32()})
+        rows = [row(at, code, n) for at, n, stream in streams for code in features(stream)]
+        if not streams and "counter" in words:  # of counters, the messages tell
+            rows += [row(at, "counter-restarts", -1) for at in range(len(database.questions))]
+        adding = [row(at, "counted-twice", n) for at, n, stream in streams if sums(stream)]
+        schema = pa.schema(
+            {
+                "layer": pa.int32(),
+                "code": pa.string(),
+                "stream": pa.int32(),
+                "word": pa.string(),
+            }
+        )
         database.table("features", schema, rows)
+        database.table("sums", schema, adding)
 
     def findings(self, database: Database, layer: int) -> Iterator[Told]:
         streams = database.questions[layer].streams
         for code, (number,), count in database.counts(self.name, layer):
-            yield code, f"stream {shown(streams[number].name)}", MESSAGES[code], count
+            if number < 0:
+                yield code, "", "these counters (Nats-Incr) begin at 0 under their new names", count
+            else:
+                yield code, f"stream {shown(streams[number].name)}", MESSAGES[code], count

@@ -770,6 +770,42 @@ SCENARIOS = [
             ),
         )
     ),
+    *(
+        Scenario(
+            f"counted-twice-with-{kind}",
+            [CensusRow("orders.eu", None, 5, carries="counter")],
+            MOVE,
+            [("counter-restarts", 5, 1), *codes],
+            more={
+                "streams": [
+                    stream("S", "orders.*", "shop.>", allow_msg_counter=True),
+                    stream("SUM", sources=[{"name": "S", **rules}], allow_msg_counter=True),
+                ]
+            },
+        )
+        for kind, rules, codes in (
+            (
+                "one-name",
+                {
+                    "subject_transforms": [
+                        {"src": "shop.orders.*", "dest": "orders.$1"},
+                        {"src": "orders.*"},
+                    ]
+                },
+                [("counted-twice", 5, 1)],
+            ),
+            ("two-names", {}, []),
+        )
+    ),
+    Scenario(
+        "counters-of-streams-that-nobody-gave",
+        [
+            CensusRow("orders.eu", None, 5, carries="counter"),
+            CensusRow("orders.us", None, 2, carries="id"),
+        ],
+        MOVE,
+        [("counter-restarts", 5, 1)],
+    ),
     Scenario(
         "a-target-that-the-stream-renames",
         rows({"orders.eu": 5}),

@@ -178,6 +178,8 @@ def census(random: Random, asked: Question) -> list[CensusRow]:
                 subject, random.choice(generate.CLUSTERS), random.choice([1, 1, 2, 99, 1000]), 7
             )
             row = row._replace(carries=random.choice([None, "", "id", "condition id"]))
+            kinds = ["", " batch", " counter"]
+            row = row._replace(carries=row.carries and row.carries + kinds[len(subject or "") % 3])
             if is_drawn:
                 before, after = (chosen(random, of, row) for of in (asked.current, asked.candidate))
                 row = row._replace(chosen=(before, after))
