@@ -98,7 +98,7 @@ def test_the_reference_page_has_every_setting(
 ) -> None:
     monkeypatch.setattr(pages, "PAGES", tmp_path)
     (tmp_path / "reference" / "schemas").mkdir(parents=True)
-    page = pages.jobs()
+    page = pages.settings()
     for name, job in JOBS.items():
         schema = json.loads((tmp_path / f"reference/schemas/{name}-settings.json").read_text())
         for one in settings_of(job.model, every=True):
