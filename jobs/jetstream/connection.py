@@ -309,8 +309,17 @@ async def api(
     model: type[_A],
     subject: str,
     body: Mapping[str, Any] | None = None,
+    timeout: float | None = None,
 ) -> _A:
     """The answer of the JetStream API.
+
+    Args:
+        client: a connection.
+        settings: its settings.
+        model: what the answer is.
+        subject: the subject after the prefix of the API.
+        body: the JSON of the request.
+        timeout: seconds, if the server has more to do than for a usual request.
 
     Raises:
         ApiError: it refuses, nobody answers, or it is no such answer.
@@ -318,7 +327,7 @@ async def api(
     payload = json.dumps(body).encode() if body else b""
     try:
         answer = await client.request(
-            f"{settings.api_prefix}.{subject}", payload, timeout=settings.connect_timeout
+            f"{settings.api_prefix}.{subject}", payload, timeout=timeout or settings.connect_timeout
         )
     except nats.errors.NoRespondersError as error:
         if settings.domain:

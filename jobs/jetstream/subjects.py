@@ -35,7 +35,10 @@ async def pages_of_subjects(
     start = 0
     while True:
         asked = {"subjects_filter": ANY_TAIL, "offset": start}
-        info = await api(client, nats, StreamInfo, f"STREAM.INFO.{stream}", asked)
+        # With millions of subjects the server needs longer than for any other request.
+        info = await api(
+            client, nats, StreamInfo, f"STREAM.INFO.{stream}", asked, timeout=nats.patience
+        )
         page = info.state.subjects or {}
         new = {subject: count for subject, count in page.items() if subject not in before}
         if before and page and len(new) == len(page):

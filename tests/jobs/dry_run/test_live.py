@@ -15,7 +15,7 @@ from jobs.dry_run.run import DryRunResult, dry_run
 from jobs.errors import ArchiveError
 from jobs.ingest import ingest
 from jobs.jetstream import subjects
-from jobs.jetstream.connection import connection
+from jobs.jetstream.connection import RawClient, connection
 from jobs.jetstream.process import NatsServer, nats_server
 from jobs.jetstream.subjects import pages_of_subjects
 from jobs.session import SessionOnDemand
@@ -202,6 +202,22 @@ def test_pages_that_no_server_gives(said: Any, why: str) -> None:
     with serving(impostor), pytest.raises(ArchiveError, match=why) as caught:
         gathered(NatsSettings(servers=impostor.url))
     assert "\n" not in str(caught.value)
+
+
+def test_a_page_may_take_as_long_as_patience_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server sorts all subjects for each page: those of 5 million take it longer than 5 s."""
+    waited = []
+    request = RawClient.request
+
+    async def recorded(client: RawClient, subject: str, *given: Any, timeout: float) -> Any:
+        waited.append(timeout)
+        return await request(client, subject, *given, timeout=timeout)
+
+    monkeypatch.setattr(RawClient, "request", recorded)
+    impostor = Impostor(answers={"STREAM.INFO": answer({"a": 1}, total=1)})
+    with serving(impostor):
+        gathered(NatsSettings(servers=impostor.url, connect_timeout=50, patience=70))
+    assert waited == [70]
 
 
 def test_a_page_again_and_again() -> None:
