@@ -24,6 +24,7 @@ from nats_transform.config import mapping_version, plain
 from nats_transform.config.edit import Unsafe, name_of_one, secrets
 from nats_transform.config.jwt import find_token
 from nats_transform.config.source import Source
+from nats_transform.config.verbatim import NO_CONFIG
 from nats_transform.config.yaml_text import parse_yaml
 from nats_transform.errors import InvalidConfig, printable
 from nats_transform.mapping import AccountMappings
@@ -35,7 +36,6 @@ from nats_transform.plan.stages import Stage
 from nats_transform.unseen import Unseen
 from nats_transform.words import plural
 
-_NO_CONFIG = (".json", ".yaml", ".yml", ".jwt")
 _ACCEPTED = TypeAdapter(tuple[Accepted, ...])
 
 
@@ -158,7 +158,7 @@ def _with_config(plan: Plan, settings: PlanSettings) -> tuple[Plan, dict[str, st
     """The plan, with the whole configuration of each step where that is safe."""
     file = settings.permissions or settings.mapping
     kinds = {change.kind for step in plan.steps for change in step.changes}
-    if file is None or file.suffix in _NO_CONFIG or kinds.isdisjoint(CONFIGURED):
+    if file is None or file.suffix in NO_CONFIG or kinds.isdisjoint(CONFIGURED):
         return plan, {}
     text = Source().text(str(file))
     if find_token(text) is not None:

@@ -102,6 +102,8 @@ class Certificate:
         stream, days: the archive.
         candidate: the file with the mappings.
         mapping_version: their version.
+        reads_file: whether the server read the mappings of the file as they are written there,
+            not as we read them.
         streams_digest: SHA-256 of the streams of the private server.
         version, kernel: of nats-transform, and the digest of its kernel's sources.
         nats_server: the version of the server.
@@ -129,6 +131,7 @@ class Certificate:
     days: tuple[date, ...]
     candidate: str
     mapping_version: str
+    reads_file: bool
     streams_digest: str
     version: str
     kernel: str

@@ -12,7 +12,7 @@ from importlib.metadata import version
 
 from jobs.certify.compare import Found, Messages, Prediction
 from jobs.certify.result import Certificate, CertifiedStream
-from jobs.certify.server import subject_path, try_messages, try_users
+from jobs.certify.server import block_of, subject_path, try_messages, try_users
 from jobs.dry_run.subjects import archived_days
 from jobs.errors import JobError
 from jobs.files.selection import Selection
@@ -27,8 +27,12 @@ from nats_transform.config import (
     mapping_version,
     parse_server_config,
 )
+from nats_transform.config.edit import Unsafe
+from nats_transform.config.jwt import find_token
 from nats_transform.config.permissions import User, users_of
-from nats_transform.errors import printable
+from nats_transform.config.source import Source
+from nats_transform.config.verbatim import NO_CONFIG, mappings_text
+from nats_transform.errors import InvalidConfig, printable
 from nats_transform.kernel.build import source_digest
 from nats_transform.mapping import AccountMappings
 from nats_transform.network import Network
@@ -51,6 +55,7 @@ def certify(settings: CertifySettings) -> Certificate:
         JobError: the server does not start or ends, or would never come to rest.
     """
     mappings = load_mappings(settings.candidate, settings.account)
+    block, why = _block(settings, mappings)
     given = load_streams(settings.streams) if settings.streams else ()
     streams, left_out = _streams(given)
     users = _users(settings)
@@ -65,13 +70,13 @@ def certify(settings: CertifySettings) -> Certificate:
     with step("asking a private nats-server", tried):
         for part in parts:
             prediction = Prediction(part, mappings, streams, settings.seed)
-            seen = try_messages(part.subjects, mappings, streams, part.cluster, prediction.stored)
+            seen = try_messages(part.subjects, block, streams, part.cluster, prediction.stored)
             prediction.compare(seen.delivered, seen.stored, found)
             if users:
                 numbers = prediction.some_subjects()
                 some = [part.subjects[number] for number in numbers]
                 with step("asking it as users", 3 * len(some) * len(users)):
-                    tried_by = try_users(some, mappings, users, part.cluster)
+                    tried_by = try_users(some, block, users, part.cluster)
                 for user, one in zip(users, tried_by, strict=True):
                     prediction.compare_user(numbers, user, one, found)
             servers.add(seen.version)
@@ -83,6 +88,7 @@ def certify(settings: CertifySettings) -> Certificate:
         days=tuple(days),
         candidate=settings.candidate.name,
         mapping_version=mapping_version(mappings),
+        reads_file=not why,
         streams_digest=_digest(
             stream.model_dump_json(by_alias=True).encode() for stream in streams
         ),
@@ -112,7 +118,10 @@ def certify(settings: CertifySettings) -> Certificate:
         not_looked_at=(
             Unseen("limits of streams, and what headers and payloads do"),
             Unseen("imports and leaf nodes"),
-            Unseen("how a server reads the candidate's file, as this one gets what we read"),
+            *(
+                (Unseen(f"how a server reads the file, as it got what we read ({why})"),)
+                * bool(why)
+            ),
             *(() if users else (Unseen("permissions of users", "--permissions FILE"),)),
             *(
                 Unseen(f"stream {name}, which takes from streams elsewhere or has random()")
@@ -121,6 +130,17 @@ def certify(settings: CertifySettings) -> Certificate:
             *(() if given else (Unseen("streams", "--streams DIR"),)),
         ),
     )
+
+
+def _block(settings: CertifySettings, mappings: AccountMappings) -> tuple[str, str]:
+    """The mappings of the private server, and why they are not the text of the file itself."""
+    try:
+        text = Source().text(settings.candidate)
+        if settings.candidate.suffix in NO_CONFIG or find_token(text) is not None:
+            raise Unsafe("it is no configuration of a server")
+        return mappings_text(text, str(settings.candidate), settings.account), ""
+    except (Unsafe, InvalidConfig) as error:
+        return block_of(mappings), str(error)
 
 
 def _streams(given: Iterable[StreamConfig]) -> tuple[list[StreamConfig], list[str]]:

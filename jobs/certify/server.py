@@ -58,7 +58,7 @@ class Seen:
 
 def try_messages(
     subjects: Sequence[bytes],
-    mappings: AccountMappings,
+    block: str,
     streams: Sequence[StreamConfig],
     cluster: str | None,
     expected: Callable[[Sequence[bytes | None]], Mapping[str, int]],
@@ -67,7 +67,7 @@ def try_messages(
 
     Args:
         subjects: literal subjects.
-        mappings: the mappings of the server.
+        block: the mappings of the server, from brace to brace.
         streams: its streams, as `subject_path` gives them.
         cluster: the cluster that the server is in.
         expected: how many messages each stream will hold, from what was delivered; it is waited
@@ -76,7 +76,7 @@ def try_messages(
     Raises:
         JobError: the server does not start, refuses the configuration, or ends.
     """
-    with nats_server(server_config(mappings, cluster), login=True) as server:
+    with nats_server(server_config(block, cluster), login=True) as server:
         nats = NatsSettings(
             servers=server.url, user=USER, password=SecretStr(server.password or "")
         )
@@ -111,7 +111,7 @@ class Tried:
 
 def try_users(
     subjects: Sequence[bytes],
-    mappings: AccountMappings,
+    block: str,
     users: Sequence[User],
     cluster: str | None,
 ) -> list[Tried]:
@@ -127,7 +127,7 @@ def try_users(
         {"user": name, "password": password} | ({"permissions": one} if one is not None else {})
         for name, one in zip(names, permissions, strict=True)
     ]
-    config = f"authorization {configured({'users': entries})}\n{server_config(mappings, cluster)}"
+    config = f"authorization {configured({'users': entries})}\n{server_config(block, cluster)}"
     with nats_server(config) as server:
 
         def login(name: str) -> NatsSettings:
@@ -152,8 +152,8 @@ async def _as_user(admin: NatsSettings, user: NatsSettings, subjects: Sequence[b
         return Tried(published, others, asked, got)
 
 
-def server_config(mappings: AccountMappings, cluster: str | None) -> str:
-    """The configuration of the private server, beside its address and its store."""
+def block_of(mappings: AccountMappings) -> str:
+    """Mappings as we have read them, from brace to brace."""
     block = mappings_block(
         {
             mapping.source: [
@@ -164,11 +164,16 @@ def server_config(mappings: AccountMappings, cluster: str | None) -> str:
             for mapping in mappings.mappings
         }
     )
+    return block.removeprefix("mappings").strip()
+
+
+def server_config(block: str, cluster: str | None) -> str:
+    """The configuration of the private server, beside its address and its store."""
     lines = [
         # The server drops what waits longer for a stream, and nobody waits for its answers.
         "jetstream { max_buffered_msgs: 100000000, max_buffered_size: 8GB }",
         "max_pending: 1GB",
-        block,
+        f"mappings {block}",
     ]
     if cluster is not None:
         lines.append(f"cluster {{ name: {quoted_string(cluster)} }}")

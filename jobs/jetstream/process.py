@@ -94,12 +94,13 @@ def nats_server(
         # The folder is ours alone already; the file is too, should the folder ever not be.
         config_file.touch(mode=0o600)
         # Quoted as JSON: the server's configuration reads such strings alike.
-        config_file.write_text(
+        text = (
             "host: 127.0.0.1\n"
             f"ports_file_dir: {json.dumps(str(home))}\n"
             "jetstream: enabled\n"
             f"{config}\n"
         )
+        config_file.write_bytes(text.encode("utf-8", "surrogateescape"))
         log = home / "server.log"
         # As an argument: a `jetstream` block in the given lines would bring back the server's
         # default, a folder that all servers of the machine share.

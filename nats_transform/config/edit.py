@@ -99,6 +99,22 @@ def _edited(text: str, path: str, account: str, edit: Edit) -> str:
     return made
 
 
+def block_of(text: str, path: str, account: str) -> tuple[str, int]:
+    """The mappings of an account as they are written, from brace to brace, and their line.
+
+    Raises:
+        Unsafe: they are included, stand for a variable, or are not to be found for sure.
+        InvalidConfig: the text is no configuration.
+    """
+    node, _ = _account(parse_server_text(Source(), path, text), account)
+    found = field(_section(node), "mappings", "maps")
+    if found is None:
+        raise Unsafe(f"account {account} has no mappings in it")
+    place = found.node.place
+    start = _offset(text, path, place.path, place.line, place.column)
+    return text[start : _end(text, path, found)], place.line or 1
+
+
 def _values(block: str) -> list[object]:
     tree = plain(parse_server_text(Source(), "block", block))
     return list(tree.values()) if isinstance(tree, dict) else []
