@@ -144,7 +144,8 @@ class DryRunResult:
             {"source": m.source, "destination": m.destinations[0].subject}
             for m in self.found.reverse
         ]
-        found.pop("reverse")
+        for name in ("reverse", "trees"):
+            found.pop(name)
         about = {
             name: getattr(self, name)
             for name in self.__dataclass_fields__

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jobs.dry_run.settings import DryRunResult
 from jobs.pages.page import nice_scale, page, write_page
 from nats_transform.findings import Severity
+from nats_transform.migration.analyses.trees import DEEP
 from nats_transform.migration.result import OTHER, Flow
 from nats_transform.subject import SEPARATOR
 from nats_transform.words import plural
@@ -47,6 +48,7 @@ def render(result: DryRunResult) -> str:
         "dry_run.html",
         result=result,
         found=found,
+        deep=DEEP,
         Severity=Severity,
         headline=_headline(result),
         worst=next((s for s in (Severity.ERROR, Severity.WARNING) if result.counts[s]), None),
@@ -129,13 +131,23 @@ class Ribbon:
 
     Attributes:
         path: the outline.
-        kind: same, moved or nobody.
+        kind: same, moved, lost, uncaptured or merged.
         title: for people who point at it.
     """
 
     path: str
     kind: str
     title: str
+
+
+_KINDS = {
+    "same": "",
+    "moved": "",
+    "merged": ", which share their subject with those of other subjects",
+    "uncaptured": ", which no stream would store",
+    "lost": "",
+}
+"""The kinds of ribbons in their order from above, and how titles say it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,39 +167,37 @@ def picture(flows: Sequence[Flow]) -> Picture:
     flows = _folded(flows)
     before = _largest([(flow.before, flow.messages) for flow in flows], _LEFT)
     after = _largest([(flow.after, flow.messages) for flow in flows], _RIGHT)
-    between: dict[Way, float] = defaultdict(float)
-    same: dict[Way, float] = defaultdict(float)
+    between: dict[Way, Counter[str]] = defaultdict(Counter)
     for flow, stays in zip(flows, stay, strict=True):
         way = (
             flow.before if flow.before in before else OTHER,
             flow.after if flow.after in after else OTHER,
         )
-        between[way] += flow.messages
-        if stays:
-            same[way] += flow.messages
+        fine = "lost" if flow.after is None else "same" if stays else "moved"
+        kinds = {fine: flow.messages - flow.uncaptured - flow.merged}
+        between[way].update(kinds | {"uncaptured": flow.uncaptured, "merged": flow.merged})
     left = _column(before, _sums(between, 0), total)
     right = _column(after, _sums(between, 1), total)
     at = {("l", n.name): n.top for n in left} | {("r", n.name): n.top for n in right}
     order = {node.name: place for place, node in enumerate(right)}
     places = {node.name: place for place, node in enumerate(left)}
     ribbons = []
-    for (start, end), messages in sorted(
-        between.items(), key=lambda item: (places[item[0][0]], order[item[0][1]])
-    ):
-        size = _HEIGHT * messages / total
-        y, z = at["l", start], at["r", end]
-        at["l", start], at["r", end] = y + size, z + size
-        kind = "nobody" if end is None else "moved"
-        if same[start, end] * 2 > messages:
-            kind = "same"
-        ribbons.append(
-            Ribbon(
-                f"M0 {y:.2f}C450 {y:.2f} 550 {z:.2f} 1000 {z:.2f}V{z + size:.2f}"
-                f"C550 {z + size:.2f} 450 {y + size:.2f} 0 {y + size:.2f}Z",
-                kind,
-                f"{start or 'nobody'} to {end or 'nobody'}: {plural(round(messages), 'message')}",
+    for start, end in sorted(between, key=lambda way: (places[way[0]], order[way[1]])):
+        for kind, how in _KINDS.items():
+            if not (messages := between[start, end][kind]):
+                continue
+            size = _HEIGHT * messages / total
+            y, z = at["l", start], at["r", end]
+            at["l", start], at["r", end] = y + size, z + size
+            count = plural(round(messages), "message")
+            ribbons.append(
+                Ribbon(
+                    f"M0 {y:.2f}C450 {y:.2f} 550 {z:.2f} 1000 {z:.2f}V{z + size:.2f}"
+                    f"C550 {z + size:.2f} 450 {y + size:.2f} 0 {y + size:.2f}Z",
+                    kind,
+                    f"{start or 'nobody'} to {end or 'nobody'}: {count}{how}",
+                )
             )
-        )
     height = max((node.top + max(node.height, _LABEL) for node in (*left, *right)), default=0.0)
     return Picture(left, right, tuple(ribbons), round(height, 2))
 
@@ -203,7 +213,7 @@ def _folded(flows: Sequence[Flow]) -> list[Flow]:
         return f"{_first(name)}.*"
 
     return [
-        Flow(fold(flow.before, firsts[0]), fold(flow.after, firsts[1]), flow.messages)
+        replace(flow, before=fold(flow.before, firsts[0]), after=fold(flow.after, firsts[1]))
         for flow in flows
     ]
 
@@ -222,10 +232,10 @@ def _largest(pairs: Sequence[tuple[str | None, float]], most: int) -> list[str |
     return [*kept, OTHER] if len(known) > most or OTHER in sums else kept
 
 
-def _sums(between: Mapping[Way, float], side: int) -> dict[str | None, float]:
+def _sums(between: Mapping[Way, Counter[str]], side: int) -> dict[str | None, float]:
     sums: dict[str | None, float] = defaultdict(float)
-    for way, messages in between.items():
-        sums[way[side]] += messages
+    for way, kinds in between.items():
+        sums[way[side]] += sum(kinds.values())
     return sums
 
 

@@ -38,11 +38,37 @@ class Flow:
         before, after: the first tokens under the current mapping and under the candidate; None if
             nobody gets the messages.
         messages: how many messages there are.
+        uncaptured: how many of them a stream stores today and none would store.
+        merged: how many others would share their subject with those of other subjects.
     """
 
     before: str | None
     after: str | None
     messages: float
+    uncaptured: float = 0
+    merged: float = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A token of the namespace with what is below it.
+
+    Attributes:
+        token: the token; the whole namespace is the branch "".
+        messages: how many messages the subjects of the branch have.
+        lost: how many of them nobody would get; 0 under the candidate, where they have no subject.
+        uncaptured, merged: as in a flow.
+        branches: what is below it, the largest first.
+        left_out: how many smaller branches there are besides.
+    """
+
+    token: str
+    messages: float
+    lost: float
+    uncaptured: float
+    merged: float
+    branches: tuple[Branch, ...] = ()
+    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +132,7 @@ class DryRun:
             subjects; without what `findings` has.
         changes: the changes, one for each pair of rules, largest first.
         flows: the flows between prefixes of subjects, largest first.
+        trees: the namespace under the current mapping and under the candidate.
         partitions: the balance of every `partition()` of the candidate.
         levels: the number of distinct tokens at each level.
         reverse: the mappings that undo the candidate, as far as it can be undone.
@@ -126,6 +153,7 @@ class DryRun:
     with_room: tuple[MigrationFinding, ...]
     changes: tuple[Change, ...]
     flows: tuple[Flow, ...]
+    trees: tuple[Branch, Branch]
     partitions: tuple[Balance, ...]
     levels: tuple[Level, ...]
     reverse: tuple[Mapping, ...]

@@ -26,6 +26,7 @@ from nats_transform.migration.analyses.lints import Lints
 from nats_transform.migration.analyses.partitions import Partitions, balances
 from nats_transform.migration.analyses.rules import Rules
 from nats_transform.migration.analyses.sharing import Sharing
+from nats_transform.migration.analyses.trees import tree
 from nats_transform.migration.analyses.way_back import WayBack
 from nats_transform.migration.analysis import Analysis, Told, count_ends
 from nats_transform.migration.count import EXAMPLES, PARTS, Count, whole
@@ -117,8 +118,8 @@ def _result(
 ) -> DryRun:
     different, distinct = changed(database), database.once(count_distinct)
     before, after = fates(database)
-    all_flows = flows(database)
     findings = list(_findings(database, asked, outcomes.messages, named))
+    all_flows = flows(database)  # they need what the findings have counted
     order = list(Layer)
     findings.sort(
         key=lambda f: (order.index(f.layer), f.severity.rank, -f.messages, f.code, f.about)
@@ -139,6 +140,10 @@ def _result(
         with_room=tuple(one for one in findings if one.layer is not Layer.NOW),
         changes=changes(database, outcomes.messages),
         flows=all_flows,
+        trees=(
+            tree(database, "before", outcomes.subjects),
+            tree(database, "after", outcomes.subjects),
+        ),
         partitions=balances(database),
         levels=levels(database, outcomes.most_tokens),
         reverse=tuple(reversed_mappings(database.questions[0].candidate.mappings).mappings),

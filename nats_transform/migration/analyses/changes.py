@@ -22,6 +22,43 @@ _MESSAGES = {
     "no-longer-mapped": "the current mapping covers these subjects, and the candidate does not",
 }
 
+# Subjects before and after, and what is at stake of their messages. Where weights decide today,
+# each result of today goes to each of the candidate.
+_MOVES = """
+CREATE VIEW moves AS
+WITH drawn AS (
+  SELECT way FROM ways WHERE side = 'before' AND is_legal GROUP BY way HAVING count(*) > 1
+),
+legal AS (SELECT DISTINCT way FROM ways WHERE is_legal),
+moved AS (
+  SELECT was AS before, result AS after, was_prefix AS before_start, prefix AS after_start,
+         way, number, percent * messages AS parts
+  FROM outcomes WHERE side = 'after' AND way IN (FROM legal) AND way NOT IN (FROM drawn)
+  UNION ALL
+  SELECT b.result, a.result, b.prefix, a.prefix, a.way, a.number,
+         b.percent::BIGINT * a.percent * a.messages // 100
+  FROM outcomes a JOIN outcomes b USING (row_id)
+  WHERE a.side = 'after' AND b.side = 'before'
+    AND a.way IN (FROM drawn) AND b.way IN (FROM drawn)
+),
+nowhere AS (
+  SELECT DISTINCT way, number FROM kinds SEMI JOIN (
+    SELECT way FROM gains WHERE analysis = 'delivery' AND layer = 0 AND code = 'not-captured'
+  ) USING (way)
+  WHERE analysis = 'delivery' AND layer = 0 AND code = 'captured' AND side = 'after'
+    AND len(kind) = 0
+),
+shared AS (SELECT result FROM merged WHERE is_new)
+SELECT before, after, before_start, after_start, parts,
+       CASE WHEN nowhere.way IS NULL THEN 0 ELSE parts END AS uncaptured,
+       CASE WHEN nowhere.way IS NULL AND shared.result IS NOT NULL THEN parts ELSE 0 END AS merged
+FROM moved LEFT JOIN nowhere USING (way, number) LEFT JOIN shared ON shared.result = hash(after);
+CREATE TABLE flows AS
+SELECT before_start AS before, after_start AS after, sum(parts) AS parts,
+       sum(uncaptured) AS uncaptured, sum(merged) AS merged
+FROM moves GROUP BY ALL
+"""
+
 
 class Changes(Analysis):
     """Counts the subjects and messages that change."""
@@ -91,35 +128,27 @@ def changes(database: Database, messages: int) -> tuple[Change, ...]:
 
 
 def flows(database: Database) -> tuple[Flow, ...]:
-    """The flows between prefixes, the largest first; the table `flows` keeps them all."""
-    database.run("""
-    CREATE TABLE flows AS
-    WITH drawn AS (
-      SELECT way FROM ways WHERE side = 'before' AND is_legal GROUP BY way HAVING count(*) > 1
-    ),
-    legal AS (SELECT DISTINCT way FROM ways WHERE is_legal)
-    SELECT before, after, sum(parts) AS parts FROM (
-      SELECT was_prefix AS before, prefix AS after, percent * messages AS parts
-      FROM outcomes WHERE side = 'after' AND way IN (FROM legal) AND way NOT IN (FROM drawn)
-      UNION ALL
-      SELECT b.prefix, a.prefix, b.percent::BIGINT * a.percent * a.messages // 100
-      FROM outcomes a JOIN outcomes b USING (row_id)
-      WHERE a.side = 'after' AND b.side = 'before'
-        AND a.way IN (FROM drawn) AND b.way IN (FROM drawn)
-    ) GROUP BY ALL
-    """)
+    """The flows between prefixes, the largest first.
+
+    The view `moves` has them by subject, and the table `flows` keeps them all.
+    """
+    database.run(_MOVES)
     rows = database.rows(
         "FROM flows ORDER BY parts DESC, coalesce(before, ''::BLOB), coalesce(after, ''::BLOB) "
         "LIMIT ?",
         _MOST_FLOWS + 1,
     )
     kept = rows if len(rows) <= _MOST_FLOWS else rows[: _MOST_FLOWS // 2]
-    found = [(text(before), text(after), int(parts)) for before, after, parts in kept]
+    found = [(text(before), text(after), list(map(int, sums))) for before, after, *sums in kept]
     if len(kept) < len(rows):
-        ((everything,),) = database.rows("SELECT sum(parts)::HUGEINT FROM flows")
-        found.append((OTHER, OTHER, everything - sum(parts for *_, parts in found)))
-        found.sort(key=lambda flow: -flow[2])
-    return tuple(Flow(before, after, whole(parts)) for before, after, parts in found)
+        (everything,) = database.rows(
+            "SELECT sum(parts)::HUGEINT, sum(uncaptured)::HUGEINT, sum(merged)::HUGEINT FROM flows"
+        )
+        known = [sum(column) for column in zip(*(sums for *_, sums in found), strict=True)]
+        rest = [whole_sum - sum_ for whole_sum, sum_ in zip(everything, known, strict=True)]
+        found.append((OTHER, OTHER, rest))
+        found.sort(key=lambda flow: -flow[2][0])
+    return tuple(Flow(before, after, *map(whole, sums)) for before, after, sums in found)
 
 
 def fates(database: Database) -> tuple[dict[str, float], dict[str, float]]:

@@ -210,8 +210,33 @@ def test_the_picture_keeps_all_messages() -> None:
     assert {node.name for node in picture.left} >= {"a.*", "y", "(other)"}
     kinds = {ribbon.title: ribbon.kind for ribbon in picture.ribbons}
     assert kinds["a.* to b.*: 300 messages"] == "moved"
-    assert kinds["y to nobody: 5 messages"] == "nobody"
+    assert kinds["y to nobody: 5 messages"] == "lost"
     assert kinds["x0 to x0: 1 message"] == "same"
+
+
+def test_what_is_at_stake_flows_by_itself() -> None:
+    picture = dry_run_report.picture(
+        [Flow("a", "b", 10, uncaptured=2, merged=5), Flow("c", "c", 1)]
+    )
+    assert [(ribbon.kind, ribbon.title) for ribbon in picture.ribbons] == [
+        ("moved", "a to b: 3 messages"),
+        ("merged", "a to b: 5 messages, which share their subject with those of other subjects"),
+        ("uncaptured", "a to b: 2 messages, which no stream would store"),
+        ("same", "c to c: 1 message"),
+    ]
+    tops = [float(ribbon.path[3:].split("C")[0]) for ribbon in picture.ribbons]
+    assert tops == sorted(set(tops))
+
+
+def test_the_tree_says_what_is_at_stake() -> None:
+    html = dry_run_report.render(result())
+    tree = html[html.index("The subjects, token by token") : html.index("<h2>Findings")]
+    text = " ".join(re.sub(r"<[^>]+>", " ", tree).replace("&nbsp;", " ").split())
+    before, after = text.split(" After ")
+    assert before.index("o merged 89.50 %") < before.index("bills not stored 9.59 %")
+    assert "half 50.00 % lost 0.41 %" in before
+    assert "and 24 more" in before
+    assert "shop 91.21 % merged" in after or "shop 8.79 % not stored 91.21 % merged" in after
 
 
 def test_a_page_that_cannot_be_written(tmp_path: Path) -> None:

@@ -102,6 +102,8 @@ def test_a_page_can_be_read(name: str, browser: Browser, tmp_path: Path) -> None
     page = tmp_path / "page.html"
     page.write_text(PAGES[name](), "utf-8")
     browser.look(page)
+    page.write_text(PAGES[name]().replace("<details>", "<details open>"), "utf-8")
+    browser.look(page)
     if "\\u202e" in page.read_text("utf-8"):
         look_at(browser, page, scripts=int(name.startswith("plan")))
 
@@ -163,3 +165,37 @@ def test_each_button_copies_its_commands(browser: Browser, tmp_path: Path) -> No
     assert set(buttons) == {"Copied"}
     assert copied == [commands.rstrip() for commands in shown]
     assert copied[0] == "nats stream edit east --config 01-expand/stream-east.json --force"
+
+
+def test_the_tree_opens_by_keyboard(browser: Browser, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text(dry_run.render(test_dry_run.result()), "utf-8")
+    browser.open(page)
+    focused = "document.activeElement.innerText.split(/\\s/)[0]"
+    is_open = "document.activeElement.parentElement.open"
+
+    def shows(token: str) -> bool:
+        """Whether the first branch has a token below it that can be seen."""
+        first = "document.querySelector('.tree details')"
+        return bool(
+            browser.evaluate(
+                f"[...{first}.querySelectorAll('ul code')]"
+                f".some(code => code.innerText === '{token}' && code.checkVisibility())"
+            )
+        )
+
+    browser.press("Tab")
+    assert browser.evaluate(focused) == "o"
+    assert not browser.evaluate(is_open)
+    assert not shows("0")
+    browser.press("Enter")
+    assert browser.evaluate(is_open)
+    assert shows("0")
+    browser.press("Tab")
+    assert browser.evaluate(focused) == "0"
+    browser.press(" ")
+    assert browser.evaluate(is_open)
+    assert shows("eu")
+    browser.press(" ")
+    assert not browser.evaluate(is_open)
+    assert not shows("eu")
