@@ -47,7 +47,8 @@ def test_a_traced_acknowledgement_acknowledges(client: Client) -> None:
     info = "$JS.API.CONSUMER.INFO.ACKED.c"
     assert client.request(info)["num_ack_pending"] == 1
     client.publish(message.reply, b"+ACK", headers=ONLY)
-    assert client.request(info)["num_ack_pending"] == 0
+    while client.request(info)["num_ack_pending"]:  # the server acts on it later
+        pass
 
 
 def test_a_traced_request_to_jetstream_ends_at_the_import_of_its_api(client: Client) -> None:
