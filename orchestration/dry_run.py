@@ -29,7 +29,7 @@ FailOn = Enum("FailOn", {level: level for level in (*JOBS["dry-run"].levels, NEV
 """The mildest finding that fails the run; Dagster shows the names."""
 _ASKED = {
     *("candidate", "mapping", "streams", "consumers", "permissions", "permissions_account"),
-    *("day", "exact", "simulate"),
+    *("leaf_node", "leaf_node_account", "day", "exact", "simulate"),
 }
 _SETTINGS = [one for one in settings_of(DryRunSettings) if one.key in _ASKED]
 

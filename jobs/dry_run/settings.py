@@ -238,6 +238,9 @@ def read_question(settings: DryRunSettings) -> Question:
         archived=(settings.stream,),
         names=names,
         shares=shares,
+        leaf_node=load_mappings(settings.leaf_node, settings.leaf_node_account or settings.account)
+        if settings.leaf_node
+        else None,
     )
 
 

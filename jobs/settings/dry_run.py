@@ -66,6 +66,16 @@ class DryRunSettings(StreamDays):
     permissions_account: Name | None = setting(
         None, "The account of these users.", otherwise="the account that --account names"
     )
+    leaf_node: Path | None = setting(
+        None,
+        "The mappings on the other side of a leaf node connection: what both sides map is a "
+        "finding.",
+    )
+    leaf_node_account: Name | None = setting(
+        None,
+        "The account on that side that the connection belongs to.",
+        otherwise="the account that --account names",
+    )
     clusters: tuple[Name, ...] = setting(
         (),
         "A cluster that you run.",
@@ -125,6 +135,8 @@ class DryRunSettings(StreamDays):
             raise ValueError(
                 "an account of permissions needs the file with the permissions: give that too"
             )
+        if self.leaf_node_account is not None and self.leaf_node is None:
+            raise ValueError("an account of a leaf node needs its file: give that too")
         return self
 
 

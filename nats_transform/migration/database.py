@@ -6,7 +6,8 @@ What attackers control (subjects, names) is in the tables and never in the text 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -99,15 +100,16 @@ class Database:
         """The rows of a query."""
         return self._ask(query, parameters).fetchall()
 
+    def batches(self, query: str) -> Iterator[pa.RecordBatch]:
+        """The rows of a query, in Arrow columns; at least one batch."""
+        with _in_one_line():
+            reader = self._connection.sql(query).to_arrow_reader()
+            yield pa.RecordBatch.from_pylist([], reader.schema)
+            yield from reader
+
     def _ask(self, query: str, parameters: Sequence[object]) -> duckdb.DuckDBPyConnection:
-        try:
+        with _in_one_line():
             return self._connection.execute(query, parameters)
-        except (duckdb.OutOfMemoryException, duckdb.IOException) as error:
-            reason = str(error).partition("\n")[0]
-            raise NatsTransformError(
-                f"the tables of the dry run cannot be read: {reason}; make room for temporary "
-                "files, or set TMPDIR to a folder that has room"
-            ) from error
 
     def once(self, work: Callable[[Database], T]) -> T:
         """What some work on the database gives; it is done the first time only."""
@@ -133,6 +135,19 @@ class Database:
     def counts(self, name: str, layer: int = 0) -> list[Counted]:
         """What an analysis counted."""
         return self._counts.get((name, layer), [])
+
+
+@contextmanager
+def _in_one_line() -> Iterator[None]:
+    """Says what is missing if there is too little room."""
+    try:
+        yield
+    except (duckdb.OutOfMemoryException, duckdb.IOException) as error:
+        reason = str(error).partition("\n")[0]
+        raise NatsTransformError(
+            f"the tables of the dry run cannot be read: {reason}; make room for temporary "
+            "files, or set TMPDIR to a folder that has room"
+        ) from error
 
 
 def example(found: dict[str, Any]) -> Example:

@@ -86,6 +86,12 @@ _CODES = {
         "know their ids, so retries around the switch are stored twice",
         "let publishers finish their retries before the switch, or keep the subjects in one stream",
     ),
+    "mapped-twice": Code(
+        _W,
+        "the mappings on both sides of a leaf node connection change a message, one after the "
+        "other, and draw a weight twice",
+        "map on one side alone, or write results that the other side does not cover",
+    ),
     "schedule-target-moves": Code(
         _W,
         "scheduled messages have a target that gets a new name, and go on publishing to the old "
@@ -318,9 +324,9 @@ REFUSED = frozenset(
 STOPS_PLAN = frozenset(
     """batch-split captured-elsewhere captured-twice check-not-chained check-not-compared
     condition-fails consumer-fewer consumer-more counted-twice counter-restarts export-fewer
-    import-fewer ingress-stops irreversible partition-moves publish-opened republish-stops
-    rule-overlap rule-shadowed schedule-not-mapped schedule-target-moves source-stops
-    subscribe-opened""".split()  # noqa: SIM905 - reads better so
+    import-fewer ingress-stops irreversible mapped-twice partition-moves publish-opened
+    republish-stops rule-overlap rule-shadowed schedule-not-mapped schedule-target-moves
+    source-stops subscribe-opened""".split()  # noqa: SIM905 - reads better so
 )
 """Findings that are only warnings in a dry run, but that no order of steps makes safe."""
 

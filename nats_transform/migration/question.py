@@ -33,6 +33,7 @@ class Question:
         names: the names by which accounts call the account.
         shares: the exports and imports of each account, by its name.
         named: the values of headers that name subjects, as a census, by the name of the header.
+        leaf_node: the mappings on the other side of a leaf node connection.
     """
 
     candidate: AccountMappings
@@ -46,6 +47,7 @@ class Question:
     names: tuple[str, ...] = ()
     shares: Mapping[str, Shares] = field(default_factory=dict)
     named: Mapping[str, Part] = field(default_factory=dict)
+    leaf_node: AccountMappings | None = None
 
     @property
     def network(self) -> Network:

@@ -20,6 +20,7 @@ from nats_transform.migration.analyses.delivery import Delivery
 from nats_transform.migration.analyses.features import Features
 from nats_transform.migration.analyses.headers import Headers
 from nats_transform.migration.analyses.hygiene import Hygiene, levels
+from nats_transform.migration.analyses.leaf_nodes import mapped_twice
 from nats_transform.migration.analyses.letter_case import LetterCase
 from nats_transform.migration.analyses.limits import Limits
 from nats_transform.migration.analyses.lints import Lints
@@ -80,6 +81,9 @@ def dry_run(census: Iterable[Part], question: Question, folder: Path) -> DryRun:
     database = Database(folder, questions, outcomes.shares, outcomes.has_capitals)
     try:
         count_ends(database, ANALYSES)
+        for one in _mapped_twice(database, question, folder):
+            for told in named.values():
+                told.append(one)
         return _result(database, outcomes, asked, named)
     finally:
         database.close()
@@ -111,6 +115,17 @@ def _named(question: Question, folder: Path) -> dict[Layer, list[Told]]:
             for layer in told:
                 told[layer].append((*about, count))
     return told
+
+
+def _mapped_twice(database: Database, question: Question, folder: Path) -> Iterator[Told]:
+    """The findings about messages that pass a leaf node connection."""
+    if question.leaf_node is None:
+        return
+    place = folder / "leaf-node"
+    place.mkdir()
+    yield from mapped_twice(
+        database, question.leaf_node, lambda part, asked: dry_run([part], asked, place)
+    )
 
 
 def _result(

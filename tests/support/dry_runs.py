@@ -81,6 +81,7 @@ def dry_run(
     shared: Sequence[SharedStream] = (),
     stream: str = "",
     named: Mapping[str, Mapping[str, int]] | None = None,
+    leaf_node: AccountMappings | None = None,
 ) -> DryRun:
     """What a candidate would do to the subjects of a census; see `Question`."""
     question = Question(
@@ -96,5 +97,6 @@ def dry_run(
             header: part_of(CensusRow(text, None, count) for text, count in texts.items())
             for header, texts in (named or {}).items()
         },
+        leaf_node=leaf_node,
     )
     return of_question(census, question)

@@ -770,6 +770,20 @@ SCENARIOS = [
             ),
         )
     ),
+    Scenario(
+        "mapped-twice",
+        ORDERS,
+        MOVE,
+        [("mapped-twice", 5, 1)],
+        more={"leaf_node": account({"shop.orders.eu": "store.eu"})},
+    ),
+    Scenario(
+        "mapped-on-one-side",
+        rows({"orders.eu": 5, "store": 1}),
+        account({"orders.*": "shop.$1", "store": "shelf"}),
+        [],
+        more={"leaf_node": account({"orders.*": "store.$1"})},
+    ),
     *(
         Scenario(
             f"counted-twice-with-{kind}",
@@ -913,6 +927,29 @@ def test_scenario(scenario: Scenario, tmp_path: Path) -> None:
         sizes = [example.messages for example in finding.examples]
         if not finding.code.startswith(("collision", "limit")):
             assert sizes == sorted(sizes, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("there", "counts"),
+    [
+        # 80 of 100 messages go as shop.eu; the rest of orders.eu and shop.us keep their subjects.
+        ({"shop.*": "store.$1"}, [80]),
+        ({"orders.*": [Destination("store.$1", 50), Destination("orders.$1", 50)]}, [80, 10]),
+        ({"x": "orders.eu"}, [80]),
+        ({"shop.*": "orders.$1"}, [80, 80]),
+    ],
+)
+def test_weights_on_both_sides_of_a_leaf_node(
+    there: dict[str, Any], counts: Sequence[float]
+) -> None:
+    census = [*rows({"orders.eu": 60, "shop.us": 3}, "east"), *rows({"orders.eu": 40}, "west")]
+    here = account({"orders.*": [Destination("shop.$1", 80), Destination("orders.$1", 20)]})
+    found = dry_run(census, here, leaf_node=account(there)).findings
+    assert [f.messages for f in found if f.code == "mapped-twice"] == counts
+    # What both sides map today is no news.
+    assert not any(
+        f.code == "mapped-twice" for f in dry_run(census, here, here, leaf_node=here).findings
+    )
 
 
 def test_every_code_is_planted() -> None:

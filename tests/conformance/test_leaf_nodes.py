@@ -1,0 +1,120 @@
+"""A leaf node connection, on both sides of which mappings apply, between two real servers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from jobs.jetstream.process import nats_server
+from tests.cli.test_live_trace import _free_ports
+from tests.support.censuses import census_file
+from tests.support.command import nats_transform
+
+pytestmark = pytest.mark.server
+
+CHAIN = ('mappings { "orders.*": "shop.$1" }', 'mappings { "shop.*": "store.$1" }')
+ALIKE = ('mappings { "orders.>": "orders.v2.>" }',) * 2
+CANARY = """
+mappings {
+  "orders.*": [ {destination: "canary.$1", weight: 20%}, {destination: "orders.$1", weight: 80%} ]
+}
+"""
+FINE = ('mappings { "orders.*": "shop.$1" }',) * 2
+
+
+@asynccontextmanager
+async def joined(leaf: str, hub: str) -> AsyncIterator[tuple[Client, Client]]:
+    """A client of a leaf node and one of its hub, which hear of each other."""
+    (port,) = _free_ports(1)
+    remote = f'leafnodes {{ remotes: [{{ url: "nats://127.0.0.1:{port}" }}] }}'
+    with (
+        nats_server(f'leafnodes {{ listen: "127.0.0.1:{port}" }}\n{hub}') as there,
+        nats_server(f"{remote}\n{leaf}") as here,
+    ):
+        clients = await nats.connect(here.url), await nats.connect(there.url)
+        yield clients
+        for client in clients:
+            await client.close()
+
+
+async def _arrived(leaf: str, hub: str, subject: str, count: int) -> Counter[str]:
+    """What comes to a subscriber of the hub, of what is published at the leaf node."""
+    seen: Counter[str] = Counter()
+
+    async def hear(message: Msg) -> None:
+        seen[message.subject] += 1
+
+    async with joined(leaf, hub) as (here, there):
+        await there.subscribe(">", cb=hear)
+        while not seen["joined"]:  # pytest's timeout ends it
+            await here.publish("joined", b"")
+            await asyncio.sleep(0.05)
+        for _ in range(count):
+            await here.publish(subject, b"")
+        while not seen["last"]:
+            await here.publish("last", b"")
+            await asyncio.sleep(0.05)
+    return Counter({name: n for name, n in seen.items() if name not in ("joined", "last")})
+
+
+def arrived(configs: tuple[str, str], subject: str = "orders.eu", count: int = 1) -> Counter[str]:
+    return asyncio.run(_arrived(*configs, subject, count))
+
+
+def found(folder: Path, configs: tuple[str, str], subject: str = "orders.eu") -> dict[str, Any]:
+    """What a dry run of the first one finds, if the second one is on the other side."""
+    paths = [folder / "new.conf", folder / "other.conf"]
+    for path, text in zip(paths, configs, strict=True):
+        path.write_text(text)
+    census = census_file(folder / "census.parquet", {subject.encode(): 1_000})
+    asked = ("--census", str(census), "--candidate", str(paths[0]), "--leaf-node", str(paths[1]))
+    code, out, err = nats_transform("dry-run", *asked, "--fail-on", "never", "--json")
+    assert code == 0, err
+    findings = json.loads(out)["findings"]
+    return {f["about"]: f for f in findings if f["code"] == "mapped-twice"}
+
+
+def test_the_mappings_of_both_sides_apply(tmp_path: Path) -> None:
+    assert arrived(CHAIN) == {"store.eu": 1}
+    ((about, finding),) = found(tmp_path, CHAIN).items()
+    assert about == "what goes over the leaf node connection"
+    assert (finding["messages"], finding["subjects"]) == (1_000, 1)
+    (example,) = finding["examples"]
+    names = [example[name] for name in ("subject", "before", "after")]
+    assert names == ["orders.eu", "shop.eu", "store.eu"]
+
+
+def test_the_mappings_of_the_other_side_apply_first(tmp_path: Path) -> None:
+    ((about, finding),) = found(tmp_path, CHAIN[::-1], "shop.eu").items()
+    assert about == "what comes over the leaf node connection"
+    assert (finding["messages"], finding["examples"][0]["after"]) == (1_000, "store.eu")
+
+
+def test_a_mapping_that_covers_its_results_applies_twice(tmp_path: Path) -> None:
+    assert arrived(ALIKE) == {"orders.v2.v2.eu": 1}
+    (finding,) = found(tmp_path, ALIKE).values()
+    assert finding["examples"][0]["after"] == "orders.v2.v2.eu"
+
+
+def test_weights_are_drawn_twice(tmp_path: Path) -> None:
+    came = arrived((CANARY, CANARY), count=1_000)
+    # 20 % and 20 % of the rest are 36 %; one draw gives 270 of 1,000 once in 10 million times.
+    assert came["canary.eu"] > 270
+    assert came.total() == 1_000
+    finding = found(tmp_path, (CANARY, CANARY))["what goes over the leaf node connection"]
+    assert finding["messages"] == 160
+
+
+def test_mappings_that_do_not_meet(tmp_path: Path) -> None:
+    assert arrived(FINE) == {"shop.eu": 1}
+    assert found(tmp_path, FINE) == {}
