@@ -49,7 +49,11 @@ def leaves(navigation: Any) -> Iterator[str]:
 
 def test_every_page_is_in_the_navigation_once() -> None:
     made = [f"reference/{name}.md" for name in pages.REFERENCE]
-    assert sorted(leaves(NAVIGATION)) == sorted([*PAGES, *pages.BESIDE.values(), *made])
+    pages_of_contributors = ["architecture.md", "SECURITY.md"]
+    linked = [*leaves(NAVIGATION), *pages_of_contributors]
+    assert sorted(linked) == sorted([*PAGES, *pages.BESIDE.values(), *made])
+    contributing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert all(f"{name})" in contributing for name in pages_of_contributors)
 
 
 def test_the_navigation_has_a_few_groups() -> None:
