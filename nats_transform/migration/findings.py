@@ -273,8 +273,9 @@ _CODES = {
     "mirror-filter": Code(
         _E,
         "a mirror filters by the old subjects, and nats-server changes no mirror (10055)",
-        "make another stream that sources the same stream with both subjects, and let readers move "
-        "to it",
+        "make a stream of the mirror, which cannot be undone: update it without `mirror` (servers "
+        "from 2.12 on), then let it source the same stream with both subjects, from its last "
+        "sequence + 1 on; or make another stream that sources both, and let readers move to it",
     ),
     "service-import": Code(
         _E,
