@@ -23,6 +23,8 @@ from jobs.settings.connection import NatsSettings
 from nats_transform.stream import StreamConfig
 
 _MOST = 20_000_000  # subjects in memory
+_MOST_OF_STREAM = 2_000_000
+"""subjects of a stream: the server sorts all of them for each 100,000 that it shows."""
 
 
 def live_census(nats: NatsSettings, stream: str, streams: Sequence[StreamConfig]) -> PortableCensus:
@@ -53,6 +55,12 @@ async def _census(
             info = await stream_info(client, nats, name)
             if not info.state.messages:
                 continue
+            if info.state.num_subjects > _MOST_OF_STREAM:
+                raise ArchiveError(
+                    f"stream {name} on {nats.where} has {info.state.num_subjects:,} subjects, and "
+                    "the server sorts all of them for each 100,000 that it shows: ingest the "
+                    "stream, and try the mappings on the archive"
+                )
             infos.append(info)
             mean = info.state.bytes / info.state.messages
             with step(f"counting the subjects of {name}", info.state.num_subjects, "subjects"):

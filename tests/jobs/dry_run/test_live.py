@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from jobs.dry_run.live import live_census
 from jobs.dry_run.run import DryRunResult, dry_run
 from jobs.errors import ArchiveError
 from jobs.ingest import ingest
@@ -218,6 +219,14 @@ def test_a_page_may_take_as_long_as_patience_lasts(monkeypatch: pytest.MonkeyPat
     with serving(impostor):
         gathered(NatsSettings(servers=impostor.url, connect_timeout=50, patience=70))
     assert waited == [70]
+
+
+def test_a_stream_that_would_keep_its_server_busy_is_not_counted() -> None:
+    state = INFO_OF_STREAM["state"] | {"num_subjects": 2_000_001}
+    impostor = Impostor(answers={"STREAM.INFO": {**INFO_OF_STREAM, "state": state}})
+    with serving(impostor), pytest.raises(ArchiveError, match=r"2,000,001 subjects.* ingest the"):
+        live_census(NatsSettings(servers=impostor.url), "S", ())
+    assert len(impostor.asked) == 1
 
 
 def test_a_page_again_and_again() -> None:
