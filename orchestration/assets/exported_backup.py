@@ -51,6 +51,8 @@ def exported_backup_asset(archive: Archive, wanted: Export) -> dg.AssetsDefiniti
                 "last sequence": result.last_seq,
                 "gaps": result.gaps,
                 "consumers": ", ".join(result.consumers),
+                "schedules": result.schedules,
+                "rewritten headers": sum(result.rewritten.values()),
                 "findings": table(
                     ("code", "finding"),
                     [(f.code, f.message) for f in result.findings],

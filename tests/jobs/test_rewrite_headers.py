@@ -134,13 +134,21 @@ def test_an_exported_schedule_fires_under_its_new_target(
 
 def test_every_other_byte_stays(tmp_path: Path) -> None:
     """Also without the option: then no header changes."""
-    planned = Planned(tmp_path)
+    odd = (
+        b"Nats-Schedule: %b\r\nX: \xff\xfe\r\nnats-schedule-target: jobs.eu\r\n"
+        b"Nats-Schedule-Target:  jobs.\xff\r\nNats-Schedule-Target: two.eu\r\nno colon\r\n"
+    ) % PAST
+    block = BLOCK + odd + b"Nats-Schedule-Source: jobs.last\r\n\r\n"
+    later = 1_700_000_000_000_000_004
+    planned = Planned(
+        tmp_path, "jobs.eu", (b"plans.2", later, 4, block, b"Nats-Schedule-Target: x")
+    )
     code, out, err = nats_transform(
         *("export", "--stream", "PLANS", "--warehouse", str(tmp_path / "warehouse")),
         *("--original", str(planned.backup), "--to-backup", str(tmp_path / "as-they-were")),
     )
     assert (code, err) == (0, "")
-    assert "1 message has a schedule, whose target stays as it is; --rewrite-headers" in out
+    assert "2 messages have a schedule, whose target stays as it is; --rewrite-headers" in out
     moved = [(m[0].replace(b"jobs", b"work"), *m[1:]) for m in planned.messages]
     assert contents(tmp_path / "as-they-were")[1] == moved
     code, out, err = nats_transform(
@@ -149,10 +157,21 @@ def test_every_other_byte_stays(tmp_path: Path) -> None:
         "--rewrite-headers",
     )
     assert (code, err) == (0, "")
-    assert "rewrote Nats-Schedule-Target in 1 message" in out
-    assert contents(tmp_path / "new")[1] == [
-        (*m[:3], m[3].replace(b"jobs.eu", b"work.eu"), m[4]) for m in moved
-    ]
+    assert "rewrote Nats-Schedule-Target in 2 messages" in out
+    assert "rewrote Nats-Schedule-Source in 1 message" in out
+    replaced = {
+        b"Schedule-Target:jobs.eu": b"Schedule-Target:work.eu",
+        b"Schedule-Target:  jobs.\xff": b"Schedule-Target:  work.\xff",
+        b"jobs.last": b"work.last",
+    }
+
+    def rewritten(block: bytes) -> bytes:
+        for old, new in replaced.items():
+            block = block.replace(old, new)
+        return block
+
+    wanted = [(*m[:3], rewritten(m[3]), m[4]) for m in moved]
+    assert contents(tmp_path / "new")[1] == wanted
 
 
 def test_what_cannot_be_rewritten_stops_the_export(tmp_path: Path) -> None:
