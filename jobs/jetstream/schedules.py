@@ -27,7 +27,8 @@ from nats_transform import AccountMappings
 from nats_transform.subject import decode, encode
 
 SCHEDULE = b"Nats-Schedule"
-NAMING = (b"Nats-Schedule-Target", b"Nats-Schedule-Source")
+TARGET = b"Nats-Schedule-Target"
+NAMING = (TARGET, b"Nats-Schedule-Source")
 """The headers of a schedule that name a subject."""
 COLUMNS = ("seq", "subject", "mapped_subject", "headers")
 """What `Rewriting.of` reads."""
@@ -169,6 +170,8 @@ def _waiting(batches: Iterable[pa.RecordBatch]) -> tuple[list[_Schedule], int]:
                 old = _text(batch, "subject", row) or b""
                 if old not in last or last[old].seq < seq:
                     stored = _text(batch, "mapped_subject", row) or old
+                    # Every server refuses a schedule without a target.
+                    named.setdefault(TARGET, b"")
                     kept = {name: named[name] for name in NAMING if name in named}
                     last[old] = _Schedule(seq, stored, kept)
     waiting = [one for old, one in last.items() if one.seq > purged.get(old, 0)]

@@ -111,6 +111,11 @@ def test_what_cannot_be_rewritten(target: bytes, why: str) -> None:
         found.lines(1, [])
 
 
+def test_a_schedule_without_a_target_would_stop_a_replay() -> None:
+    found = rewriting((1, b"plans.1", [(b"Nats-Schedule", AT)]))
+    assert found.faults == {1: "Nats-Schedule-Target '' is no subject that a message can have"}
+
+
 NO_SCHEDULES = [
     pytest.param([(b"nats-schedule", AT), (b"Nats-Schedule-Target", b"two.eu")], id="small-name"),
     pytest.param([(b"Nats-Schedule", b""), (b"Nats-Schedule-Target", b"two.eu")], id="no-time"),
