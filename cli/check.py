@@ -199,7 +199,7 @@ def _check(settings: CheckSettings) -> _LookedAt:
             configs.append(one.config)
             name = one.accounts[0] if len(held) > 1 else ""
             shared = shared_by(one.accounts[0], everything) if one.accounts else ()
-            known = one.shares.imports, one.zeros, one.has_publishers
+            known = one.shares.imports, one.zeros, one.has_publishers, one.leaf_nodes
             origins.append(Origin(file, name, one.places, one.expires, shared, *known))
     seen = _lines(settings.subjects) if settings.subjects else ()
     findings += check(

@@ -20,6 +20,7 @@ from nats_transform.check_transform import few_keys, source_faults, transform_fa
 from nats_transform.collector import no_search_for_cycles
 from nats_transform.errors import Place, printable
 from nats_transform.findings import CODES, Finding, Severity
+from nats_transform.leaf_nodes import NO_LEAF_NODES, LeafNodes
 from nats_transform.mapping import AccountMappings, Mapping
 from nats_transform.network import Network
 from nats_transform.obstacles import obstacles_to
@@ -60,6 +61,7 @@ class Origin:
         imports: the imports of the account.
         zeros: sources and destinations with a weight of 0 that means 100.
         has_publishers: whether somebody can publish in the account.
+        leaf_nodes: the leaf node connections of the account.
     """
 
     path: str = ""
@@ -70,6 +72,7 @@ class Origin:
     imports: Sequence[Entry] = ()
     zeros: Collection[tuple[str, str]] = ()
     has_publishers: bool = True
+    leaf_nodes: LeafNodes = NO_LEAF_NODES
 
     def locate(self, finding: Finding) -> Finding:
         """A finding of the configuration with its file, line and account."""
@@ -124,6 +127,14 @@ def check(
                     imports=[each.local for each in origin.imports if each.kind == "stream"],
                     zeros=origin.zeros,
                     has_publishers=origin.has_publishers,
+                ),
+                *(
+                    _mapped_twice(one, other, there.path, effort)
+                    for other, there in zip(configs, origins, strict=False)
+                    if isinstance(other, AccountMappings)
+                    and other.mappings
+                    and there is not origin
+                    and origin.leaf_nodes.meets(there.leaf_nodes)
                 ),
             )
         else:
@@ -342,6 +353,31 @@ def _sharing(
                     "escapes-export",
                     f"the {lost[0]}{and_more(len(lost) - 1)} covers the source, and does not "
                     "cover the result",
+                    mapping,
+                    transform,
+                )
+
+
+def _mapped_twice(
+    account: AccountMappings, other: AccountMappings, path: str, effort: Effort
+) -> Iterator[Finding]:
+    """The mappings whose results are mapped again on the other side of a leaf node connection."""
+    changing = [one for one in other.mappings if _renaming(one) or one.is_drawn()]
+    index = SubjectIndex((one.source for one in changing), effort)
+    for mapping in account.mappings:
+        # A remainder keeps its subject, and is drawn again.
+        ends = (share.transform for _, share in mapping.ends() if share.weight)
+        for transform in dict.fromkeys(filter(None, ends)):
+            again = [
+                source
+                for number in index.colliding(filter_of_results(transform))
+                if can_land_in(transform, source := changing[number].source)
+            ]
+            if again and (_renaming(mapping) or mapping.is_drawn()):
+                yield _found(
+                    "mapped-twice",
+                    f"in {printable(path)}, beyond a leaf node connection, the mapping of "
+                    f"{_first(again)} maps the result once more",
                     mapping,
                     transform,
                 )

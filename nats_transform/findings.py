@@ -333,6 +333,12 @@ _CODES = {
         "10174)",
         "let the stream capture the new subjects too, or send no batches under these subjects",
     ),
+    "mapped-twice": Code(
+        _W,
+        "the mappings on both sides of a leaf node connection change a message, one after the "
+        "other, and draw a weight twice",
+        "map on one side alone, or write results that the other side does not cover",
+    ),
     "caught-by-stream": Code(
         _I,
         "a mapping brings new subjects into a stream",

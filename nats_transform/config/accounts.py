@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from collections.abc import Mapping as MappingABC
 
+from nats_transform.config.leaf_nodes import leaf_nodes_of
 from nats_transform.config.shares import shares_of_config
 from nats_transform.config.tree import Entry, Node, Section, field, lower, quoted
 from nats_transform.errors import (
@@ -22,6 +23,7 @@ from nats_transform.errors import (
     UnknownAccount,
     did_you_mean,
 )
+from nats_transform.leaf_nodes import LeafNodes
 from nats_transform.mapping import AccountMappings, Destination, Mapping
 from nats_transform.sharing import Shares
 from nats_transform.subject import is_valid_filter
@@ -86,6 +88,11 @@ def account_mappings(tree: Node) -> dict[str, AccountMappings]:
 def account_shares(tree: Node) -> dict[str, Shares]:
     """The exports and imports of every account, in a configuration that is valid."""
     return {name: shares_of_config(fields) for name, fields in _fields(tree).items()}
+
+
+def account_leaf_nodes(tree: Node) -> dict[str, LeafNodes]:
+    """The leaf node connections of every account that has some, in a valid configuration."""
+    return leaf_nodes_of(entries_of(tree), _fields(tree), GLOBAL_ACCOUNT)
 
 
 def has_global_users(tree: Node) -> bool:

@@ -13,6 +13,7 @@ from nats_transform.collector import no_search_for_cycles
 from nats_transform.config.accounts import (
     GLOBAL_ACCOUNT,
     TOP_FIELDS,
+    account_leaf_nodes,
     account_mappings,
     account_shares,
     entries_of,
@@ -37,6 +38,7 @@ from nats_transform.config.tree import Node, Section, lower, quoted
 from nats_transform.config.tree import field as find_field
 from nats_transform.config.yaml_text import parse_yaml
 from nats_transform.errors import InvalidConfig, Place
+from nats_transform.leaf_nodes import NO_LEAF_NODES, LeafNodes
 from nats_transform.mapping import AccountMappings
 from nats_transform.sharing import NO_SHARES, SharedStream, Shares, shared_streams
 
@@ -125,6 +127,7 @@ class Located:
         shares: the exports and imports of the account.
         zeros: sources and destinations with a weight of 0 that means 100.
         has_publishers: whether somebody can publish in the account.
+        leaf_nodes: the leaf node connections of the account.
     """
 
     config: AccountMappings | StreamConfig
@@ -134,6 +137,7 @@ class Located:
     shares: Shares = NO_SHARES
     zeros: frozenset[tuple[str, str]] = frozenset()
     has_publishers: bool = True
+    leaf_nodes: LeafNodes = NO_LEAF_NODES
 
 
 def load_all(path: str | os.PathLike[str], account: str | None = None) -> list[Located]:
@@ -186,6 +190,7 @@ def _everything(name: str) -> list[Located]:
         places_in_it = places_of(entries_of(tree))
         return [Located(mappings_of(tree), places=places_in_it, zeros=zeros_of(tree))]
     places, shares = mapping_places(tree), account_shares(tree)
+    leaf_nodes = account_leaf_nodes(tree)
     return [
         Located(
             mappings,
@@ -193,6 +198,7 @@ def _everything(name: str) -> list[Located]:
             places=places.get(account, {}),
             shares=shares.get(account, NO_SHARES),
             has_publishers=account != GLOBAL_ACCOUNT or has_global_users(tree),
+            leaf_nodes=leaf_nodes.get(account, NO_LEAF_NODES),
         )
         for account, mappings in account_mappings(tree).items()
     ] + list(_preloaded(entries_of(tree)))

@@ -86,12 +86,6 @@ _CODES = {
         "know their ids, so retries around the switch are stored twice",
         "let publishers finish their retries before the switch, or keep the subjects in one stream",
     ),
-    "mapped-twice": Code(
-        _W,
-        "the mappings on both sides of a leaf node connection change a message, one after the "
-        "other, and draw a weight twice",
-        "map on one side alone, or write results that the other side does not cover",
-    ),
     "schedule-target-moves": Code(
         _W,
         "scheduled messages have a target that gets a new name, and go on publishing to the old "
@@ -313,6 +307,7 @@ _AS_IN_CHECK = (
     "counted-twice",
     "schedule-not-mapped",
     "batch-split",
+    "mapped-twice",
 )
 CODES = on_page("dry-run", _CODES | {code: CHECK_CODES[code] for code in _AS_IN_CHECK})
 """The codes of a dry run."""
@@ -334,7 +329,7 @@ STOPS_PLAN = frozenset(
 MEASURED = frozenset(
     """refused expired overlap shadowed loss lost-elsewhere few-keys wildcards-dropped
     escapes-stream escapes-export caught-by-stream republish-loop bucket-moves mirror-filter
-    service-import counted-twice counter-restarts schedule-not-mapped
+    service-import counted-twice counter-restarts mapped-twice schedule-not-mapped
     batch-split""".split()  # noqa: SIM905 - reads better so
 )
 """The codes of `check` for which a dry run has findings of its own, with counts of messages."""

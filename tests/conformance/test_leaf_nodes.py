@@ -17,6 +17,7 @@ from nats.aio.msg import Msg
 
 from jobs.jetstream.process import nats_server
 from tests.cli.test_live_trace import _free_ports
+from tests.conformance.test_regrets import found as codes
 from tests.support.censuses import census_file
 from tests.support.command import nats_transform
 
@@ -32,15 +33,18 @@ mappings {
 FINE = ('mappings { "orders.*": "shop.$1" }',) * 2
 
 
+def configs_of(leaf: str, hub: str, port: int) -> tuple[str, str]:
+    """The configurations of a leaf node and of its hub."""
+    remote = f'leafnodes {{ remotes: [{{ url: "nats://127.0.0.1:{port}" }}] }}'
+    return f"{remote}\n{leaf}", f'leafnodes {{ listen: "127.0.0.1:{port}" }}\n{hub}'
+
+
 @asynccontextmanager
 async def joined(leaf: str, hub: str) -> AsyncIterator[tuple[Client, Client]]:
     """A client of a leaf node and one of its hub, which hear of each other."""
     (port,) = _free_ports(1)
-    remote = f'leafnodes {{ remotes: [{{ url: "nats://127.0.0.1:{port}" }}] }}'
-    with (
-        nats_server(f'leafnodes {{ listen: "127.0.0.1:{port}" }}\n{hub}') as there,
-        nats_server(f"{remote}\n{leaf}") as here,
-    ):
+    leaf, hub = configs_of(leaf, hub, port)
+    with nats_server(hub) as there, nats_server(leaf) as here:
         clients = await nats.connect(here.url), await nats.connect(there.url)
         yield clients
         for client in clients:
@@ -84,8 +88,15 @@ def found(folder: Path, configs: tuple[str, str], subject: str = "orders.eu") ->
     return {f["about"]: f for f in findings if f["code"] == "mapped-twice"}
 
 
+def is_told(folder: Path, configs: tuple[str, str]) -> bool:
+    """Whether `check` finds that both sides map something."""
+    leaf, hub = configs_of(*configs, 7422)
+    return "mapped-twice" in codes(folder, leaf=leaf, hub=hub)
+
+
 def test_the_mappings_of_both_sides_apply(tmp_path: Path) -> None:
     assert arrived(CHAIN) == {"store.eu": 1}
+    assert is_told(tmp_path, CHAIN)
     ((about, finding),) = found(tmp_path, CHAIN).items()
     assert about == "what goes over the leaf node connection"
     assert (finding["messages"], finding["subjects"]) == (1_000, 1)
@@ -102,6 +113,7 @@ def test_the_mappings_of_the_other_side_apply_first(tmp_path: Path) -> None:
 
 def test_a_mapping_that_covers_its_results_applies_twice(tmp_path: Path) -> None:
     assert arrived(ALIKE) == {"orders.v2.v2.eu": 1}
+    assert is_told(tmp_path, ALIKE)
     (finding,) = found(tmp_path, ALIKE).values()
     assert finding["examples"][0]["after"] == "orders.v2.v2.eu"
 
@@ -111,6 +123,7 @@ def test_weights_are_drawn_twice(tmp_path: Path) -> None:
     # 20 % and 20 % of the rest are 36 %; one draw gives 270 of 1,000 once in 10 million times.
     assert came["canary.eu"] > 270
     assert came.total() == 1_000
+    assert is_told(tmp_path, (CANARY, CANARY))
     finding = found(tmp_path, (CANARY, CANARY))["what goes over the leaf node connection"]
     assert finding["messages"] == 160
 
@@ -118,3 +131,4 @@ def test_weights_are_drawn_twice(tmp_path: Path) -> None:
 def test_mappings_that_do_not_meet(tmp_path: Path) -> None:
     assert arrived(FINE) == {"shop.eu": 1}
     assert found(tmp_path, FINE) == {}
+    assert not is_told(tmp_path, FINE)

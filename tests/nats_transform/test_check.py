@@ -13,6 +13,7 @@ import pytest
 from nats_transform.check import Config, Origin, check
 from nats_transform.config import Place
 from nats_transform.findings import CODES, Finding, Severity
+from nats_transform.leaf_nodes import LeafNodes
 from nats_transform.mapping import AccountMappings, Destination, Mapping
 from nats_transform.sharing import Entry, SharedStream
 from nats_transform.stream import StreamConfig, parse_stream
@@ -449,6 +450,20 @@ CASES: list[tuple[str, Any, list[Any], dict[str, Any]]] = [
             ("schedule-not-mapped", "allow_msg_schedules"),
         )
         for back in [{"src": "s.*", "dest": "o.$1"}]
+    ),
+    (
+        "mapped-twice",
+        [maps({"o.*": "s.$1"}), maps({"s.*": "t.$1"})],
+        [
+            [maps({"o.*": "s.$1"}), maps({"o.*": "t.$1"})],
+            [maps({"o.*": "s.$1"}), maps({"s.*": "s.$1"})][:1],
+        ],
+        {
+            "origins": [
+                Origin("a", leaf_nodes=LeafNodes(goes_as=frozenset(["u"]))),
+                Origin("b", leaf_nodes=LeafNodes(comes_as=frozenset(["u", "v"]))),
+            ]
+        },
     ),
     (
         "batch-split",
