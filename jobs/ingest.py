@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from pyiceberg.table import Table
@@ -32,13 +33,11 @@ from jobs.files.storage import Storage
 from jobs.jetstream.stream import JetStreamSettings
 from jobs.progress import step
 from jobs.session import Spark
-from jobs.settings.days import utc
 from jobs.settings.ingest import IngestSettings
 from jobs.sources.archive import ArchiveSource
 from jobs.sources.backup import open_backup, restored
 from jobs.sources.dump import DumpSource
-from jobs.sources.dumps import Choice
-from jobs.sources.files import FindFiles
+from jobs.sources.files import find_files
 from jobs.sources.json_lines import open_json_lines
 from jobs.sources.parquet import open_parquet
 from jobs.sources.source import Source, Span, StreamSource
@@ -287,16 +286,10 @@ def _dump(spark: Spark, settings: IngestSettings) -> DumpSource:
     # Keys of an object store are those of the warehouse.
     keys = Config().get_catalog_config(catalog) if catalog else None
     storage = Storage(with_endpoint(cast(dict[str, str], keys or {})))
-    choice = Choice(
-        _with_zone(settings.since),
-        _with_zone(settings.until),
-        settings.cluster,
-        settings.cluster_header,
-    )
     # Only Spark's workers may be able to see the files, if Spark was asked for.
-    (files,) = run(FindFiles(storage), [path], session_for(spark, 0))
+    (files,) = run(partial(find_files, storage), [path], session_for(spark, 0))
     session = session_for(spark, files.size, PROCESS_BYTES)
-    read, blocks = opened(storage, files, settings.stream, settings.columns, choice, session)
+    read, blocks = opened(storage, files, settings, session)
     return DumpSource(read, blocks, files, settings.stream, kind, session)
 
 
@@ -314,7 +307,3 @@ def _stream_settings(settings: IngestSettings, name: str) -> JetStreamSettings:
         cluster_header=settings.cluster_header,
         readers=settings.readers,
     )
-
-
-def _with_zone(bound: int | datetime | None) -> int | datetime | None:
-    return utc(bound) if isinstance(bound, datetime) else bound

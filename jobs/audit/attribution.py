@@ -72,13 +72,10 @@ class Attribution:
 
     Attributes:
         tallies: the counts of messages that mappings made.
-        attributed: how many messages fit one destination only.
-        ambiguous: how many messages fit several destinations, or a destination and another
-            publisher.
-        unmapped: how many messages are stored under the source of a mapping, which no destination
-            of it keeps.
-        repeated: how many messages repeat the id of an earlier one of a mapping with weights.
-        other: how many messages were made by no mapping with weights.
+        fates: how many messages fit one destination only (`attributed`); fit several, or one and
+            another publisher (`ambiguous`); are stored under the source of a mapping, which no
+            destination of it keeps (`unmapped`); repeat the id of an earlier one of a mapping with
+            weights (`doubled`); or were made by no mapping with weights (`other`).
         mixed: the number of ambiguous messages for each set of ends, as text.
         hidden: the ends whose messages the archive cannot contain.
         published: the messages of the source archive by rule and hour, repeats left out; None
@@ -92,11 +89,7 @@ class Attribution:
     """
 
     tallies: list[Tally]
-    attributed: int
-    ambiguous: int
-    unmapped: int
-    repeated: int
-    other: int
+    fates: dict[str, int]
     mixed: dict[tuple[str, ...], int]
     hidden: frozenset[End]
     published: dict[Scope, Hours] | None
@@ -194,25 +187,24 @@ def attribute(
     other_patterns = {shape.pattern for shape in others}
     tallies: list[Tally] = []
     mixed: Counter[tuple[str, ...]] = Counter()
-    sums: Counter[str] = Counter()
+    fates = dict.fromkeys(("attributed", "ambiguous", "unmapped", "doubled", "other"), 0)
     unlabelled: Counter[str] = Counter()
     again: Counter[Scope] = Counter()
     for group in groups:
         ends = _ends(known, unmapped, group)
         if not any(is_audited(candidate.mapping) for candidate in ends):
-            sums["other"] += group.count
+            fates["other"] += group.count
             continue
         scoped = {candidate.end.source for candidate in ends if candidate.mapping.clusters}
         if group.cluster is None and scoped:
             # Which weights applied to it is not known.
             unlabelled.update(dict.fromkeys(scoped, group.count))
-            sums["other"] += group.count
+            fates["other"] += group.count
             continue
         if group.is_repeat:
-            again.update(
-                {(group.period, one.end.source, group.cluster): group.count for one in ends}
-            )
-            sums["repeated"] += group.count
+            sources = {candidate.end.source for candidate in ends}
+            again.update({(group.period, of, group.cluster): group.count for of in sources})
+            fates["doubled"] += group.count
             continue
         names = tuple(candidate.end for candidate in ends)
         foreign = (End("", "another publisher"),)
@@ -225,7 +217,7 @@ def attribute(
             if len(made_by) > 1:
                 mixed[tuple(sorted({_named(end) for end in made_by}))] += count
             fate = "unmapped" if ends[0] not in known else "attributed"
-            sums["ambiguous" if len(made_by) > 1 else fate] += count
+            fates["ambiguous" if len(made_by) > 1 else fate] += count
     doubled = None
     if repeats is not None:
         doubled = {
@@ -234,11 +226,7 @@ def attribute(
         }
     return Attribution(
         tallies,
-        sums["attributed"],
-        sums["ambiguous"],
-        sums["unmapped"],
-        sums["repeated"],
-        sums["other"],
+        fates,
         dict(mixed),
         hidden,
         dict(published) if source is not None else None,

@@ -178,14 +178,7 @@ def _observed(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) 
         captured=settings.captured,
         publishers=settings.publishers,
     )
-    fates = {
-        "attributed": attribution.attributed,
-        "ambiguous": attribution.ambiguous,
-        "unmapped": attribution.unmapped,
-        "doubled": attribution.repeated,
-        "other": attribution.other,
-    }
-    if not any(fates.values()):
+    if not any(attribution.fates.values()):
         raise nothing_there(settings)
     if source is not None and not attribution.published:
         raise AuditError(
@@ -214,8 +207,8 @@ def _observed(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) 
         found,
         basis=specs.MESSAGES.name,
         engine=engine_of(rows.session),
-        messages=sum(fates.values()),
-        fates=fates,
+        messages=sum(attribution.fates.values()),
+        fates=attribution.fates,
         accounts=found.accounts,
         keys=tuple(keys),
         notes=(
@@ -253,8 +246,8 @@ def _observed_notes(
             "most messages with a Nats-Msg-Id have one that an earlier message has, so ids do not "
             "tell which messages were sent again: all are counted"
         )
-    elif attribution.repeated:
-        repeated = plural(attribution.repeated, "message was", "messages were")
+    elif doubled := attribution.fates["doubled"]:
+        repeated = plural(doubled, "message was", "messages were")
         yield (
             f"{repeated} stored again with the Nats-Msg-Id of an earlier one, as a publisher that "
             "gets no answer in time sends again: only the first of each is counted"

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, model_validator
+from pydantic import AfterValidator, BeforeValidator, model_validator
 
 from jobs.settings.base import Folder, Name, Option, Settings, setting
 from jobs.settings.connection import NatsSettings
@@ -110,7 +110,12 @@ def _number_or_time(value: Any) -> Any:
 
 
 # A sequence if it is a whole number, else a time (ISO 8601, UTC if it names no zone).
-Bound = Annotated[int | datetime, BeforeValidator(_number_or_time), Option(metavar="WHEN")]
+Bound = Annotated[
+    int | datetime,
+    BeforeValidator(_number_or_time),
+    AfterValidator(lambda bound: utc(bound) if isinstance(bound, datetime) else bound),
+    Option(metavar="WHEN"),
+]
 
 
 class IngestSettings(Gated):
@@ -170,6 +175,6 @@ class IngestSettings(Gated):
         since, until = self.since, self.until
         if isinstance(since, int) and isinstance(until, int) and since > until:
             raise ValueError(f"the range ends before it starts: {since} to {until}")
-        if isinstance(since, datetime) and isinstance(until, datetime) and utc(since) >= utc(until):
+        if isinstance(since, datetime) and isinstance(until, datetime) and since >= until:
             raise ValueError(f"the range ends before it starts: {since} to {until}")
         return self

@@ -58,13 +58,8 @@ class Run:
     latest: int
 
 
-@dataclass(frozen=True)
-class Part:
-    """The part that a task reads: some sequences, from a place in the file on."""
-
-    start: Point
-    first: int
-    last: int
+Part = tuple[Point, int, int]
+"""What a task reads: from a place in the file on, the first and the last sequence."""
 
 
 @dataclass(frozen=True)
@@ -107,11 +102,12 @@ class ArchiveReader:
     def batches(self, part: Part) -> Iterator[Batch]:
         """The messages of a part, whatever their subjects."""
         with _opened(self.path) as file:
-            for batch in read_messages(file, part.start):
-                first, end = np.searchsorted(batch.sequences, [part.first, part.last + 1])
-                if first < end:
-                    yield from batch.cut(int(first), int(end)).parts()
-                if batch.sequences[-1] >= part.last:
+            start, first, last = part
+            for batch in read_messages(file, start):
+                begin, end = np.searchsorted(batch.sequences, [first, last + 1])
+                if begin < end:
+                    yield from batch.cut(int(begin), int(end)).parts()
+                if batch.sequences[-1] >= last:
                     return
 
     def wanted(self, batch: Batch) -> pa.Array | None:
@@ -248,7 +244,7 @@ class ArchiveSource:
         firsts = [span.first, *(runs[place].first for place in starts[1:])]
         lasts = [*(first - 1 for first in firsts[1:]), span.last]
         parts = [
-            Part(runs[place].start, first, last)
+            (runs[place].start, first, last)
             for place, first, last in zip(starts, firsts, lasts, strict=True)
         ]
         return self._reader, parts
@@ -312,4 +308,4 @@ class ArchiveSource:
 
     def _batches(self, first: int, last: int) -> Iterator[Batch]:
         runs = self._runs_of(first, last)
-        return self._reader.batches(Part(runs[0].start, first, last)) if runs else iter(())
+        return self._reader.batches((runs[0].start, first, last)) if runs else iter(())

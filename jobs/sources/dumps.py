@@ -16,6 +16,7 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.settings.ingest import IngestSettings
 from jobs.sources.files import DumpFile
 from jobs.warehouse.rows import constant, header_values
 
@@ -68,42 +69,25 @@ def numbered(blocks: Sequence[Block], first_seq: int) -> list[Block]:
     return found
 
 
-@dataclass(frozen=True)
-class Choice:
-    """Which messages of a dump are wanted, and where they were published.
-
-    Attributes:
-        since: the first sequence, or the first moment (with a zone).
-        until: the last sequence (included), or the end of the time (excluded).
-        cluster, cluster_header: the same as in the settings of an ingest.
-    """
-
-    since: int | datetime | None = None
-    until: int | datetime | None = None
-    cluster: str | None = None
-    cluster_header: str | None = None
-
-    def of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The wanted rows, with their clusters."""
-        match self.since:
-            case int():
-                rows = rows.filter(pc.greater_equal(rows.column("seq"), self.since))
-            case datetime():
-                rows = rows.filter(pc.greater_equal(rows.column("ts"), _moment(self.since)))
-        match self.until:
-            case int():
-                rows = rows.filter(pc.less_equal(rows.column("seq"), self.until))
-            case datetime():
-                rows = rows.filter(pc.less(rows.column("ts"), _moment(self.until)))
-        place = rows.schema.get_field_index("cluster")
-        if self.cluster is not None:
-            return rows.set_column(place, "cluster", constant(self.cluster, len(rows)))
-        if self.cluster_header is not None:
-            values = header_values(
-                rows.column("headers"), self.cluster_header, rows.column("cluster")
-            )
-            return rows.set_column(place, "cluster", values.dictionary_encode())
-        return rows
+def chosen(rows: pa.RecordBatch, settings: IngestSettings) -> pa.RecordBatch:
+    """The rows that the settings of an ingest ask for, with their clusters."""
+    match settings.since:
+        case int(first):
+            rows = rows.filter(pc.greater_equal(rows.column("seq"), first))
+        case datetime() as since:
+            rows = rows.filter(pc.greater_equal(rows.column("ts"), _moment(since)))
+    match settings.until:
+        case int(last):
+            rows = rows.filter(pc.less_equal(rows.column("seq"), last))
+        case datetime() as until:
+            rows = rows.filter(pc.less(rows.column("ts"), _moment(until)))
+    place, clusters = rows.schema.get_field_index("cluster"), rows.column("cluster")
+    if settings.cluster is not None:
+        clusters = constant(settings.cluster, len(rows))
+    elif settings.cluster_header is not None:
+        values = header_values(rows.column("headers"), settings.cluster_header, clusters)
+        clusters = values.dictionary_encode()
+    return rows.set_column(place, "cluster", clusters)
 
 
 def _moment(moment: datetime) -> pa.Scalar:

@@ -69,54 +69,50 @@ class DumpFiles:
         return f"{read}; leaves out {_some(self.left_out)}"
 
 
-@dataclass(frozen=True)
-class FindFiles:
-    """Finds the files at a path; a task, because only what reads them may be able to see them.
+def find_files(storage: Storage, path: str) -> DumpFiles:
+    """The files at a path: of a folder, also those in folders in it.
 
-    Attributes:
+    A path that exists is meant literally; else `*`, `?`, `[a-c]` and `{a,b}` make it a pattern.
+    This is a task, because only what reads the files may be able to see them.
+
+    Args:
         storage: the file systems of the dump.
+        path: the path.
+
+    Raises:
+        ArchiveError: there is no such file, or one of which nobody can say what it is.
     """
+    start = path.removeprefix("file://")
+    if "://" not in start:
+        start = os.path.abspath(start.removeprefix("file:"))
+    try:
+        files = list(_files_below(storage, path, start))
+    except (OSError, pa.ArrowException, ImportError, ValueError) as error:
+        raise ArchiveError(f"{path} cannot be read: {text_of(error)}") from error
+    read = {file.path: file for file in files if isinstance(file, DumpFile)}
+    left_out = tuple(sorted({file for file in files if isinstance(file, str)}))
+    if not read:
+        others = f"; left out: {', '.join(left_out)}" if left_out else ""
+        raise ArchiveError(f"no file with messages in {path}{others}")
+    return DumpFiles(path, tuple(read[name] for name in sorted(read)), left_out)
 
-    storage: Storage
 
-    def __call__(self, path: str) -> DumpFiles:
-        """The files at a path: of a folder, also those in folders in it.
-
-        A path that exists is meant literally; else `*`, `?`, `[a-c]` and `{a,b}` make it a pattern.
-
-        Raises:
-            ArchiveError: there is no such file, or one of which nobody can say what it is.
-        """
-        start = path.removeprefix("file://")
-        if "://" not in start:
-            start = os.path.abspath(start.removeprefix("file:"))
-        try:
-            found = self._find(path, start)
-        except (OSError, pa.ArrowException, ImportError, ValueError) as error:
-            raise ArchiveError(f"{path} cannot be read: {text_of(error)}") from error
-        if not found.read:
-            others = f"; left out: {', '.join(found.left_out)}" if found.left_out else ""
-            raise ArchiveError(f"no file with messages in {path}{others}")
-        return found
-
-    def _find(self, path: str, start: str) -> DumpFiles:
-        server = _server(start)
-        filesystem, inside = located(self.storage, server)
-        walk = _Walk(filesystem, server, inside)
-        top = inside + start.removeprefix(server)
-        top = top.rstrip("/") or "/"
-        info = filesystem.get_file_info(top)
-        if info.type != pafs.FileType.NotFound:
-            roots, base = [info], top if info.type == pafs.FileType.Directory else None
-        else:
-            roots = [one for pattern in _expanded(top) for one in _matching(filesystem, pattern)]
-            base = top[: _SIGN.search(top).start()].rpartition("/")[0] if _SIGN.search(top) else ""  # type: ignore[union-attr]
-        if not roots:
-            raise ArchiveError(f"no file or folder {path}; check the path")
-        found = list(chain.from_iterable(walk.below(root, base) for root in roots))
-        read = {one.path: one for one in found if isinstance(one, DumpFile)}
-        left_out = {one for one in found if isinstance(one, str)}
-        return DumpFiles(path, tuple(read[name] for name in sorted(read)), tuple(sorted(left_out)))
+def _files_below(storage: Storage, path: str, start: str) -> Iterator[DumpFile | str]:
+    server = _server(start)
+    filesystem, inside = located(storage, server)
+    walk = _Walk(filesystem, server, inside)
+    top = inside + start.removeprefix(server)
+    top = top.rstrip("/") or "/"
+    info = filesystem.get_file_info(top)
+    if info.type != pafs.FileType.NotFound:
+        roots, base = [info], top if info.type == pafs.FileType.Directory else None
+    else:
+        roots = [root for pattern in _expanded(top) for root in _matching(filesystem, pattern)]
+        sign = _SIGN.search(top)
+        base = top[: sign.start()].rpartition("/")[0] if sign else ""
+    if not roots:
+        raise ArchiveError(f"no file or folder {path}; check the path")
+    return chain.from_iterable(walk.below(root, base) for root in roots)
 
 
 def located(storage: Storage, path: str) -> tuple[Any, str]:

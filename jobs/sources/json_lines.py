@@ -23,8 +23,8 @@ import pyarrow as pa
 from jobs.errors import ArchiveError
 from jobs.files.run import run
 from jobs.files.storage import Storage
-from jobs.settings.ingest import DumpColumns
-from jobs.sources.dumps import BLOCK_BYTES, NO_TIME, Block, Choice, numbered
+from jobs.settings.ingest import DumpColumns, IngestSettings
+from jobs.sources.dumps import BLOCK_BYTES, NO_TIME, Block, chosen, numbered
 from jobs.sources.files import DumpFile, DumpFiles, located, unreadable
 from jobs.sources.times import epoch_ns, exact_ns
 from jobs.warehouse.rows import header_lists, rows_of
@@ -47,18 +47,14 @@ Message = tuple[int, int, bytes, bytes | None, list[tuple[bytes, bytes]], bytes]
 
 
 def open_json_lines(
-    storage: Storage,
-    files: DumpFiles,
-    stream: str,
-    columns: DumpColumns,
-    choice: Choice,
-    spark: SparkSession | None,
+    storage: Storage, files: DumpFiles, settings: IngestSettings, spark: SparkSession | None
 ) -> tuple[JsonLines, list[Block]]:
     """What reads a dump of JSON lines, and its blocks; see `jobs.sources.parquet.open_parquet`.
 
     Raises:
         ArchiveError: a file cannot be read.
     """
+    columns = settings.columns
     cut = [block for file in files.read for block in _cut(file)]
     counts = run(partial(_count, storage, columns.optional), cut, spark)
     # A column counts if any line has it.
@@ -67,8 +63,9 @@ def open_json_lines(
         raise ArchiveError(
             f"{files.path}: no line has a column {min(missing)}; the first has {', '.join(have)}"
         )
-    blocks = [replace(one, messages=count.lines) for one, count in zip(cut, counts, strict=True)]
-    return JsonLines(storage, stream, columns, choice), numbered(blocks, columns.first_seq)
+    pairs = zip(cut, counts, strict=True)
+    blocks = [replace(block, messages=count.lines) for block, count in pairs]
+    return JsonLines(storage, settings), numbered(blocks, columns.first_seq)
 
 
 @dataclass(frozen=True)
@@ -77,15 +74,11 @@ class JsonLines:
 
     Attributes:
         storage: the file systems of the dump.
-        stream: the value of the column `stream`.
-        columns: the names of the fields.
-        choice: the choice of the messages.
+        settings: the names of the fields, and which messages are wanted.
     """
 
     storage: Storage
-    stream: str
-    columns: DumpColumns
-    choice: Choice
+    settings: IngestSettings
 
     def __call__(self, block: Block) -> Iterator[pa.RecordBatch]:
         """The messages of a block.
@@ -93,29 +86,29 @@ class JsonLines:
         Raises:
             ArchiveError: the file cannot be read, or a line is no message.
         """
-        parser, size = _Parser(self.columns), 0
+        parser, size = _Parser(self.settings.columns), 0
         messages: list[Message] = []
         for place, line in enumerate(_lines(self.storage, block)):
             try:
                 messages.append(parser(line, block.seq + place))
             except Exception:  # once more, for an error that names the place
                 where = f"{block.file.path}: message {block.number + place}"
-                parse_line(line, block.seq + place, where, self.columns)
+                parse_line(line, block.seq + place, where, self.settings.columns)
                 raise
             size += len(line) + _HEADER_BYTES * len(messages[-1][4])
             if len(messages) == _BATCH_ROWS or size >= _BATCH_BYTES:
-                yield self.choice.of(self._rows(messages))
+                yield self._rows(messages)
                 messages, size = [], 0
         if messages:
-            yield self.choice.of(self._rows(messages))
+            yield self._rows(messages)
 
     def _rows(self, messages: list[Message]) -> pa.RecordBatch:
         seq, ts_ns, subject, cluster, headers, data = zip(*messages, strict=True)
         pairs = [pair for one in headers for pair in one]
         names, values = (_text([pair[n] for pair in pairs]) for n in (0, 1))
         offsets = [0, *accumulate(map(len, headers))]
-        return rows_of(
-            self.stream,
+        rows = rows_of(
+            self.settings.stream,
             pa.array(seq, pa.int64()),
             pa.array(ts_ns, pa.int64()),
             _text(subject),
@@ -124,6 +117,7 @@ class JsonLines:
             pa.nulls(len(messages), pa.binary()),
             pa.array(data, pa.binary()),
         )
+        return chosen(rows, self.settings)
 
 
 def _text(values: Sequence[bytes | None]) -> pa.Array:

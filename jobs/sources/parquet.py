@@ -19,8 +19,8 @@ from jobs.errors import ArchiveError, text_of
 from jobs.files.read import rows_of_batch
 from jobs.files.run import run
 from jobs.files.storage import Storage
-from jobs.settings.ingest import DumpColumns
-from jobs.sources.dumps import BLOCK_BYTES, NO_TIME, Block, Choice, numbered
+from jobs.settings.ingest import IngestSettings
+from jobs.sources.dumps import BLOCK_BYTES, NO_TIME, Block, chosen, numbered
 from jobs.sources.files import DumpFile, DumpFiles, located, unreadable
 from jobs.sources.times import EPOCH_UNITS, epoch_ns
 from jobs.warehouse.rows import DAY_NS, header_lists, rows_of
@@ -97,21 +97,14 @@ def _opened(
 
 
 def open_parquet(
-    storage: Storage,
-    files: DumpFiles,
-    stream: str,
-    columns: DumpColumns,
-    choice: Choice,
-    spark: SparkSession | None,
+    storage: Storage, files: DumpFiles, settings: IngestSettings, spark: SparkSession | None
 ) -> tuple[Parquet, list[Block]]:
     """What reads a dump in Parquet, and its blocks: row groups, gathered.
 
     Args:
         storage: the file systems of the dump.
         files: the files of the dump.
-        stream: the value of the column `stream`.
-        columns: the names of the columns.
-        choice: the choice of the messages.
+        settings: the names of the columns, and which messages are wanted.
         spark: the session that opens the files; None is this process.
 
     Raises:
@@ -122,15 +115,14 @@ def open_parquet(
     names = dict.fromkeys(name for footer in footers for name in footer.columns)
     names |= dict.fromkeys(name for file in files.read for name, _ in file.columns)
     try:
-        found = columns.find(tuple(names))
+        columns = settings.columns.find(tuple(names))
     except ValueError as error:
         raise ArchiveError(f"{files.path}: {error}") from error
-    if not found.keys() & {"ts", "ts_ns"}:
+    if not columns.keys() & {"ts", "ts_ns"}:
         raise ArchiveError(f"{files.path} has no time: {NO_TIME}; it has {', '.join(names)}")
     pairs = zip(files.read, footers, strict=True)
     blocks = [block for file, footer in pairs for block in _gathered(file, footer)]
-    read = Parquet(storage, stream, found, columns.data_encoding, choice)
-    return read, numbered(blocks, columns.first_seq)
+    return Parquet(storage, settings, columns), numbered(blocks, settings.columns.first_seq)
 
 
 @dataclass(frozen=True)
@@ -139,17 +131,13 @@ class Parquet:
 
     Attributes:
         storage: the file systems of the dump.
-        stream: the value of the column `stream`.
-        found: the columns of the dump that were found for ours.
-        encoding: the encoding of payloads that are text.
-        choice: the choice of the messages.
+        settings: the encoding of payloads that are text, and which messages are wanted.
+        columns: the columns of the dump that stand for ours.
     """
 
     storage: Storage
-    stream: str
-    found: dict[str, str]
-    encoding: str
-    choice: Choice
+    settings: IngestSettings
+    columns: dict[str, str]
 
     def __call__(self, block: Block) -> Iterator[pa.RecordBatch]:
         """The messages of a block.
@@ -164,7 +152,7 @@ class Parquet:
             _opened(self.storage, block.file, _texts(file)) as encoded,
         ):
             there = set(file.schema_arrow.names)
-            wanted = [name for name in self.found.values() if name in there]
+            wanted = [name for name in self.columns.values() if name in there]
             for group in range(block.start, block.end or 0):
                 for batch in file.iter_batches(
                     batch_size=self._rows_of_batch(path, encoded, group, wanted),
@@ -183,10 +171,10 @@ class Parquet:
                         columns[name] = pa.repeat(pa.scalar(value, pa.string()), len(batch))
                     taken = {
                         ours: _Column(columns[name], name, path)
-                        for ours, name in self.found.items()
+                        for ours, name in self.columns.items()
                         if name in columns
                     }
-                    yield self.choice.of(self._rows(taken, seq, len(batch)))
+                    yield chosen(self._rows(taken, seq, len(batch)), self.settings)
                     seq += len(batch)
 
     def _rows_of_batch(
@@ -245,10 +233,10 @@ class Parquet:
         )
         raw = taken.get("headers_raw")
         return rows_of(
-            self.stream,
+            self.settings.stream,
             # Without a name for it, the place in the dump; not where other files have one.
             column("seq", _Column.integers, pa.int64())
-            if "seq" in self.found
+            if "seq" in self.columns
             else pa.array(np.arange(first, first + count)),
             column(times, _Column.integers if times == "ts_ns" else _Column.times, pa.int64()),
             column("subject", _Column.text, pa.string()),
@@ -257,7 +245,7 @@ class Parquet:
             raw.values
             if raw and pa.types.is_binary(raw.values.type)
             else pa.nulls(count, pa.binary()),
-            data.payload(self.encoding) if data else pa.repeat(b"", count),
+            data.payload(self.settings.columns.data_encoding) if data else pa.repeat(b"", count),
         )
 
 

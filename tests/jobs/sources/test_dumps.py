@@ -28,8 +28,7 @@ from jobs.session import SessionOnDemand
 from jobs.settings.ingest import DumpColumns, IngestSettings
 from jobs.settings.warehouse import Warehouse
 from jobs.sources.dump import DumpSource
-from jobs.sources.dumps import Choice
-from jobs.sources.files import FindFiles
+from jobs.sources.files import find_files
 from jobs.sources.json_lines import parse_line
 from jobs.sources.parquet import open_parquet
 from jobs.sources.times import epoch_ns
@@ -183,9 +182,13 @@ def test_parquet_times(parquet: Callable[..., Path], column: Any, ts_ns: int) ->
     assert row["day"] == datetime.fromtimestamp(ts_ns // 10**9, UTC).date()
 
 
+def wanted(**columns: Any) -> IngestSettings:
+    return IngestSettings(stream="S", parquet="given", columns=DumpColumns(**columns))
+
+
 def first_row(path: Path, **columns: Any) -> dict[str, Any]:
-    files = FindFiles(Storage())(str(path))
-    read, (block,) = open_parquet(Storage(), files, "S", DumpColumns(**columns), Choice(), None)
+    files = find_files(Storage(), str(path))
+    read, (block,) = open_parquet(Storage(), files, wanted(**columns), None)
     return next(read(block)).to_pylist()[0]
 
 
@@ -617,7 +620,7 @@ def test_what_is_not_base64(
     assert not warehouse.folder.exists()
 
 
-@pytest.mark.parametrize("moment", ["find", "open_parquet", "open_json_lines", "plan"])
+@pytest.mark.parametrize("moment", ["find_files", "open_parquet", "open_json_lines", "plan"])
 def test_a_file_that_vanishes(
     run: Ingest,
     warehouse: Warehouse,
@@ -635,16 +638,15 @@ def test_a_file_that_vanishes(
             (folder / f"{seq}.jsonl").write_text(json.dumps(one) + "\n")
         else:
             pq.write_table(pa.Table.from_pylist([one]), folder / f"{seq}.parquet")
-    owners: dict[str, Any] = {"find": FindFiles, "plan": DumpSource}
-    owner, name = owners.get(moment, jobs.ingest), "__call__" if moment == "find" else moment
-    step = getattr(owner, name)
+    owner: Any = DumpSource if moment == "plan" else jobs.ingest
+    step = getattr(owner, moment)
 
     def then_gone(*given: Any) -> Any:
         result = step(*given)
         (folder / f"2.{kind}").unlink()
         return result
 
-    monkeypatch.setattr(owner, name, then_gone)
+    monkeypatch.setattr(owner, moment, then_gone)
     with pytest.raises(JobError, match=rf"/2\.{kind} cannot be read: it is not there any more"):
         run(**{kind: folder})
     assert list(warehouse.folder.rglob("*.parquet")) == []
@@ -673,8 +675,8 @@ def test_values_that_repeat_make_no_large_batches(
     monkeypatch.setattr(jobs.sources.parquet, "_MOST_HEADERS", 2**20)
     path = parquet(**{"subject": ["a"] * 100, "ts": [0] * 100} | columns)
     assert path.stat().st_size < 1_000_000
-    files = FindFiles(Storage())(str(path))
-    read, blocks = open_parquet(Storage(), files, "S", DumpColumns(), Choice(), None)
+    files = find_files(Storage(), str(path))
+    read, blocks = open_parquet(Storage(), files, wanted(), None)
     sizes = [batch.nbytes for block in blocks for batch in read(block)]
     assert sum(sizes) > 2**20 - 1
     assert max(sizes) < 17 * 2**20

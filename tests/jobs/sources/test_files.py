@@ -18,7 +18,7 @@ from jobs.progress import watched
 from jobs.session import SessionOnDemand
 from jobs.settings.ingest import IngestSettings
 from jobs.settings.warehouse import Warehouse
-from jobs.sources.files import DumpFiles, FindFiles
+from jobs.sources.files import DumpFiles, find_files
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.tables import open_table
 from tests.support.object_stores import BUCKET, s3
@@ -43,7 +43,7 @@ def fill(folder: Path, *names: str) -> None:
 
 
 def find(path: str) -> DumpFiles:
-    return FindFiles(Storage())(path)
+    return find_files(Storage(), path)
 
 
 def below(folder: Path, files: Iterable[str]) -> list[str]:
