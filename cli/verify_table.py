@@ -32,7 +32,7 @@ def command(result: VerifyTableResult, settings: VerifyTableSettings) -> None:
       nats-transform verify-table --stream ORDERS
       nats-transform verify-table --stream ORDERS --day 2026-11-01..2026-11-30 --json
     """
-    for verified in result.verified:
+    for verified in result.tables:
         days = plural(len(verified.days), "day")
         version = verified.mapping_version
         under = "" if version is None else f", mapping version {version}"

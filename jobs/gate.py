@@ -26,6 +26,7 @@ from jobs.warehouse.staging import Staged
 from jobs.warehouse.tables import data_files, warehouse_errors
 
 Measure = Callable[[Iterable[pa.RecordBatch]], Any]
+_OF_CHECK = ("name", "topic", "expects", "success", "blocks", "observed", "examples")
 NOT_RUN = "not run"
 """What the properties of a snapshot say if nobody looked at its rows."""
 
@@ -70,40 +71,42 @@ class Passage(NamedTuple):
     refused: str | None
 
 
-class GatedResult(BaseModel):
+class Reported(BaseModel):
+    """A result with what the checks found.
+
+    Attributes:
+        report: what the checks found; None if they were not run.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    report: Annotated[Any, Field(exclude=True, repr=False)] = None
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def checks(self) -> dict[str, Any]:
+        """The same in a document: whether checks ran, whether all hold, and each of them."""
+        if self.report is None:
+            return {"ran": False, "hold": None, "results": []}
+        results = [
+            {name: getattr(result, name) for name in _OF_CHECK} for result in self.report.results
+        ]
+        return {"ran": True, "hold": self.report.success, "results": results}
+
+
+class GatedResult(Reported):
     """The result of a job whose rows go through the gate.
 
     Attributes:
         stream: the name of the stream in the table.
         engine: what did the work: `process` (this process) or `spark`.
-        report, snapshot_id, refused: as of `Passage`; the report is not in the document.
-        checks: what the document says of the checks.
+        snapshot_id, refused: as of `Passage`.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     stream: str
     engine: str
-    report: Annotated[Any, Field(exclude=True, repr=False)] = None
     snapshot_id: int | None = None
     refused: str | None = None
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def checks(self) -> dict[str, Any]:
-        return checks_as_json(self.report)
-
-
-def checks_as_json(report: Report | None) -> dict[str, Any]:
-    """What a document says of checks: whether they ran, whether all hold, and each of them."""
-    if report is None:
-        return {"ran": False, "hold": None, "results": []}
-    results = [
-        {name: getattr(result, name) for name in ("name", "topic", "expects", "success", "blocks")}
-        | {"observed": result.observed, "examples": result.examples}
-        for result in report.results
-    ]
-    return {"ran": True, "hold": report.success, "results": results}
 
 
 def publish(

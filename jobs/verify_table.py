@@ -9,20 +9,18 @@ from __future__ import annotations
 import uuid
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from datetime import date, timedelta
-from typing import Any
 
+from pydantic import BaseModel, computed_field
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from expectations.expectation import Report
 from expectations.measures.messages import measure_messages
 from expectations.measures.transformed import MeasureTransformed
 from expectations.suites import messages_suite, transformed_messages_suite
 from jobs.errors import NoTable
 from jobs.files.intact import changed_files, not_looked_at
-from jobs.gate import Check, checks_as_json
+from jobs.gate import Check, Reported
 from jobs.session import Spark
 from jobs.settings.transform import VerifyTableSettings
 from jobs.warehouse import tables, versions
@@ -33,8 +31,7 @@ from nats_transform.unseen import Unseen
 _EPOCH = date(1970, 1, 1)
 
 
-@dataclass(frozen=True)
-class Verified:
+class Verified(Reported):
     """What the checks found in some days of a table.
 
     Attributes:
@@ -42,7 +39,6 @@ class Verified:
         days: the days that were looked at.
         messages: how many rows they have.
         mapping_version: the version that the rows name; None for rows of `messages`.
-        report: what the checks found.
         changed_files: files that are not as they were published.
         not_looked_at: files of which nobody can say that.
     """
@@ -51,24 +47,22 @@ class Verified:
     days: tuple[date, ...]
     messages: int
     mapping_version: str | None
-    report: Report
     changed_files: tuple[str, ...]
     not_looked_at: tuple[Unseen, ...]
 
 
-@dataclass(frozen=True)
-class VerifyTableResult:
+class VerifyTableResult(BaseModel):
     """What the checks found.
 
     Attributes:
         stream: the stream.
-        verified: what was looked at; rows of several mapping versions are judged apart.
+        tables: what was looked at; rows of several mapping versions are judged apart.
         not_transformed: days that `messages` has and `transformed_messages` has not: nobody
             looked at what becomes of them.
     """
 
     stream: str
-    verified: tuple[Verified, ...]
+    tables: tuple[Verified, ...]
     not_transformed: tuple[date, ...]
 
     def fails(self, level: str) -> bool:
@@ -79,28 +73,14 @@ class VerifyTableResult:
         return any(
             verified.changed_files
             or (not verified.report.success if level == "warning" else verified.report.blocks)
-            for verified in self.verified
+            for verified in self.tables
         )
 
-    def as_json(self) -> dict[str, Any]:
-        """The document of the result."""
-        return {
-            "stream": self.stream,
-            "holds": not self.fails("error"),
-            "tables": [
-                {
-                    "table": verified.table,
-                    "days": [str(day) for day in verified.days],
-                    "messages": verified.messages,
-                    "mapping_version": verified.mapping_version,
-                    "changed_files": list(verified.changed_files),
-                    "not_looked_at": [asdict(unseen) for unseen in verified.not_looked_at],
-                    "checks": checks_as_json(verified.report),
-                }
-                for verified in self.verified
-            ],
-            "not_transformed": [str(day) for day in self.not_transformed],
-        }
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def holds(self) -> bool:
+        """Whether all that must hold holds, and no file changed."""
+        return not self.fails("error")
 
 
 def verify_table(spark: Spark, settings: VerifyTableSettings) -> VerifyTableResult:
@@ -122,9 +102,15 @@ def verify_table(spark: Spark, settings: VerifyTableSettings) -> VerifyTableResu
 
     def look(days: Sequence[date], version: str | None, check: Check) -> Verified:
         changed = tuple(changed_files(spark, table, files))
-        report, unseen = check.of(spark, table, files), not_looked_at(table, files)
-        name = check.spec.name
-        return Verified(name, tuple(days), _rows(files), version, report, changed, unseen)
+        return Verified(
+            table=check.spec.name,
+            days=tuple(days),
+            messages=_rows(files),
+            mapping_version=version,
+            changed_files=changed,
+            not_looked_at=not_looked_at(table, files),
+            report=check.of(spark, table, files),
+        )
 
     verified = [look(days, None, messages_check(archived, days))]
     try:
@@ -140,7 +126,7 @@ def verify_table(spark: Spark, settings: VerifyTableSettings) -> VerifyTableResu
         check = _transformed_check(settings, archived, its_days, version, _rows(files))
         verified.append(look(its_days, version, check))
     missing = tuple(day for day in days if day not in transformed)
-    return VerifyTableResult(stream, tuple(verified), missing)
+    return VerifyTableResult(stream=stream, tables=tuple(verified), not_transformed=missing)
 
 
 def messages_check(archived: Archived, days: Sequence[date]) -> Check:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from jobs.settings.base import Moment, Name, Option, Points, Probability, Settings, setting
+from jobs.settings.base import Moment, Name, Option, Probability, Settings, setting
 from jobs.settings.days import Stream
-from jobs.settings.mappings import MappedDays
+from jobs.settings.mappings import JudgedDays, MappedDays
 from nats_transform.errors import printable
 from nats_transform.subject import is_valid_filter
 
@@ -57,24 +57,11 @@ class Published(Settings):
     )
 
 
-class Judged(MappedDays):
-    """What shares are compared with."""
-
-    tolerance: Points = setting(
-        1.0,
-        "How many percentage points a share may differ from its weight; of a small weight at most "
-        "half.",
-    )
-    confidence: Probability = setting(
-        0.99, "The probability, from 0 to 1, that all confidence intervals are right together."
-    )
-
-
 def _git_alone(value: Any) -> Any:
     return "git" if value in (["git"], ("git",)) else value
 
 
-class AuditSettings(Judged):
+class AuditSettings(JudgedDays, MappedDays):
     """The settings of an audit."""
 
     stream: Stream = setting(..., "The stream whose messages are counted.")

@@ -1,4 +1,4 @@
-"""Which mappings are meant, of which file and account."""
+"""Which mappings are meant, of which file and account, and how their shares are judged."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from jobs.settings.base import Name, Seed, setting
+from jobs.settings.base import Name, Points, Probability, Seed, setting
 from jobs.settings.days import StreamDays
 
 Account = Annotated[
@@ -24,3 +24,16 @@ class MappedDays(StreamDays):
     )
     account: Account = "$G"
     seed: Seed = setting(0, "A number that decides every draw: the same seed gives the same rows.")
+
+
+class JudgedDays(StreamDays):
+    """Some days of a stream, and how strictly the shares of destinations are judged."""
+
+    tolerance: Points = setting(
+        1.0,
+        "How many percentage points a share may differ from its weight; of a small weight at most "
+        "half.",
+    )
+    confidence: Probability = setting(
+        0.99, "The probability, from 0 to 1, that all confidence intervals are right together."
+    )
