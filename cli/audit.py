@@ -65,13 +65,13 @@ def command(result: AuditResult, settings: AuditSettings) -> None:
         print_line(f"{rule.source}{scope}: ", Verdict(rule.verdict), f", {count}")
         destinations = [
             (
-                f"{found.weight:g} %",
-                "-" if found.share is None else f"{found.share:.2f} %",
-                f"({found.low:.2f} to {found.high:.2f})",
-                Verdict(found.verdict),
-                found.destination or found.end,
+                f"{split.weight:g} %",
+                "-" if split.share is None else f"{split.share:.2f} %",
+                f"({split.low:.2f} to {split.high:.2f})",
+                Verdict(split.verdict),
+                split.destination or split.end,
             )
-            for found in rule.destinations
+            for split in rule.destinations
         ]
         print_table(destinations, right=[0, 1, 2])
         print_line(rule.reason, indent=2)

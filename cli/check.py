@@ -307,5 +307,7 @@ def _summary(counts: Counter[Severity], files: int) -> str:
     checked = f"{plural(files, 'file')} checked"
     if not counts:
         return f"{checked}, nothing found"
-    told = [plural(counts[severity], severity.value) for severity in Severity if counts[severity]]
-    return f"{checked}: {', '.join(told)}"
+    counted = [
+        plural(counts[severity], severity.value) for severity in Severity if counts[severity]
+    ]
+    return f"{checked}: {', '.join(counted)}"

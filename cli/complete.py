@@ -28,8 +28,8 @@ def days(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> lis
     first, dots, last = incomplete.rpartition("..")
     archived = _archived(ctx)
     named = ctx.params.get("stream")
-    found = {day for name, days in archived.items() if named in (None, name) for day in days}
-    return [first + dots + day for day in _harmless(found, last)]
+    known = {day for name, days in archived.items() if named in (None, name) for day in days}
+    return [first + dots + day for day in _harmless(known, last)]
 
 
 def contexts(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:

@@ -40,23 +40,26 @@ def command(settings: ExplainSettings, asked: Any) -> None:
     """
     from cli.explanations import Explanations, explained, explanations
 
-    found = explanations() if settings.code is None else explained(settings.code)
-    if not found:
-        known = [one.code for one in explanations()]
+    entries = explanations() if settings.code is None else explained(settings.code)
+    if not entries:
+        known = [entry.code for entry in explanations()]
         near = did_you_mean(settings.code or "", known)
         cure = near or "; nats-transform explain lists all codes"
         raise click.UsageError(f"no finding has the code {printable(settings.code or '')}{cure}")
 
     def show() -> None:
         if settings.code is None:
-            rows = [(one.command, one.code, Verdict(one.severity), one.about) for one in found]
+            rows = [
+                (entry.command, entry.code, Verdict(entry.severity), entry.about)
+                for entry in entries
+            ]
             print_table(rows, head=["command", "code", "severity", "meaning"])
             return
-        for number, one in enumerate(found):
+        for number, entry in enumerate(entries):
             if number:
                 print_line()
-            for line in one.lines():
+            for line in entry.lines():
                 text = line.lstrip(" ")
                 print_line(text, indent=len(line) - len(text))
 
-    print_result(asked, Explanations(tuple(found)), show)
+    print_result(asked, Explanations(tuple(entries)), show)

@@ -102,7 +102,7 @@ def sarif(
     not_looked_at: Sequence[Unseen] = (),
 ) -> str:
     """A log in the Static Analysis Results Interchange Format 2.1.0."""
-    found = sorted({finding.code for finding in findings})
+    used = sorted({finding.code for finding in findings})
     rules = [
         {
             "id": code,
@@ -111,12 +111,12 @@ def sarif(
             "defaultConfiguration": {"level": _LEVEL[codes[code].severity]},
             "helpUri": codes[code].page,
         }
-        for code in found
+        for code in used
     ]
     results = [
         {
             "ruleId": finding.code,
-            "ruleIndex": found.index(finding.code),
+            "ruleIndex": used.index(finding.code),
             "level": _LEVEL[finding.severity],
             "message": {"text": one_line(f"{finding.message}. {finding.cure}")},
             "locations": [{"physicalLocation": _location(finding)}] if finding.path else [],
@@ -126,8 +126,10 @@ def sarif(
     driver = {"name": "nats-transform", "version": version("nats-transform"), "rules": rules}
     run = {"tool": {"driver": driver}, "results": results, "columnKind": "unicodeCodePoints"}
     if not_looked_at:
-        told = {"level": "note", "message": {"text": one_line(unseen_line(not_looked_at))}}
-        run["invocations"] = [{"executionSuccessful": True, "toolExecutionNotifications": [told]}]
+        notification = {"level": "note", "message": {"text": one_line(unseen_line(not_looked_at))}}
+        run["invocations"] = [
+            {"executionSuccessful": True, "toolExecutionNotifications": [notification]}
+        ]
     # The schema by its canonical identifier, which is no address to load it from.
     return json_text({"version": "2.1.0", "runs": [run]})
 

@@ -64,11 +64,13 @@ def _review(result: PlanResult, settings: PlanSettings) -> Review:
     from nats_transform.migration.findings import ALL
 
     place_of = places_about(str(settings.candidate), settings.account)
-    found = [_reported(one, place_of(one.about)) for one in result.blocked]
+    findings = [_reported(one, place_of(one.about)) for one in result.blocked]
     lines = list(_steps(result)) or [
-        plural(len(found), "finding") + (" stands" if len(found) == 1 else " stand") + " in the way"
+        plural(len(findings), "finding")
+        + (" stands" if len(findings) == 1 else " stand")
+        + " in the way"
     ]
-    return Review("nats-transform plan", lines, found, ALL, result.not_looked_at)
+    return Review("nats-transform plan", lines, findings, ALL, result.not_looked_at)
 
 
 def _reported(one: Blocked, place: Place) -> Reported:

@@ -70,21 +70,21 @@ class Project:
         """
         known = {command: options_of(one) for command, one in commands.items()}
         everywhere = {key: option for one in known.values() for key, option in one.items()}
-        found = {}
+        by_parameter = {}
         for key, value in self.values.items():
             if isinstance(value, dict) and key in known:
                 for inner, item in value.items():
                     option = self._option(known[key], inner, (key, inner), f" of {key}")
                     item = self._value(option.setting, item, (key, inner))
                     if key == name:
-                        found[option.name or ""] = item
+                        by_parameter[option.name or ""] = item
                 continue
             self._option(everywhere, key, (key,), "", known)
             # The table of the command goes before the top, wherever it stands in the file.
             if key in known[name] and key not in self.values.get(name, {}):
                 mine = self._option(known[name], key, (key,), "")
-                found[mine.name or ""] = self._value(mine.setting, value, (key,))
-        return found
+                by_parameter[mine.name or ""] = self._value(mine.setting, value, (key,))
+        return by_parameter
 
     def _option(
         self,

@@ -92,7 +92,7 @@ def remove_stream(warehouse: Warehouse, stream: str) -> dict[str, int]:
         WarehouseError: the tables cannot be opened or written.
     """
     catalog = open_catalog(warehouse)
-    found = {}
+    removed = {}
     with warehouse_errors(warehouse):
         names = sorted(name for _, name in catalog.list_tables(NAMESPACE))
     # The messages are removed last, because all other tables can be made from them again.
@@ -113,10 +113,10 @@ def remove_stream(warehouse: Warehouse, stream: str) -> dict[str, int]:
                 properties={"job": "remove", "stream": stream, "messages": str(rows)},
                 table_properties={Archived.key(stream): ""} if is_archive else None,
             )
-        found[name] = rows
-    if not found:
+        removed[name] = rows
+    if not removed:
         raise ArchiveError(f"no table of {warehouse} has rows of stream {stream!r}; check the name")
-    return found
+    return removed
 
 
 def _maintain(catalog: Catalog, name: str, now: datetime, retention: timedelta) -> Removed:

@@ -26,9 +26,9 @@ def scratch_folder() -> Iterator[Path]:
 def everything_in(folder: Path) -> Iterator[os.DirEntry[str]]:
     """All files and folders below a folder; each folder comes before what is in it."""
     folders = [str(folder)]
-    for one in folders:  # which grows
-        with contextlib.suppress(FileNotFoundError), os.scandir(one) as found:
-            for entry in found:
+    for path in folders:  # which grows
+        with contextlib.suppress(FileNotFoundError), os.scandir(path) as entries:
+            for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(entry.path)
                 yield entry

@@ -206,25 +206,25 @@ def _jvm_of_our_own() -> Iterator[None]:
     names = ("SPARK_HOME", "PYTHONSAFEPATH", "SPARK_LOCAL_DIRS", "SPARK_SUBMIT_OPTS")
     given = {name: os.environ.get(name) for name in names}
     wanted, options = given["SPARK_LOCAL_DIRS"], given["SPARK_SUBMIT_OPTS"]
-    made: list[str] = []
+    folders: list[str] = []
     try:
         os.environ["PYTHONSAFEPATH"] = "1"
         os.environ.setdefault("SPARK_HOME", str(_spark_home(Path(pyspark.__file__).parent)))
         for above in wanted.split(",") if wanted else [tempfile.gettempdir()]:
             os.makedirs(above, exist_ok=True)  # as Spark does
-            made.append(tempfile.mkdtemp(prefix="nats-transform-spark-", dir=above))
+            folders.append(tempfile.mkdtemp(prefix="nats-transform-spark-", dir=above))
         # Without SPARK_LOCAL_DIRS, and without the setting spark.local.dir, Spark takes this one.
-        os.environ["SPARK_SUBMIT_OPTS"] = f'"-Djava.io.tmpdir={made[0]}" {options or ""}'
+        os.environ["SPARK_SUBMIT_OPTS"] = f'"-Djava.io.tmpdir={folders[0]}" {options or ""}'
         if wanted:
-            os.environ["SPARK_LOCAL_DIRS"] = ",".join(made)
+            os.environ["SPARK_LOCAL_DIRS"] = ",".join(folders)
         yield
         jvm: Any = SparkContext._jvm
-        for folder in made:
+        for folder in folders:
             jvm.org.apache.spark.util.ShutdownHookManager.registerShutdownDeleteDir(
                 jvm.java.io.File(folder)
             )
     except BaseException:
-        for folder in made:
+        for folder in folders:
             shutil.rmtree(folder, ignore_errors=True)
         raise
     finally:

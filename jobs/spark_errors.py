@@ -38,9 +38,9 @@ def job_error(error: Exception) -> JobError:
     if isinstance(error, ConnectionError) or (is_mute and "\n" not in text.strip()):
         return _gone()
     for line in text.splitlines():
-        if found := re.match(r"(?:jobs|nats_transform)\.[a-z_.]*\.([A-Z]\w*): (.+)", line):
+        if raised := re.match(r"(?:jobs|nats_transform)\.[a-z_.]*\.([A-Z]\w*): (.+)", line):
             # An error of the library has no kind of its own here.
-            return _kinds().get(found[1], JobError)(found[2].strip())
+            return _kinds().get(raised[1], JobError)(raised[2].strip())
     causes = _RAISED.findall(text) or re.findall("(?m)^Caused by: (.*)", text) or [text_of(error)]
     return JobError(f"Spark: {causes[-1].strip()}")
 
@@ -61,9 +61,9 @@ def _gone() -> JobError:
 
 
 def _kinds() -> dict[str, type[JobError]]:
-    found, left = dict[str, type[JobError]](), [JobError]
+    by_name, left = dict[str, type[JobError]](), [JobError]
     while left:
         kind = left.pop()
-        found[kind.__name__] = kind
+        by_name[kind.__name__] = kind
         left += kind.__subclasses__()
-    return found
+    return by_name

@@ -45,7 +45,7 @@ def _look(spark: SparkSession, step: Step, ended: threading.Event) -> None:
         tracker = spark.sparkContext.statusTracker()
         while not ended.wait(_EVERY):
             stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
-            _count(step, [(one.numCompletedTasks, one.numTasks) for one in stages if one])
+            _count(step, [(stage.numCompletedTasks, stage.numTasks) for stage in stages if stage])
 
 
 def _count(step: Step, stages: list[tuple[int, int]]) -> None:

@@ -269,9 +269,9 @@ def _before(target: Table, result: TransformResult) -> str | None:
     same = ("stream", "mapping-version", "archive-digest", "tool-version")
     wanted = result.properties()
     for snapshot in reversed(target.metadata.snapshots if result.archive_digest else []):
-        found = tables.properties_of(snapshot)
-        if all(found.get(name) == wanted[name] for name in same):
-            return found.get("digest")
+        properties = tables.properties_of(snapshot)
+        if all(properties.get(name) == wanted[name] for name in same):
+            return properties.get("digest")
     return None
 
 
@@ -283,11 +283,11 @@ def check_table(table: Table) -> None:
     """
     columns = {field.name: field.field_type for field in table.schema().fields}
     for field in specs.MESSAGES.schema.fields:
-        found, wanted = columns.get(field.name), field.field_type
-        if found is None and field.name not in MESSAGE_COLUMNS:
+        kind, wanted = columns.get(field.name), field.field_type
+        if kind is None and field.name not in MESSAGE_COLUMNS:
             continue
-        if found is None or _arrow(found) != _arrow(wanted):
-            is_what = "is missing" if found is None else f"is {found}"
+        if kind is None or _arrow(kind) != _arrow(wanted):
+            is_what = "is missing" if kind is None else f"is {kind}"
             raise ArchiveError(
                 f"{'.'.join(table.name())}: column {field.name} {is_what}, it must be {wanted}; "
                 "ingest the stream again"

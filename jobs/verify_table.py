@@ -166,10 +166,10 @@ def _transformed_check(
 
 def _by_day(table: Table, stream: str, days: Sequence[date] | None) -> dict[date, list[DataFile]]:
     position = tables.partitions_of(table).index("day")
-    found: dict[date, list[DataFile]] = defaultdict(list)
+    by_day: dict[date, list[DataFile]] = defaultdict(list)
     for file in tables.data_files(table, stream, days):
-        found[_EPOCH + timedelta(days=file.partition[position])].append(file)
-    return found
+        by_day[_EPOCH + timedelta(days=file.partition[position])].append(file)
+    return by_day
 
 
 def _rows(files: Sequence[DataFile]) -> int:

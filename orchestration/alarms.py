@@ -68,17 +68,21 @@ def canary_alarms(context: dg.RunStatusSensorContext) -> None:
     looked = dg.DagsterEventType.ASSET_CHECK_EVALUATION
     for entry in context.instance.all_logs(run_id, of_type=looked):
         event = entry.dagster_event
-        found = event.asset_check_evaluation_data if event is not None else None
-        if found is None or found.check_name != CHECK or found.asset_key.path[-1] not in ASSETS:
+        evaluation = event.asset_check_evaluation_data if event is not None else None
+        if (
+            evaluation is None
+            or evaluation.check_name != CHECK
+            or evaluation.asset_key.path[-1] not in ASSETS
+        ):
             continue
-        if not _is_outside(found) or _was_outside(context.instance, found, run_id):
+        if not _is_outside(evaluation) or _was_outside(context.instance, evaluation, run_id):
             continue
         name = os.environ.get(VARIABLE)
         tell = function_named(name, VARIABLE) if name else log
-        said = {name: str(entry.value) for name, entry in found.metadata.items()}
+        said = {name: str(entry.value) for name, entry in evaluation.metadata.items()}
         tell(
             Alarm(
-                asset=found.asset_key.to_user_string(),
+                asset=evaluation.asset_key.to_user_string(),
                 headline=said["summary"],
                 page=said["page"],
                 run_id=run_id,

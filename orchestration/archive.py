@@ -54,7 +54,9 @@ class ArchiveSource(_ARCHIVESOURCE):  # type: ignore[misc, valid-type]
     ) -> IngestSettings:
         """What to ingest of this source for a range of days, both inclusive."""
         given = self.model_dump(exclude_unset=True, exclude_none=True)
-        texts = {key: str(one) if isinstance(one, Path) else one for key, one in given.items()}
+        texts = {
+            key: str(value) if isinstance(value, Path) else value for key, value in given.items()
+        }
         first, last = days
         return IngestSettings.model_validate(
             nested(settings_of(IngestSettings), texts)

@@ -77,10 +77,12 @@ def dry_run_job(archive: Archive) -> dg.JobDefinition:
             page.parent.mkdir(parents=True, exist_ok=True)
             write(result, page)
             page.with_suffix(".json").write_text(json.dumps(result.as_json(), indent=2))
-        told = _metadata(archive, result, page)
-        context.add_output_metadata(told)
+        metadata = _metadata(archive, result, page)
+        context.add_output_metadata(metadata)
         if config.fail_on.value != NEVER and result.fails(config.fail_on.value):
-            raise dg.Failure(description=_refusal(result, page), metadata=told, allow_retries=False)
+            raise dg.Failure(
+                description=_refusal(result, page), metadata=metadata, allow_retries=False
+            )
 
     @dg.job(
         name=name,
@@ -107,7 +109,7 @@ def _settings(archive: Archive, config: DryRunConfig, run_id: str) -> DryRunSett
 
 def _metadata(archive: Archive, result: DryRunResult, page: Path) -> Metadata:
     found = result.found
-    told = {
+    metadata = {
         "page": link(archive, page),
         "messages": found.messages,
         "subjects": found.subjects,
@@ -138,7 +140,7 @@ def _metadata(archive: Archive, result: DryRunResult, page: Path) -> Metadata:
             ],
         )
     }
-    return counts | told | (simulated if result.simulated else {}) | versions
+    return counts | metadata | (simulated if result.simulated else {}) | versions
 
 
 def _table(findings: Sequence[MigrationFinding]) -> dg.MetadataValue[Any]:

@@ -74,8 +74,8 @@ class CodeServerLauncher(dg.DefaultRunLauncher):
         if current.serializable_error_info or run.run_id in current.current_runs:
             return CheckRunHealthResult(WorkerStatus.RUNNING)
         where = f"{client.host}:{client.port or client.socket}"
-        told = f"the code server at {where} was started after this run"
+        reason = f"the code server at {where} was started after this run"
         if monotonic() - since < SETTLED_SECONDS:
             self._unknown[run.run_id] = since
-            return CheckRunHealthResult(WorkerStatus.RUNNING, told)
-        return CheckRunHealthResult(WorkerStatus.NOT_FOUND, told)
+            return CheckRunHealthResult(WorkerStatus.RUNNING, reason)
+        return CheckRunHealthResult(WorkerStatus.NOT_FOUND, reason)

@@ -104,10 +104,10 @@ def lineage_sensors() -> list[dg.SensorDefinition]:
     sensor._ADAPTER = OpenLineageAdapter(emitter=OpenLineageEmitter(client=client))
     logging.getLogger("dagster_openlineage.emit").addFilter(_without_password)
     # By itself it would send 30 events every 5 minutes; a run has more.
-    made: dg.SensorDefinition = openlineage_sensor(
+    sensors: dg.SensorDefinition = openlineage_sensor(
         include_asset_events=True, minimum_interval_seconds=30, record_filter_limit=1000
     )
-    return [made]
+    return [sensors]
 
 
 def _without_password(record: logging.LogRecord) -> bool:

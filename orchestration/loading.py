@@ -49,10 +49,10 @@ def load_archives(path: Path) -> dg.Definitions:
         except Exception:
             if os.environ.get(STRICT):
                 raise
-            found = [_folder(tree, file.parent) for file in files]
-            if not any(broken for _, broken in found):
+            folders = [_folder(tree, file.parent) for file in files]
+            if not any(broken for _, broken in folders):
                 raise
-            return dg.Definitions.merge(*(defs for defs, _ in found))
+            return dg.Definitions.merge(*(defs for defs, _ in folders))
 
 
 def _folder(tree: dg.ComponentTree, folder: Path) -> tuple[dg.Definitions, bool]:
@@ -102,14 +102,14 @@ def _reason(error: BaseException, file: Path) -> str:
 
 def _misfit(error: ValidationError) -> str:
     """What does not fit the schema, with line and setting; a name that is misspelled first."""
-    found = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
-    path, _, where = ".".join(map(str, found["loc"])).partition(" at ")
+    mistake = min(error.errors(), key=lambda candidate: candidate["type"] != "extra_forbidden")
+    path, _, where = ".".join(map(str, mistake["loc"])).partition(" at ")
     # The names of types stand between those of settings.
     place = ".".join(part for part in path.split(".") if re.fullmatch(r"[a-z_0-9]+", part))
-    told = found["msg"]
-    if found["type"] == "extra_forbidden":
+    text = mistake["msg"]
+    if mistake["type"] == "extra_forbidden":
         schema = Archive.model().model_json_schema()
         known = {n for part in (schema, *schema["$defs"].values()) for n in part["properties"]}
         name = path.rpartition(".")[2]
-        told = f"there is no such setting here{did_you_mean(name, {*known, 'attributes'})}"
-    return visible(f"{where}: {place}: {told}" if where else f"{place}: {told}")
+        text = f"there is no such setting here{did_you_mean(name, {*known, 'attributes'})}"
+    return visible(f"{where}: {place}: {text}" if where else f"{place}: {text}")

@@ -15,8 +15,8 @@ def materialized_version(instance: dg.DagsterInstance, archive: Archive) -> str 
     event = instance.get_latest_materialization_event(archive.key("mapping_version"))
     if event is None or event.asset_materialization is None:
         return None
-    found = event.asset_materialization.metadata.get("version")
-    return None if found is None else str(found.value)
+    recorded = event.asset_materialization.metadata.get("version")
+    return None if recorded is None else str(recorded.value)
 
 
 def mapping_in_force(instance: dg.DagsterInstance, archive: Archive) -> tuple[AccountMappings, str]:

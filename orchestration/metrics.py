@@ -51,7 +51,9 @@ class Runs(Collector):
             "How long ago the oldest run that has this status was asked for; none, no sample.",
             labels=["status"],
         )
-        for status in (one for one in dg.DagsterRunStatus if one not in _ENDED):
+        for status in (
+            status_of_run for status_of_run in dg.DagsterRunStatus if status_of_run not in _ENDED
+        ):
             chosen = dg.RunsFilter(statuses=[status])
             for record in self.instance.get_run_records(chosen, limit=1, ascending=True):
                 age.add_metric([status.value], time.time() - record.create_timestamp.timestamp())
@@ -81,7 +83,7 @@ class Runs(Collector):
         yield duration
 
     def _assets(self) -> Iterator[GaugeMetricFamily]:
-        made = GaugeMetricFamily(
+        times = GaugeMetricFamily(
             "nats_transform_asset_made_timestamp_seconds",
             "When an asset was last materialized.",
             labels=["asset"],
@@ -96,11 +98,11 @@ class Runs(Collector):
             if event is None or event.asset_materialization is None:
                 continue
             asset = key.to_user_string()
-            made.add_metric([asset], event.timestamp)
+            times.add_metric([asset], event.timestamp)
             for name, entry in event.asset_materialization.metadata.items():
                 if isinstance(entry.value, int | float):
                     values.add_metric([asset, name], entry.value)
-        yield made
+        yield times
         yield values
 
     def _daemons(self) -> GaugeMetricFamily:

@@ -70,8 +70,8 @@ def home(folder: Path) -> str:
             if not file.is_file() or file.is_symlink():
                 continue
             with file.open("rb") as opened:
-                found = _TITLE.search(opened.read(_TITLE_WITHIN).decode("utf-8", "replace"))
-            title = html.unescape(found[1]) if found else file.name
+                title_there = _TITLE.search(opened.read(_TITLE_WITHIN).decode("utf-8", "replace"))
+            title = html.unescape(title_there[1]) if title_there else file.name
             written = datetime.fromtimestamp(file.stat().st_mtime, UTC)
             listed.append(Listed(file.name, title, written))
     listed.sort(key=lambda one: one.written, reverse=True)

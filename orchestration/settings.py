@@ -138,13 +138,15 @@ class Settings(dg.Model, dg.Resolvable):
     @classmethod
     def model(cls) -> type[BaseModel]:
         """The schema. Dagster drops the descriptions of fields with a default: here they are."""
-        made = super().model()
-        fields = [(made.model_fields[name], field) for name, field in cls.model_fields.items()]
-        if any(one.description != field.description for one, field in fields):
-            for one, field in fields:
-                one.description = field.description
-            made.model_rebuild(force=True)
-        return made
+        yaml_model = super().model()
+        fields = [
+            (yaml_model.model_fields[name], field) for name, field in cls.model_fields.items()
+        ]
+        if any(copy.description != field.description for copy, field in fields):
+            for copy, field in fields:
+                copy.description = field.description
+            yaml_model.model_rebuild(force=True)
+        return yaml_model
 
     @classmethod
     def resolve_from_model(cls, context: dg.ResolutionContext, model: Any) -> Self:
@@ -155,15 +157,15 @@ class Settings(dg.Model, dg.Resolvable):
             raise _mistake(context, f"'{shown}' is text; give one or more of {names}")
         for name, value in model:
             for text in _texts_of(value):
-                if (told := fault_of(text)) is not None:
-                    raise _mistake(context, told, name)
+                if (fault := fault_of(text)) is not None:
+                    raise _mistake(context, fault, name)
         try:
-            made: Self = super().resolve_from_model(context, model)
+            resolved: Self = super().resolve_from_model(context, model)
         except ValidationError as error:
             first = error.errors()[0]
-            told = first["msg"].removeprefix("Value error, ")
-            raise _mistake(context, told, *first["loc"]) from None
-        return made
+            fault = first["msg"].removeprefix("Value error, ")
+            raise _mistake(context, fault, *first["loc"]) from None
+        return resolved
 
 
 def _texts_of(value: Any) -> Iterator[str]:
@@ -174,17 +176,17 @@ def _texts_of(value: Any) -> Iterator[str]:
         for pair in value.items():
             yield from _texts_of(list(pair))
     elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _texts_of(one)
+        for part in value:
+            yield from _texts_of(part)
 
 
-def _mistake(context: dg.ResolutionContext, told: str, *place: str | int) -> InvalidConfig:
+def _mistake(context: dg.ResolutionContext, reason: str, *place: str | int) -> InvalidConfig:
     path = [*context.path, *place]
-    told = f"{'.'.join(map(str, path))}: {told}" if path else told
+    reason = f"{'.'.join(map(str, path))}: {reason}" if path else reason
     if context.source_position_tree is None:  # made by Python and not by a file
-        return InvalidConfig(told)
+        return InvalidConfig(reason)
     where, _ = context.source_position_tree.lookup_closest_and_path(path, None)
-    return InvalidConfig(told, where.filename, where.start.line)
+    return InvalidConfig(reason, where.filename, where.start.line)
 
 
 _LARGEST = 1_000_000
@@ -221,25 +223,25 @@ def yaml_of(
     """
     fields: dict[str, Any] = {}
     checks: dict[str, Any] = {}
-    for one in jobs_base.settings_of(model, every=True):
-        if one.key not in only:
+    for setting in jobs_base.settings_of(model, every=True):
+        if setting.key not in only:
             continue
-        default = defaults.get(one.key, [] if one.is_several else one.default)
-        if default is PydanticUndefined and one.path[1:]:  # of a part that is left out
+        default = defaults.get(setting.key, [] if setting.is_several else setting.default)
+        if default is PydanticUndefined and setting.path[1:]:  # of a part that is left out
             default = None
         is_optional = default is None
-        kind: Any = one.kind
-        if one.is_path:
+        kind: Any = setting.kind
+        if setting.is_path:
             kind = OptionalPath if is_optional else FilePath
         elif kind not in (bool, int, float) and get_origin(kind) is not Literal:
             kind = OptionalText if is_optional else Text
-        described = Field(default, description=one.field.description)
-        fields[one.key] = (list[kind] if one.is_several else kind, described)
+        described = Field(default, description=setting.field.description)
+        fields[setting.key] = (list[kind] if setting.is_several else kind, described)
         # Not as constraints of the field, which would refuse a template before it is filled in.
-        if bounds := [mark for mark in one.field.metadata if not isinstance(mark, Option)]:
-            kind = Annotated[one.field.annotation, *bounds]
+        if bounds := [mark for mark in setting.field.metadata if not isinstance(mark, Option)]:
+            kind = Annotated[setting.field.annotation, *bounds]
             fits: TypeAdapter[Any] = TypeAdapter(kind)
-            checks[f"{one.key}_fits"] = field_validator(one.key)(partial(_fitting, fits))
+            checks[f"{setting.key}_fits"] = field_validator(setting.key)(partial(_fitting, fits))
     return create_model(model.__name__, __base__=base, __validators__=checks, **fields)
 
 

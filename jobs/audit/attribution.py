@@ -102,14 +102,14 @@ class Attribution:
 
 def candidates(periods: Sequence[Period]) -> list[Candidate]:
     """Every end that makes subjects, of all mappings: those without weights can make them too."""
-    found: dict[tuple[int, End], Candidate] = {}
+    by_end: dict[tuple[int, End], Candidate] = {}
     for index, period in enumerate(periods):
         for mapping in period.mappings.mappings:
             for _, share in mapping.ends():
                 if share.destination is not None and share.transform is not None:
                     end = End(mapping.source, share.destination)
-                    found[index, end] = Candidate(index, mapping, end, shape_of(share.transform))
-    return list(found.values())
+                    by_end[index, end] = Candidate(index, mapping, end, shape_of(share.transform))
+    return list(by_end.values())
 
 
 def _unmapped(periods: Sequence[Period], known: Sequence[Candidate]) -> list[Candidate]:
@@ -117,9 +117,9 @@ def _unmapped(periods: Sequence[Period], known: Sequence[Candidate]) -> list[Can
 
     They went through no mapping, unless a remainder keeps it.
     """
-    made = {(candidate.period, candidate.end): candidate for candidate in known}
+    by_end = {(candidate.period, candidate.end): candidate for candidate in known}
     return [
-        made.get((index, end)) or Candidate(index, mapping, end, shape_of_filter(mapping.source))
+        by_end.get((index, end)) or Candidate(index, mapping, end, shape_of_filter(mapping.source))
         for index, period in enumerate(periods)
         for mapping in period.mappings.mappings
         for end in [End(mapping.source, mapping.source)]
@@ -248,19 +248,21 @@ def _measure(
     makers: dict[tuple[int, str], tuple[End, ...]] = {}
     ends: dict[tuple[int, str], tuple[End, ...]] = {}
     carried: dict[tuple[int, str], set[int]] = {}
-    for one in known:
-        fit, of = (one.period, one.shape.pattern), (one.period, one.end.source)
-        makers[fit] = (*makers.get(fit, ()), one.end)
-        if is_audited(one.mapping):
-            ends[of] = (*ends.get(of, ()), one.end)
-            carried[of] = carried.get(of, set(one.shape.places)) & one.shape.places.keys()
+    for candidate in known:
+        fit = candidate.period, candidate.shape.pattern
+        of = candidate.period, candidate.end.source
+        makers[fit] = (*makers.get(fit, ()), candidate.end)
+        if is_audited(candidate.mapping):
+            ends[of] = (*ends.get(of, ()), candidate.end)
+            places = candidate.shape.places
+            carried[of] = carried.get(of, set(places)) & places.keys()
     keys: dict[str, tuple[int, ...]] = {}
     keyed = {of for of, wildcards in carried.items() if wildcards}
-    for one in known:
-        of = one.period, one.end.source
+    for candidate in known:
+        of = candidate.period, candidate.end.source
         if of in keyed:
-            places = tuple(one.shape.places[number] for number in sorted(carried[of]))
-            if keys.setdefault(one.shape.pattern, places) != places:
+            key = tuple(candidate.shape.places[number] for number in sorted(carried[of]))
+            if keys.setdefault(candidate.shape.pattern, key) != key:
                 keyed.discard(of)  # another mapping takes other tokens of the same subjects
     return Measure(ends, makers, frozenset(shape.pattern for shape in others), keyed), keys
 
@@ -392,8 +394,8 @@ def count_by_shape(
     columns = ("subject", "cluster", "ts", *(COLUMNS if repeats else ()))
     work = partial(_count_by_shape, Fits(shapes, keys), repeats, measure)
     counts, draws = Counter[Any](), dict[Scope, Draws]()
-    for found, drawn in messages.split(periods).each(work, columns):
-        counts += found
+    for counted, drawn in messages.split(periods).each(work, columns):
+        counts += counted
         for scope, some in drawn.items():
             draws[scope] = draws[scope] + some if scope in draws else some
     return [
@@ -437,14 +439,14 @@ def observed_keys(
         wildcard: number of the source's wildcard that is the key.
     """
     known = candidates(periods)
-    made: dict[tuple[int, str], tuple[Candidate, int | None]] = {}
+    keyed: dict[tuple[int, str], tuple[Candidate, int | None]] = {}
     for candidate in (one for one in known if is_audited(one.mapping)):
         of = candidate.period, candidate.shape.pattern
-        before = made.get(of, (None, None))[1]
-        made[of] = candidate, candidate.shape.places.get(wildcard, before)
+        before = keyed.get(of, (None, None))[1]
+        keyed[of] = candidate, candidate.shape.places.get(wildcard, before)
     ends = {
         of: Keyed(candidate.end.source, number, place + 1)
-        for number, (of, (candidate, place)) in enumerate(made.items())
+        for number, (of, (candidate, place)) in enumerate(keyed.items())
         if place is not None
     }
     read = partial(_keyed_rows, Fits([candidate.shape for candidate in known]), ends)

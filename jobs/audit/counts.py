@@ -170,12 +170,12 @@ def _counts(rows: Rows, periods: Sequence[Period]) -> list[Count]:
 
 def _by_outcome(parts: Parts) -> Counter[Any]:
     """The work of a task: rows by mapping version, outcome, cluster and hour."""
-    found: Counter[Any] = Counter()
+    counts: Counter[Any] = Counter()
     for index, rows in parts:
         columns = [texts(rows.column(name)) for name in (*_OUTCOME, "cluster")]
         for (*outcome, cluster, hour), count in combinations(*columns, hours(rows.column("ts"))):
-            found[index, tuple(outcome), cluster, hour] += count
-    return found
+            counts[index, tuple(outcome), cluster, hour] += count
+    return counts
 
 
 def _possible_outcomes(

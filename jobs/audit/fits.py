@@ -84,20 +84,20 @@ class _Layer:
         """The pattern that each subject fits, or None; and the hash of its key, or -1."""
         mapped = self._program.run(subjects)
         states = mapped.states.to_numpy()
-        found = self._of_state[states]
+        places = self._of_state[states]
         for number, shape in enumerate(self._shapes):
             if not shape.is_filter:
-                rows = np.flatnonzero(found == number)
+                rows = np.flatnonzero(places == number)
                 fitting = _matching(subjects.take(pa.array(rows)), shape)
-                found[rows[~fitting]] = len(self._shapes)
+                places[rows[~fitting]] = len(self._shapes)
         # The kernel takes a token `*` for a fault; a server stores such a subject all the same.
         for row in np.flatnonzero(states < len(self._illegal)).tolist():
             subject = subjects[row].cast(pa.binary()).as_py()
             if subject is not None:
                 fits = (n for n, s in enumerate(self._shapes) if s.fits(decode(subject)))
-                found[row] = next(fits, len(self._shapes))
+                places[row] = next(fits, len(self._shapes))
         hashes = np.frombuffer(mapped.draws.buffers()[1], np.int32)[: len(states)]  # -1 for null
-        return Coded(found, [*(shape.pattern for shape in self._shapes), None]), hashes
+        return Coded(places, [*(shape.pattern for shape in self._shapes), None]), hashes
 
 
 def _matching(subjects: pa.Array, shape: Shape) -> np.ndarray:

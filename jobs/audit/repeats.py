@@ -42,18 +42,18 @@ class Repeats:
 
     def of(self, rows: pa.RecordBatch) -> Coded:
         """Whether each row repeats an earlier one."""
-        found = np.zeros(len(rows), np.int64)
+        is_repeat = np.zeros(len(rows), np.int64)
         if self.are_names and len(self.ids):
             places, ids = _ids(rows.column("headers"))
             known = pc.index_in(ids, self.ids)
             is_first = pc.equal(rows.column("seq").take(places), self.firsts.take(known))
-            found[places.filter(pc.fill_null(pc.invert(is_first), False)).to_numpy()] = 1
-        return Coded(found, (False, True))
+            is_repeat[places.filter(pc.fill_null(pc.invert(is_first), False)).to_numpy()] = 1
+        return Coded(is_repeat, (False, True))
 
 
 def repeats_of(rows: Rows) -> Repeats | None:
     """The ids that more than one of some messages has; None if no message has an id."""
-    found = grouped(
+    parts = grouped(
         rows.tasks,
         partial(_read_ids, rows.reading),
         Grouping(("id",), sums=("messages",), lows=("first",)),
@@ -62,13 +62,13 @@ def repeats_of(rows: Rows) -> Repeats | None:
         folder=rows.folder,
         spark=rows.session,
     )
-    if not found:
+    if not parts:
         return None
-    ids = pa.concat_arrays([repeated.column("id") for repeated, _ in found])
-    firsts = pa.concat_arrays([repeated.column("first") for repeated, _ in found])
-    counts = pa.concat_arrays([repeated.column("messages") for repeated, _ in found])
+    ids = pa.concat_arrays([repeated.column("id") for repeated, _ in parts])
+    firsts = pa.concat_arrays([repeated.column("first") for repeated, _ in parts])
+    counts = pa.concat_arrays([repeated.column("messages") for repeated, _ in parts])
     again = (pc.sum(counts).as_py() or 0) - len(ids)
-    return Repeats(ids, firsts, 2 * again <= sum(messages for _, messages in found))
+    return Repeats(ids, firsts, 2 * again <= sum(messages for _, messages in parts))
 
 
 def _read_ids(reading: Reading, task: Task) -> Iterator[pa.RecordBatch]:

@@ -204,6 +204,6 @@ def _within(rows: pa.RecordBatch, since: datetime | None, until: datetime | None
 
 def _is_one_of(column: pa.Array, wanted: Collection[str | None]) -> pa.Array:
     """Whether each text is one of some."""
-    found = texts(column)
-    is_wanted = np.array([value in wanted for value in found.values], np.bool_)
-    return pa.array(is_wanted[found.numbers])
+    coded = texts(column)
+    is_wanted = np.array([value in wanted for value in coded.values], np.bool_)
+    return pa.array(is_wanted[coded.numbers])

@@ -88,32 +88,32 @@ def run(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) -> Aud
 
 
 def _result(
-    settings: AuditSettings, periods: Sequence[Period], found: Assessment, **more: Any
+    settings: AuditSettings, periods: Sequence[Period], assessment: Assessment, **more: Any
 ) -> AuditResult:
     defaults: dict[str, Any] = {"basis": "", "messages": 0, "fates": {}}
     return AuditResult(
-        verdict=found.verdict,
+        verdict=assessment.verdict,
         kind="observed" if settings.observed else "expected",
         stream=settings.stream,
-        from_=min((rule.from_ for rule in found.rules if rule.from_), default=None),
-        to=max((rule.to for rule in found.rules if rule.to), default=None),
+        from_=min((rule.from_ for rule in assessment.rules if rule.from_), default=None),
+        to=max((rule.to for rule in assessment.rules if rule.to), default=None),
         by=settings.by,
         tolerance=settings.tolerance,
         confidence=settings.confidence,
         sequential=settings.sequential,
         allow_nothing=settings.allow_nothing,
-        comparisons=found.comparisons,
+        comparisons=assessment.comparisons,
         mapping_version=periods[-1].version,
-        in_force=tuple(_stage(n, period, found) for n, period in enumerate(periods)),
-        rules=found.rules,
-        clusters=found.clusters,
+        in_force=tuple(_stage(n, period, assessment) for n, period in enumerate(periods)),
+        rules=assessment.rules,
+        clusters=assessment.clusters,
         run_id=settings.run_id or str(uuid.uuid4()),
         **(defaults | more),
     )
 
 
-def _stage(index: int, period: Period, found: Assessment) -> MappingInForce:
-    rules = [rule for rule in found.rules if rule.stage == index]
+def _stage(index: int, period: Period, assessment: Assessment) -> MappingInForce:
+    rules = [rule for rule in assessment.rules if rule.stage == index]
     return MappingInForce(
         mapping_version=period.version,
         since=period.since,
@@ -192,7 +192,7 @@ def _observed(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) 
     if published is not None:
         published = in_clusters(published, attribution.tallies)
     keys = observed_keys(rows, periods, settings.key) if settings.key else ()
-    found = assess(
+    assessment = assess(
         periods,
         attribution.tallies,
         settings.criteria,
@@ -204,12 +204,12 @@ def _observed(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) 
     return _result(
         settings,
         periods,
-        found,
+        assessment,
         basis=specs.MESSAGES.name,
         engine=engine_of(rows.session),
         messages=sum(attribution.fates.values()),
         fates=attribution.fates,
-        accounts=found.accounts,
+        accounts=assessment.accounts,
         keys=tuple(keys),
         notes=(
             *_observed_notes(settings, periods, attribution, published),

@@ -38,8 +38,8 @@ def partition_balances(rows: Rows, periods: Sequence[Period]) -> Iterator[Partit
         rows: transformed messages.
         periods: the mapping versions that made them.
     """
-    found = (_numbered(mapping) for period in periods for mapping in period.mappings.mappings)
-    ends = list(dict.fromkeys(end for ends in found for end in ends))[:MOST_BALANCES]
+    numbered = (_numbered(mapping) for period in periods for mapping in period.mappings.mappings)
+    ends = list(dict.fromkeys(end for ends in numbered for end in ends))[:MOST_BALANCES]
     if not ends:
         return
     places = {(source, destination): place for source, destination, place, _ in ends}
@@ -155,9 +155,9 @@ def sticky(
         rows.tasks, read, grouping, _split, storage=storage, folder=rows.folder, spark=rows.session
     )
     keys, split = Counter[str](), Counter[str]()
-    for found, of_them in each:
-        keys.update(found)
-        split.update(of_them)
+    for of_task, split_of_task in each:
+        keys.update(of_task)
+        split.update(split_of_task)
     for source in sorted(keys):
         yield KeyStickiness(
             source=source, wildcard=wildcard, keys=keys[source], split=split[source]

@@ -17,14 +17,14 @@ _WORDS = pa.array(
 
 def carried(headers: pa.ListArray) -> pa.Array:
     """A number for each message, with a bit for each header of `CARRIED` that it has."""
-    found = np.zeros(len(headers), np.uint8)
+    numbers = np.zeros(len(headers), np.uint8)
     bits = pc.index_in(headers.flatten().field("name"), _NAMES)
     if bits.null_count < len(bits):
         places = np.flatnonzero(bits.is_valid())
         rows = pc.list_parent_indices(headers).to_numpy()[places]
         ones = np.left_shift(1, bits.take(pa.array(places)).to_numpy()).astype(np.uint8)
-        np.bitwise_or.at(found, rows, ones)
-    return pa.array(found)
+        np.bitwise_or.at(numbers, rows, ones)
+    return pa.array(numbers)
 
 
 def values(headers: pa.ListArray, name: str) -> pa.StructArray:

@@ -27,8 +27,8 @@ def staged(table: Table, folder: str, written: Iterable[Written]) -> Staged:
         ValueError: a file has rows of more than one partition.
     """
     written = list(written)
-    digests = {one.path.rpartition("/")[2]: one.digest for one in written}
-    return Staged(folder, tuple(data_file(table, one) for one in written), digests)
+    digests = {whole.path.rpartition("/")[2]: whole.digest for whole in written}
+    return Staged(folder, tuple(data_file(table, whole) for whole in written), digests)
 
 
 def data_file(table: Table, written: Written) -> DataFile:

@@ -62,10 +62,10 @@ def hours(times: pa.Array) -> Coded:
     first, last = (ends[name] // _HOUR_MICROS for name in ("min", "max"))
     if first == last:  # the usual case, because messages are stored in the order of their times
         return Coded(np.broadcast_to(np.int64(0), len(micros)), [first])
-    found = micros.to_numpy() // _HOUR_MICROS
+    numbered = micros.to_numpy() // _HOUR_MICROS
     if last - first < _MOST_CELLS:
-        return Coded(found - first, range(first, last + 1))
-    values, numbers = np.unique(found, return_inverse=True)
+        return Coded(numbered - first, range(first, last + 1))
+    values, numbers = np.unique(numbered, return_inverse=True)
     return Coded(numbers, values.tolist())
 
 

@@ -149,8 +149,8 @@ class _Second(Generic[R]):
     finish: Callable[[Any, pa.RecordBatch], R]
 
     def __call__(self, share: _Share) -> R | None:
-        found = [batch for kept in share.files for batch in self._read(kept, share)]
-        return self.finish(share.of, self.grouping.of(found)) if found else None
+        groups = [batch for kept in share.files for batch in self._read(kept, share)]
+        return self.finish(share.of, self.grouping.of(groups)) if groups else None
 
     def _read(self, kept: Kept, share: _Share) -> Iterator[pa.RecordBatch]:
         filesystem, place = self.storage.find(kept.path)
@@ -206,12 +206,12 @@ def grouped(
             for count in [min(BUCKETS, max(1, -(-sum(f.rows for f in files) // MOST_ROWS)))]
             for number in range(count)
         ]
-        found = run(_Second(storage, grouping, finish), shares, spark)
+        results = run(_Second(storage, grouping, finish), shares, spark)
     finally:
         filesystem, place = storage.find(folder)
         with contextlib.suppress(OSError):
             filesystem.delete_dir(place)
-    return [one for one in found if one is not None]
+    return [result for result in results if result is not None]
 
 
 def _share_of(batch: pa.RecordBatch) -> float:

@@ -104,8 +104,8 @@ def _merged(
             else:
                 _open_next(still_open, rows)
         open_ = still_open
-        found = [batch for batch in ready if len(batch)]
-        yield found[0] if len(found) == 1 else _by_sequence(found)
+        parts = [batch for batch in ready if len(batch)]
+        yield parts[0] if len(parts) == 1 else _by_sequence(parts)
 
 
 def _open_next(

@@ -55,14 +55,14 @@ def batches(
                 read_dictionary=[f.name for f in schema if pa.types.is_dictionary(f.type)],
             ) as file,
         ):
-            found = file.metadata.num_row_groups
-            if piece.groups and piece.groups != found:
+            count = file.metadata.num_row_groups
+            if piece.groups and piece.groups != count:
                 raise WarehouseError(
-                    f"{piece.path} has {found} row groups, but the table says {piece.groups}: "
+                    f"{piece.path} has {count} row groups, but the table says {piece.groups}: "
                     "another file replaced it; restore it from a copy"
                 )
             there = set(file.schema_arrow.names)
-            for group in range(piece.first, piece.end if piece.groups else found):
+            for group in range(piece.first, piece.end if piece.groups else count):
                 metadata = file.metadata.row_group(group)
                 paths, empty = _leaves(metadata)
                 if filled and not any(path.partition(".")[0] in filled for path in paths - empty):
@@ -103,7 +103,7 @@ def _parts(field: pa.Field, paths: set[str]) -> list[str]:
     """The columns that are read for a field: of a list of structs one for each field of these."""
     if not (pa.types.is_list(field.type) and pa.types.is_struct(field.type.value_type)):
         return [field.name]
-    names = {one.name for one in field.type.value_type}
+    names = {part.name for part in field.type.value_type}
     mine = (path.split(".") for path in paths)
     return [".".join(path) for path in mine if path[0] == field.name and path[-1] in names]
 
@@ -157,9 +157,11 @@ class Reader:
 
         Of a name that is not UTF-8 it gives what the table shows.
         """
-        fields = [one for one in self.schema if one.name != "headers" + RAW]
+        fields = [column for column in self.schema if column.name != "headers" + RAW]
         names = pa.list_(pa.struct([field for field in PAIR if field.name == "name"]))
-        schema = pa.schema(one.with_type(names) if one.name == "headers" else one for one in fields)
+        schema = pa.schema(
+            column.with_type(names) if column.name == "headers" else column for column in fields
+        )
         return replace(self, schema=schema)
 
     def __call__(self, task: Task) -> Iterator[pa.RecordBatch]:

@@ -100,8 +100,10 @@ def _here(work: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
         waiting = [pool.submit(copy_context().run, work, task) for task in tasks]
         try:
             wait(waiting, return_when=FIRST_EXCEPTION)
-            failed = next((one for one in waiting if one.done() and one.exception()), None)
-            return [one.result() for one in ([failed] if failed else waiting)]
+            failed = next(
+                (future for future in waiting if future.done() and future.exception()), None
+            )
+            return [future.result() for future in ([failed] if failed else waiting)]
         except BaseException:
             ended.set()
             pool.shutdown(wait=False, cancel_futures=True)
@@ -182,10 +184,10 @@ def _in_spark(work: Callable[[T], R], tasks: Sequence[T], spark: SparkSession) -
     rows = spark.range(0, len(tasks), 1, len(tasks))
     try:
         with _cancelled_when_told(spark), counted(spark):
-            found = rows.mapInArrow(each, "number long, result binary").collect()
+            collected = rows.mapInArrow(each, "number long, result binary").collect()
     except SPARK_ERRORS as error:
         _wait_for_tasks(spark)
         raise job_error(error) from error
     # The bytes come from our own tasks.
-    results = {row["number"]: pickle.loads(row["result"]) for row in found}  # noqa: S301
+    results = {row["number"]: pickle.loads(row["result"]) for row in collected}  # noqa: S301
     return [results[number] for number in range(len(tasks))]

@@ -22,23 +22,23 @@ Columns = dict[str, pa.Array]
 
 def restored(batch: pa.RecordBatch) -> Columns:
     """Converts a batch that a table stores into columns as jobs use them."""
-    found = dict(zip(batch.schema.names, batch.columns, strict=True))
-    for name in [name for name in found if name + RAW in found and name != "headers"]:
-        raw = found.pop(name + RAW)
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    for name in [name for name in columns if name + RAW in columns and name != "headers"]:
+        raw = columns.pop(name + RAW)
         if raw.null_count < len(raw):
-            text = found[name]
+            text = columns[name]
             if pa.types.is_dictionary(text.type):
                 text = text.dictionary_decode()
-            found[name] = pc.coalesce(raw, text.view(pa.binary())).view(pa.string())
-    if "headers_raw" in found and not is_text(found["headers_raw"]):
-        _restore_headers(found)
-    return found
+            columns[name] = pc.coalesce(raw, text.view(pa.binary())).view(pa.string())
+    if "headers_raw" in columns and not is_text(columns["headers_raw"]):
+        _restore_headers(columns)
+    return columns
 
 
 def restored_rows(batch: pa.RecordBatch, names: Iterable[str]) -> pa.RecordBatch:
     """Some columns of `restored`, as rows."""
-    found = restored(batch)
-    return pa.RecordBatch.from_pydict({name: found[name] for name in names})
+    columns = restored(batch)
+    return pa.RecordBatch.from_pydict({name: columns[name] for name in names})
 
 
 def stored_rows(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -49,15 +49,15 @@ def stored_rows(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 def stored(rows: Columns, names: Sequence[str]) -> list[pa.Array]:
     """Converts columns that jobs use into those of the given names that a table stores."""
-    found = dict(rows)
+    columns = dict(rows)
     for name in names:
         if name.endswith(RAW) and name != "headers_raw":
             text = name.removesuffix(RAW)
-            found[text], found[name] = _split(rows[text])
-    headers = found.get("headers")
+            columns[text], columns[name] = _split(rows[text])
+    headers = columns.get("headers")
     if headers is not None and not _are_text(headers):
-        _store_headers(found)
-    return [found[name] for name in names]
+        _store_headers(columns)
+    return [columns[name] for name in names]
 
 
 def is_text(values: pa.Array) -> bool:
@@ -93,31 +93,31 @@ def _are_text(headers: pa.Array) -> bool:
     return is_text(pairs.field("name")) and is_text(pairs.field("value"))
 
 
-def _store_headers(found: Columns) -> None:
-    blocks: list[bytes | None] = found["headers_raw"].to_pylist()
+def _store_headers(columns: Columns) -> None:
+    blocks: list[bytes | None] = columns["headers_raw"].to_pylist()
     shown: list[Any] = []
-    for row, pairs in enumerate(_pairs(found["headers"])):
+    for row, pairs in enumerate(_pairs(columns["headers"])):
         if pairs is None or all(_is_utf8(value) for pair in pairs for value in pair):
             shown.append(pairs)
             continue
         if blocks[row] is None:
             blocks[row] = format_headers((n, v) for n, v in pairs if None not in (n, v))
         shown.append([tuple(v if v is None else readable(v).encode() for v in p) for p in pairs])
-    found["headers"] = _headers(shown, found["headers"].type)
-    found["headers_raw"] = pa.array(blocks, pa.binary())
+    columns["headers"] = _headers(shown, columns["headers"].type)
+    columns["headers_raw"] = pa.array(blocks, pa.binary())
 
 
-def _restore_headers(found: Columns) -> None:
-    blocks: list[bytes | None] = found["headers_raw"].to_pylist()
-    rows = _pairs(found["headers"])
+def _restore_headers(columns: Columns) -> None:
+    blocks: list[bytes | None] = columns["headers_raw"].to_pylist()
+    rows = _pairs(columns["headers"])
     for row, block in enumerate(blocks):
         if block is not None and not _is_utf8(block):
             pairs = parse_headers(block)
             rows[row] = pairs
             if format_headers(pairs) == block:
                 blocks[row] = None
-    found["headers"] = _headers(rows, found["headers"].type)
-    found["headers_raw"] = pa.array(blocks, pa.binary())
+    columns["headers"] = _headers(rows, columns["headers"].type)
+    columns["headers_raw"] = pa.array(blocks, pa.binary())
 
 
 def _pairs(headers: pa.Array) -> list[Any]:

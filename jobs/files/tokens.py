@@ -25,7 +25,9 @@ class TokenAt:
         self._place = place
         ends = Ends([End(State(Fate.MAPPED), (Wildcard(place - 1),))])
         patterns = [Pattern((None,) * place, is_open) for is_open in (False, True)]
-        self._program = Program([Rule(one, "", ends) for one in patterns], End(State(Fate.LOST)))
+        self._program = Program(
+            [Rule(pattern, "", ends) for pattern in patterns], End(State(Fate.LOST))
+        )
 
     def of(self, subjects: pa.Array) -> pa.Array:
         """The token of each subject, binary; null where a subject has fewer tokens."""
@@ -33,9 +35,9 @@ class TokenAt:
         illegal = mapped.states.to_numpy() < _ILLEGAL
         if not illegal.any():
             return mapped.subjects
-        found = mapped.subjects.to_pylist()
+        texts = mapped.subjects.to_pylist()
         raw = subjects.view(pa.binary()).to_pylist()
         for row in illegal.nonzero()[0].tolist():
             tokens = [] if raw[row] is None else raw[row].split(SEPARATOR.encode())
-            found[row] = tokens[self._place - 1] if len(tokens) >= self._place else None
-        return pa.array(found, pa.binary())
+            texts[row] = tokens[self._place - 1] if len(tokens) >= self._place else None
+        return pa.array(texts, pa.binary())

@@ -70,11 +70,11 @@ async def _write(settings: NatsSettings, account: str, streams: Path, consumers:
             write(streams / f"{names[-1]}.json", {"config": config})
         for name in names:
             subject = f"CONSUMER.LIST.{name}"
-            async for one in _listed(client, settings, Consumers, subject, "consumers"):
-                if one.config.durable_name:  # others come and go
-                    config = one.config.model_dump(exclude_unset=True)
-                    shown = {"stream_name": name, "name": one.name, "config": config}
-                    write(consumers / f"{name}.{one.name}.json", shown)
+            async for consumer in _listed(client, settings, Consumers, subject, "consumers"):
+                if consumer.config.durable_name:  # others come and go
+                    config = consumer.config.model_dump(exclude_unset=True)
+                    shown = {"stream_name": name, "name": consumer.name, "config": config}
+                    write(consumers / f"{name}.{consumer.name}.json", shown)
 
 
 async def account_streams(
@@ -110,9 +110,9 @@ async def _listed(
     Raises:
         ArchiveError: the list is not whole, is no list, or does not end.
     """
-    found = 0
+    count = 0
     while True:
-        page = await api(client, settings, model, subject, {"offset": found})
+        page = await api(client, settings, model, subject, {"offset": count})
         if page.missing:
             raise ArchiveError(
                 f"{settings.where} cannot show {', '.join(page.missing)} now: try again when every "
@@ -126,8 +126,8 @@ async def _listed(
         entries = getattr(page, field) or ()
         for entry in entries:
             yield entry
-        found += len(entries)
-        if not entries or found >= page.total:
+        count += len(entries)
+        if not entries or count >= page.total:
             return
 
 
@@ -136,8 +136,8 @@ async def _check_account(client: RawClient, settings: NatsSettings, account: str
         answer = await client.request(_WHO, timeout=settings.connect_timeout)
     except nats.errors.Error:  # servers before 2.10, or no permission to ask
         return
-    told = parse_answer(User, settings.where, _WHO, answer.data).data
-    names = [name for name in (told.account, told.account_name) if name]
+    shown = parse_answer(User, settings.where, _WHO, answer.data).data
+    names = [name for name in (shown.account, shown.account_name) if name]
     if names and account not in names:
         raise ArchiveError(
             f"this user of {settings.where} is of the account {names[0]}, and the mappings are of "

@@ -335,12 +335,12 @@ class Chain:
         """Takes from the waiting messages those that the stream has."""
         ours, others = 0, set[int]()
         mine_at = self._last
-        for at, found in there.items():
-            if found and (found.version, found.stream) == (self._version, self._stream):
-                if found.msg_id.startswith(self._nonce + b"."):
-                    ours, mine_at = max(ours, found.seq), at
+        for at, sent in there.items():
+            if sent and (sent.version, sent.stream) == (self._version, self._stream):
+                if sent.msg_id.startswith(self._nonce + b"."):
+                    ours, mine_at = max(ours, sent.seq), at
                 else:
-                    others.add(found.seq)
+                    others.add(sent.seq)
         self._elsewhere |= others
         # A message without an answer may be stored, directly after the last known one of ours.
         in_doubt = [m for n, m in self._waiting if n in self._unanswered and m.seq > ours]

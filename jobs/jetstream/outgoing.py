@@ -103,10 +103,10 @@ def _whole(seconds: int) -> str:
 def _pairs(rows: pa.RecordBatch, column: str) -> list[bytes | None]:
     """Names or values of the headers of all rows, one after the other."""
     # As bytes: they need not be UTF-8.
-    found: list[bytes | None] = (
+    texts: list[bytes | None] = (
         rows.column("headers").flatten().field(column).view(pa.binary()).to_pylist()
     )
-    return found
+    return texts
 
 
 def _archived(rows: pa.RecordBatch) -> Iterator[bytes | list[tuple[bytes, bytes]]]:
@@ -120,8 +120,8 @@ def _archived(rows: pa.RecordBatch) -> Iterator[bytes | list[tuple[bytes, bytes]
             yield raw
         else:
             # A value that is null is an empty one.
-            found = zip(names[at:end], values[at:end], strict=True)
-            yield [(name or b"", value or b"") for name, value in found]
+            pairs = zip(names[at:end], values[at:end], strict=True)
+            yield [(name or b"", value or b"") for name, value in pairs]
         at = end
 
 

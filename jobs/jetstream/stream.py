@@ -164,13 +164,13 @@ async def message_at(
 ) -> tuple[int, int] | None:
     """Sequence and time (ns) of the first message at or after a sequence, or None."""
     start = {"deliver_policy": "by_start_sequence", "opt_start_seq": max(sequence, 1)}
-    found = await _first_message(client, nats, stream, start)
-    if found is not None and found[0] < sequence:
+    first = await _first_message(client, nats, stream, start)
+    if first is not None and first[0] < sequence:
         raise ArchiveError(
-            f"stream {stream} on {nats.where} gives sequence {found[0]} where {sequence} or a "
+            f"stream {stream} on {nats.where} gives sequence {first[0]} where {sequence} or a "
             "later one was asked for: does a nats-server answer?"
         )
-    return found
+    return first
 
 
 async def sequence_at(
@@ -179,8 +179,8 @@ async def sequence_at(
     """The first sequence that was stored at or after a moment; one past the last if none was."""
     when = utc(moment).isoformat().replace("+00:00", "Z")
     start = {"deliver_policy": "by_start_time", "opt_start_time": when}
-    found = await _first_message(client, nats, stream, start)
-    return found[0] if found else state.last + 1
+    message = await _first_message(client, nats, stream, start)
+    return message[0] if message else state.last + 1
 
 
 async def _first_message(

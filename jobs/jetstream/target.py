@@ -59,13 +59,13 @@ def source_stream(stream: str) -> bytes:
 
 def replayed(pairs: Iterable[Pair]) -> Replayed | None:
     """Which archived message this is, by its headers; None for a message of somebody else."""
-    found: dict[bytes, bytes] = {}
+    values: dict[bytes, bytes] = {}
     for name, value in pairs:
         if name in (SOURCE, MSG_ID):
-            found.setdefault(name, value)
-    msg_id = found.get(MSG_ID, b"")
-    if SOURCE in found:
-        words = found[SOURCE].split(b" ")
+            values.setdefault(name, value)
+    msg_id = values.get(MSG_ID, b"")
+    if SOURCE in values:
+        words = values[SOURCE].split(b" ")
         if len(words) == 3 and _is_sequence(words[1]):
             return Replayed(words[0], int(words[1]), words[2], msg_id)
         return None
@@ -90,13 +90,13 @@ class Target:
 
     def __post_init__(self) -> None:
         transform = self.state.config.get("subject_transform")
-        made = None
+        ingress = None
         if transform:
             try:
-                made = Transform(transform.get("src") or ">", transform["dest"])
+                ingress = Transform(transform.get("src") or ">", transform["dest"])
             except NatsTransformError:  # the server takes it, so it is one that we do not know
-                made = None
-        object.__setattr__(self, "_ingress", made)
+                ingress = None
+        object.__setattr__(self, "_ingress", ingress)
 
     def impossible(self) -> Iterator[str]:
         """Why nothing can be replayed into this stream at all."""
@@ -167,20 +167,20 @@ class Target:
     ) -> dict[int, Replayed | None]:
         """What `messages` gives of a short range, over the connection that there is."""
         if last - first >= _ONE_BY_ONE and self.is_readable:
-            return {seq: found async for seq, found in self.messages(nats, first, last)}
+            return {seq: source async for seq, source in self.messages(nats, first, last)}
         if last - first >= _MOST_ONE_BY_ONE:
             raise ArchiveError(
                 f"stream {self.name} on {nats.where} has {last - first + 1:,} new messages, too "
                 "many to look at one by one; run again when fewer are written"
             )
-        found: dict[int, Replayed | None] = {}
+        sources: dict[int, Replayed | None] = {}
         for at in range(first, last + 1, _AT_ONCE):
             sequences = range(at, min(at + _AT_ONCE, last + 1))
             reads = (self._stored(client, nats, seq) for seq in sequences)
             for seq, message in zip(sequences, await asyncio.gather(*reads), strict=True):
                 if message is not None:
-                    found[seq] = replayed(parse_headers(base64.b64decode(message.hdrs)))
-        return found
+                    sources[seq] = replayed(parse_headers(base64.b64decode(message.hdrs)))
+        return sources
 
     async def _stored(self, client: RawClient, nats: NatsSettings, seq: int) -> Stored | None:
         """A message as the API has it; None if the stream does not hold it any more."""

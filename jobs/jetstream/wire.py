@@ -159,26 +159,26 @@ def one_operation(command: bytes) -> Frame:
     Raises:
         Unsendable: it is another number of operations, or one with an illegal subject.
     """
-    found = _OPERATION.match(command)
-    if found is None:
+    parsed = _OPERATION.match(command)
+    if parsed is None:
         raise Unsendable("operation", f"'{shown(command)}' is not one operation of the protocol")
-    kind, rest = found.lastgroup, command[found.end() :]
+    kind, rest = parsed.lastgroup, command[parsed.end() :]
     match kind:
         case "pub_size":
-            literal(found["pub"])
-            _reply(found["pub_reply"])
-            size: int | None = int(found["pub_size"])
+            literal(parsed["pub"])
+            _reply(parsed["pub_reply"])
+            size: int | None = int(parsed["pub_size"])
         case "all":
-            literal(found["hpub"])
-            _reply(found["hpub_reply"])
-            size = int(found["all"])
-            headers(rest[: int(found["head"])])
+            literal(parsed["hpub"])
+            _reply(parsed["hpub_reply"])
+            size = int(parsed["all"])
+            headers(rest[: int(parsed["head"])])
         case _:
             size = None
             if kind == "sid":
-                filter_subject(found["sub"])
+                filter_subject(parsed["sub"])
     whole = rest == b"" if size is None else len(rest) == size + 2 and rest.endswith(_CRLF)
-    if not whole or (found.end() > MAX_CONTROL_LINE and kind != "connect"):
+    if not whole or (parsed.end() > MAX_CONTROL_LINE and kind != "connect"):
         raise Unsendable("operation", f"'{shown(command)}' is not one operation of the protocol")
     return Frame(command)
 

@@ -210,18 +210,18 @@ def _check_turns(in_force: Sequence[InForce]) -> None:
                 f"{printable(str(version.mapping))} is in force from {version.since} until "
                 f"{version.until}: it must start before it ends"
             )
-    for one, other in pairwise(in_force):
-        names = f"{printable(str(one.mapping))} and {printable(str(other.mapping))}"
-        if other.since <= one.since:
+    for earlier, later in pairwise(in_force):
+        names = f"{printable(str(earlier.mapping))} and {printable(str(later.mapping))}"
+        if later.since <= earlier.since:
             raise ValueError(
-                f"{names} are not in the order of their times ({one.since}, {other.since}): give "
-                "the mappings in force oldest first, each with a time of its own"
+                f"{names} are not in the order of their times ({earlier.since}, {later.since}): "
+                "give the mappings in force oldest first, each with a time of its own"
             )
-        if one.until is not None and one.until != other.since:
-            what = "overlap" if one.until > other.since else "leave a gap"
+        if earlier.until is not None and earlier.until != later.since:
+            what = "overlap" if earlier.until > later.since else "leave a gap"
             raise ValueError(
-                f"{names} {what}: the first is in force until {one.until}, the second from "
-                f"{other.since} on; give both the same moment"
+                f"{names} {what}: the first is in force until {earlier.until}, the second from "
+                f"{later.since} on; give both the same moment"
             )
 
 

@@ -111,7 +111,7 @@ class Settings(BaseModel):
         for names in self.alternatives:
             given = [name for name in names if getattr(self, name) not in (None, False)]
             if len(given) > 1:
-                known = {one.path: f"--{one.name}" for one in settings_of(type(self))}
+                known = {setting.path: f"--{setting.name}" for setting in settings_of(type(self))}
                 options = " or ".join(known.get((name,), name) for name in given)
                 raise ValueError(f"give {options}, not both")
         return self
@@ -194,14 +194,14 @@ def _settings(
 
 def nested(settings: Iterator[Setting], values: Mapping[str, Any]) -> dict[str, Any]:
     """Values by the keys of their settings, as a model takes them: those of a part by its name."""
-    found: dict[str, Any] = {}
+    document: dict[str, Any] = {}
     for setting in settings:
         if setting.key in values:
-            place = found
+            place = document
             for part in setting.path[:-1]:
                 place = place.setdefault(part, {})
             place[setting.path[-1]] = values[setting.key]
-    return found
+    return document
 
 
 def _meaning(annotation: Any) -> tuple[Option, Any, bool]:
@@ -234,7 +234,7 @@ def _marked(
 
 
 def _merged(inner: Option, outer: Option) -> Option:
-    named = {one.name: getattr(outer, one.name) for one in fields(outer)}
+    named = {field.name: getattr(outer, field.name) for field in fields(outer)}
     return replace(
         inner, **{name: value for name, value in named.items() if value != getattr(_NO, name)}
     )

@@ -145,7 +145,9 @@ class NatsSettings(Settings):
     def has_credentials(self) -> bool:
         """Whether there is anything that says who we are."""
         own = (self.creds, self.credentials, self.nkey, self.user, self.token, self.tls_cert)
-        return any(one is not None for one in own) or any("@" in url for url in self.urls)
+        return any(credential is not None for credential in own) or any(
+            "@" in url for url in self.urls
+        )
 
     @property
     def api_prefix(self) -> str:
@@ -203,10 +205,10 @@ class NatsSettings(Settings):
 
             where = given if isinstance(given, Path) else "the text of the credentials"
             try:
-                found = form.search(_content(given))
-                if found is None:
+                seed = form.search(_content(given))
+                if seed is None:
                     raise ValueError("not found")
-                nkeys.from_seed(bytearray(found[1])).wipe()  # type: ignore[no-untyped-call]
+                nkeys.from_seed(bytearray(seed[1])).wipe()  # type: ignore[no-untyped-call]
             except (OSError, ValueError, nkeys.NkeysError) as error:
                 # The error's text is left out, because it may have parts of the secret.
                 raise ArchiveError(f"{where} has no {what}: {type(error).__name__}") from None

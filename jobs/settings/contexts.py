@@ -70,15 +70,15 @@ def values_of(name: str, given: Mapping[str, object]) -> dict[str, object]:
     Raises:
         ArchiveError: there is no such context, it cannot be read, or it has an unsupported setting.
     """
-    found = _read(name)
+    of_context = _read(name)
     over = {field: value for field, value in given.items() if value is not None}
     if not over.keys().isdisjoint((*_CREDENTIALS, "token")):
-        found = {
+        of_context = {
             field: value
-            for field, value in found.items()
+            for field, value in of_context.items()
             if field not in (*_CREDENTIALS, "token", "password")
         }
-    return {"servers": _DEFAULT_URL, **found, **over}
+    return {"servers": _DEFAULT_URL, **of_context, **over}
 
 
 def _folder() -> Path:
@@ -157,8 +157,8 @@ def _secret(value: str, field: str, file: Path) -> str:
     kind = scheme[1].lower() if scheme else ""
     if kind == "env":
         variable = value[len("env://") :]
-        if found := os.environ.get(variable):
-            return found.rstrip("\r\n")
+        if secret := os.environ.get(variable):
+            return secret.rstrip("\r\n")
         raise ArchiveError(f"{file}: {field}: the environment has no variable {variable}: set it")
     if kind == "data":
         try:

@@ -75,25 +75,25 @@ class DumpColumns(Settings):
             "headers": self.headers,
             "data": self.data,
         }
-        found = {}
+        columns = {}
         for column, name in declared.items():
             if name is not None and name not in have:
                 if name in lacks:
                     continue
                 raise ValueError(f"it has no column {name}; it has {', '.join(have)}")
             if name is not None or column in have:
-                found[column] = name or column
-        if "subject" not in found:
+                columns[column] = name or column
+        if "subject" not in columns:
             raise ValueError(
                 f"it has no column subject; name it with --subject-column: {', '.join(have)}"
             )
         if "ts_ns" in have and self.time is None:
-            found["ts_ns"] = "ts_ns"
-        if not found.keys() & {"ts", "ts_ns"} and "time" in have:
-            found["ts"] = "time"  # as JetStream calls it
+            columns["ts_ns"] = "ts_ns"
+        if not columns.keys() & {"ts", "ts_ns"} and "time" in have:
+            columns["ts"] = "time"  # as JetStream calls it
         if "headers_raw" in have and self.headers is None:
-            found["headers_raw"] = "headers_raw"
-        return found
+            columns["headers_raw"] = "headers_raw"
+        return columns
 
 
 def _number_or_time(value: Any) -> Any:

@@ -122,9 +122,9 @@ def shown(value: Any) -> str:
 def parameters(ctx: click.Context, model: type[Settings] | None = None) -> list[SettingParameter]:
     """The parameters of a command that give settings; those of one model, if it is named."""
     return [
-        one
-        for one in ctx.command.params
-        if isinstance(one, SettingParameter) and model in (None, one.model)
+        parameter
+        for parameter in ctx.command.params
+        if isinstance(parameter, SettingParameter) and model in (None, parameter.model)
     ]
 
 
@@ -174,11 +174,11 @@ def weigh(ctx: click.Context) -> None:
 
 
 def _keep_strongest(ctx: click.Context, parameters: list[SettingParameter]) -> None:
-    strongest = min(_source(ctx, one) for one in parameters)
-    for one in parameters:
-        is_weaker = strongest < _source(ctx, one) < len(_STRENGTH)
-        if is_weaker and (_source(ctx, one) == 2 or not one.setting.option.combines):
-            _take_away(ctx, one)
+    strongest = min(_source(ctx, parameter) for parameter in parameters)
+    for parameter in parameters:
+        is_weaker = strongest < _source(ctx, parameter) < len(_STRENGTH)
+        if is_weaker and (_source(ctx, parameter) == 2 or not parameter.setting.option.combines):
+            _take_away(ctx, parameter)
 
 
 def _source(ctx: click.Context, parameter: SettingParameter) -> int:
@@ -222,7 +222,7 @@ def read(model: type[_S], ctx: click.Context) -> _S:
 def _with_parts(model: type[Settings], values: dict[str, Any], ctx: click.Context) -> Any:
     """The values of a model, in which each of its parts is as people gave it."""
     unused = ctx.meta.get(_UNUSED, {})
-    parts = {one.setting.path[0]: one for one in parameters(ctx, model) if one.setting.path[1:]}
+    parts = {each.setting.path[0]: each for each in parameters(ctx, model) if each.setting.path[1:]}
     for name, parameter in parts.items():
         part = values.pop(name, {})
         given = None if (name,) in unused else parameter.setting.above[-1].given(part)

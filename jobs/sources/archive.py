@@ -166,11 +166,11 @@ class ArchiveSource:
     def _runs(self) -> list[Run]:
         """All messages of the archive, every byte of which was read for it."""
         runs: list[Run] = []
-        found, day, reader = 0, -(2**63), self._reader
+        read, day, reader = 0, -(2**63), self._reader
         what = f"checking {self.backup.folder}"
         with step(what, self._head.state["messages"]), _opened(self.backup.content) as file:
             for batch in read_messages(file, self._head.messages):
-                found += len(batch)
+                read += len(batch)
                 advance(len(batch))
                 wanted = reader.wanted(batch)
                 days = np.maximum(np.maximum.accumulate(batch.times // DAY_NS), day)
@@ -188,18 +188,18 @@ class ArchiveSource:
                             int(batch.times[start:end].max()),
                         )
                     )
-        self._check_count(found)
+        self._check_count(read)
         return runs
 
-    def _check_count(self, found: int) -> None:
+    def _check_count(self, read: int) -> None:
         """A server may write fewer messages than it said at first, if a limit removed some."""
         said, config = self._head.state["messages"], self.backup.config
         expires = any(int(config.get(limit) or -1) > 0 for limit in _LIMITS)
         expires |= bool(config.get("allow_msg_ttl")) or config.get("retention") != "limits"
-        if found != said and not (expires and found < said):
+        if read != said and not (expires and read < said):
             raise ArchiveError(
                 f"backup {self.backup.folder} is damaged: its state says messages {said}, "
-                f"{self.backup.content.name} has {found}"
+                f"{self.backup.content.name} has {read}"
             )
 
     def check(self, table: Table, have: Coverage) -> None:
@@ -291,15 +291,15 @@ class ArchiveSource:
 
     def _count(self, first: int, last: int) -> int:
         """How many wanted messages there are among these sequences."""
-        found = 0
+        count = 0
         for run in self._runs_of(first, last):
             if first <= run.first and run.last <= last:
-                found += run.messages
+                count += run.messages
                 continue
             for batch in self._batches(max(first, run.first), min(last, run.last)):
                 wanted = self._reader.wanted(batch)
-                found += len(batch) if wanted is None else pc.sum(wanted).as_py() or 0
-        return found
+                count += len(batch) if wanted is None else pc.sum(wanted).as_py() or 0
+        return count
 
     def _runs_of(self, first: int, last: int) -> list[Run]:
         start = bisect_left(self._runs, first, key=lambda run: run.last)

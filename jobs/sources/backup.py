@@ -195,16 +195,16 @@ async def _restore(backup: Backup, settings: NatsSettings) -> None:
         state = await stream_state(client, settings, backup.stream)
     # Messages with a time to live of their own may have reached its end since.
     expires = bool(backup.config.get("allow_msg_ttl"))
-    for name, found, is_expired in (
+    for name, restored_value, is_expired in (
         ("messages", state.messages, state.messages < backup.state["messages"]),
         ("bytes", state.bytes, state.bytes < backup.state["bytes"]),
         ("first_seq", state.first, state.first > backup.state["first_seq"]),
         ("last_seq", state.last, False),
     ):
-        if found != backup.state[name] and not (expires and is_expired):
+        if restored_value != backup.state[name] and not (expires and is_expired):
             raise ArchiveError(
                 f"{where} is damaged: {INFO} says {name} {backup.state[name]}, "
-                f"{backup.content.name} has {found}"
+                f"{backup.content.name} has {restored_value}"
             )
 
 

@@ -79,8 +79,8 @@ def within(seq: pa.Array, sequences: Coverage) -> np.ndarray:
         return np.zeros(len(numbers), bool)
     starts, ends = np.array(sequences.ranges).T
     place = np.searchsorted(starts, numbers, "right") - 1
-    found: np.ndarray = (place >= 0) & (numbers <= ends[place])
-    return found
+    is_within: np.ndarray = (place >= 0) & (numbers <= ends[place])
+    return is_within
 
 
 def _faults(rows: pa.RecordBatch) -> Iterator[tuple[str, tuple[int, int | None]]]:
@@ -112,16 +112,16 @@ def _faults(rows: pa.RecordBatch) -> Iterator[tuple[str, tuple[int, int | None]]
 
 
 def _any(columns: Sequence[pa.Array]) -> pa.Array:
-    found = columns[0].fill_null(False)
+    is_any = columns[0].fill_null(False)
     for column in columns[1:]:
-        found = pc.or_(found, column.fill_null(False))
-    return found
+        is_any = pc.or_(is_any, column.fill_null(False))
+    return is_any
 
 
 def _rows_with(wrong: pa.Array, parents: pa.Array, count: int) -> pa.Array:
-    found = np.zeros(count, bool)
-    found[parents.filter(wrong).to_numpy()] = True
-    return pa.array(found)
+    is_wrong = np.zeros(count, bool)
+    is_wrong[parents.filter(wrong).to_numpy()] = True
+    return pa.array(is_wrong)
 
 
 def _both(one: tuple[int, int | None], other: tuple[int, int | None]) -> tuple[int, int | None]:

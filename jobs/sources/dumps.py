@@ -59,14 +59,14 @@ class ReadBlock(Protocol):
 
 def numbered(blocks: Sequence[Block], first_seq: int) -> list[Block]:
     """The blocks of files in their order, with the numbers of their first messages."""
-    found, seq, number, path = list[Block](), first_seq, 1, None
+    with_numbers, seq, number, path = list[Block](), first_seq, 1, None
     for block in blocks:
         number = number if block.file.path == path else 1
         path = block.file.path
-        found.append(replace(block, number=number, seq=seq))
+        with_numbers.append(replace(block, number=number, seq=seq))
         seq += block.messages
         number += block.messages
-    return found
+    return with_numbers
 
 
 def chosen(rows: pa.RecordBatch, settings: IngestSettings) -> pa.RecordBatch:

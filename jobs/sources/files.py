@@ -163,8 +163,8 @@ class _Walk:
                 "perhaps a link leads back to its own folder"
             )
         else:
-            for one in _inside(self.filesystem, info.path):
-                yield from self.below(one, base, depth + 1)
+            for entry in _inside(self.filesystem, info.path):
+                yield from self.below(entry, base, depth + 1)
 
 
 def unreadable(path: str, error: Exception) -> ArchiveError:
@@ -196,12 +196,12 @@ def _inside(filesystem: Any, folder: str) -> list[Any]:
     if filesystem.type_name != "gcs":
         return list(filesystem.get_file_info(pafs.FileSelector(folder)))
     # PyArrow's list of what is directly in a folder lacks the folders there.
-    found: dict[str, Any] = {}
-    for one in filesystem.get_file_info(pafs.FileSelector(folder, recursive=True)):
-        name, below, _ = one.path.removeprefix(folder).lstrip("/").partition("/")
+    entries: dict[str, Any] = {}
+    for entry in filesystem.get_file_info(pafs.FileSelector(folder, recursive=True)):
+        name, below, _ = entry.path.removeprefix(folder).lstrip("/").partition("/")
         path = f"{folder.rstrip('/')}/{name}"
-        found[path] = pafs.FileInfo(path, pafs.FileType.Directory) if below else one
-    return list(found.values())
+        entries[path] = pafs.FileInfo(path, pafs.FileType.Directory) if below else entry
+    return list(entries.values())
 
 
 def _columns(path: str, base: str | None) -> tuple[tuple[str, str | None], ...]:
@@ -218,11 +218,15 @@ def _columns(path: str, base: str | None) -> tuple[tuple[str, str | None], ...]:
 
 def _expanded(pattern: str) -> list[str]:
     """The patterns that one with `{a,b}` stands for."""
-    found = _ALTERNATIVES.search(pattern)
-    if found is None:
+    alternatives = _ALTERNATIVES.search(pattern)
+    if alternatives is None:
         return [pattern]
-    before, after = pattern[: found.start()], pattern[found.end() :]
-    return [one for choice in found[1].split(",") for one in _expanded(before + choice + after)]
+    before, after = pattern[: alternatives.start()], pattern[alternatives.end() :]
+    return [
+        expanded
+        for choice in alternatives[1].split(",")
+        for expanded in _expanded(before + choice + after)
+    ]
 
 
 def _matching(filesystem: Any, pattern: str) -> list[Any]:
@@ -238,10 +242,10 @@ def _matching(filesystem: Any, pattern: str) -> list[Any]:
         infos = filesystem.get_file_info([path.rstrip("/") or "/" for path in below])
         folders = [info.path for info in infos if info.type == pafs.FileType.Directory]
         paths = [
-            one.path
+            entry.path
             for folder in folders
-            for one in _inside(filesystem, folder)
-            if name.match(one.base_name)
+            for entry in _inside(filesystem, folder)
+            if name.match(entry.base_name)
         ]
     infos = filesystem.get_file_info(sorted(paths))
     # A link to a file that is gone is refused later.

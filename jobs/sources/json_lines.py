@@ -104,7 +104,7 @@ class JsonLines:
 
     def _rows(self, messages: list[Message]) -> pa.RecordBatch:
         seq, ts_ns, subject, cluster, headers, data = zip(*messages, strict=True)
-        pairs = [pair for one in headers for pair in one]
+        pairs = [pair for of_message in headers for pair in of_message]
         names, values = (_text([pair[n] for pair in pairs]) for n in (0, 1))
         offsets = [0, *accumulate(map(len, headers))]
         rows = rows_of(
@@ -166,8 +166,8 @@ def _count(storage: Storage, wanted: Sequence[str], block: Block) -> _Counted:
 def _names(line: bytes) -> tuple[str, ...]:
     """The names in a line; none if it is no object, which its reader says."""
     with contextlib.suppress(ValueError, RecursionError):
-        found = _decode(line.decode())
-        return tuple(name for name, _ in found) if isinstance(found, _Object) else ()
+        document = _decode(line.decode())
+        return tuple(name for name, _ in document) if isinstance(document, _Object) else ()
     return ()
 
 
@@ -255,25 +255,27 @@ class _Parser:
         row = dict(pairs)
         names = tuple(row)
         if len(names) != len(pairs):
-            twice = next(one for one in names if sum(name == one for name, _ in pairs) > 1)
+            twice = next(
+                repeated for repeated in names if sum(name == repeated for name, _ in pairs) > 1
+            )
             raise ValueError(f"column {twice} is there twice; keep one of them")
-        found = self._found.get(names)
-        if found is None:
-            found = self._columns.find(names, lacks=self._columns.optional)
+        columns = self._found.get(names)
+        if columns is None:
+            columns = self._columns.find(names, lacks=self._columns.optional)
             if len(self._found) < 1000:
-                self._found[names] = found
-        subject = _text_in(row, found["subject"])
-        number = row[found["seq"]] if "seq" in found else seq
+                self._found[names] = columns
+        subject = _text_in(row, columns["subject"])
+        number = row[columns["seq"]] if "seq" in columns else seq
         if not isinstance(number, int) or isinstance(number, bool):
-            raise ValueError(f"column {found['seq']} is not an integer: {number!r}")
+            raise ValueError(f"column {columns['seq']} is not an integer: {number!r}")
         if not -(2**63) <= number < 2**63:
             raise ValueError(f"sequence {number} does not fit into 64 bits")
-        has_cluster = "cluster" in found and row[found["cluster"]] is not None
-        cluster = _text_in(row, found["cluster"]) if has_cluster else None
-        if "ts_ns" in found:
-            time = exact_ns(row[found["ts_ns"]])
-        elif "ts" in found:
-            time = epoch_ns(row[found["ts"]])
+        has_cluster = "cluster" in columns and row[columns["cluster"]] is not None
+        cluster = _text_in(row, columns["cluster"]) if has_cluster else None
+        if "ts_ns" in columns:
+            time = exact_ns(row[columns["ts_ns"]])
+        elif "ts" in columns:
+            time = epoch_ns(row[columns["ts"]])
         else:
             raise ValueError(f"it has no time: {NO_TIME}")
         return (
@@ -281,8 +283,8 @@ class _Parser:
             time,
             subject,
             cluster,
-            _headers(row[found["headers"]]) if "headers" in found else [],
-            _payload(row[found["data"]], self._columns) if "data" in found else b"",
+            _headers(row[columns["headers"]]) if "headers" in columns else [],
+            _payload(row[columns["data"]], self._columns) if "data" in columns else b"",
         )
 
 
@@ -309,7 +311,7 @@ def _headers(value: Any) -> list[tuple[bytes, bytes]]:
         return []
     if not isinstance(value, _Object):
         raise ValueError("headers are not a JSON object")
-    found = []
+    pairs = []
     for name, given in value:
         texts = given if type(given) is list else [given]
         if not all(isinstance(text, str) for text in texts):
@@ -317,8 +319,8 @@ def _headers(value: Any) -> list[tuple[bytes, bytes]]:
         for text in texts:
             if "\r" in text or "\n" in text or "\r" in name or "\n" in name:
                 raise ValueError(f"header {name!r} has a line break, which no NATS header can have")
-            found.append((_bytes(name), _bytes(text)))
-    return found
+            pairs.append((_bytes(name), _bytes(text)))
+    return pairs
 
 
 def _payload(value: Any, columns: DumpColumns) -> bytes:

@@ -334,10 +334,10 @@ class _Column:
         is_text = _is_text(self.values.type)
         if not is_text and not _is_bytes(self.values.type):
             raise self._wrong("bytes or text")
-        found = self.values.cast(pa.binary()).fill_null(b"")
+        payloads = self.values.cast(pa.binary()).fill_null(b"")
         if encoding == "text" or not is_text:
-            return found
-        return pa.array(map(_of_base64, found.to_pylist()), pa.binary())
+            return payloads
+        return pa.array(map(_of_base64, payloads.to_pylist()), pa.binary())
 
     def times(self) -> pa.Array:
         """Nanoseconds since 1970; null where 64 bits do not hold them, which the ingest refuses."""
@@ -361,10 +361,10 @@ class _Column:
     def _epochs(self) -> pa.Array:
         values = self.integers()
         numbers = np.abs(values.fill_null(0).to_numpy())
-        found = values
+        times = values
         for below, unit in reversed(EPOCH_UNITS):
-            found = pc.if_else(pa.array(numbers < below), _scaled(values, unit), found)
-        return found
+            times = pc.if_else(pa.array(numbers < below), _scaled(values, unit), times)
+        return times
 
     def headers(self) -> pa.Array:
         """Lists of pairs; an empty one where there is nothing."""
@@ -378,9 +378,11 @@ class _Column:
                 return header_lists(offsets, names, _as_text(values))
             if pa.types.is_list(kind.item_type) and _is_text(kind.item_type.value_type):
                 # Where there is no list, a header without a value: it is refused later.
-                lists = [[None] if one is None else one for one in values.to_pylist()]
+                lists = [
+                    [None] if of_header is None else of_header for of_header in values.to_pylist()
+                ]
                 sizes = np.cumsum([0, *map(len, lists)])
-                flat = pa.array([value for one in lists for value in one], pa.string())
+                flat = pa.array([value for of_header in lists for value in of_header], pa.string())
                 repeated = names.take(pa.array(np.repeat(np.arange(len(lists)), np.diff(sizes))))
                 return header_lists(sizes[offsets], repeated, flat)
         if pa.types.is_list(kind) or pa.types.is_large_list(kind):

@@ -101,12 +101,12 @@ class StreamSource:
         async with connection(self.nats) as client:
             state = await self._state(client)
             both = have & Coverage.of([(state.first, state.last)])
-            found = []
+            known = []
             for sequence in {both.ranges[0][0], both.ranges[-1][1]} if both else set():
                 message = await message_at(client, self.nats, self.settings.stream, sequence)
                 if message is not None and message[0] in have:
-                    found.append(message)
-            return found
+                    known.append(message)
+            return known
 
     def plan(self, have: Coverage) -> list[Span]:
         """Spans that end at midnight (UTC), where the stream's times let them."""

@@ -30,13 +30,13 @@ def epoch_ns(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(f"not a time: {value!r}")
     if isinstance(value, str):
-        found = _iso_ns(value)
+        ns = _iso_ns(value)
     elif not math.isfinite(value):
         raise ValueError(f"not a time: {value!r}")
     else:
         unit = next((unit for below, unit in EPOCH_UNITS if abs(value) < below), 1)
-        found = value * unit if isinstance(value, int) else round(value * unit)
-    return _in_range(found, value)
+        ns = value * unit if isinstance(value, int) else round(value * unit)
+    return _in_range(ns, value)
 
 
 def _iso_ns(text: str) -> int:
@@ -51,10 +51,10 @@ def _iso_ns(text: str) -> int:
             )
         raise ValueError(f"not a time: {text!r}: second must be in 0..59")
     try:
-        found = _minute(whole, zone)
+        seconds = _minute(whole, zone)
     except ValueError as error:
         raise ValueError(f"not a time: {text!r}: {error}") from error
-    return (found + int(second or 0)) * _SECOND_NS + int((fraction or "").ljust(9, "0"))
+    return (seconds + int(second or 0)) * _SECOND_NS + int((fraction or "").ljust(9, "0"))
 
 
 @functools.lru_cache(maxsize=1000)  # neighbours in a dump are mostly of the same minute

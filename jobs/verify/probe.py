@@ -60,28 +60,28 @@ async def probe(settings: NatsSettings, plan: Plan, step: int, subject: str) -> 
         if can_trace(client):
             got = await mapped_subjects(client, settings, subject, messages)
         else:
-            names = {name for one in shares for name in one} - {_LOST}
+            names = {name for outcomes in shares for name in outcomes} - {_LOST}
             got = await _came(client, subject, names, messages)
     order = sorted(range(len(states)), key=lambda n: abs(n - step))
     for n in order:
         if _fits(got, shares[n], messages):
             return View(settings.where, {thing: states[n]})
-    told = ", ".join(f"{count} as {name or 'nothing'}" for name, count in sorted(got.items()))
+    results = ", ".join(f"{count} as {name or 'nothing'}" for name, count in sorted(got.items()))
     raise PlanError(
         f"the probe of {subject} on {settings.where} fits no step of the plan: of {messages} "
-        f"messages came {told}; may this user publish and subscribe under these subjects?"
+        f"messages came {results}; may this user publish and subscribe under these subjects?"
     )
 
 
 def _shares(fields: Fields, subject: str, cluster: str | None) -> _Shares:
     """The share of each result of the subject."""
     mappings = mappings_of(fields)
-    found: Counter[str] = Counter()
+    percents: Counter[str] = Counter()
     for outcome, percent in mappings.outcomes(subject, cluster):
         if outcome.subject is not None and "{{random(" in outcome.subject:
             raise PlanError(f"{subject} goes through random(): probe another subject")
-        found[outcome.subject or _LOST] += percent
-    return {name: percent / 100 for name, percent in found.items()}
+        percents[outcome.subject or _LOST] += percent
+    return {name: percent / 100 for name, percent in percents.items()}
 
 
 def _messages(subject: str, shares: Sequence[_Shares], step: int) -> int:
@@ -136,12 +136,12 @@ async def _came(client: Any, subject: str, names: set[str], messages: int) -> Co
                 await client.publish(subject, b"", headers=headers)
             # The server delivers to this connection before it answers the ping.
             await client.flush(timeout=10)
-            for one in subscriptions:
-                while one.pending_msgs:
-                    message = await one.next_msg(timeout=1)
+            for subscription in subscriptions:
+                while subscription.pending_msgs:
+                    message = await subscription.next_msg(timeout=1)
                     got[message.subject] += (message.headers or {}).get(HEADER) == mark
     finally:
-        for one in subscriptions:
-            await one.unsubscribe()
+        for subscription in subscriptions:
+            await subscription.unsubscribe()
     got[_LOST] = messages - got.total()
     return +got

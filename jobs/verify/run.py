@@ -174,8 +174,8 @@ def _configured(file: Path, account: str, wanted: Collection[Thing]) -> View:
 
 def _in_order(plan: Plan, step: int | None = None) -> list[Thing]:
     """What a step changes, or all steps."""
-    steps = [one for one in plan.steps if step in (None, one.number)]
-    return list(dict.fromkeys((c.kind, c.name) for one in steps for c in one.changes))
+    steps = [planned for planned in plan.steps if step in (None, planned.number)]
+    return list(dict.fromkeys((c.kind, c.name) for planned in steps for c in planned.changes))
 
 
 _CURES = {
@@ -223,8 +223,8 @@ async def _look(
 ) -> None:
     """What one server shows to this user."""
     async with connection(settings) as client:
-        told = await _accountz(client, settings, plan.account)
-        views += told
+        on_servers = await _accountz(client, settings, plan.account)
+        views += on_servers
         view = View(settings.where, {})
         for step in plan.steps:
             for change in step.changes:
@@ -236,7 +236,7 @@ async def _look(
                 try:
                     await _config(client, settings, change, planned, view, found)
                 except ApiError:
-                    if not told:  # the system account has no streams
+                    if not on_servers:  # the system account has no streams
                         raise
         views.append(view)
 
@@ -270,8 +270,8 @@ async def _config(
         fields = {name: config.get(name) or None for name in change.after}
         view.seen["stream", change.name] = fields
     else:
-        one = config.get("filter_subject")
-        filters = [one] if one else config.get("filter_subjects") or []
+        only = config.get("filter_subject")
+        filters = [only] if only else config.get("filter_subjects") or []
         view.seen["consumer", change.name] = {"filter_subjects": filters}
     for field in other_fields(change, planned, config):
         found.append(
@@ -282,20 +282,20 @@ async def _config(
 
 async def _unread(settings: NatsSettings, plan: Plan, step: int, undo: bool) -> list[str]:
     """The consumers and sources that still have to read messages which they lose next."""
-    found = []
+    unread = []
     when = f"step {step} is undone" if undo else f"step {step + 1} is taken"
     async with connection(settings) as client:
         for stream, gone in drained_sources(plan, step, undo):
             shown = await api(client, settings, StreamInfo, f"STREAM.INFO.{stream}")
             for source in shown.sources or ():
-                if not any(_is_source(source, one) for one in gone):
+                if not any(_is_source(source, removed) for removed in gone):
                     continue
-                filters = [one.src for one in source.subject_transforms or ()]
+                filters = [transform.src for transform in source.subject_transforms or ()]
                 filters = filters or [source.filter_subject or ">"]
                 last = await _last(client, settings, source.name, filters)
                 # While a source stands still, its lag can be 0; how far it is stays.
                 if source.lag or (source.seq is not None and last > source.seq):
-                    found.append(
+                    unread.append(
                         f"stream {stream} has not taken all messages from {source.name} yet: "
                         f"wait before {when}"
                     )
@@ -306,11 +306,11 @@ async def _unread(settings: NatsSettings, plan: Plan, step: int, undo: bool) -> 
             info = await api(client, settings, ConsumerInfo, f"CONSUMER.INFO.{stream}.{name}")
             behind = info.num_pending or info.num_ack_pending
             if behind and info.ack_floor.stream_seq < last:
-                found.append(
+                unread.append(
                     f"consumer {drain.consumer} has not read all messages under "
                     f"{', '.join(drain.filters)} yet: wait before {when}"
                 )
-    return found
+    return unread
 
 
 async def _last(
@@ -318,10 +318,10 @@ async def _last(
 ) -> int:
     """The sequence of the last message of a stream under any of some filters; 0: there is none."""
     last = 0
-    for one in filters:
+    for filter in filters:
         try:
             subject = f"STREAM.MSG.GET.{stream}"
-            answer = await api(client, settings, Message, subject, {"last_by_subj": one})
+            answer = await api(client, settings, Message, subject, {"last_by_subj": filter})
             last = max(last, answer.message.seq)
         except ApiError as error:
             if error.code != _NO_MESSAGE:

@@ -46,12 +46,12 @@ def settings_of(catalog: str) -> RecursiveDict:
     Raises:
         WarehouseError: there are none.
     """
-    found = Config().get_catalog_config(catalog)
-    if not found:
+    settings = Config().get_catalog_config(catalog)
+    if not settings:
         here = f"; the one in the current folder is read only with {PYICEBERG_HOME}=."
         raise WarehouseError(
             f"catalog {catalog} is not configured: describe it in {PYICEBERG_YML} in your home "
             f"folder, or in the folder that {PYICEBERG_HOME} names"
             + (here if Path(PYICEBERG_YML).is_file() else "")
         )
-    return found
+    return settings

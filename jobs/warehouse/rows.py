@@ -95,13 +95,13 @@ def header_values(headers: pa.ListArray, name: str, otherwise: pa.Array) -> pa.A
     """The first value of the header with this name, or what stands in `otherwise`."""
     count = len(headers)
     pairs = headers.flatten()
-    found = np.flatnonzero(
+    pairs_with_name = np.flatnonzero(
         pc.equal(pairs.field("name"), name).fill_null(False).to_numpy(zero_copy_only=False)
     )
-    rows = pc.list_parent_indices(headers).to_numpy()[found]
+    rows = pc.list_parent_indices(headers).to_numpy()[pairs_with_name]
     rows, earliest = np.unique(rows, return_index=True)  # the first of repeated headers
     places, present = np.zeros(count, np.int64), np.zeros(count, bool)
-    places[rows], present[rows] = found[earliest], True
+    places[rows], present[rows] = pairs_with_name[earliest], True
     taken = pairs.field("value").take(pa.array(places, mask=~present))
     return pc.if_else(pa.array(present), taken, otherwise.cast(pa.string()))
 

@@ -247,13 +247,13 @@ def file_digests(table: Table, paths: Iterable[str]) -> dict[str, str]:
         for name, text in table.properties.items()
         if name.startswith(_FILES)
     }
-    found = {}
+    digests = {}
     for path in paths:
         folder, _, name = path.rpartition("/")
         digest = kept.get(folder.rpartition("/")[2], {}).get(name)
         if digest is not None:
-            found[path] = digest
-    return found
+            digests[path] = digest
+    return digests
 
 
 def forget_digests(table: Table, live: Iterable[str]) -> None:
@@ -271,8 +271,8 @@ def forget_digests(table: Table, live: Iterable[str]) -> None:
 def times_of(table: Table, stream: str, sequence: int) -> list[int]:
     """`ts_ns` of the message with a sequence: one value, or none if the table lacks it."""
     wanted = And(slice_of(stream), cast(Any, EqualTo)("seq", sequence))
-    found = table.scan(row_filter=wanted, selected_fields=("ts_ns",)).to_arrow()
-    times: list[int] = found.column("ts_ns").to_pylist()
+    rows = table.scan(row_filter=wanted, selected_fields=("ts_ns",)).to_arrow()
+    times: list[int] = rows.column("ts_ns").to_pylist()
     return times
 
 
@@ -285,16 +285,16 @@ def mapping_version_of(table: Table, file: DataFile) -> str:
 
 def partitions_of(table: Table) -> list[str]:
     """The columns that a table is partitioned by, whatever its partitions are called."""
-    found = [table.schema().find_column_name(field.source_id) for field in table.spec().fields]
-    return [name for name in found if name is not None]
+    names = [table.schema().find_column_name(field.source_id) for field in table.spec().fields]
+    return [name for name in names if name is not None]
 
 
 def days_of(table: Table, stream: str) -> list[date]:
     """The days that the table has of a stream, ascending."""
     position = partitions_of(table).index("day")
     epoch = date(1970, 1, 1)
-    found = {epoch + timedelta(days=f.partition[position]) for f in data_files(table, stream)}
-    return sorted(found)
+    days = {epoch + timedelta(days=f.partition[position]) for f in data_files(table, stream)}
+    return sorted(days)
 
 
 def snapshot_id(table: Table) -> int | None:

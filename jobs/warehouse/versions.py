@@ -208,8 +208,8 @@ def read(warehouse: Warehouse) -> list[Version]:
     Raises:
         NoTable: none was ever recorded.
     """
-    found = _in(tables.open_table(warehouse, MAPPING_VERSIONS))
-    return sorted(found, key=lambda version: version.recorded_at)
+    versions = _in(tables.open_table(warehouse, MAPPING_VERSIONS))
+    return sorted(versions, key=lambda version: version.recorded_at)
 
 
 def _in(table: Table, version: str | None = None) -> list[Version]:
@@ -225,11 +225,15 @@ def find(warehouse: Warehouse, version: str) -> Version:
         UnknownVersion: none or several begin so.
         NoTable: none was ever recorded.
     """
-    found = [one for one in read(warehouse) if one.mapping_version.startswith(version)]
-    if len(found) != 1:
-        what = f"{len(found)} mapping versions begin" if found else "no mapping version begins"
+    versions = [
+        recorded for recorded in read(warehouse) if recorded.mapping_version.startswith(version)
+    ]
+    if len(versions) != 1:
+        what = (
+            f"{len(versions)} mapping versions begin" if versions else "no mapping version begins"
+        )
         raise UnknownVersion(f"{what} with {version} in {warehouse}")
-    return found[0]
+    return versions[0]
 
 
 def of_stream(warehouse: Warehouse, stream: str, days: Sequence[date] | None) -> Version:
@@ -256,15 +260,15 @@ def difference(before: Version, after: Version) -> Difference:
     old = {(rule.source, rule.destination): rule for rule in before.rules}
     new = {(rule.source, rule.destination): rule for rule in after.rules}
     changed = [(old[key], rule) for key, rule in new.items() if key in old and old[key] != rule]
-    found = Difference(
+    changes = Difference(
         added=tuple(rule for key, rule in new.items() if key not in old),
         removed=tuple(rule for key, rule in old.items() if key not in new),
         changed=tuple(changed),
         seed=None if before.seed == after.seed else (before.seed, after.seed),
     )
-    if found == Difference() and before.mapping_version != after.mapping_version:
-        return replace(found, reordered=True)
-    return found
+    if changes == Difference() and before.mapping_version != after.mapping_version:
+        return replace(changes, reordered=True)
+    return changes
 
 
 def _row(version: Version) -> dict[str, Any]:
@@ -282,7 +286,7 @@ def _legible(text: str) -> str:
 
 
 def _version(row: dict[str, Any]) -> Version:
-    known = {one.name: row[one.name] for one in fields(Version)}
+    known = {field.name: row[field.name] for field in fields(Version)}
     rules = [rule | {"cluster": rule["cluster"] or ""} for rule in row["rules"]]
     return Version(
         **known

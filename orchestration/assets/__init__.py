@@ -28,15 +28,19 @@ def archive_assets(archive: Archive) -> list[dg.AssetsDefinition]:
 
     An archive that nats-server has mapped already is not transformed again; it may have a watch.
     """
-    made = [mapping_version_asset(archive), messages_asset(archive), subject_census_asset(archive)]
+    assets = [
+        mapping_version_asset(archive),
+        messages_asset(archive),
+        subject_census_asset(archive),
+    ]
     observed = archive.observed
     if observed is None:
-        made.append(transformed_messages_asset(archive))
+        assets.append(transformed_messages_asset(archive))
         if archive.export is not None:
-            made.append(exported_backup_asset(archive, archive.export))
+            assets.append(exported_backup_asset(archive, archive.export))
     elif observed.watch is not None:
-        made.append(canary_watch_asset(archive, observed))
-    return [_described(archive, one) for one in (*made, weight_audit_asset(archive))]
+        assets.append(canary_watch_asset(archive, observed))
+    return [_described(archive, asset) for asset in (*assets, weight_audit_asset(archive))]
 
 
 def _described(archive: Archive, asset: dg.AssetsDefinition) -> dg.AssetsDefinition:

@@ -40,8 +40,8 @@ def results(
     A topic without expectations passes, such as weights where no mapping has any.
     """
     for topic in topics:
-        found = [result for result in report.results if result.topic == topic]
-        failed = [result for result in found if not result.success]
+        of_topic = [result for result in report.results if result.topic == topic]
+        failed = [result for result in of_topic if not result.success]
         blocks = any(result.blocks for result in failed)
         yield dg.AssetCheckResult(
             asset_key=asset,
@@ -49,16 +49,16 @@ def results(
             passed=not failed,
             severity=dg.AssetCheckSeverity.ERROR if blocks else dg.AssetCheckSeverity.WARN,
             # The UI reads it as Markdown.
-            description=escaped("; ".join(result.observed for result in failed or found))
+            description=escaped("; ".join(result.observed for result in failed or of_topic))
             or "There is nothing to check.",
             metadata={
                 # Numbers first: Dagster plots how they went.
-                "expectations that hold": len(found) - len(failed),
+                "expectations that hold": len(of_topic) - len(failed),
                 "expectations that fail": len(failed),
                 **_numbers(topic, report),
                 "expectations": table(
                     ("holds", "expectation", "observed"),
-                    [("yes" if r.success else "NO", r.expects, r.observed) for r in found],
+                    [("yes" if r.success else "NO", r.expects, r.observed) for r in of_topic],
                 ),
                 "data docs": link(archive, page),
             },

@@ -101,16 +101,16 @@ def _difference(before: Version | None, now: Version) -> dg.MetadataValue[Any]:
         return dg.MetadataValue.md("none: this is the first version")
     if before.mapping_version == now.mapping_version:
         return dg.MetadataValue.md("none: the mappings do the same as before")
-    found = versions.difference(before, now)
-    rows = [("removed", r.source, r.destination, _weight(r), "") for r in found.removed]
-    rows += [("added", r.source, r.destination, "", _weight(r)) for r in found.added]
+    changes = versions.difference(before, now)
+    rows = [("removed", r.source, r.destination, _weight(r), "") for r in changes.removed]
+    rows += [("added", r.source, r.destination, "", _weight(r)) for r in changes.added]
     rows += [
         ("changed", new.source, new.destination, _weight(old), _weight(new))
-        for old, new in found.changed
+        for old, new in changes.changed
     ]
-    if found.seed is not None:
-        rows.append(("changed", "seed", "", str(found.seed[0]), str(found.seed[1])))
-    if found.reordered:
+    if changes.seed is not None:
+        rows.append(("changed", "seed", "", str(changes.seed[0]), str(changes.seed[1])))
+    if changes.reordered:
         rows.append(("changed", "order of the rules", "", "", ""))
     return table(
         ("change", "source", "destination", f"in {before.mapping_version[:12]}", "now"), rows

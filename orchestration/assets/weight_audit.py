@@ -171,7 +171,7 @@ def _audited(
         page = archive.reports_folder / f"{archive.name}-{name}.html"
         write(result, page)
         page.with_suffix(".json").write_text(result.model_dump_json(indent=2))
-    told = {
+    metadata = {
         "verdict": str(result.verdict),
         "summary": headline(result),
         "page": link(archive, page),
@@ -181,11 +181,11 @@ def _audited(
         **shares_of_audit(result),
     }
     if archive.observed is not None:
-        yield _verdict(archive.observed, key, result, told)
+        yield _verdict(archive.observed, key, result, metadata)
     asset = key.path[-1]
     yield dg.MaterializeResult(
         metadata={
-            **told,
+            **metadata,
             **(columns_of(archive, asset) if asset in TABLES else {}),
             "mapping version": result.mapping_version,
             "snapshot": str(result.snapshot_id),
@@ -194,7 +194,7 @@ def _audited(
 
 
 def _verdict(
-    observed: Observed, key: dg.AssetKey, result: "AuditResult", told: Metadata
+    observed: Observed, key: dg.AssetKey, result: "AuditResult", metadata: Metadata
 ) -> dg.AssetCheckResult:
     from nats_transform.audit import Verdict
 
@@ -205,6 +205,6 @@ def _verdict(
         check_name=CHECK,
         passed=result.verdict is Verdict.WITHIN,
         severity=dg.AssetCheckSeverity.ERROR if is_error else dg.AssetCheckSeverity.WARN,
-        description=escaped(told["summary"]),  # the UI reads it as Markdown
-        metadata=told,
+        description=escaped(metadata["summary"]),  # the UI reads it as Markdown
+        metadata=metadata,
     )

@@ -15,10 +15,10 @@ OBSERVED = ("messages", "subject_census")
 
 def automation(archive: Archive) -> dg.Definitions:
     """The jobs of an archive, and the schedules and the sensor that its YAML asks for."""
-    made = REPROCESSED if archive.observed is None else OBSERVED
+    assets = REPROCESSED if archive.observed is None else OBSERVED
     reprocess = dg.define_asset_job(
         f"{archive.name}_reprocess",
-        selection=select(archive, ("mapping_version", *made)),
+        selection=select(archive, ("mapping_version", *assets)),
         executor_def=dg.in_process_executor,
         description="Ingest days, count their subjects, and transform their messages."
         if archive.observed is None

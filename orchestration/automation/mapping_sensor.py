@@ -67,10 +67,10 @@ def days_of_other_versions(
     """The days that have been transformed, but not under this version."""
     tag = f"dagster/input_data_version/{archive.key('mapping_version').to_user_string()}"
     key = archive.key("transformed_messages")
-    made = instance.get_materialized_partitions(key)
+    days = instance.get_materialized_partitions(key)
     versions: dict[str, str | None] = {}
     cursor = None
-    while not made <= versions.keys():
+    while not days <= versions.keys():
         # Newest first: what comes first is what the day has now.
         page = instance.fetch_materializations(key, limit=_PAGE, cursor=cursor)
         for record in page.records:
@@ -80,4 +80,4 @@ def days_of_other_versions(
         if not page.has_more:
             break
         cursor = page.cursor
-    return sorted(date.fromisoformat(day) for day in made if versions.get(day) != version)
+    return sorted(date.fromisoformat(day) for day in days if versions.get(day) != version)

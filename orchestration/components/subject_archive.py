@@ -39,5 +39,5 @@ class SubjectArchive(Archive, dg.Component):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The definitions of this archive."""
-        made = dg.Definitions(assets=archive_assets(self), jobs=[dry_run_job(self)])
-        return dg.Definitions.merge(made, automation(self))
+        definitions = dg.Definitions(assets=archive_assets(self), jobs=[dry_run_job(self)])
+        return dg.Definitions.merge(definitions, automation(self))

@@ -32,25 +32,25 @@ def _made_of(archive: Archive, asset: str) -> Mapping[str, tuple[str, ...]]:
     own = list(TABLES[asset].about)
     kept: dict[str, tuple[str, ...]]
     kept = {name: (f"messages.{name}",) for name in specs.MESSAGES.about}
-    made: dict[str, tuple[str, ...]]
+    sources: dict[str, tuple[str, ...]]
     match asset:
         case "subject_census":
             times = dict.fromkeys(("first_ts", "last_ts"), ("messages.ts",))
-            made = {**times, "messages": ("messages.seq",), "bytes": ("messages.data",)}
-            made["carries"] = ("messages.headers",)
+            sources = {**times, "messages": ("messages.seq",), "bytes": ("messages.data",)}
+            sources["carries"] = ("messages.headers",)
         case "transformed_messages":
-            made = dict.fromkeys(set(own) - set(kept), _OUTCOME) | {"mapping_version": _VERSION}
+            sources = dict.fromkeys(set(own) - set(kept), _OUTCOME) | {"mapping_version": _VERSION}
         case "weight_audit" if archive.observed is None:
             counted = tuple(
                 f"transformed_messages.{name}"
                 for name in ("mapping_source", "mapping_destination", "fate", "cluster", "ts")
             )
-            made = _audited(own, counted)
+            sources = _audited(own, counted)
         case "weight_audit":
-            made = _audited(own, (*_SUBJECT, "messages.ts"))
+            sources = _audited(own, (*_SUBJECT, "messages.ts"))
         case _:
             return {}
-    return {name: (kept | made)[name] for name in own if name in kept or name in made}
+    return {name: (kept | sources)[name] for name in own if name in kept or name in sources}
 
 
 def _audited(own: list[str], counted: tuple[str, ...]) -> dict[str, tuple[str, ...]]:

@@ -47,8 +47,8 @@ def shares_of_audit(result: AuditResult) -> Mapping[str, Plain]:
     parts = [part for rule in result.rules for part in rule.buckets]
     outside = sum(part.verdict == "outside" for part in parts)
     # The deviation of the whole time hides an hour that is far off.
-    told = {f"{result.by}s outside": outside} if parts else {}
-    return {**told, **_split(shares), **_balance(balance)}
+    counts = {f"{result.by}s outside": outside} if parts else {}
+    return {**counts, **_split(shares), **_balance(balance)}
 
 
 # The UI cuts off what is wider than its page, so what one looks for is first; and it breaks a cell
