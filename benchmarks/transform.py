@@ -36,7 +36,7 @@ from frames import HEADERS, read, spark_files
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from jobs.files.run import PROCESS_BYTES
+from jobs.files.engine import PROCESS_BYTES
 from jobs.jetstream.process import nats_server
 from jobs.maintain import maintain
 from jobs.session import SessionOnDemand, Spark, spark_session

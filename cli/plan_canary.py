@@ -8,7 +8,7 @@ from cli.command import job_command
 from cli.output import print_line, print_table
 
 if TYPE_CHECKING:
-    from jobs.audit.plan import CanaryPlan
+    from jobs.audit.canary import CanaryPlan
     from jobs.settings.audit import CanarySettings
 
 

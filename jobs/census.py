@@ -19,8 +19,8 @@ from expectations.suites import census_suite
 from jobs import gate
 from jobs.files.census import COLUMNS, GROUPING, read_counts, write_counts
 from jobs.files.commit import arrow_schema, staged
+from jobs.files.engine import engine_of
 from jobs.files.grouped import grouped
-from jobs.files.run import engine_of
 from jobs.files.scan import Scan
 from jobs.files.storage import Storage
 from jobs.progress import step

@@ -54,7 +54,7 @@ from nats_transform.subject import subscribes
 from nats_transform.words import plural
 
 if TYPE_CHECKING:
-    from jobs.dry_run.held import Held
+    from jobs.dry_run.simulated import SimulatedMessages
 
 _SHORT = ("seq", "subject", "mapped_subject")
 _WHOLE = ("seq", "ts_ns", "subject", "mapped_subject", "headers", "headers_raw", "data")
@@ -146,7 +146,7 @@ class _Export:
         self.archived = Archived.of(open_table(settings.warehouse, MESSAGES), settings.stream)
         fates = None
         if settings.simulated is not None:
-            self.rows: Selection | Held = self._simulated(settings.simulated)
+            self.rows: Selection | SimulatedMessages = self._simulated(settings.simulated)
         elif settings.messages == "transformed":
             fates = {"mapped", "unmatched"} | ({"invalid"} if settings.invalid == "keep" else set())
             self.rows = self._selected(TRANSFORMED, fates)
@@ -158,12 +158,13 @@ class _Export:
         self.schedules = 0
         self.rewriting = Rewriting()
 
-    def _simulated(self, stream: str) -> Held:
-        from jobs.dry_run.held import Held  # it imports Spark
+    def _simulated(self, stream: str) -> SimulatedMessages:
+        from jobs.dry_run.simulated import SimulatedMessages  # it imports Spark
 
         self.columns = [name for name in _WHOLE if name != "mapped_subject"]
         self.storage = Storage.of(open_table(self.settings.warehouse, MESSAGES))
-        return Held(self.settings.warehouse, self.settings.stream, stream, self.columns)
+        warehouse, archive = self.settings.warehouse, self.settings.stream
+        return SimulatedMessages(warehouse, archive, stream, self.columns)
 
     def _selected(self, spec: TableSpec, fates: set[str] | None) -> Selection:
         table = open_table(self.settings.warehouse, spec)

@@ -27,8 +27,8 @@ from expectations.suites import messages_suite
 from jobs import gate
 from jobs.errors import AccountingError, ArchiveError, ConcurrentWrite, NoTable
 from jobs.files.commit import arrow_schema, staged
+from jobs.files.engine import engine_of, run, session_for
 from jobs.files.ingest import IngestTask, Part
-from jobs.files.run import engine_of, run, session_for
 from jobs.files.storage import Storage
 from jobs.jetstream.stream import JetStreamSettings
 from jobs.progress import step

@@ -48,8 +48,8 @@ class Job(NamedTuple):
 
     def run(self, settings: Settings, spark: SparkSettings) -> Any:
         """The result of the job."""
-        from jobs.cold import without_pandas
         from jobs.session import SessionOnDemand
+        from jobs.startup import without_pandas
 
         without_pandas()
         function = self.function
@@ -92,7 +92,7 @@ JOBS = {
         page="pages.audit",
         levels=("outside", "undecided", "nothing"),
     ),
-    "plan-canary": Job("audit:CanarySettings", "audit.plan:plan_canary", page="pages.canary"),
+    "plan-canary": Job("audit:CanarySettings", "audit.canary:plan_canary", page="pages.canary"),
     "dry-run": Job(
         "dry_run:DryRunSettings",
         "dry_run.run:dry_run",

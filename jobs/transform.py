@@ -25,7 +25,7 @@ from expectations.suites import transformed_messages_suite
 from jobs import gate
 from jobs.errors import AccountingError, ArchiveError
 from jobs.files.commit import arrow_schema, staged
-from jobs.files.run import engine_of, run
+from jobs.files.engine import engine_of, run
 from jobs.files.scan import Scan
 from jobs.files.sequences import find_repeated
 from jobs.files.storage import Storage

@@ -37,7 +37,7 @@ FLOORS: list[dict[str, str]] = [
         "jobs.scratch": "temporary folders",
     },
     {
-        "jobs.cold": "a quick start",
+        "jobs.startup": "a quick start",
         "jobs.spark_errors": "what Spark raises",
         "jobs.spark_progress": "how far Spark is",
         "nats_transform.plan": "steps of a migration",

@@ -19,9 +19,9 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from jobs.files.counting import texts
+from jobs.files.engine import run
 from jobs.files.intact import check_files, not_looked_at
 from jobs.files.read import Reader
-from jobs.files.run import run
 from jobs.files.scan import Scan
 from jobs.files.task import Task
 from jobs.progress import step

@@ -32,7 +32,7 @@ from jobs.audit.rows import Rows
 from jobs.audit.spread import expected_keys, partition_balances
 from jobs.audit.table import publish
 from jobs.errors import NoTable
-from jobs.files.run import engine_of
+from jobs.files.engine import engine_of
 from jobs.session import Spark
 from jobs.settings.audit import AuditSettings
 from jobs.warehouse import specs, tables, versions

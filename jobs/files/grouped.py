@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.errors import WarehouseError, text_of
-from jobs.files.run import run
+from jobs.files.engine import run
 from jobs.files.storage import Storage
 from nats_transform.functions import Partition
 from nats_transform.kernel import Program

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from jobs.files.run import end_if_told
+from jobs.files.engine import end_if_told
 from jobs.files.storage import Storage
 from jobs.files.text import stored_rows
 from jobs.files.write import Writer, Written

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from xxhash import xxh3_64
 
 from jobs.errors import WarehouseError, text_of
-from jobs.files.run import end_if_told, run, session_for
+from jobs.files.engine import end_if_told, run, session_for
 from jobs.files.storage import Storage
 from jobs.progress import advance, step
 from jobs.warehouse.tables import file_digests

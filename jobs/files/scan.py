@@ -12,9 +12,9 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from jobs.files.commit import arrow_schema
-from jobs.files.plan import plan
+from jobs.files.division import plan
+from jobs.files.engine import run, session_for
 from jobs.files.read import Reader
-from jobs.files.run import run, session_for
 from jobs.files.storage import Storage
 from jobs.files.task import Task
 from jobs.progress import step

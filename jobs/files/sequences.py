@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from jobs.files.run import run as run_tasks
+from jobs.files.engine import run as run_tasks
 from jobs.progress import step
 
 if TYPE_CHECKING:

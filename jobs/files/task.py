@@ -1,7 +1,7 @@
 """The tasks that read files.
 
-They are not in `plan`, because workers import this module: the import of PyIceberg, which `plan`
-needs, would take them longer than many tasks.
+They are not in `division`, because workers import this module: the import of PyIceberg, which that
+one needs, would take them longer than many tasks.
 """
 
 from __future__ import annotations

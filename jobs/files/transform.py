@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from jobs.files.engine import end_if_told
 from jobs.files.read import Reader
-from jobs.files.run import end_if_told
 from jobs.files.sequences import Runs
 from jobs.files.storage import Storage
 from jobs.files.task import Task

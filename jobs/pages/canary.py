@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jobs.audit.plan import CanaryPlan
+from jobs.audit.canary import CanaryPlan
 from jobs.pages.page import Scale, nice_scale, page, write_page
 from nats_transform.audit.planning import DAYS, WEEK, CanaryTime, RulePlan
 

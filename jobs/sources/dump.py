@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pyiceberg.table import Table
 
 from jobs.errors import ArchiveError
-from jobs.files.run import end_if_told, run
+from jobs.files.engine import end_if_told, run
 from jobs.files.scan import Scan
 from jobs.files.sequences import Run, Runs, find_repeated
 from jobs.progress import advance, step

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from jobs.errors import ArchiveError
-from jobs.files.run import run
+from jobs.files.engine import run
 from jobs.files.storage import Storage
 from jobs.settings.ingest import DumpColumns, IngestSettings
 from jobs.sources.dumps import BLOCK_BYTES, NO_TIME, Block, chosen, numbered

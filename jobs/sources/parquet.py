@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jobs.errors import ArchiveError, text_of
+from jobs.files.engine import run
 from jobs.files.read import rows_of_batch
-from jobs.files.run import run
 from jobs.files.storage import Storage
 from jobs.settings.ingest import IngestSettings
 from jobs.sources.dumps import BLOCK_BYTES, NO_TIME, Block, chosen, numbered

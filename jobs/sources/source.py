@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyiceberg.table import Table
 
 from jobs.errors import ArchiveError
-from jobs.files.run import end_if_told
+from jobs.files.engine import end_if_told
 from jobs.jetstream.connection import RawClient, connection
 from jobs.jetstream.reader import RangeReader
 from jobs.jetstream.stream import (

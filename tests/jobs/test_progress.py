@@ -6,7 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
-from jobs.files.run import run
+from jobs.files.engine import run
 from jobs.progress import Step, advance, current, step, watched
 
 

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from benchmarks.frames import read
 from jobs import gate
 from jobs.errors import ArchiveError, ConcurrentWrite, WarehouseError
-from jobs.files.plan import plan
+from jobs.files.division import plan
 from jobs.session import SessionOnDemand, Spark
 from jobs.settings.spark import SparkSettings
 from jobs.settings.transform import TransformSettings

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.files import run
+from jobs.files import engine
 from jobs.registry import JOBS
 
 # What takes long to import, and what small work on an archive does without.
 SLOW = ("pandas", "dagster", "great_expectations", "matplotlib", "pyspark", "py4j")
 LOOK = """
 import sys
-from jobs.cold import without_pandas
+from jobs.startup import without_pandas
 without_pandas()
 import {module}
 print([name for name in {slow} if name in sys.modules])
@@ -80,7 +80,7 @@ def test_a_worker_of_spark_imports_no_pandas(
     # Another environment is another worker: none that has run the tasks of other tests.
     monkeypatch.setitem(spark.sparkContext.environment, "NATS_TRANSFORM_TEST", "new")
     told = tmp_path / "told"
-    in_spark = run._in_spark
+    in_spark = engine._in_spark
 
     def noted(
         job_work: Callable[[Any], Any], tasks: Sequence[Any], session: SparkSession
@@ -94,7 +94,7 @@ def test_a_worker_of_spark_imports_no_pandas(
 
         return in_spark(both, tasks, session)
 
-    monkeypatch.setattr(run, "_in_spark", noted)
+    monkeypatch.setattr(engine, "_in_spark", noted)
     for name in ("ingest", "transform", "audit", "census"):
         job = JOBS[name]
         job.function(spark, job.model(**work[name]))

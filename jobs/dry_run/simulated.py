@@ -22,7 +22,7 @@ from jobs.warehouse.tables import data_files, open_table
 _COLUMNS = ("stream", "seq", "archive_seq", "via", "stored_subject")
 
 
-class Held:
+class SimulatedMessages:
     """The messages of a stream in `simulated_streams`; it is read in the same way as a `Selection`.
 
     Only messages that the stream captured itself: to those that come from another stream

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from jobs.cold import without_pandas
 from jobs.ending import TOLD
 from jobs.errors import JobError
 from jobs.session import SessionOnDemand, Spark, started
+from jobs.startup import without_pandas
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType
 
-from jobs.files.plan import plan
+from jobs.files.division import plan
 from jobs.files.task import Piece, Task
 from jobs.settings.warehouse import Warehouse
 from jobs.warehouse.specs import MESSAGES

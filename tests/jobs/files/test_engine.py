@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.errors import WarehouseError
-from jobs.files.run import PROCESS_BYTES, run, session_for
+from jobs.files.engine import PROCESS_BYTES, run, session_for
 from jobs.session import SessionOnDemand
 from jobs.settings.spark import SparkSettings
 
