@@ -85,7 +85,7 @@ class Reported(BaseModel):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def checks(self) -> dict[str, Any]:
-        """The same in a document: whether checks ran, whether all hold, and each of them."""
+        """What the checks found: whether they ran, whether all hold, and each of them."""
         if self.report is None:
             return {"ran": False, "hold": None, "results": []}
         results = [
@@ -95,18 +95,17 @@ class Reported(BaseModel):
 
 
 class GatedResult(Reported):
-    """The result of a job whose rows go through the gate.
+    """The result of a job whose rows go through the gate."""
 
-    Attributes:
-        stream: the name of the stream in the table.
-        engine: what did the work: `process` (this process) or `spark`.
-        snapshot_id, refused: as of `Passage`.
-    """
-
-    stream: str
-    engine: str
-    snapshot_id: int | None = None
-    refused: str | None = None
+    stream: str = Field(description="the name of the stream in the table.")
+    engine: str = Field(description="what did the work: `process` (this process) or `spark`.")
+    snapshot_id: int | None = Field(
+        default=None, description="the snapshot of the table with the rows; null if there is none."
+    )
+    refused: str | None = Field(
+        default=None,
+        description="why rows are not in the table, and where they are; null if all are.",
+    )
 
 
 def publish(

@@ -77,8 +77,6 @@ class IngestResult(gate.GatedResult):
             it; null if all days are over.
         files_read: the files of a dump that were read; empty for a stream.
         files_not_read: the files beside them that were not read, which are markers of Spark.
-        snapshot_id: the snapshot of the table; null if nothing was ever published.
-        refused: why the last messages that were read are not part of the table.
     """
 
     messages: int
