@@ -135,8 +135,8 @@ def command(settings: CheckSettings, asked: Any) -> None:
     text = _summary(counts, len(settings.files))
     unseen = tuple(
         unseen_in_files(
-            (one for one in configs if isinstance(one, AccountMappings)),
-            has_streams=any(not isinstance(one, AccountMappings) for one in configs),
+            (config for config in configs if isinstance(config, AccountMappings)),
+            has_streams=any(not isinstance(config, AccountMappings) for config in configs),
             clusters=settings.clusters,
         )
     )
@@ -157,7 +157,7 @@ def command(settings: CheckSettings, asked: Any) -> None:
         if not diff and cures_of(findings):
             print_line("--diff shows the cures that keep what nats-server does, --fix makes them")
         for file, held in loaded:
-            if all(is_empty(one.config) for one in held):
+            if all(is_empty(config.config) for config in held):
                 print_line(f"{file} has no mappings")
 
     print_result(
@@ -192,15 +192,21 @@ def _check(settings: CheckSettings) -> _LookedAt:
             raise
         except InvalidConfig as error:
             refused = (error, *error.others)
-            findings += (_refused(one, file) for one in refused if isinstance(one, InvalidConfig))
-    everything = [one for _, held in loaded for one in held]
+            faults = (fault for fault in refused if isinstance(fault, InvalidConfig))
+            findings += (_refused(fault, file) for fault in faults)
+    everything = [located for _, held in loaded for located in held]
     for file, held in loaded:
-        for one in held:
-            configs.append(one.config)
-            name = one.accounts[0] if len(held) > 1 else ""
-            shared = shared_by(one.accounts[0], everything) if one.accounts else ()
-            known = one.shares.imports, one.zeros, one.has_publishers, one.leaf_nodes
-            origins.append(Origin(file, name, one.places, one.expires, shared, *known))
+        for located in held:
+            configs.append(located.config)
+            name = located.accounts[0] if len(held) > 1 else ""
+            shared = shared_by(located.accounts[0], everything) if located.accounts else ()
+            known = (
+                located.shares.imports,
+                located.zeros,
+                located.has_publishers,
+                located.leaf_nodes,
+            )
+            origins.append(Origin(file, name, located.places, located.expires, shared, *known))
     seen = _lines(settings.subjects) if settings.subjects else ()
     findings += check(
         configs, clusters=settings.clusters, subjects=seen, origins=origins, now=time.time()

@@ -168,9 +168,9 @@ def output(
     if job is not None:
         levels = job.levels if len(job.levels) > 1 else ()
     has_page = job is not None and job.page is not None
-    made = output_settings(has_page=has_page, levels=levels, **fields)
-    made.alternatives = (("json_", "format"),) if review else ()
-    return made
+    model = output_settings(has_page=has_page, levels=levels, **fields)
+    model.alternatives = (("json_", "format"),) if review else ()
+    return model
 
 
 def form_of(asked: Any) -> str:
@@ -262,7 +262,7 @@ def end(*, is_fine: bool) -> None:
 def _commands(ctx: click.Context) -> dict[str, Command]:
     """All commands by their keys; the one of the context alone if it is called by itself."""
     root = ctx.find_root()
-    return {one.key: one for one in _below(root.command, root) if isinstance(one, Command)}
+    return {inner.key: inner for inner in _below(root.command, root) if isinstance(inner, Command)}
 
 
 def _below(command: click.Command, ctx: click.Context) -> Iterator[click.Command]:

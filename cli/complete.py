@@ -43,7 +43,7 @@ def codes(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> li
     """The codes of findings."""
     from cli.explanations import explanations
 
-    return _harmless({one.code for one in explanations()}, incomplete)
+    return _harmless({explanation.code for explanation in explanations()}, incomplete)
 
 
 def _harmless(found: dict[str, list[str]] | set[str], incomplete: str) -> list[str]:

@@ -78,7 +78,7 @@ def command(result: DryRunResult, settings: DryRunSettings) -> None:
     for layer, findings in groupby(found.with_room, attrgetter("layer")):
         print_line(f"{layer.words}:")
         _print_findings(list(findings))
-    print_help({one.code: one.help for one in (*found.findings, *found.with_room)})
+    print_help({finding.code: finding.help for finding in (*found.findings, *found.with_room)})
     for stream in result.simulated:
         print_line(f"stream {_shown(stream.stream)}{_held(stream)}")
     print_line(

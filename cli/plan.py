@@ -45,10 +45,10 @@ def command(result: PlanResult, settings: PlanSettings) -> None:
         --streams streams/ --consumers consumers/ --permissions server.conf --out plan/
       nats-transform plan --census census.parquet --candidate new.conf --context shop --out plan/
     """
-    for one in result.blocked:
-        about = f"{one.about}: " if one.about else ""
-        print_line(f"no safe plan: {one.code}: {about}{one.message}; {one.cure}")
-    print_help({one.code: one.help for one in result.blocked})
+    for blocked in result.blocked:
+        about = f"{blocked.about}: " if blocked.about else ""
+        print_line(f"no safe plan: {blocked.code}: {about}{blocked.message}; {blocked.cure}")
+    print_help({blocked.code: blocked.help for blocked in result.blocked})
     for line in _steps(result):
         print_line(line)
     if result.plan is not None:
@@ -64,7 +64,7 @@ def _review(result: PlanResult, settings: PlanSettings) -> Review:
     from nats_transform.migration.findings import ALL
 
     place_of = places_about(str(settings.candidate), settings.account)
-    findings = [_reported(one, place_of(one.about)) for one in result.blocked]
+    findings = [_reported(blocked, place_of(blocked.about)) for blocked in result.blocked]
     lines = list(_steps(result)) or [
         plural(len(findings), "finding")
         + (" stands" if len(findings) == 1 else " stand")

@@ -129,7 +129,7 @@ def redacted(census: PortableCensus, positions: tuple[int, ...], key: bytes) -> 
                 tokens[position - 1] = hidden(tokens[position - 1])
         return b".".join(tokens)
 
-    subjects = pa.array([hide(one) for one in census.rows["subject"].to_pylist()], pa.binary())
+    subjects = pa.array([hide(name) for name in census.rows["subject"].to_pylist()], pa.binary())
     rows = census.rows.set_column(0, "subject", subjects)
     about = census.about.model_copy(update={"redacted": tuple(sorted(set(positions)))})
     return PortableCensus(about, summed(rows))

@@ -37,11 +37,11 @@ _SETTINGS = [one for one in settings_of(DryRunSettings) if one.key in _ASKED]
 def _asked() -> type[dg.Config]:
     """The settings of a dry run that a run of the job asks for."""
     fields: dict[str, Any] = {
-        one.key: (
-            bool if one.kind is bool else str if one.field.is_required() else str | None,
-            Field(one.default, description=one.field.description),
+        setting.key: (
+            bool if setting.kind is bool else str if setting.field.is_required() else str | None,
+            Field(setting.default, description=setting.field.description),
         )
-        for one in _SETTINGS
+        for setting in _SETTINGS
     }
     return create_model("Asked", __base__=dg.Config, **fields)
 
@@ -97,9 +97,9 @@ def dry_run_job(archive: Archive) -> dg.JobDefinition:
 
 def _settings(archive: Archive, config: DryRunConfig, run_id: str) -> DryRunSettings:
     asked = config.model_dump(exclude={"fail_on"}, exclude_none=True)
-    for one in _SETTINGS:
-        if one.is_path and one.key in asked:
-            asked[one.key] = archive.mapping.parent / asked[one.key]
+    for setting in _SETTINGS:
+        if setting.is_path and setting.key in asked:
+            asked[setting.key] = archive.mapping.parent / asked[setting.key]
     return DryRunSettings.model_validate(
         {"mapping": archive.mapping, "account": archive.account, "seed": archive.seed}
         | nested(iter(_SETTINGS), asked)

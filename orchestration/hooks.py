@@ -15,9 +15,9 @@ def function_named(name: str, where: str) -> Callable[..., Any]:
     """
     module, _, function = name.partition(":")
     try:
-        found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+        hook: Callable[..., Any] = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
         raise ImportError(
             f"{where}={name}: {error}; write it as package.module:function"
         ) from error
-    return found
+    return hook

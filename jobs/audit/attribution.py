@@ -307,14 +307,14 @@ def _sum(one: Hours, other: Hours) -> Hours:
 
 def _alike(known: Sequence[Candidate]) -> list[tuple[End, End]]:
     return [
-        (one.end, other.end)
-        for one, other in pairs_of(known, 2)
-        if (one.period, one.mapping) == (other.period, other.mapping)
-        and one.shape.pattern == other.shape.pattern
+        (first.end, second.end)
+        for first, second in pairs_of(known, 2)
+        if (first.period, first.mapping) == (second.period, second.mapping)
+        and first.shape.pattern == second.shape.pattern
         and any(
-            {one.end.destination, other.end.destination}
-            <= {share.destination for share in one.mapping.shares(cluster) if share.weight}
-            for cluster in one.mapping.scopes
+            {first.end.destination, second.end.destination}
+            <= {share.destination for share in first.mapping.shares(cluster) if share.weight}
+            for cluster in first.mapping.scopes
         )
     ]
 

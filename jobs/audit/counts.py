@@ -155,16 +155,16 @@ _OUTCOME = ("mapping_source", "mapping_destination", "fate")
 
 def _counts(rows: Rows, periods: Sequence[Period]) -> list[Count]:
     """How many of some transformed messages had each outcome, by cluster and hour."""
-    found: Counter[Any] = sum(rows.each(_by_outcome, (*_OUTCOME, "cluster", "ts")), Counter())
+    counts: Counter[Any] = sum(rows.each(_by_outcome, (*_OUTCOME, "cluster", "ts")), Counter())
     possible = set(_possible_outcomes(periods))
-    if {outcome for _, outcome, _, _ in found} - possible:
+    if {outcome for _, outcome, _, _ in counts} - possible:
         raise AuditError(
             "the transformed messages have destinations that the mapping does not have: "
             "transform them again"
         )
     return [
         Count(source, destination, fate, cluster, start_of(hour, periods[index]), messages, index)
-        for (index, (source, destination, fate), cluster, hour), messages in found.items()
+        for (index, (source, destination, fate), cluster, hour), messages in counts.items()
     ]
 
 

@@ -160,7 +160,7 @@ def _expected(spark: Spark, settings: AuditSettings, periods: Sequence[Period]) 
 
 
 def _unseen(*read: Rows | None) -> Iterator[str]:
-    if unseen := [one for rows in read if rows is not None for one in rows.not_looked_at]:
+    if unseen := [files for rows in read if rows is not None for files in rows.not_looked_at]:
         yield unseen_line(unseen)
 
 
@@ -252,14 +252,14 @@ def _observed_notes(
             f"{repeated} stored again with the Nats-Msg-Id of an earlier one, as a publisher that "
             "gets no answer in time sends again: only the first of each is counted"
         )
-    for one, other in attribution.alike:
+    for first, second in attribution.alike:
         yield (
-            f"the destinations {one.destination} and {other.destination} of {one.source} make the "
-            "same subjects, so no archive shows which of them made a message"
+            f"the destinations {first.destination} and {second.destination} of {first.source} make "
+            "the same subjects, so no archive shows which of them made a message"
         )
-    made = {candidate.end for candidate in candidates(periods)}
+    by_mappings = {candidate.end for candidate in candidates(periods)}
     for end in sorted(attribution.hidden):
-        if end.destination and end not in made:
+        if end.destination and end not in by_mappings:
             yield (
                 f"the archive does not hold the subjects of {end.source}, so it cannot show where "
                 "the mapping was not in force"

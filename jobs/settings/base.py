@@ -211,7 +211,7 @@ def _meaning(annotation: Any) -> tuple[Option, Any, bool]:
         option, kind, is_several = _meaning(arguments[0])
         return _marked(option, kind, is_several, arguments[1:])
     if origin in (Union, types.UnionType):
-        options = [one for one in arguments if one is not types.NoneType]
+        options = [argument for argument in arguments if argument is not types.NoneType]
         first = _meaning(options[0])
         # Of several types, the model finds out which one a text is.
         return first if len(options) == 1 or first[2] else (first[0], str, False)

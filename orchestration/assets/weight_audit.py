@@ -99,9 +99,9 @@ def canary_watch_asset(archive: Archive, observed: Observed) -> dg.AssetsDefinit
         now = datetime.fromisoformat(config.until) if config.until else datetime.now(UTC)
         until = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
         with failing_with_one_line():
-            told = archive.mapped_settings([], context.run.run_id) | _told(archive, None)
-            told |= {"tolerance": archive.tolerance, "confidence": archive.confidence}
-            periods = _periods(context.instance, archive, AuditSettings(**told))
+            asked = archive.mapped_settings([], context.run.run_id) | _told(archive, None)
+            asked |= {"tolerance": archive.tolerance, "confidence": archive.confidence}
+            periods = _periods(context.instance, archive, AuditSettings(**asked))
             stage = [p for p in periods if p.since is None or p.since < until][-1]
             table = tables.open_table(archive.tables, specs.MESSAGES)
             days = tables.days_of(table, archive.stream)
@@ -113,8 +113,8 @@ def canary_watch_asset(archive: Archive, observed: Observed) -> dg.AssetsDefinit
                     "look again after the next full hour"
                 )
             since += (until - since - timedelta(microseconds=1)) // window * window
-            told |= {"since": since, "until": until, "sequential": True, "in_force": ()}
-            settings = AuditSettings(**told)
+            asked |= {"since": since, "until": until, "sequential": True, "in_force": ()}
+            settings = AuditSettings(**asked)
         version = [Period(stage.mappings, stage.version)]
         yield from _audited(archive, key, settings, version, "canary-watch")
 

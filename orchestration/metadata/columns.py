@@ -81,9 +81,9 @@ def columns_of(archive: Archive, asset: str) -> Mapping[str, Any]:
         "dagster/table_name": f"{NAMESPACE}.{spec.name}",
         "dagster/column_schema": dg.TableSchema(columns),
     }
-    if made := _made_of(archive, asset):
+    if sources_of := _made_of(archive, asset):
         lineage = {}
-        for column, sources in made.items():
+        for column, sources in sources_of.items():
             pairs = (source.split(".") for source in sources)
             lineage[column] = [dg.TableColumnDep(archive.key(of), name) for of, name in pairs]
         described["dagster/column_lineage"] = dg.TableColumnLineage(lineage)
