@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.audit.plan import CanaryPlan
+from jobs.audit.canary import CanaryPlan
 from jobs.certify.result import Certificate, CertifiedStream, CertifiedUser, Divergence, Drawn
 from jobs.pages import audit, canary, certify, dry_run, plan
 from nats_transform.audit import Criteria
