@@ -63,6 +63,7 @@ def unseen_of_archive(
     unknown: Iterable[str] = (),
     knows_headers: bool = True,
     headers: Sequence[str] = (),
+    has_other_side: bool = True,
 ) -> Iterator[Unseen]:
     """What a dry run or a plan on the subjects of streams does not look at.
 
@@ -75,6 +76,7 @@ def unseen_of_archive(
         unknown: what is missing in the files or on the server, from `Network.unknown`.
         knows_headers: whether the census looked at the headers of messages.
         headers: those whose values were looked at.
+        has_other_side: whether the mappings beyond each leaf node connection are known.
     """
     if not has_streams:
         yield Unseen("streams", f"--streams DIR, {_SERVER}")
@@ -91,6 +93,8 @@ def unseen_of_archive(
     if stream:
         yield Unseen(f"subjects that {stream} does not have", "the archives of other streams")
     yield Unseen("subscribers without JetStream")
+    if not has_other_side:
+        yield Unseen("mappings beyond leaf node connections", "--leaf-node FILE")
     if headers:
         yield Unseen(
             f"subjects in headers other than {', '.join(headers)}", "--subject-header NAME"

@@ -20,6 +20,7 @@ from nats_transform.config import (
     shared_by,
 )
 from nats_transform.findings import Severity
+from nats_transform.leaf_nodes import NO_LEAF_NODES
 from nats_transform.mapping import AccountMappings
 from nats_transform.migration import DryRun, Question, User, users_of
 from nats_transform.sharing import NO_SHARES, Shares
@@ -207,7 +208,18 @@ def not_looked_at(
             unknown=question.network.unknown,
             knows_headers=knows_headers,
             headers=() if settings.is_counted else (SCHEDULE_TARGET, *settings.subject_headers),
+            has_other_side=settings.leaf_node is not None or not _has_leaf_nodes(settings),
         )
+    )
+
+
+def _has_leaf_nodes(settings: DryRunSettings) -> bool:
+    """Whether the files show leaf node connections of the account."""
+    return any(
+        settings.account in one.accounts and one.leaf_nodes != NO_LEAF_NODES
+        for file in (settings.permissions, settings.mapping, settings.candidate)
+        if file is not None
+        for one in load_all(file)
     )
 
 

@@ -105,6 +105,17 @@ def test_the_mappings_of_both_sides_apply(tmp_path: Path) -> None:
     assert names == ["orders.eu", "shop.eu", "store.eu"]
 
 
+def test_a_leaf_node_whose_other_side_nobody_shows(tmp_path: Path) -> None:
+    (tmp_path / "new.conf").write_text(configs_of(*CHAIN, 7422)[0])
+    (tmp_path / "other.conf").write_text(CHAIN[1])
+    census = census_file(tmp_path / "census.parquet", {b"orders.eu": 1})
+    asked = ("dry-run", "--census", str(census), "--candidate", str(tmp_path / "new.conf"))
+    unseen = "mappings beyond leaf node connections (--leaf-node FILE)"
+    for more, is_unseen in (((), True), (("--leaf-node", str(tmp_path / "other.conf")), False)):
+        _, out, err = nats_transform(*asked, *more)
+        assert (unseen in " ".join(out.split()), err) == (is_unseen, "")
+
+
 def test_the_mappings_of_the_other_side_apply_first(tmp_path: Path) -> None:
     ((about, finding),) = found(tmp_path, CHAIN[::-1], "shop.eu").items()
     assert about == "what comes over the leaf node connection"
