@@ -72,8 +72,8 @@ def render(result: AuditResult) -> str:
 
 
 def _shown(split: Split) -> list[DestinationAudit]:
-    """The destinations, those first that are furthest off; of only two, the other mirrors it."""
-    ends = sorted(split.destinations, key=lambda end: -_off(end))  # of equals, the lighter one
+    """The destinations, what is furthest off first; of two, the lighter one, which shows both."""
+    ends = sorted(split.destinations, key=lambda end: (-_off(end), end.expected))
     return ends[:1] if len(ends) == 2 else ends
 
 

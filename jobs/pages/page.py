@@ -139,8 +139,8 @@ def _percent(value: float | None, digits: int = 2) -> str:
     return "–" if value is None else f"{value:.{digits}f}"  # noqa: RUF001 - a dash for no value
 
 
-def _chance(value: float) -> str:
-    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+def _chance(value: float) -> Markup:
+    return Markup("&lt;&nbsp;0.001" if value < 0.001 else f"=&nbsp;{value:.3f}")  # noqa: S704
 
 
 def _moment(value: datetime | None) -> str:

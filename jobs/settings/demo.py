@@ -20,8 +20,8 @@ class DemoSettings(Settings):
     )
     # The census of all three days stays below 200,000 subjects: dry runs of it need no Spark.
     messages: int = setting(
-        100_000,
-        "How many messages to publish; each of two earlier days has half as many.",
+        200_000,
+        "How many messages to archive: two days and today, the last of them from a live stream.",
         ge=1_000,
         metavar="N",
     )

@@ -15,9 +15,9 @@ from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from datetime import time as time_of_day
+from operator import itemgetter
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -28,7 +28,7 @@ from jobs.errors import ArchiveError, text_of
 from jobs.jetstream.connection import connection
 from jobs.jetstream.process import NatsServer, nats_server
 from jobs.settings.connection import NatsSettings
-from orchestration.demo.traffic import CLUSTER_HEADER, CLUSTERS, DUMP, Message
+from orchestration.demo.traffic import CLUSTER_HEADER, CLUSTERS, Message, dump_rows
 
 STREAM = "MAPPED"
 HOURS = 24
@@ -135,20 +135,15 @@ def write_mapped(
         except NatsError as error:
             raise ArchiveError(f"the three clusters do not answer: {text_of(error)}") from error
     start = datetime.combine(day, time_of_day(), UTC)
-    rows = [
-        {
-            "seq": number + 1,
-            "ts": start + timedelta(days=1) * number / count,
-            "subject": message.subject,
-            "headers": [{"name": n, "value": v} for n, v in (message.headers or {}).items()],
-            "data": message.data,
-        }
-        for number, message in sorted(
-            ((int((message.headers or {}).pop(_NUMBER)), message) for message in stored),
-            key=lambda entry: entry[0],
-        )
-    ]
-    pq.write_table(pa.Table.from_pylist(rows, DUMP), path, compression="zstd")
+    times = [start + timedelta(days=1) * number / count for number in range(count)]
+    numbered = []
+    for message in stored:
+        headers = message.headers or {}
+        number = int(headers.pop(_NUMBER))
+        numbered.append((number, Message(message.subject, tuple(headers.items()), message.data)))
+    numbered.sort(key=itemgetter(0))
+    rows = dump_rows(1, times, [message for _, message in numbered])
+    pq.write_table(rows, path, compression="zstd")
 
 
 async def _through(

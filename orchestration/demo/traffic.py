@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import datetime
+from itertools import accumulate, islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -30,6 +31,7 @@ _METRICS = ("current", "humidity", "pressure", "temperature", "vibration")
 _KINDS = ("created", "paid", "telemetry", "heartbeat", "inventory")
 _KIND_SHARES = (35, 20, 25, 15, 5)
 _CUSTOMERS = 20_000
+_BATCH = 50_000  # messages of a dump that are in memory at once
 
 
 DUMP = pa.schema(
@@ -99,27 +101,38 @@ def messages(count: int, seed: int) -> Iterator[Message]:
         yield Message(subject, headers, json.dumps(body).encode())
 
 
-def write_dump(path: Path, days: list[date], count: int, seed: int) -> None:
-    """Write a Parquet dump with `count` messages for each of some days.
+def write_dump(path: Path, start: datetime, end: datetime, count: int, seed: int) -> None:
+    """Write a Parquet dump with `count` messages, spread evenly over a time.
 
-    One row for each message: `seq` from 1, `ts` spread over its day, `subject`, `headers` and
-    `data`.
+    One row for each message: `seq` from 1, `ts`, `subject`, `headers` and `data`.
     """
-    seq = 0
+    step = (end - start) / count
+    traffic = messages(count, seed)
     with pq.ParquetWriter(path, DUMP, compression="zstd") as writer:
-        for place, day in enumerate(days):
-            start = datetime.combine(day, time(), UTC)
-            step = timedelta(days=1) / count
-            rows = []
-            for number, message in enumerate(messages(count, seed + place + 1)):
-                seq += 1
-                rows.append(
-                    {
-                        "seq": seq,
-                        "ts": start + number * step,
-                        "subject": message.subject,
-                        "headers": [{"name": n, "value": v} for n, v in message.headers],
-                        "data": message.data,
-                    }
-                )
-            writer.write_table(pa.Table.from_pylist(rows, DUMP))
+        for first in range(0, count, _BATCH):
+            batch = list(islice(traffic, _BATCH))
+            times = [start + (first + number) * step for number in range(len(batch))]
+            writer.write_table(dump_rows(first + 1, times, batch))
+
+
+def dump_rows(seq: int, times: Sequence[datetime], batch: Sequence[Message]) -> pa.Table:
+    """The rows of a dump for some messages.
+
+    Args:
+        seq: the sequence of the first; the others follow it.
+        times: when they were stored.
+        batch: the messages.
+    """
+    headers = [header for message in batch for header in message.headers]
+    pairs = pa.StructArray.from_arrays(
+        [pa.array(column, pa.string()) for column in zip(*headers, strict=True)], ["name", "value"]
+    )
+    ends = accumulate((len(message.headers) for message in batch), initial=0)
+    columns = [
+        pa.array(range(seq, seq + len(batch))),
+        pa.array(times, DUMP.field("ts").type),
+        pa.array(message.subject for message in batch),
+        pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pairs),
+        pa.array((message.data for message in batch), pa.binary()),
+    ]
+    return pa.table(columns, schema=DUMP)

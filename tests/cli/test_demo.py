@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from datetime import date, timedelta
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -41,13 +43,30 @@ def test_gives_the_same_digest_again(tmp_path: Path) -> None:
     )
     assert first["checks"] == dict.fromkeys(CHECKS, True) | {STALE: False}
     for run in (first, second):
+        assert run["caught"] == "west ran yesterday's weights from 13:00 to 14:00"
         assert run["observed"].startswith(
             "Observed: outside the tolerance: orders.*.*.created in west "
             f"from {(date.fromisoformat(first['days'][0]) + timedelta(days=1))} 13:00 to 14:00 UTC"
         )
     assert (first["same_as_before"], second["same_as_before"]) == (None, True)
     assert first["digest"] == second["digest"]
-    assert "<svg" in next((folder / "reports").glob("shop_mapped-observed-*.html")).read_text()
+    (observed,) = (folder / "reports").glob("shop_mapped-observed-*.json")
+    assert "<svg" in observed.with_suffix(".html").read_text()
+    parts = [
+        part
+        for rule in json.loads(observed.read_text())["rules"]
+        for part in (rule, *rule["buckets"], *rule["regimes"])
+    ]
+    assert len(parts) > 5
+    assert {part["verdict"] for part in parts} == {"within", "outside", "nothing to audit"}
+    # The traffic is spread over its days: no hour stands out.
+    (rehearsal,) = (folder / "reports").glob("shop-rehearsal-*.json")
+    hours: Counter[str] = Counter()
+    for rule in json.loads(rehearsal.read_text())["rules"]:
+        for start, counts in zip(*rule["timeline"].values(), strict=True):
+            hours[start] += sum(counts)
+    assert len(hours) > 48
+    assert max(hours.values()) < 3 * median(hours.values())
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -29,6 +29,7 @@ def certificate() -> Certificate:
         days=(date(2026, 3, 1), date(2026, 3, 2)),
         candidate=HOSTILE,
         mapping_version="4f" * 32,
+        reads_file=True,
         streams_digest="5a" * 32,
         version="1.0.0",
         kernel="6b" * 32,
