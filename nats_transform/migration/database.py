@@ -45,6 +45,13 @@ ORDER BY of_group DESC, share, place LIMIT 5
 """
 
 
+# DuckDB's hash multiplies 8 bytes at a time, so what differs in the last byte of two such words
+# often gets one hash: of 456,976 subjects with other letters in four such places, 171,028. Those
+# places are not the last ones from the fifth byte on. Of 9 million results, two then have the same
+# 64 bits with a chance of 2e-6.
+_HASH64 = "CREATE MACRO hash64(text) AS hash(text, text[5:])"
+
+
 class Database:
     """The tables of a dry run.
 
@@ -74,6 +81,7 @@ class Database:
                 "autoload_known_extensions": False,
             },
         )
+        self._connection.execute(_HASH64)
         for file in sorted(folder.glob("*.parquet")):
             relation = self._connection.read_parquet(str(file))
             (relation.create if file.stem in _SMALL else relation.create_view)(file.stem)

@@ -52,7 +52,7 @@ shared AS (SELECT result FROM merged WHERE is_new)
 SELECT before, after, before_start, after_start, parts,
        CASE WHEN nowhere.way IS NULL THEN 0 ELSE parts END AS uncaptured,
        CASE WHEN nowhere.way IS NULL AND shared.result IS NOT NULL THEN parts ELSE 0 END AS merged
-FROM moved LEFT JOIN nowhere USING (way, number) LEFT JOIN shared ON shared.result = hash(after);
+FROM moved LEFT JOIN nowhere USING (way, number) LEFT JOIN shared ON shared.result = hash64(after);
 CREATE TABLE flows AS
 SELECT before_start AS before, after_start AS after, sum(parts) AS parts,
        sum(uncaptured) AS uncaptured, sum(merged) AS merged

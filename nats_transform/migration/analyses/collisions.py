@@ -15,21 +15,21 @@ from nats_transform.symbolic import dropped
 MOST_MAPPINGS = 200
 """Up to this many mappings get a finding of their own for each code; the rest share one."""
 
-# Hashes of 64 bits stand for results. The chance that two of 9 million have the same is 2e-6.
+# Hashes stand for results, see `Database`.
 # A result that leads back to its subject is shared only if it is also the result of a subject to
 # which it does not lead back, so most results need no grouping.
 _MERGED = """
 CREATE TABLE merged AS
 WITH stray AS (
-  SELECT DISTINCT hash(o.result) AS result FROM outcomes o JOIN ways w USING (way, number)
+  SELECT DISTINCT hash64(o.result) AS result FROM outcomes o JOIN ways w USING (way, number)
   WHERE o.side = 'after' AND w.side = 'after' AND NOT comes_back AND w.result IS NOT NULL
 ),
 members AS (
-  SELECT hash(o.result) AS result, subject_id, coalesce(min(covering[1]), -1) AS mapping,
+  SELECT hash64(o.result) AS result, subject_id, coalesce(min(covering[1]), -1) AS mapping,
          sum(o.percent::BIGINT * messages) AS parts
   FROM outcomes o JOIN ways w USING (way, number)
   WHERE o.side = 'after' AND w.side = 'after' AND w.result IS NOT NULL
-    AND hash(o.result) IN (FROM stray)
+    AND hash64(o.result) IN (FROM stray)
   GROUP BY ALL
 ),
 -- Subjects that the current mapping merges too have a result today that all of them have.
@@ -95,9 +95,9 @@ class Collisions(Analysis):
             message += f"; the new subject leaves out {dropped}"
         examples = database.largest_groups(
             """
-            SELECT hash(result) AS share, subject_id, row_id, subject, was, result,
+            SELECT hash64(result) AS share, subject_id, row_id, subject, was, result,
                    percent::BIGINT * messages AS parts
-            FROM outcomes WHERE side = 'after' AND hash(result) IN (SELECT unnest($1))
+            FROM outcomes WHERE side = 'after' AND hash64(result) IN (SELECT unnest($1))
             """,
             largest,
         )
@@ -108,7 +108,7 @@ def count_distinct(database: Database) -> Distinct:
     """How many distinct subjects there are."""
     before, after = (
         database.rows(
-            "SELECT count(DISTINCT hash(result)) FROM outcomes "
+            "SELECT count(DISTINCT hash64(result)) FROM outcomes "
             "WHERE side = ? AND result IS NOT NULL",
             side,
         )[0][0]
@@ -119,7 +119,7 @@ def count_distinct(database: Database) -> Distinct:
       SELECT way, number, draws FROM ways WHERE side = 'after' AND draws > 1 AND result IS NOT NULL
     )
     SELECT coalesce(sum(least(draws, (parts + 99) // 100) - 1), 0)::HUGEINT FROM (
-      SELECT subject_id, hash(result), max(draws) AS draws,
+      SELECT subject_id, hash64(result), max(draws) AS draws,
              sum(percent::BIGINT * messages)::HUGEINT AS parts
       FROM outcomes JOIN ends USING (way, number) WHERE side = 'after' GROUP BY ALL
     )

@@ -15,7 +15,7 @@ from nats_transform.migration.database import Database
 
 # Only what the mappings change, so that nothing is said of subjects that are so today.
 _TWINS = """
-SELECT hash(lower(result::VARCHAR)) AS share, subject_id, row_id, subject, was, result,
+SELECT hash64(lower(result::VARCHAR)) AS share, subject_id, row_id, subject, was, result,
        percent::BIGINT * messages AS parts
 FROM outcomes WHERE side = 'after' AND result IS NOT NULL
 """

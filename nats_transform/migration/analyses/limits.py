@@ -22,14 +22,14 @@ WITH kept AS (
   ON l.layer = r.layer AND l.stream = r.receiver WHERE how = 'keeps'
 ),
 ends AS NOT MATERIALIZED (
-  SELECT o.side, hash(o.result) AS stored, o.form, w.comes_back, rows, subject_id,
+  SELECT o.side, hash64(o.result) AS stored, o.form, w.comes_back, rows, subject_id,
          messages, o.percent
   FROM outcomes o JOIN ways w USING (side, way, number)
   WHERE o.form IN (FROM kept)
 ),
 stray AS (
   SELECT DISTINCT stored FROM ends WHERE NOT comes_back
-  UNION SELECT hash(stored) FROM renamed
+  UNION SELECT hash64(stored) FROM renamed
 )
 SELECT side, stored, any_value(form) AS form, sum(percent::BIGINT * messages) AS parts,
        min(subject_id) AS first, max(subject_id) AS last
@@ -37,7 +37,7 @@ FROM ends
 WHERE rows > 1 OR 100 * messages > (SELECT min(room) FROM limited) OR stored IN (FROM stray)
 GROUP BY side, stored
 HAVING parts > (SELECT min(room) FROM limited)
-    OR stored IN (SELECT hash(stored) FROM renamed)
+    OR stored IN (SELECT hash64(stored) FROM renamed)
 """
 _OVER = """
 CREATE OR REPLACE TABLE over AS
@@ -45,19 +45,19 @@ WITH stored AS (
   SELECT side, stored, parts, first, last FROM crowded JOIN receivers USING (form)
   WHERE how = 'keeps' AND layer = $1 AND receiver = $2
   UNION ALL
-  SELECT side, hash(stored), percent::BIGINT * messages, subject_id, subject_id
+  SELECT side, hash64(stored), percent::BIGINT * messages, subject_id, subject_id
   FROM renamed WHERE layer = $1 AND stream = $2
 )
 SELECT side, stored, sum(parts) - $3 AS parts, min(first) <> max(last) AS is_shared
 FROM stored GROUP BY side, stored HAVING sum(parts) > $3
 """
 _STORED = """
-SELECT hash(result) AS share, subject_id, row_id, subject, was, result,
+SELECT hash64(result) AS share, subject_id, row_id, subject, was, result,
        percent::BIGINT * messages AS parts
 FROM outcomes JOIN receivers USING (form)
 WHERE side = 'after' AND how = 'keeps' AND layer = $1 AND receiver = $2
 UNION ALL
-SELECT hash(stored), subject_id, 0, subject, was, stored, percent::BIGINT * messages
+SELECT hash64(stored), subject_id, 0, subject, was, stored, percent::BIGINT * messages
 FROM renamed WHERE side = 'after' AND layer = $1 AND stream = $2
 """
 
