@@ -122,6 +122,9 @@ def _counters(
 
 def _command(subject: bytes, old: bytes, lacking: int) -> str:
     headers = (f"{_INCR.decode()}:{lacking:+}", f"{CARRIED.decode()}:{decode(old)}")
+    if subject.startswith(b"-") or b"{{" in subject + old:
+        # Publishers choose subjects, and `nats` takes such ones for options and templates.
+        return f"publish {decode(subject)} from a program, with the headers {', '.join(headers)}"
     words = ["nats", "pub", "--jetstream", decode(subject), ""]
     for header in headers:
         words += ["-H", header]

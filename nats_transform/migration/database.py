@@ -45,10 +45,9 @@ ORDER BY of_group DESC, share, place LIMIT 5
 """
 
 
-# DuckDB's hash multiplies 8 bytes at a time, so what differs in the last byte of two such words
-# often gets one hash: of 456,976 subjects with other letters in four such places, 171,028. Those
-# places are not the last ones from the fifth byte on. Of 9 million results, two then have the same
-# 64 bits with a chance of 2e-6.
+# DuckDB's hash takes 8 bytes at a time and forgets much of the last one, so texts that differ in
+# such places often have the same: `test_names_of_one_width_are_different_subjects`. From the fifth
+# byte on they are other places. By chance alone, two of 9 million results share it with 2e-6.
 _HASH64 = "CREATE MACRO hash64(text) AS hash(text, text[5:])"
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from jobs.jetstream.process import NatsServer, nats_server
 from jobs.settings.connection import NatsSettings
+from jobs.verify import settled
 from jobs.verify.settled import unsettled
 from nats_transform.plan.files import files
 from nats_transform.plan.model import Change, Plan, Step
@@ -157,3 +158,18 @@ def test_a_step_that_cannot_be_seen(tmp_path: Path) -> None:
     )
     assert (code, out) == (2, "")
     assert "step 3 cannot be seen: give --server URL" in err
+
+
+def test_a_subject_is_never_an_option_or_a_template_of_a_command(server: NatsServer) -> None:
+    """Publishers choose subjects, and people copy the commands."""
+
+    async def run() -> None:
+        async with shop(server, PLANS, COUNTS) as side:
+            assert "error" not in await publish(side, "visits.{{ID}}", Incr="+1")
+            (line,) = await left(server, 3)
+            assert "nats pub" not in line
+            assert "publish counts.{{ID}} from a program, with the headers Nats-Incr:+1, " in line
+
+    asyncio.run(run())
+    for subject in (b"--context=prod", b"-s"):
+        assert settled._command(subject, b"visits.eu", 1).startswith("publish ")
