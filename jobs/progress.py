@@ -57,7 +57,8 @@ def step(what: str, total: int | None = None, unit: str = "messages") -> Iterato
     """
     watch = _WATCH.get()
     if watch is None:
-        yield
+        with watched(), step(what, total, unit):
+            yield
         return
     mine = Step(what, total, unit)
     watch.steps.append(mine)
@@ -76,7 +77,7 @@ def advance(count: int = 1) -> None:
 
 
 def current() -> Step | None:
-    """The innermost step, if somebody watches."""
+    """The innermost step, if there is one."""
     watch = _WATCH.get()
     return watch.steps[-1] if watch is not None and watch.steps else None
 

@@ -40,7 +40,7 @@ A server that was started again does not know the session any more, so more pati
 
 @dataclass(frozen=True)
 class SessionOnDemand:
-    """A function that gives a session, and that knows whether the user asked for Spark.
+    """A function that gives a session, and that knows which engine the user wants.
 
     Attributes:
         settings: the settings of the session.
@@ -49,10 +49,12 @@ class SessionOnDemand:
     settings: SparkSettings
 
     @property
-    def is_asked(self) -> bool:
-        """Whether a master or a server was named, or spark-submit started this process."""
+    def engine(self) -> str:
+        """The engine of the settings; `auto` is Spark if one is named or spark-submit runs us."""
         named = self.settings.master or self.settings.remote
-        return bool(named) or "PYSPARK_GATEWAY_PORT" in os.environ
+        if self.settings.engine == "auto" and (named or "PYSPARK_GATEWAY_PORT" in os.environ):
+            return "spark"
+        return self.settings.engine
 
     def __call__(self) -> SparkSession:
         """The session, started now."""
@@ -243,7 +245,7 @@ def _spark_home(package: Path) -> Path:
 def _check_java() -> None:
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
-    cure = "install a Java runtime 17 or 21, or point JAVA_HOME at one"
+    cure = "install a Java runtime 17 or 21, point JAVA_HOME at one, or take the engine process"
     if java is None:
         raise SparkUnavailable(f"no Java found on PATH: {cure}")
     try:

@@ -246,6 +246,9 @@ class Archive(yaml_of(AuditSettings, _JUDGED, _Messages)):  # type: ignore[misc]
         "one_run",
         description="one_run: one run for a range of days; day_by_day: one run for each day.",
     )
+    engine: Literal["auto", "process", "spark"] = Field(
+        "spark", description=SparkSettings.model_fields["engine"].description
+    )
     spark: Spark = Field(
         Spark(), description="The Spark session of a run that works on this archive."
     )
@@ -333,12 +336,8 @@ class Archive(yaml_of(AuditSettings, _JUDGED, _Messages)):  # type: ignore[misc]
 
     @property
     def session(self) -> SessionOnDemand:
-        """Gives the Spark session. A process has one, so the first archive of a run decides.
-
-        Small work needs none, unless the environment names where Spark runs: the executor of a
-        project may start a process for each asset, and each would start a JVM.
-        """
-        return SessionOnDemand(self.spark.settings)
+        """Gives the Spark session. A process has one, so the first archive of a run decides."""
+        return SessionOnDemand(self.spark.settings.model_copy(update={"engine": self.engine}))
 
     def key(self, asset: str) -> dg.AssetKey:
         """The key of one of the archive's assets."""

@@ -39,7 +39,6 @@ FLOORS: list[dict[str, str]] = [
     {
         "jobs.startup": "a quick start",
         "jobs.spark_errors": "what Spark raises",
-        "jobs.spark_progress": "how far Spark is",
         "nats_transform.plan": "steps of a migration",
     },
     {"jobs.settings": "every setting, once"},

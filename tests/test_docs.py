@@ -46,6 +46,8 @@ RUN_ELSEWHERE = {
 # What a session runs instead, if it goes on with what the command made.
 SMALLER = {"make demo": "nats-transform demo --messages 2000"}
 
+STARTS_SPARK = ("spark.md",)
+
 # Pages with a test module of their own, because servers must have something first.
 OWN_TEST = {"move-a-stream.md": "tests/test_move_a_stream.py"}
 
@@ -116,7 +118,11 @@ def is_run_elsewhere(step: Command | File) -> bool:
 
 
 STORIES = [
-    pytest.param(story, id=name, marks=[pytest.mark.slow] if story[0].text in SMALLER else [])  # type: ignore[union-attr]
+    pytest.param(
+        story,
+        id=name,
+        marks=[pytest.mark.slow] if story[0].text in SMALLER or name in STARTS_SPARK else [],  # type: ignore[union-attr]
+    )
     for name, story in stories()
     if not all(map(is_run_elsewhere, story))
 ]

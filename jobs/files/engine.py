@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from jobs.ending import TOLD
 from jobs.errors import JobError
+from jobs.progress import current, step
 from jobs.session import SessionOnDemand, Spark, started
 from jobs.startup import without_pandas
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PROCESS_BYTES = 16 * 2**30
-"""Work on up to this many bytes of Parquet is done in this process, unless a user asks for Spark.
+"""The engine `auto` does work on up to this many bytes of Parquet in this process.
 
 On the same cores Spark was slower wherever both were measured: 2 million messages in 43 s against
 20 s, without the time that Spark needs to start. For larger work Spark's own page, log and retries
@@ -52,9 +53,8 @@ def session_for(spark: Spark, size: int, most: int = PROCESS_BYTES) -> SparkSess
         size: how many bytes the work reads.
         most: this process does work of up to this many bytes.
     """
-    if isinstance(spark, SessionOnDemand) and not spark.is_asked and size <= most:
-        return None
-    return started(spark)
+    engine = spark.engine if isinstance(spark, SessionOnDemand) else "spark"
+    return started(spark) if engine == "spark" or (engine == "auto" and size > most) else None
 
 
 def engine_of(session: SparkSession | None) -> str:
@@ -170,20 +170,23 @@ def _wait_for_tasks(spark: SparkSession) -> None:
 
 
 def _in_spark(work: Callable[[T], R], tasks: Sequence[T], spark: SparkSession) -> list[R]:
+    from jobs.files.spark_progress import shown
     from jobs.spark_errors import SPARK_ERRORS, job_error
-    from jobs.spark_progress import counted
 
     def each(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         without_pandas()  # importing it would take most of the time that a new worker needs
         _reuse_memory()
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                result = pickle.dumps(work(tasks[number]))
+                with step("a task of Spark"):
+                    result = pickle.dumps(work(tasks[number]))
+                    if messages is not None and (counted := current()):
+                        messages.add(counted.done)
                 yield pa.record_batch({"number": [number], "result": [result]})
 
     rows = spark.range(0, len(tasks), 1, len(tasks))
     try:
-        with _cancelled_when_told(spark), counted(spark):
+        with _cancelled_when_told(spark), shown(spark, tasks) as messages:
             collected = rows.mapInArrow(each, "number long, result binary").collect()
     except SPARK_ERRORS as error:
         _wait_for_tasks(spark)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from jobs.settings.base import Settings, setting
 
 _WHOSE = "because whoever wrote the file would get your archive"
@@ -12,11 +14,16 @@ class SparkSettings(Settings):
 
     alternatives = (("master", "remote"),)
 
+    engine: Literal["auto", "process", "spark"] = setting(
+        "auto",
+        "What does the work: this process, Spark, or Spark only for more than 16 GiB of Parquet "
+        "and where a master or a Spark Connect server is named.",
+    )
     master: str | None = setting(
         None,
         "The master of a Spark cluster.",
         metavar="URL",
-        otherwise="no Spark for small work; for other work local[*], all cores of this machine",
+        otherwise="local[*], all cores of this machine",
         in_project=r"local(\[.*\])?",
         cure=f"master must be local or local[N] in a project file, {_WHOSE}",
     )

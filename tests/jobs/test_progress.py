@@ -34,7 +34,8 @@ def test_steps_are_at_work_while_they_last() -> None:
 def test_nobody_need_watch() -> None:
     with step("alone", 1):
         advance()
-        assert current() is None
+        assert seen([current()]) == [("alone", 1, 1)]
+    assert current() is None
     with watched() as steps, ThreadPoolExecutor(1) as pool:
         pool.submit(advance).result()  # a thread without the context of the job
         assert steps == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from pyspark.sql import SparkSession
 
 from jobs.errors import WarehouseError
 from jobs.files.engine import PROCESS_BYTES, run, session_for
+from jobs.files.task import Piece, Task
+from jobs.progress import advance, step, watched
 from jobs.session import SessionOnDemand
 from jobs.settings.spark import SparkSettings
 
@@ -70,8 +73,35 @@ def test_a_session_starts_for_large_work_or_because_somebody_asked(
     on_demand = SessionOnDemand(SparkSettings())
     assert session_for(on_demand, PROCESS_BYTES) is None
     assert session_for(on_demand, PROCESS_BYTES + 1) is spark
+    assert session_for(SessionOnDemand(SparkSettings(engine="spark")), 0) is spark
+    here = SessionOnDemand(SparkSettings(engine="process", master="local[2]"))
+    assert session_for(here, PROCESS_BYTES + 1) is None
     assert session_for(lambda: spark, 0) is spark
     assert session_for(spark, 0) is spark
     assert session_for(SessionOnDemand(SparkSettings(master="local[2]")), 0) is spark
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
-    assert on_demand.is_asked
+    assert session_for(on_demand, 0) is spark
+
+
+def test_spark_shows_what_its_tasks_do(spark: SparkSession) -> None:
+    file = "/warehouse/nats/messages/data/stream=ORDERS/day={}/{}.parquet"
+    days = [date(2026, 1, 1), date(2026, 1, 2)]
+    tasks = [
+        Task(number, day, tuple(Piece(file.format(day, name)) for name in "ab"), 10)
+        for number, day in enumerate(days)
+    ]
+    with watched() as steps, step("mapping <a href='/'>", 30):
+        run(lambda task: advance(10 + 10 * task.number), tasks, spark)
+        assert steps[0].done == 30
+    assert _latest(spark) == (
+        "mapping (a href='/'>: 2 tasks, 2026-01-01 to 2026-01-02, "
+        "4 files in /warehouse/nats/messages/data/stream=ORDERS"
+    )
+    spark.range(1).collect()
+    assert _latest(spark) is None, "the next job of the session is not ours"
+
+
+def _latest(spark: SparkSession) -> str | None:
+    """The description that Spark's UI has of the last job."""
+    described = spark.sparkContext._jsc.sc().statusStore().jobsList(None).apply(0).description()
+    return str(described.get()) if described.isDefined() else None

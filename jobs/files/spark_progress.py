@@ -1,0 +1,80 @@
+"""What Spark shows of a job of ours, and what a step of ours knows of Spark's progress."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyspark import Accumulator
+from pyspark.sql import SparkSession
+
+from jobs.files.task import Task
+from jobs.progress import Step, current
+
+_EVERY = 0.5  # seconds
+
+
+def description(tasks: Sequence[Any]) -> str:
+    """What the tasks of the innermost step do, in one line for Spark's UI and event log.
+
+    Of tasks that read files it names the days, the number of files and their folder, which has the
+    names of table and stream.
+    """
+    step = current()
+    text = f"{step.what if step else 'nats-transform'}: {len(tasks)} tasks"
+    read = [task for task in tasks if isinstance(task, Task)]
+    if read:
+        days = sorted({task.day.isoformat() for task in read})
+        paths = {piece.path for task in read for piece in task.pieces}
+        folder = os.path.commonpath(os.path.dirname(path) for path in paths)
+        span = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+        text += f", {span}, {len(paths)} files in {folder}"
+    return text.replace("<", "(")  # Spark's UI would make links of tags
+
+
+@contextlib.contextmanager
+def shown(spark: SparkSession, tasks: Sequence[Any]) -> Iterator[Accumulator[int] | None]:
+    """While it lasts, Spark shows what its job does, and the innermost step counts messages.
+
+    Gives the accumulator that tasks add their messages to. Spark Connect has neither descriptions
+    nor accumulators; there the share of the tasks that are done stands for that of the messages.
+    """
+    step = current()
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+
+        def told(*, stages: Any, **_: object) -> None:
+            count = sum(stage.num_tasks for stage in stages or ())
+            if step and step.total and count:
+                done = sum(stage.num_completed_tasks for stage in stages)
+                step.done = step.total * done // count
+
+        spark.registerProgressHandler(told)
+        try:
+            yield None
+        finally:
+            spark.removeProgressHandler(told)
+        return
+    context, messages = spark.sparkContext, spark.sparkContext.accumulator(0)
+    ended = threading.Event()
+    looking = threading.Thread(target=_look, args=(messages, step, ended), daemon=True)
+    looking.start()
+    context.setJobDescription(description(tasks))
+    try:
+        yield messages
+    finally:
+        ended.set()
+        looking.join()
+        with contextlib.suppress(Exception):  # the job says it if Spark is gone
+            context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
+
+
+def _look(messages: Accumulator[int], step: Step | None, ended: threading.Event) -> None:
+    before = step.done if step else 0
+    while step:
+        at_end = ended.wait(_EVERY)
+        step.done = before + messages.value
+        if at_end:
+            return
