@@ -15,10 +15,10 @@ from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 from jobs.files.commit import arrow_schema
 from jobs.warehouse.folder import place
 from jobs.warehouse.raw import RAW
-from jobs.warehouse.rows import HEADERS as PAIRS
 from jobs.warehouse.specs import TableSpec
 from jobs.warehouse.staging import Staged, new_folder
 from jobs.warehouse.tables import data_files
+from nats_transform.kernel.messages import HEADERS as PAIRS
 
 HEADERS = from_arrow_type(PAIRS)
 

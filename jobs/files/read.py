@@ -14,7 +14,7 @@ from jobs.files.task import Piece, Task
 from jobs.files.text import restored_rows
 from jobs.progress import advance
 from jobs.warehouse.raw import RAW
-from jobs.warehouse.rows import PAIR
+from nats_transform.kernel.messages import PAIR
 
 BATCH_ROWS = 32_768
 BATCH_BYTES = 16 * 2**20

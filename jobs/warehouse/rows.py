@@ -16,29 +16,14 @@ import pyarrow.compute as pc
 
 from nats_transform.digest import Digest
 from nats_transform.kernel.digest import digest_batch
+from nats_transform.kernel.messages import HEADERS, MESSAGES, PAIR
 
 DAY_NS = 86_400 * 1_000_000_000
 
-PAIR = pa.struct([("name", pa.string()), ("value", pa.string())])
-HEADERS = pa.list_(PAIR)
-COLUMNS: dict[str, pa.DataType] = {
-    "stream": pa.string(),
-    "seq": pa.int64(),
-    "ts": pa.timestamp("us", "UTC"),
-    "ts_ns": pa.int64(),
-    "day": pa.date32(),
-    "subject": pa.string(),
-    "cluster": pa.string(),
-    "headers": HEADERS,
-    # The header block as it was stored, only where `headers` does not reproduce it byte for byte.
-    "headers_raw": pa.binary(),
-    "data": pa.binary(),
-}
-"""The columns of an archived message."""
 WORDS = ("stream", "cluster")
 """The text columns with few values, held as dictionaries."""
 _WORD = pa.dictionary(pa.int32(), pa.string())
-SCHEMA = pa.schema([(name, _WORD if name in WORDS else kind) for name, kind in COLUMNS.items()])
+SCHEMA = pa.schema([(name, _WORD if name in WORDS else kind) for name, kind in MESSAGES.items()])
 
 
 def rows_of(

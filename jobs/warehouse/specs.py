@@ -22,8 +22,7 @@ from pyiceberg.types import (
 )
 
 from jobs.warehouse.raw import RAW
-from jobs.warehouse.rows import COLUMNS
-from nats_transform.kernel.program import outcome_schema
+from nats_transform.kernel import messages
 
 
 @dataclass(frozen=True)
@@ -141,15 +140,10 @@ def _iceberg_type(kind: pa.DataType, ids: Iterator[int]) -> Any:
     return _ICEBERG[kind]()
 
 
-MESSAGES = table_spec("messages", COLUMNS, raw=("subject", "cluster"))
+MESSAGES = table_spec("messages", messages.MESSAGES, raw=("subject", "cluster"))
 TRANSFORMED = table_spec(
     "transformed_messages",
-    COLUMNS
-    | {
-        field.name: field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-        for field in outcome_schema(pa.string())
-    }
-    | {"mapping_version": pa.string()},
+    messages.TRANSFORMED,
     raw=(*MESSAGES.raw, "mapped_subject", "mapping_source", "mapping_destination"),
 )
 WEIGHT_AUDIT = table_spec(

@@ -32,9 +32,9 @@ from jobs.sources.files import find_files
 from jobs.sources.json_lines import parse_line
 from jobs.sources.parquet import open_parquet
 from jobs.sources.times import epoch_ns
-from jobs.warehouse.rows import HEADERS
 from jobs.warehouse.specs import MESSAGES
 from jobs.warehouse.tables import open_table
+from nats_transform.kernel.messages import HEADERS
 from tests.support.archive import rows_of
 
 NOON_NS = 1767355200_123456789
