@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from expectations.expectation import Expectation, Judgement, count, judge_flag
+from expectations.expectation import Expectation, Judgement, NoRowMayBreak, count
 from expectations.measures.messages import MessagesMeasures
 from expectations.measures.transformed import TransformedMeasures
 
@@ -87,79 +87,54 @@ class ExpectArchiveToBeUntouched(ExpectArchiveToBeAsIngested):
 
 
 @dataclass(frozen=True)
-class ExpectNoSequenceTwice(Expectation):
+class ExpectNoSequenceTwice(NoRowMayBreak):
     """No sequence of a stream occurs twice."""
 
+    rule = "repeated"
     statement = "No sequence of a stream occurs twice."
     reason = "If an ingest stored the same messages twice, every job would count them twice."
-
-    def judge(self, measures: MessagesMeasures) -> Judgement:
-        repeated = {day: found.repeated for day, found in measures.sequences.items()}
-        rows = sum(repeated.values())
-        examples = [
-            {"stream": stream, "day": day, "rows too many": extra}
-            for (stream, day), extra in repeated.items()
-            if extra
-        ]
-        seen = f"{measures.archive.rows - rows:,} different sequences"
-        return Judgement(
-            not rows,
-            seen if not rows else f"{seen}, and {count(rows, 'row')} that repeat one of them",
-            examples,
-            details={"repeated": rows},
-        )
+    broken = "with a sequence that another one has"
+    fine = "all sequences are different"
 
 
 @dataclass(frozen=True)
-class ExpectRowsToBeDated(Expectation):
+class ExpectRowsToBeDated(NoRowMayBreak):
     """Every row has its sequence, and its day and time agree with its exact time."""
 
+    rule = "misdated"
     statement = "Every message has a stream and a sequence, and its times agree with one another."
     reason = "A job that reads one day misses a message that lies in the wrong day."
-
-    def judge(self, measures: MessagesMeasures) -> Judgement:
-        missing = measures.flags["missing"]
-        if missing.rows:
-            return judge_flag(missing, "without stream, sequence or time", "")
-        return _judge_times(measures)
-
-
-def _judge_times(measures: MessagesMeasures | TransformedMeasures) -> Judgement:
-    misdated = measures.flags["misdated"]
-    return judge_flag(misdated, "with times that disagree", "the times of all messages agree")
+    broken = "without stream, sequence or time, or with times that disagree"
+    fine = "the times of all messages agree"
 
 
 @dataclass(frozen=True)
-class ExpectTransformedRowsToBeDated(Expectation):
+class ExpectTransformedRowsToBeDated(NoRowMayBreak):
     """The day and time of every row agree with its exact time."""
 
+    rule = "misdated"
     statement = "The day and the time of every message agree with its exact time."
     reason = ExpectRowsToBeDated.reason
-
-    def judge(self, measures: TransformedMeasures) -> Judgement:
-        return _judge_times(measures)
+    broken = "with times that disagree"
+    fine = ExpectRowsToBeDated.fine
 
 
 @dataclass(frozen=True)
-class ExpectFatesToBeCoherent(Expectation):
+class ExpectFatesToBeCoherent(NoRowMayBreak):
     """The columns that say what became of a message do not contradict one another."""
 
+    rule = "incoherent"
     statement = "The fate, mapped subject, mapping, draw and reason of every message fit together."
     reason = (
         "An unmatched message keeps its subject, a lost or invalid one has none, and an invalid "
         "one says why."
     )
-
-    def judge(self, measures: TransformedMeasures) -> Judgement:
-        return judge_flag(
-            measures.flags["incoherent"],
-            "whose columns contradict one another",
-            "the columns of all messages fit together",
-        )
+    broken = "whose columns contradict one another"
+    fine = "the columns of all messages fit together"
 
 
 @dataclass(frozen=True)
-class ExpectOneMappingVersion(Expectation):
+class ExpectOneMappingVersion(NoRowMayBreak):
     """Every row names the mapping version it was written with.
 
     Args:
@@ -168,11 +143,9 @@ class ExpectOneMappingVersion(Expectation):
 
     mapping_version: str
 
+    rule = "misversioned"
     shown = ("mapping_version",)
     statement = "Every row names the mapping version $mapping_version."
     reason = "Rows of two mapping versions cannot be explained by either of them."
-
-    def judge(self, measures: TransformedMeasures) -> Judgement:
-        return judge_flag(
-            measures.flags["misversioned"], "of another version", "all messages name this version"
-        )
+    broken = "of another version"
+    fine = "all messages name this version"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
-from expectations.expectation import Expectation, Judgement, Row, count, judge_flag
-from expectations.mappings import as_mappings
+from expectations.expectation import Expectation, Judgement, Row, count
 from expectations.measures.transformed import TransformedMeasures
+from nats_transform import AccountMappings
 
 
 @dataclass(frozen=True)
@@ -42,20 +41,19 @@ class _OutcomeExpectation(Expectation):
     """An expectation about outcomes.
 
     Args:
-        mappings: those that wrote the rows, as `expectations.mappings.as_plain` gives them.
+        mappings: those that wrote the rows.
         seed: the seed of the draws.
     """
 
-    mappings: list[dict[str, Any]]
+    mappings: AccountMappings
     seed: int = 0
 
     shown = ("seed",)
 
     def _differing(self, rows: Iterable[Row]) -> Iterator[Row]:
         """Those of some rows that the scalar library makes otherwise, and how."""
-        mappings = as_mappings(self.mappings)
         for row in rows:
-            outcome = mappings.replay(
+            outcome = self.mappings.replay(
                 row["subject"], row["cluster"], stream=row["stream"], seq=row["seq"], seed=self.seed
             )
             expected = {
@@ -85,15 +83,17 @@ class ExpectEveryOutcomeToAgree(_OutcomeExpectation):
     reason = "One wrong message among millions is in no sample."
 
     def judge(self, measures: TransformedMeasures) -> Judgement:
-        different = measures.flags["different"]
-        found = judge_flag(
-            different,
-            "with another outcome than their mapping gives them",
-            f"the outcomes of {count(measures.archive.rows, 'message')} agree",
+        different = measures.flag("different")
+        messages = count(measures.archive.rows, "message")
+        if not different.rows:
+            return Judgement(True, f"the outcomes of {messages} agree")
+        return Judgement(
+            False,
+            f"{different.rows:,} of {messages} with another outcome than their mapping gives them",
+            # What both ways agree on is no example, but the row is.
+            tuple(self._differing(different.examples)) or different.examples,
+            details={"rows": different.rows},
         )
-        # What both ways agree on is no example, but the row is.
-        examples = tuple(self._differing(different.examples)) or found.examples
-        return replace(found, examples=examples)
 
 
 @dataclass(frozen=True)

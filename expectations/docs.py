@@ -11,20 +11,29 @@ import json
 import os
 import re
 import tempfile
+from collections.abc import Mapping, Sequence
+from copy import copy
 from datetime import UTC, datetime
 from functools import cache
+from html import escape
 from pathlib import Path
-from typing import Any, cast
-from urllib.parse import unquote, urlparse
+from typing import Any, Literal, NamedTuple, cast
 
-from great_expectations.core import ExpectationSuiteValidationResult, RunIdentifier
+import great_expectations as gx
+import pandas as pd
+from great_expectations.checkpoint.actions import ActionContext, ValidationAction
+from great_expectations.checkpoint.checkpoint import CheckpointResult
+from great_expectations.compatibility.pydantic import PrivateAttr
+from great_expectations.core import (
+    ExpectationSuiteValidationResult,
+    ExpectationValidationResult,
+    RunIdentifier,
+)
 from great_expectations.core.validation_definition import ValidationDefinition
 from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
 from great_expectations.data_context.types.base import DataContextConfig, ProgressBarsConfig
-from great_expectations.data_context.types.resource_identifiers import (
-    ExpectationSuiteIdentifier,
-    ValidationResultIdentifier,
-)
+from great_expectations.expectations.metadata_types import FailureSeverity
+from great_expectations.expectations.registry import get_expectation_impl
 from great_expectations.render.components import RenderedDocumentContent, RenderedSectionContent
 from great_expectations.render.renderer.content_block import (
     validation_results_table_content_block as results_table,
@@ -32,8 +41,10 @@ from great_expectations.render.renderer.content_block import (
 from great_expectations.render.view.view import DefaultJinjaPageView
 from jinja2 import ChoiceLoader, PackageLoader
 
-from expectations.expectation import Report
-from expectations.great import batch_of, great_suite, new_context
+from expectations.batches import aggregates
+from expectations.expectation import ExpectationResult, Report, plain
+from expectations.great import GreatExpectation, great_suite, measured, tables
+from expectations.measures.rows import EXAMPLES
 from nats_transform.untrusted import visible
 
 LISTED = 100
@@ -62,40 +73,137 @@ def _view() -> _View:
     return _View()
 
 
-def keep(report: Report, folder: Path, *, name: str) -> Path:
-    """Keeps the results of a suite in a folder, and returns their page in its Data Docs.
+class Checked(NamedTuple):
+    """What a checkpoint has left.
+
+    Attributes:
+        result: the results of its suite.
+        page: their page in Data Docs.
+        fault: that an action failed after that; None if none did.
+    """
+
+    result: ExpectationSuiteValidationResult
+    page: Path
+    fault: str | None
+
+    @property
+    def results(self) -> tuple[ExpectationResult, ...]:
+        """The same as the gate has them; the topic is the name of the suite."""
+        return tuple(_of_user(result, self.result.suite_name) for result in self.result.results)
+
+
+class WritePage(ValidationAction):
+    """Writes the page of a checkpoint's run and the index of all runs: its first action."""
+
+    type: Literal["nats_page"] = "nats_page"
+
+    _folder: Path = PrivateAttr()
+    _report: Report | None = PrivateAttr(None)
+    _found: ExpectationSuiteValidationResult = PrivateAttr()
+    _page: Path | None = PrivateAttr(None)
+
+    def run(
+        self, checkpoint_result: CheckpointResult, action_context: ActionContext | None = None
+    ) -> dict[str, str]:
+        """Writes them, and says where the page is."""
+        ((key, self._found),) = checkpoint_result.run_results.items()
+        *folders, last = cast(Any, key).to_tuple()
+        page = self._folder.joinpath("data_docs", *folders, f"{last}.html")
+        _write_page(self._found, self._folder / "data_docs", page, self._report)
+        _write_index(self._folder / "data_docs", self._folder / "results")
+        self._page = page
+        return {"page": str(page)}
+
+
+def keep(
+    report: Report, folder: Path, *, name: str, actions: Sequence[ValidationAction] = ()
+) -> Checked:
+    """Runs a checkpoint over the suite of a report.
 
     In the folder are `results` (JSON, as Great Expectations writes them) and `data_docs` (HTML;
-    open `data_docs/index.html`). Nothing else is written, nothing is sent anywhere.
+    open `data_docs/index.html`). Nothing else is written.
 
     Args:
-        report: the report.
+        report: the report; its measures are not taken again.
         folder: where results and Data Docs are kept; shared by all runs.
         name: what the rows are, for people: a stream and its days.
+        actions: what else happens, such as a message to Slack.
     """
-    context = _context(folder.absolute())
-    suite = great_suite(report.suite)
-    source = context.data_sources.add_pandas("measures")
+    frame = aggregates(report.measures, report.files)
+    with measured(report.measures):
+        return run_checkpoint(
+            great_suite(report.suite), frame, folder, name=name, actions=actions, report=report
+        )
+
+
+def run_checkpoint(
+    suite: gx.ExpectationSuite,
+    frame: Any,
+    folder: Path,
+    *,
+    name: str,
+    actions: Sequence[ValidationAction] = (),
+    report: Report | None = None,
+) -> Checked:
+    """Runs a suite over a pandas or Spark DataFrame.
+
+    Args:
+        suite, frame: what must hold of what.
+        folder, name, actions, report: as `keep` takes them.
+    """
+    folder = folder.absolute()
+    context = _context(folder)
+    sources = context.data_sources
+    is_pandas = isinstance(frame, pd.DataFrame)
+    source = sources.add_pandas("rows") if is_pandas else sources.add_spark("rows")
     data = source.add_dataframe_asset(suite.name).add_batch_definition_whole_dataframe(name)
     definition = ValidationDefinition(name=suite.name, data=data, suite=context.suites.add(suite))
     context.validation_definitions.add(definition)
+    checkpoint = context.checkpoints.add(
+        gx.Checkpoint(
+            name=suite.name,
+            validation_definitions=[definition],
+            actions=[WritePage(name="page"), *actions],
+        )
+    )
+    write: Any = checkpoint.actions[0]
+    write._folder, write._report = folder, report
     # The name becomes the name of a folder.
     run = RunIdentifier(run_name=re.sub(r"[^\w .-]", "_", name), run_time=datetime.now(UTC))
-    found = definition.run(batch_parameters={"dataframe": batch_of(report.measures)}, run_id=run)
-    key = ValidationResultIdentifier(
-        ExpectationSuiteIdentifier(suite.name), run, str(found.batch_id)
+    fault = None
+    try:
+        checkpoint.run(batch_parameters={"dataframe": frame}, run_id=run)
+    except Exception as error:
+        if write._page is None:
+            raise
+        # Its text may have the address of a webhook, which is a secret.
+        fault = f"an action after the checks failed with {type(error).__name__}; see {write._page}"
+    return Checked(write._found, write._page, fault)
+
+
+def _of_user(found: ExpectationValidationResult, suite: str) -> ExpectationResult:
+    config, result = cast(Any, found.expectation_config), found.result
+    given = {name: value for name, value in config.kwargs.items() if name != "batch_id"}
+    raised = (found.exception_info or {}).get("exception_message")
+    count, broken = result.get("element_count"), result.get("unexpected_count")
+    observed = result.get("observed_value", "")
+    if broken is not None:
+        observed = f"{broken:,} of {count:,} rows break it"
+    if not isinstance(raised, str) and found.exception_info and not result:
+        raised = "it could not be checked; the page has the reason"
+    return ExpectationResult(
+        name=config.type,
+        topic=suite,
+        expects=visible(config.description or f"{config.type} {plain(given)}"),
+        success=bool(found.success),
+        blocks=config.severity is FailureSeverity.CRITICAL,
+        severity=config.severity.value,
+        observed=visible(str(raised or observed).strip().partition("\n")[0]),
+        examples=tuple(
+            {str(given.get("column", "value")): plain(value)}
+            for value in (result.get("partial_unexpected_list") or ())[:EXAMPLES]
+        ),
     )
-    stored: Any = context.validation_results_store.store_backend
-    results_path = _file(stored.get_url_for_key(cast(Any, key).to_tuple()))
-    pages, kept = folder.absolute() / "data_docs", folder.absolute() / "results"
-    docs_path = (pages / results_path.relative_to(kept)).with_suffix(".html")
-    _write_page(found, pages, docs_path)
-    _write_index(pages, kept)
-    return docs_path
-
-
-def _file(url: object) -> Path:
-    return Path(unquote(urlparse(str(url)).path))
 
 
 def _context(folder: Path) -> EphemeralDataContext:
@@ -126,19 +234,31 @@ def _context(folder: Path) -> EphemeralDataContext:
         },
         data_docs_sites={},
     )
-    return new_context(config)
+    return gx.get_context(mode="ephemeral", project_config=config)
 
 
-def _write_page(found: ExpectationSuiteValidationResult, folder: Path, page: Path) -> None:
+def _write_page(
+    found: ExpectationSuiteValidationResult, folder: Path, page: Path, report: Report | None
+) -> None:
     """Writes the page of a run.
 
     Args:
         found: what Great Expectations found.
         folder: the folder of the pages, where the index is written.
         page: the file of the page, in this folder.
+        report: what the gate found, with the rows that break a rule.
     """
+    known = {result.name: result for result in report.results} if report else {}
     results = sorted(found.results, key=lambda result: bool(result.success))
-    table: Any = results_table.ValidationResultsTableContentBlockRenderer.render(results)
+    table: Any = results_table.ValidationResultsTableContentBlockRenderer.render(
+        [_escaped(result) for result in results]
+    )
+    for row, result in zip(table.table, results, strict=True):
+        meta = cast(Any, result.expectation_config).meta or {}
+        if told := known.get(meta.get("name", "")):
+            # Great Expectations has counted such rows; here are some of them.
+            statement = row[1][0] if isinstance(row[1], list) else row[1]
+            row[1:] = [[statement, *tables([told.examples])], escape(told.observed)]
     document = RenderedDocumentContent(
         sections=[RenderedSectionContent(section_name="Expectations", content_blocks=[table])],
         page_title=f"{found.suite_name}: {found.meta['run_id'].run_name}",
@@ -156,6 +276,26 @@ def _write_page(found: ExpectationSuiteValidationResult, folder: Path, page: Pat
         home=os.path.relpath(folder / "index.html", page.parent),
     )
     _write(page, html)
+
+
+def _escaped(result: ExpectationValidationResult) -> ExpectationValidationResult:
+    """A result for a page: what is not ours shows values of rows as they are."""
+    config = cast(Any, result.expectation_config)
+    if issubclass(get_expectation_impl(config.type), GreatExpectation):
+        return result
+    shown = copy(result)
+    shown.result, shown.exception_info = _safe(result.result), _safe(result.exception_info)
+    shown.expectation_config = copied = copy(config)
+    copied.kwargs = _safe(config.kwargs)
+    return shown
+
+
+def _safe(value: Any) -> Any:
+    if isinstance(value, str):
+        return escape(value)
+    if isinstance(value, Mapping):
+        return {escape(str(name)): _safe(item) for name, item in value.items()}
+    return [_safe(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _write_index(folder: Path, results: Path) -> None:

@@ -12,8 +12,8 @@ from enum import StrEnum
 from string import Template
 from typing import Any, ClassVar
 
-from expectations.measures.rows import EXAMPLES, Flag
-from nats_transform import NatsTransformError
+from expectations.measures.rows import EXAMPLES, Measures
+from nats_transform import AccountMappings, NatsTransformError
 from nats_transform.untrusted import visible
 
 Row = Mapping[str, Any]
@@ -93,10 +93,13 @@ class Suite:
     Attributes:
         name: the name of the table.
         expectations: in the order in which they are shown.
+        mappings, seed: what wrote the rows; None for rows that no mapping wrote.
     """
 
     name: str
     expectations: tuple[Expectation, ...]
+    mappings: AccountMappings | None = None
+    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +137,13 @@ class Report:
         suite: the suite.
         measures: what it was judged on.
         results: one for each expectation, in the order of the suite.
+        files: the manifest: `file_path`, `record_count`, `stream` and `day` of the data files.
     """
 
     suite: Suite
     measures: Any
     results: tuple[ExpectationResult, ...]
+    files: tuple[Row, ...] = ()
 
     @property
     def failures(self) -> tuple[ExpectationResult, ...]:
@@ -162,18 +167,20 @@ class Report:
         return "; ".join(f"{result.name}: {result.observed}" for result in self.failures)
 
 
-def report_on(measures: Any, suite: Suite) -> Report:
+def report_on(measures: Any, suite: Suite, files: Iterable[Row] = ()) -> Report:
     """The report of a suite on the measures of its table.
 
     Args:
         measures: what `expectations.measures` found in the rows of whole days; if a part of a day
             is left out, gaps are found.
         suite: one that `expectations.suites` made.
+        files: the manifest of the data files that have these rows.
 
     Raises:
         ChecksBroken: an expectation could not be checked.
     """
-    return Report(suite, measures, tuple(_result(one, measures) for one in suite.expectations))
+    results = tuple(_result(expectation, measures) for expectation in suite.expectations)
+    return Report(suite, measures, results, tuple(files))
 
 
 def _result(expectation: Expectation, measures: Any) -> ExpectationResult:
@@ -227,10 +234,28 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun if number == 1 else noun + 's'}"
 
 
-def judge_flag(flag: Flag, broken: str, fine: str) -> Judgement:
-    """The judgement on a rule about single rows, with the rows that break it."""
-    if not flag.rows:
-        return Judgement(True, fine)
-    return Judgement(
-        False, f"{count(flag.rows, 'message')} {broken}", flag.examples, details={"rows": flag.rows}
-    )
+@dataclass(frozen=True)
+class NoRowMayBreak(Expectation):
+    """A rule about single rows: a column of the frame of aggregates is 0 on every day.
+
+    Great Expectations has such an expectation, so that there this is `ExpectColumnValuesToBeInSet`.
+
+    Attributes:
+        rule: the column, see `expectations.measures.rows.Measures`.
+        broken, fine: what is observed, of rows that break it and if none does.
+    """
+
+    rule: ClassVar[str]
+    broken: ClassVar[str]
+    fine: ClassVar[str]
+
+    def judge(self, measures: Measures) -> Judgement:
+        days = [day for day in measures.counts() if day[self.rule]]
+        if not days:
+            return Judgement(True, self.fine)
+        rows = sum(day[self.rule] for day in days)
+        examples = measures.flag(self.rule).examples or [
+            {"stream": day["stream"], "day": day["day"], "messages": day[self.rule]} for day in days
+        ]
+        observed = f"{count(rows, 'message')} {self.broken}"
+        return Judgement(False, observed, examples, details={"rows": rows})

@@ -1,15 +1,21 @@
-"""Our expectations as Great Expectations knows them: its suites, results and pages in Data Docs.
+"""Our expectations as Great Expectations knows them, for any suite over batches of three kinds.
 
-The batch that Great Expectations gets is the measures of a table, which tasks on its files have
-added up. The metric of every expectation returns them. So Great Expectations reads no row.
+- a manifest of data files: a pandas or Spark DataFrame with a row for each Parquet file and its
+  path in `file_path`, as Iceberg's metadata table `files` has it;
+- rows of a table in a Spark DataFrame; or
+- in a pandas DataFrame.
+
+`expectations.batches` measures all of them. That is the metric of every expectation, so that a
+suite reads the rows once.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import MISSING, fields
-from functools import cache
 from html import escape
 from typing import Any, ClassVar
 
@@ -18,16 +24,18 @@ with warnings.catch_warnings():
     warnings.filterwarnings("ignore", "module 'sre_constants'", DeprecationWarning)
     import great_expectations as gx
 
-import pandas as pd
 from great_expectations.compatibility.pydantic import create_model
 from great_expectations.core import ExpectationValidationResult
 from great_expectations.core.metric_domain_types import MetricDomainTypes
-from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
-from great_expectations.data_context.types.base import DataContextConfig
 from great_expectations.execution_engine.execution_engine import ExecutionEngine
 from great_expectations.execution_engine.pandas_execution_engine import PandasExecutionEngine
+from great_expectations.execution_engine.sparkdf_execution_engine import SparkDFExecutionEngine
+from great_expectations.expectations.core.expect_column_values_to_be_in_set import (
+    ExpectColumnValuesToBeInSet,
+)
 from great_expectations.expectations.expectation import BatchExpectation
 from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
+from great_expectations.expectations.metadata_types import FailureSeverity
 from great_expectations.expectations.metrics.metric_provider import metric_value
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
 from great_expectations.render.components import (
@@ -43,40 +51,85 @@ from great_expectations.render.renderer_configuration import (
     RendererValueType,
 )
 
-from expectations.expectation import Expectation, Row, Severity, Suite, plain, words
-from expectations.measures.rows import EXAMPLES
+from expectations import completeness, conservation, determinism, partitions, weights
+from expectations.batches import ReadFiles, measures_of
+from expectations.expectation import Expectation, NoRowMayBreak, Row, Severity, Suite, plain, words
+from expectations.mappings import as_mappings, as_plain
+from expectations.measures.rows import EXAMPLES, Measures
 from nats_transform.untrusted import visible
 
-MEASURES = "nats.measures"
+_measured: ContextVar[Measures | None] = ContextVar("measured", default=None)
 
 
-def batch_of(measures: object) -> pd.DataFrame:
-    """The measures as a batch for Great Expectations."""
-    return pd.DataFrame({MEASURES: [measures]})
+@contextmanager
+def measured(measures: Measures) -> Iterator[None]:
+    """Meanwhile, these are the measures of every batch: the gate has read the files of it."""
+    token = _measured.set(measures)
+    try:
+        yield
+    finally:
+        _measured.reset(token)
 
 
 class MeasuresMetric(TableMetricProvider):
-    """The measures that `batch_of` put into a batch."""
+    """The measures of a batch.
 
-    metric_name = MEASURES
+    Attributes:
+        table: what the rows are.
+        read_files: gives the rows of files; `nats_transform.great_expectations` sets it.
+    """
+
+    table: ClassVar[str]
+    read_files: ClassVar[ReadFiles]
+    metric_name: ClassVar[str]
+
+    value_keys = ("mappings", "seed")
 
     @metric_value(engine=PandasExecutionEngine)
     def _pandas(cls, execution_engine: PandasExecutionEngine, **kwargs: Any) -> object:  # noqa: N805 - GX makes it a class method
-        domain = kwargs["metric_domain_kwargs"]
-        batch, _, _ = execution_engine.get_compute_domain(domain, MetricDomainTypes.TABLE)
-        return batch[MEASURES].iloc[0]
+        return cls._of(execution_engine, **kwargs)
+
+    @metric_value(engine=SparkDFExecutionEngine)
+    def _spark(cls, execution_engine: SparkDFExecutionEngine, **kwargs: Any) -> object:  # noqa: N805 - GX makes it a class method
+        return cls._of(execution_engine, **kwargs)
+
+    @classmethod
+    def _of(
+        cls,
+        engine: Any,
+        metric_domain_kwargs: dict[str, Any],
+        metric_value_kwargs: dict[str, Any],
+        **_: Any,
+    ) -> object:
+        if (known := _measured.get()) is not None:
+            return known
+        frame, _, _ = engine.get_compute_domain(metric_domain_kwargs, MetricDomainTypes.TABLE)
+        given = {key: value for key, value in metric_value_kwargs.items() if value is not None}
+        return measures_of(frame, cls.table, cls.read_files, **given)
+
+
+class MessagesMetric(MeasuresMetric):
+    """The measures of rows of `messages`."""
+
+    metric_name = "nats.messages"
+    table = "messages"
+
+
+class TransformedMetric(MeasuresMetric):
+    """The measures of rows of `transformed_messages`."""
+
+    metric_name = "nats.transformed_messages"
+    table = "transformed_messages"
 
 
 class GreatExpectation(BatchExpectation):
-    """An expectation of ours as Great Expectations knows it; `great` makes the subclasses.
+    """An expectation of ours as Great Expectations knows it; `_great` makes the subclasses.
 
     Attributes:
         ours: the class of ours, which judges and has the words.
     """
 
     ours: ClassVar[type[Expectation]]
-
-    metric_dependencies = (MEASURES,)
 
     def _validate(
         self,
@@ -85,17 +138,14 @@ class GreatExpectation(BatchExpectation):
         execution_engine: ExecutionEngine[Any] | None = None,
     ) -> dict[str, Any]:
         arguments = {field.name: getattr(self, field.name) for field in fields(self.ours)}
-        judgement = self.ours(**arguments).judge(metrics[MEASURES])
+        if "mappings" in arguments:
+            arguments["mappings"] = as_mappings(arguments["mappings"])
+        judgement = self.ours(**arguments).judge(metrics[self.metric_dependencies[0]])
         result = {
             "observed_value": visible(judgement.observed),
             "details": plain(judgement.details),
             "examples": plain(judgement.examples[:EXAMPLES]),
-            # As lists, because the columns of a table have an order and keys in JSON do not.
-            "tables": [
-                _columns_and_rows(rows)
-                for rows in (judgement.examples[:EXAMPLES], judgement.evidence)
-                if rows
-            ],
+            "evidence": plain(judgement.evidence),
         }
         return {"success": judgement.success, "result": result}
 
@@ -156,8 +206,8 @@ class GreatExpectation(BatchExpectation):
         runtime_configuration: dict[str, Any] | None = None,
     ) -> list[RenderedTableContent | CollapseContent] | None:
         """The examples of what is wrong, and the evidence, as tables in Data Docs."""
-        tables = result.result.get("tables") if result is not None else None
-        return [_table(columns, rows) for columns, rows in tables or ()] or None
+        found = result.result if result is not None else {}
+        return [*tables(found.get(part) or () for part in ("examples", "evidence"))] or None
 
     @classmethod
     @renderer(renderer_type=LegacyDiagnosticRendererType.OBSERVED_VALUE)
@@ -171,40 +221,73 @@ class GreatExpectation(BatchExpectation):
         return escape(str(result.result.get("observed_value", ""))) if result is not None else ""
 
 
-@cache
-def great(ours: type[Expectation]) -> type[GreatExpectation]:
-    """The class of Great Expectations for one of ours, with the same name and arguments."""
-    arguments: dict[str, Any] = {
-        field.name: (Any, ... if field.default is MISSING else field.default)
-        for field in fields(ours)
-        if field.name != "severity"
-    }
-    made = create_model(ours.__name__, __base__=GreatExpectation, **arguments)
+def _great(ours: type[Expectation], metric: type[MeasuresMetric]) -> Any:
+    """The class of Great Expectations for one of ours, with the same name and arguments.
+
+    One about transformed messages has the mappings and the seed besides, which the metric needs.
+    """
+    is_mapped = metric is TransformedMetric
+    given: dict[str, Any] = {"mappings": (Any, []), "seed": (Any, 0)} if is_mapped else {}
+    for field in fields(ours):
+        if field.name != "severity":
+            given[field.name] = (Any, ...) if field.default is MISSING else (Any, field.default)
+    made = create_model(ours.__name__, __base__=GreatExpectation, **given)
     made.ours = ours
+    made.metric_dependencies = (metric.metric_name,)
+    made.success_keys = tuple(given)
     return made
 
 
-def new_context(config: DataContextConfig) -> EphemeralDataContext:
-    """A context of Great Expectations that writes no configuration."""
-    return gx.get_context(mode="ephemeral", project_config=config)
+ExpectArchiveToBeAsIngested = _great(conservation.ExpectArchiveToBeAsIngested, MessagesMetric)
+ExpectNoUnexplainedGap = _great(completeness.ExpectNoUnexplainedGap, MessagesMetric)
+ExpectMessagesToBeConserved = _great(conservation.ExpectMessagesToBeConserved, TransformedMetric)
+ExpectArchiveToBeUntouched = _great(conservation.ExpectArchiveToBeUntouched, TransformedMetric)
+ExpectTheSameDigest = _great(determinism.ExpectTheSameDigest, TransformedMetric)
+ExpectEveryOutcomeToAgree = _great(determinism.ExpectEveryOutcomeToAgree, TransformedMetric)
+ExpectScalarReplayToAgree = _great(determinism.ExpectScalarReplayToAgree, TransformedMetric)
+ExpectWeightsToHold = _great(weights.ExpectWeightsToHold, TransformedMetric)
+ExpectPartitionNumbersInRange = _great(partitions.ExpectPartitionNumbersInRange, TransformedMetric)
+ExpectKeysToKeepTheirPartition = _great(
+    partitions.ExpectKeysToKeepTheirPartition, TransformedMetric
+)
+ExpectPartitionsToBeBalanced = _great(partitions.ExpectPartitionsToBeBalanced, TransformedMetric)
 
 
 def great_suite(suite: Suite) -> gx.ExpectationSuite:
     """A suite of ours for Great Expectations."""
-    expectations = [great(type(one))(**vars(one)) for one in suite.expectations]
-    return gx.ExpectationSuite(name=suite.name, expectations=list(expectations))
-
-
-def _columns_and_rows(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    # Without columns that say nothing.
-    names = list(dict.fromkeys(name for row in rows for name in row if row[name] is not None))
-    return names, [[words(row.get(name)) for name in names] for row in rows]
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> RenderedTableContent:
-    return RenderedTableContent(
-        content_block_type="table",
-        header_row=[escape(name) for name in columns],
-        table=[[escape(cell) for cell in row] for row in rows],
-        styling={"body": {"classes": ["table-bordered", "table-sm", "mt-3"]}},
+    shared: dict[str, Any] = {}
+    if suite.mappings is not None:
+        shared = {"mappings": as_plain(suite.mappings.mappings), "seed": suite.seed}
+    return gx.ExpectationSuite(
+        name=suite.name, expectations=[_of(one, shared) for one in suite.expectations]
     )
+
+
+def _of(ours: Expectation, shared: dict[str, Any]) -> Any:
+    if not isinstance(ours, NoRowMayBreak):
+        return globals()[type(ours).__name__](**vars(ours) | shared)
+    warns = " (A warning: it does not block.)" if ours.severity is Severity.WARNS else ""
+    return ExpectColumnValuesToBeInSet(
+        column=ours.rule,
+        value_set=[0],
+        severity=FailureSeverity(ours.severity.value),
+        description=escape(f"{ours} {ours.reason}{warns}"),
+        meta={"name": type(ours).__name__},
+    )
+
+
+def tables(parts: Iterable[Sequence[Row]]) -> list[RenderedTableContent]:
+    """Rows for Data Docs, without columns that say nothing."""
+    found = []
+    for rows in filter(None, parts):
+        names = list(dict.fromkeys(name for row in rows for name in row if row[name] is not None))
+        cells = [[words(row.get(name)) for name in names] for row in rows]
+        found.append(
+            RenderedTableContent(
+                content_block_type="table",
+                header_row=[escape(name) for name in names],
+                table=[[escape(cell) for cell in row] for row in cells],
+                styling={"body": {"classes": ["table-bordered", "table-sm", "mt-3"]}},
+            )
+        )
+    return found

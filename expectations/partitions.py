@@ -11,15 +11,18 @@ from typing import Any
 import numpy as np
 
 from expectations.expectation import Expectation, Judgement, count
+from expectations.measures.partitions import PartitionedEnd, partitioned_ends
 from expectations.measures.transformed import TransformedMeasures
+from nats_transform import AccountMappings
 from nats_transform.audit import End
 
 SHOWN_NUMBERS = 64
 """Up to so many partitions, the details have the messages of each."""
 
 
-def _end(entry: Mapping[str, Any]) -> End:
-    return End(entry["source"], entry["destination"])
+def counted_ends(mappings: AccountMappings) -> list[PartitionedEnd]:
+    """The partition functions whose messages are counted by number."""
+    return [one for one in partitioned_ends(mappings) if one.is_counted]
 
 
 @dataclass(frozen=True)
@@ -27,10 +30,10 @@ class _PartitionExpectation(Expectation):
     """An expectation about partition functions.
 
     Args:
-        partitions: `source`, `destination` and `count` of each.
+        mappings: those that wrote the rows.
     """
 
-    partitions: list[dict[str, Any]]
+    mappings: AccountMappings
 
 
 @dataclass(frozen=True)
@@ -41,18 +44,12 @@ class ExpectPartitionNumbersInRange(_PartitionExpectation):
     reason = "No consumer reads a partition that does not exist."
 
     def judge(self, measures: TransformedMeasures) -> Judgement:
-        examples = []
-        for entry in self.partitions:
-            legal = {str(number) for number in range(entry["count"])}
-            found = measures.numbers.get(_end(entry), Counter[str]())
+        examples: list[dict[str, Any]] = []
+        for partitioned in counted_ends(self.mappings):
+            legal = {str(number) for number in range(partitioned.count)}
             examples += [
-                {
-                    "mapping": entry["source"],
-                    "destination": entry["destination"],
-                    "number": number,
-                    "messages": rows,
-                }
-                for number, rows in found.items()
+                {**_names(partitioned.end), "number": number, "messages": rows}
+                for number, rows in measures.numbers.get(partitioned.end, {}).items()
                 if number not in legal
             ]
         numbered = sum(sum(numbers.values()) for numbers in measures.numbers.values())
@@ -74,8 +71,7 @@ class ExpectKeysToKeepTheirPartition(Expectation):
     def judge(self, measures: TransformedMeasures) -> Judgement:
         split = [
             {
-                "mapping": end.source,
-                "destination": end.destination,
+                **_names(end),
                 "key (hash)": f"{key & (2**64 - 1):016x}",
                 "partitions": ", ".join(f"{n} ({rows:,}x)" for n, rows in sorted(numbers.items())),
             }
@@ -97,7 +93,7 @@ class ExpectPartitionsToBeBalanced(_PartitionExpectation):
     """The keys are spread over the partitions as evenly as by chance.
 
     Args:
-        partitions: `source`, `destination` and `count` of each partition function.
+        mappings: those that wrote the rows.
         confidence: the probability, 0 to 1, that keys which are spread by chance pass.
     """
 
@@ -119,9 +115,9 @@ class ExpectPartitionsToBeBalanced(_PartitionExpectation):
         for (end, _), numbers in measures.keys.items():
             keys[end].append(numbers)
         rows = [
-            self._row(entry, keys[end], measures.numbers[end])
-            for entry in self.partitions
-            if (end := _end(entry)) in keys
+            self._row(partitioned, keys[partitioned.end], measures.numbers[partitioned.end])
+            for partitioned in counted_ends(self.mappings)
+            if partitioned.end in keys
         ]
         uneven = [row for row in rows if row["fewest keys"] < row["at least"]]
         uneven += [row for row in rows if row["most keys"] > row["at most"] and row not in uneven]
@@ -138,28 +134,27 @@ class ExpectPartitionsToBeBalanced(_PartitionExpectation):
         """Messages of each partition, of functions with few enough to look at."""
         return [
             {
-                "source": entry["source"],
-                "destination": entry["destination"],
-                "counts": [rows.get(str(number), 0) for number in range(entry["count"])],
+                "source": one.end.source,
+                "destination": one.end.destination,
+                "counts": [rows.get(str(number), 0) for number in range(one.count)],
             }
-            for entry in self.partitions
-            if entry["count"] <= SHOWN_NUMBERS and (rows := measures.numbers.get(_end(entry)))
+            for one in counted_ends(self.mappings)
+            if one.count <= SHOWN_NUMBERS and (rows := measures.numbers.get(one.end))
         ]
 
     def _row(
         self,
-        entry: Mapping[str, Any],
+        partitioned: PartitionedEnd,
         keys: Sequence[Mapping[str, int]],
         rows: Mapping[str, int],
     ) -> dict[str, Any]:
-        n = entry["count"]
+        n = partitioned.count
         # A key that is in two partitions counts in both; that it is so fails elsewhere.
         held = Counter(number for numbers in keys for number in numbers)
         each = [held[str(number)] for number in range(n)]
         least, most = key_limits(len(keys), n, (1 - self.confidence) / (2 * n))
         return {
-            "mapping": entry["source"],
-            "destination": entry["destination"],
+            **_names(partitioned.end),
             "n": n,
             "keys": len(keys),
             "fewest keys": min(each),
@@ -168,6 +163,10 @@ class ExpectPartitionsToBeBalanced(_PartitionExpectation):
             "at most": most,
             "busiest over mean": f"{max(rows.values()) * n / sum(rows.values()):.2f}",
         }
+
+
+def _names(end: End) -> dict[str, str]:
+    return {"mapping": end.source, "destination": end.destination}
 
 
 @lru_cache

@@ -26,13 +26,12 @@ from expectations.determinism import (
     ExpectTheSameDigest,
 )
 from expectations.expectation import Expectation, Severity, Suite
-from expectations.mappings import as_plain
 from expectations.measures.messages import Range
-from expectations.measures.partitions import partitioned_ends
 from expectations.partitions import (
     ExpectKeysToKeepTheirPartition,
     ExpectPartitionNumbersInRange,
     ExpectPartitionsToBeBalanced,
+    counted_ends,
 )
 from expectations.subjects import ExpectArchivedSubjectsToBeLegal, ExpectMappedSubjectsToBeLegal
 from expectations.weights import ExpectWeightsToHold
@@ -105,27 +104,18 @@ def transformed_messages_suite(
         suite.append(ExpectOneMappingVersion(mapping_version=version))
     if before is not None:
         suite.append(ExpectTheSameDigest(digest=before))
-    plain = as_plain(mappings.mappings)
     suite += [
-        ExpectEveryOutcomeToAgree(mappings=plain, seed=seed),
-        ExpectScalarReplayToAgree(mappings=plain, seed=seed),
+        ExpectEveryOutcomeToAgree(mappings=mappings, seed=seed),
+        ExpectScalarReplayToAgree(mappings=mappings, seed=seed),
         ExpectMappedSubjectsToBeLegal(),
     ]
-    audited = [mapping for mapping in mappings.mappings if is_audited(mapping)]
-    if audited:
-        weights = ExpectWeightsToHold(
-            mappings=as_plain(audited), tolerance=tolerance, confidence=confidence
-        )
+    if any(is_audited(mapping) for mapping in mappings.mappings):
+        weights = ExpectWeightsToHold(mappings=mappings, tolerance=tolerance, confidence=confidence)
         suite.append(weights)
-    counted = [
-        {"source": found.end.source, "destination": found.end.destination, "count": found.count}
-        for found in partitioned_ends(mappings)
-        if found.is_counted
-    ]
-    if counted:
+    if counted_ends(mappings):
         suite += [
-            ExpectPartitionNumbersInRange(partitions=counted),
+            ExpectPartitionNumbersInRange(mappings=mappings),
             ExpectKeysToKeepTheirPartition(),
-            ExpectPartitionsToBeBalanced(partitions=counted, severity=Severity.WARNS),
+            ExpectPartitionsToBeBalanced(mappings=mappings, severity=Severity.WARNS),
         ]
-    return Suite(TRANSFORMED_SUITE, tuple(suite))
+    return Suite(TRANSFORMED_SUITE, tuple(suite), mappings, seed)

@@ -8,10 +8,19 @@ from datetime import UTC, datetime, time
 from typing import Any, cast
 
 from expectations.expectation import Expectation, Judgement, count
-from expectations.mappings import as_mappings
 from expectations.measures.transformed import TransformedMeasures
-from nats_transform import Fate
-from nats_transform.audit import Criteria, End, MappingAudit, Period, Split, Tally, Verdict, assess
+from nats_transform import AccountMappings, Fate
+from nats_transform.audit import (
+    Criteria,
+    End,
+    MappingAudit,
+    Period,
+    Split,
+    Tally,
+    Verdict,
+    assess,
+    is_audited,
+)
 
 SHOWN = 100
 """How many shares Data Docs shows, and the details have of each day."""
@@ -25,12 +34,12 @@ class ExpectWeightsToHold(Expectation):
     for the number of comparisons. What too few messages leave undecided does not fail.
 
     Args:
-        mappings: the mappings, as `expectations.mappings.as_plain` gives them.
+        mappings: those that wrote the rows.
         tolerance: how many percentage points a share may differ from its weight.
         confidence: the probability, 0 to 1, that all intervals are right together.
     """
 
-    mappings: list[dict[str, Any]]
+    mappings: AccountMappings
     tolerance: float = 1.0
     confidence: float = 0.99
 
@@ -46,8 +55,9 @@ class ExpectWeightsToHold(Expectation):
     )
 
     def judge(self, measures: TransformedMeasures) -> Judgement:
+        audited = [mapping for mapping in self.mappings.mappings if is_audited(mapping)]
         assessment = assess(
-            [Period(as_mappings(self.mappings))],
+            [Period(AccountMappings(audited))],
             _tallies(measures),
             Criteria(self.tolerance, self.confidence, "day"),
         )

@@ -23,10 +23,11 @@ from jobs.session import Spark
 from jobs.warehouse import staging
 from jobs.warehouse.specs import TableSpec
 from jobs.warehouse.staging import Staged
-from jobs.warehouse.tables import data_files, warehouse_errors
+from jobs.warehouse.tables import data_files, partitions_of, warehouse_errors
 
 Measure = Callable[[Iterable[pa.RecordBatch]], Any]
 _OF_CHECK = ("name", "topic", "expects", "success", "blocks", "observed", "examples")
+_EPOCH = date(1970, 1, 1).toordinal()
 NOT_RUN = "not run"
 """What the properties of a snapshot say if nobody looked at its rows."""
 
@@ -54,7 +55,21 @@ class Check:
         """
         scan = Scan.of(table, self.spec, files, words=WORDS | {"stream", "cluster"})
         what = f"checking {self.spec.name}"
-        return report_on(scan.sum(spark, self.measure, what), self.suite)
+        return report_on(scan.sum(spark, self.measure, what), self.suite, manifest(table, files))
+
+
+def manifest(table: Table, files: Sequence[DataFile]) -> list[dict[str, Any]]:
+    """A row for each file, for people and Great Expectations."""
+    stream, day = (partitions_of(table).index(name) for name in ("stream", "day"))
+    return [
+        {
+            "stream": file.partition[stream],
+            "day": date.fromordinal(_EPOCH + file.partition[day]),
+            "file_path": file.file_path,
+            "record_count": file.record_count,
+        }
+        for file in files
+    ]
 
 
 class Passage(NamedTuple):

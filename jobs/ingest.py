@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
@@ -113,7 +113,7 @@ def ingest(spark: Spark, settings: IngestSettings) -> IngestResult:
 
 def _ingest(spark: Spark, settings: IngestSettings, source: Source) -> IngestResult:
     total, days = Digest(), set[date]()
-    refused, measures = None, measure_messages(())
+    refused, measures, manifest = None, measure_messages(()), list[Any]()
     added_rows = 0
     session = None
     files = source.files if isinstance(source, DumpSource) else None
@@ -138,6 +138,7 @@ def _ingest(spark: Spark, settings: IngestSettings, source: Source) -> IngestRes
                     added = _add(spark, session, source, span, table, settings)
                 if added.passage.report is not None:
                     measures += added.passage.report.measures
+                    manifest += added.passage.report.files
                 total += added.total.digest
                 refused = added.passage.refused
                 if refused is not None:
@@ -152,7 +153,8 @@ def _ingest(spark: Spark, settings: IngestSettings, source: Source) -> IngestRes
     archived = Archived.of(table, settings.stream)
     report = None
     if not settings.no_checks:
-        report = report_on(measures, messages_suite(total, archived.coverage.ranges))
+        suite = messages_suite(total, archived.coverage.ranges)
+        report = report_on(measures, suite, manifest)
     last_day = max(archived.days, default=None)
     return IngestResult(
         stream=settings.stream,

@@ -23,6 +23,7 @@ from nats_transform.untrusted import visible
 from orchestration.hooks import function_named
 from orchestration.settings import (
     Day,
+    Entries,
     FilePath,
     OptionalPath,
     OptionalText,
@@ -276,6 +277,12 @@ class Archive(yaml_of(AuditSettings, _JUDGED, _Messages)):  # type: ignore[misc]
         description="Give this if nats-server has mapped the messages already: the audit is then "
         "of what the servers did, and not a rehearsal.",
     )
+    actions: Entries = Field(
+        [],
+        description="What else to do after the checks of a table, as in the JSON of a checkpoint "
+        "of Great Expectations, such as {type: slack, slack_webhook: ...}. `class` instead of "
+        "`type` names one of yours, package.module:Class.",
+    )
     # In YAML, off without quotes is false.
     automation: Literal["off", "stale_days", False] = Field(
         "off",
@@ -283,6 +290,13 @@ class Archive(yaml_of(AuditSettings, _JUDGED, _Messages)):  # type: ignore[misc]
     )
 
     _some_hours = field_validator("fresh_hours")(positive)
+
+    @field_validator("actions")
+    @classmethod
+    def _have_types(cls, value: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        if any(len(action.keys() & {"type", "class"}) != 1 for action in value):
+            raise ValueError("each action needs a type, such as slack, or a class of yours")
+        return value
 
     @field_validator("owners", "tags")
     @classmethod

@@ -116,6 +116,15 @@ def _path(context: dg.ResolutionContext, value: str | None) -> Path | None:
     return None if text is None else context.resolve_source_relative_path(text)
 
 
+def _filled(context: dg.ResolutionContext, value: Any) -> Any:
+    """A value with the templates of all its texts filled in."""
+    if isinstance(value, str):
+        return _text(context, value)
+    if isinstance(value, dict):
+        return {name: _filled(context, item) for name, item in value.items()}
+    return [_filled(context, item) for item in value] if isinstance(value, list) else value
+
+
 def _read_by(resolve: Any, kind: Any) -> dg.Resolver:
     return dg.Resolver(resolve, model_field_type=kind, inject_before_resolve=False)
 
@@ -125,6 +134,7 @@ OptionalText = Annotated[str | None, _read_by(_text, str | None)]
 Day = Annotated[date, _read_by(_day, str)]
 # Relative paths are relative to the folder of the YAML file.
 FilePath = Annotated[Path, _read_by(_path, str)]
+Entries = Annotated[list[dict[str, Any]], _read_by(_filled, list[dict[str, Any]])]
 OptionalPath = Annotated[Path | None, _read_by(_path, str | None)]
 
 

@@ -80,7 +80,11 @@ Graph = Mapping[str, frozenset[str]]
 
 
 # Names that are the same in a checkout and in a wheel, for what is above the library.
-FRONTS = ("nats_transform.__main__", "nats_transform.dagster")
+FRONTS = (
+    "nats_transform.__main__",
+    "nats_transform.dagster",
+    "nats_transform.great_expectations",
+)
 
 
 def modules() -> dict[str, Path]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from expectations.measures.rows import (
     Flag,
+    Measures,
     StreamDay,
-    added,
     by_day,
     is_illegal,
     is_misdated,
@@ -80,51 +81,45 @@ class Sequences:
 
 
 @dataclass(frozen=True)
-class MessagesMeasures:
+class MessagesMeasures(Measures):
     """What was found in rows of `messages`.
 
     Attributes:
-        days: rows of each day, with their digest.
         sequences: which there are, of each day.
-        flags: the rules about single rows, by name.
     """
 
-    days: Mapping[StreamDay, Digest]
     sequences: Mapping[StreamDay, Sequences]
-    flags: Mapping[str, Flag]
 
-    @property
-    def archive(self) -> Digest:
-        """All rows."""
-        return sum(self.days.values(), Digest())
+    rules = ("misdated", "illegal", "repeated")
+    digest = Measures.archive
 
-    digest = archive
-
-    def __add__(self, other: MessagesMeasures) -> MessagesMeasures:
-        return MessagesMeasures(
-            added(self.days, other.days),
-            added(self.sequences, other.sequences),
-            added(self.flags, other.flags),
-        )
+    def counts(self) -> list[dict[str, Any]]:
+        """The frame of aggregates, with the rows that repeat a sequence."""
+        repeated = [
+            self.sequences[day].repeated if day in self.sequences else 0 for day in self.days
+        ]
+        return [
+            row | {"repeated": rows} for row, rows in zip(super().counts(), repeated, strict=True)
+        ]
 
 
 def measure_messages(batches: Iterable[pa.RecordBatch]) -> MessagesMeasures:
     """The measures of rows of `messages`, with the columns in the order of the table."""
     days: dict[StreamDay, Digest] = defaultdict(Digest)
     sequences: dict[StreamDay, list[Sequences]] = defaultdict(list)
-    found = dict.fromkeys(("missing", "misdated", "illegal", "too_long"), Flag())
+    flags: dict[tuple[StreamDay, str], Flag] = defaultdict(Flag)
     for day, rows in by_day(batches):
         days[day] += Digest(*digest_batch(rows))
         numbered = rows.column("seq").drop_null()
         if len(numbered):
             sequences[day].append(Sequences.of(numbered.to_numpy()))
         subjects = rows.column("subject")
-        for name, broken in {
-            "missing": is_missing(rows, ("stream", "seq", "ts", "ts_ns", "day")),
-            "misdated": is_misdated(rows),
-            "illegal": is_illegal(subjects) | is_missing(rows, ["subject"]),
-            "too_long": is_too_long(subjects),
+        for rule, broken in {
+            "misdated": is_missing(rows, ("stream", "seq", "ts", "ts_ns", "day"))
+            | is_misdated(rows),
+            "illegal": is_illegal(subjects) | is_too_long(subjects) | is_missing(rows, ["subject"]),
         }.items():
-            found[name] += Flag.of(rows, broken, _SHOWN)
+            if broken.any():
+                flags[day, rule] += Flag.of(rows, broken, _SHOWN)
     ranges = {day: Sequences.together(parts) for day, parts in sequences.items()}
-    return MessagesMeasures(dict(days), ranges, found)
+    return MessagesMeasures(dict(days), dict(flags), ranges)

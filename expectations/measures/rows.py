@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import date
 from itertools import product
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from nats_transform import Fate
+from nats_transform.digest import Digest
 from nats_transform.mapping import DRAWS
 from nats_transform.subject import decode
 
@@ -72,6 +74,50 @@ class Flag:
 
     def __add__(self, other: Flag) -> Flag:
         return Flag(self.rows + other.rows, (self.examples + other.examples)[:EXAMPLES])
+
+
+@dataclass(frozen=True)
+class Measures:
+    """What was found in rows of a table. Measures of two parts can be added up.
+
+    Attributes:
+        days: rows of each day, with the digest of the columns that `messages` has.
+        flags: the rows that break a rule, of each day that has any.
+        rules: the names of the rules about single rows.
+    """
+
+    days: Mapping[StreamDay, Digest]
+    flags: Mapping[tuple[StreamDay, str], Flag]
+
+    rules: ClassVar[tuple[str, ...]]
+
+    @property
+    def archive(self) -> Digest:
+        """All rows, with the digest of the columns that `messages` has."""
+        return sum(self.days.values(), Digest())
+
+    def flag(self, rule: str) -> Flag:
+        """The rows of all days that break a rule."""
+        return sum((flag for (_, name), flag in self.flags.items() if name == rule), Flag())
+
+    def counts(self) -> list[dict[str, Any]]:
+        """The frame of aggregates: of each stream and day, the rows and those that break rules."""
+        return [
+            {"stream": day[0], "day": day[1], "rows": bag.rows}
+            | {rule: self.flags.get((day, rule), Flag()).rows for rule in self.rules}
+            for day, bag in self.days.items()
+        ]
+
+    def __add__(self, other: Self) -> Self:
+        names = [field.name for field in fields(self)]
+        return type(self)(*(_sum(getattr(self, name), getattr(other, name)) for name in names))
+
+
+def _sum(ours: Any, theirs: Any) -> Any:
+    if isinstance(ours, int):  # how a sample was drawn
+        return max(ours, theirs)
+    is_mapping = isinstance(ours, Mapping) and not isinstance(ours, Counter)
+    return added(ours, theirs) if is_mapping else ours + theirs
 
 
 def by_day(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[StreamDay, pa.RecordBatch]]:

@@ -16,8 +16,8 @@ from expectations.measures.outcomes import Outcomes
 from expectations.measures.partitions import PartitionedEnd, Partitions, partitioned_ends
 from expectations.measures.rows import (
     Flag,
+    Measures,
     StreamDay,
-    added,
     by_day,
     counts_of,
     is_incoherent,
@@ -61,34 +61,27 @@ class Ending:
     destination: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class TransformedMeasures:
+@dataclass(frozen=True)
+class TransformedMeasures(Measures):
     """What was found in rows of `transformed_messages`.
 
     Attributes:
-        days: rows of each day, with the digest of the columns that `messages` has.
         digest: all rows, with the digest of all columns.
         endings: rows of each ending.
-        flags: the rules about single rows, by name.
         numbers: rows by partition number as it is written, of each end where it could be found.
         keys: of some keys, rows by partition number, by end and the hash of the key.
         key_share: one key in so many is in `keys`.
         sample: some rows as they were written.
     """
 
-    days: Mapping[StreamDay, Digest]
     digest: Digest
     endings: Counter[Ending]
-    flags: Mapping[str, Flag]
     numbers: Mapping[End, Counter[str]]
     keys: Mapping[tuple[End, int], Counter[str]]
     key_share: int
     sample: tuple[dict[str, Any], ...]
 
-    @property
-    def archive(self) -> Digest:
-        """All rows, with the digest of the columns that `messages` has."""
-        return sum(self.days.values(), Digest())
+    rules = ("misdated", "incoherent", "misversioned", "illegal", "different")
 
     def fates_of(self, *days: date) -> dict[str, int]:
         """Rows of each fate; of some days, or of all."""
@@ -97,18 +90,6 @@ class TransformedMeasures:
             if not days or ending.day in days:
                 counted[ending.fate] += rows
         return {fate.value: counted[fate.value] for fate in Fate}
-
-    def __add__(self, other: TransformedMeasures) -> TransformedMeasures:
-        return TransformedMeasures(
-            days=added(self.days, other.days),
-            digest=self.digest + other.digest,
-            endings=self.endings + other.endings,
-            flags=added(self.flags, other.flags),
-            numbers=added(self.numbers, other.numbers),
-            keys=added(self.keys, other.keys),
-            key_share=self.key_share,
-            sample=self.sample + other.sample,
-        )
 
 
 @dataclass(frozen=True)
@@ -152,8 +133,7 @@ class MeasureTransformed:
         """The measures of some rows, with the columns in the order of the table."""
         days: dict[StreamDay, Digest] = defaultdict(Digest)
         digest, endings = Digest(), Counter[Ending]()
-        names = ("misdated", "incoherent", "misversioned", "illegal", "too_long", "different")
-        found = dict.fromkeys(names, Flag())
+        flags: dict[tuple[StreamDay, str], Flag] = defaultdict(Flag)
         partitions = Partitions(self.outcomes.proof, self.ends, self.one_key_in)
         sample: list[dict[str, Any]] = []
         for day, rows in by_day(batches):
@@ -174,22 +154,23 @@ class MeasureTransformed:
                 right,
                 np.flatnonzero(~judged.is_right & judged.is_of_end),
             )
-            # Rows that are right in every column do not contradict themselves.
-            found["incoherent"] += Flag.of(others, is_incoherent(others), others.schema.names)
-            for name, broken in {
+            for rule, broken in {
                 "misdated": is_misdated(rows),
                 "misversioned": self._is_misversioned(rows),
-                "illegal": judged.opinion.marks & IS_ILLEGAL > 0,
-                "too_long": is_too_long(mapped),
+                "illegal": (judged.opinion.marks & IS_ILLEGAL > 0) | is_too_long(mapped),
                 "different": ~judged.is_right,
             }.items():
-                found[name] += Flag.of(outcome, broken, outcome.schema.names)
+                if broken.any():
+                    flags[day, rule] += Flag.of(outcome, broken, outcome.schema.names)
+            # Rows that are right in every column do not contradict themselves.
+            if (broken := is_incoherent(others)).any():
+                flags[day, "incoherent"] += Flag.of(others, broken, others.schema.names)
             sample += plain_rows(self._sampled(outcome))
         return TransformedMeasures(
             days=dict(days),
+            flags=dict(flags),
             digest=digest,
             endings=endings,
-            flags=found,
             numbers=dict(partitions.numbers),
             keys=dict(partitions.keys),
             key_share=self.one_key_in,

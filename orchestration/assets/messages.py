@@ -6,7 +6,7 @@ import time
 import dagster as dg
 from dagster import AssetExecutionContext
 
-from expectations.expectation import report_on
+from expectations.expectation import Row, report_on
 from expectations.measures.messages import measure_messages
 from jobs.ingest import ingest
 from jobs.progress import watched
@@ -15,6 +15,7 @@ from jobs.warehouse import specs, tables
 from jobs.warehouse.accounting import Archived
 from orchestration.archive import Archive
 from orchestration.assets import checks
+from orchestration.assets.suites import actions_of
 from orchestration.days import add_metadata_by_day, days_of, rows_by_day
 from orchestration.failures import failing_with_one_line
 from orchestration.metadata.columns import columns_of
@@ -44,7 +45,9 @@ def messages_asset(archive: Archive) -> dg.AssetsDefinition:
         days = days_of(context)
         started = time.monotonic()
         with failing_with_one_line():
+            actions = actions_of(archive)
             added, refused, measures = 0, None, measure_messages(())
+            manifest: list[Row] = []
             for source in archive.sources:
                 settings = source.ingest_settings(
                     archive.stream, archive.tables, (days[0], days[-1]), context.run.run_id
@@ -52,7 +55,9 @@ def messages_asset(archive: Archive) -> dg.AssetsDefinition:
                 with watched(context.log.info):
                     result = ingest(archive.session, settings)
                 added += result.added
-                measures += result.report.measures if result.report else measure_messages(())
+                if result.report is not None:
+                    measures += result.report.measures
+                    manifest += result.report.files
                 refused = result.refused
                 if refused is not None:
                     break
@@ -61,16 +66,18 @@ def messages_asset(archive: Archive) -> dg.AssetsDefinition:
             check, rows = messages_check(archived, days), archived.digest_of(days)
             if refused is not None or measures.archive == rows:
                 # What the gate has looked at is all that there is.
-                report = report_on(measures, check.suite)
+                report = report_on(measures, check.suite, manifest)
             else:
                 files = tables.data_files(table, archive.stream, days)
                 report = check.of(archive.session, table, files)
             name = f"{archive.stream} {days[0]} to {days[-1]}"
-            page = keep(report, archive.reports_folder, name=name)
+            kept = keep(report, archive.reports_folder, name=name, actions=actions)
             counts = rows_by_day(table, archive.stream, days)
-        yield from checks.results(archive, key, checks.MESSAGES, report, page)
+        if kept.fault is not None:
+            context.log.warning(kept.fault)
+        yield from checks.results(archive, key, checks.MESSAGES, report, kept.page)
         if refused is not None:
-            raise dg.Failure(f"{refused} (see {page})", allow_retries=False)
+            raise dg.Failure(f"{refused} (see {kept.page})", allow_retries=False)
         add_metadata_by_day(context, {day: {"dagster/row_count": counts[day]} for day in days})
         yield dg.MaterializeResult(
             metadata={
@@ -78,7 +85,7 @@ def messages_asset(archive: Archive) -> dg.AssetsDefinition:
                 "messages in table": result.messages,
                 "gaps": result.gaps,
                 "bytes": result.bytes,
-                "data docs": link(archive, page),
+                "data docs": link(archive, kept.page),
                 **throughput(added, time.monotonic() - started),
                 **columns_of(archive, "messages"),
                 "digest": result.digest,

@@ -13,6 +13,7 @@ from jobs.settings.transform import TransformSettings
 from jobs.transform import transform
 from orchestration.archive import Archive
 from orchestration.assets import checks
+from orchestration.assets.suites import actions_of
 from orchestration.automation.stale_days import stale_days
 from orchestration.days import add_metadata_by_day, days_of
 from orchestration.failures import failing_with_one_line
@@ -54,15 +55,18 @@ def transformed_messages_asset(archive: Archive) -> dg.AssetsDefinition:
             confidence=archive.confidence,
         )
         with failing_with_one_line():
+            actions = actions_of(archive)
             mappings, _ = mapping_in_force(context.instance, archive)
             result = transform(archive.session, settings, mappings)
             report = cast(Report, result.report)  # checks are not left out here
             name = f"{archive.stream} {days[0]} to {days[-1]}"
-            page = keep(report, archive.reports_folder, name=name)
+            kept = keep(report, archive.reports_folder, name=name, actions=actions)
+        if kept.fault is not None:
+            context.log.warning(kept.fault)
         # The checks that refuse it are results all the same.
-        yield from checks.results(archive, key, checks.TRANSFORMED_MESSAGES, report, page)
+        yield from checks.results(archive, key, checks.TRANSFORMED_MESSAGES, report, kept.page)
         if result.refused is not None:
-            raise dg.Failure(f"{result.refused} (see {page})", allow_retries=False)
+            raise dg.Failure(f"{result.refused} (see {kept.page})", allow_retries=False)
         seconds = time.monotonic() - started
         if len(days) > 1:
             add_metadata_by_day(
@@ -76,7 +80,7 @@ def transformed_messages_asset(archive: Archive) -> dg.AssetsDefinition:
             metadata={
                 **_fates(result.fates),
                 **shares_of_checks(report),
-                "data docs": link(archive, page),
+                "data docs": link(archive, kept.page),
                 **throughput(result.messages, seconds),
                 **columns_of(archive, "transformed_messages"),
                 "mapping version": result.mapping_version,

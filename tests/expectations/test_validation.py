@@ -54,7 +54,7 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def validate(measures: Any, suite: Suite, folder: Path, *, name: str) -> tuple[Report, Path]:
     """The report, and its page."""
     report = report_on(measures, suite)
-    return report, keep(report, folder, name=name)
+    return report, keep(report, folder, name=name).page
 
 
 def check(

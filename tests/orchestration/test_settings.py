@@ -54,6 +54,7 @@ MISTAKES = [
         ":7: observed.in_force.0.since: '2026-10-01T00:00' does not say its time zone: write",
         id="moment-without-zone",
     ),
+    pytest.param("actions: [{ name: tell }]", ":7: actions: each action needs a type", id="action"),
     pytest.param(
         "tolerance: -5", ":7: tolerance: -5.0: Input should be greater than 0", id="tolerance"
     ),
