@@ -7,23 +7,25 @@ It needs Chromium. Draws and dates of a demo are new, so no test compares the pi
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.support.browser import CHROMIUM, chromium  # noqa: E402 - from the checkout
+
 DEMO = ROOT / "demo"
-_WIDTH, _HEIGHT = 1280, 860
 
 
 def main() -> None:
     """Takes both pictures."""
+    if CHROMIUM is None:
+        raise SystemExit("no Chromium here: apt-get install chromium")
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        page = folder / "dry-run.html"
+        page = Path(scratch) / "dry-run.html"
         subprocess.run(  # noqa: S603 - our own command
             [
                 *(Path(sys.executable).parent / "nats-transform", "dry-run", "--stream", "SHOP"),
@@ -33,27 +35,11 @@ def main() -> None:
             check=True,
             stdout=subprocess.DEVNULL,
         )
-        take(page, ROOT / "docs" / "dry-run.png", folder)
         (audit,) = (DEMO / "reports").glob("*-observed-*.html")
-        take(audit, ROOT / "docs" / "audit.png", folder)
-
-
-def take(page: Path, picture: Path, folder: Path) -> None:
-    """Writes what a window shows of the start of a page."""
-    names = ("chromium", "chromium-browser", "google-chrome", "chrome")
-    chromium = next(filter(None, map(shutil.which, names)), None)
-    if chromium is None:
-        raise SystemExit("no Chromium here: apt-get install chromium")
-    subprocess.run(  # noqa: S603 - our own pages
-        [
-            *(chromium, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"),
-            *(f"--user-data-dir={folder / 'profile'}", f"--window-size={_WIDTH},{_HEIGHT}"),
-            *(f"--screenshot={picture}", page.as_uri()),
-        ],
-        check=True,
-        env=os.environ | {"XDG_CONFIG_HOME": str(folder)},
-        stderr=subprocess.DEVNULL,
-    )
+        with chromium(Path(scratch) / "profile") as browser:
+            for name, shown in {"dry-run": page, "audit": audit}.items():
+                browser.open(shown)
+                browser.shoot(ROOT / "docs" / f"{name}.png")
 
 
 if __name__ == "__main__":

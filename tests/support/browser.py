@@ -7,9 +7,8 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from itertools import product
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,6 +18,8 @@ CHROMIUM = next(
 )
 WIDTHS = (400, 1280, 1600)
 SCHEMES = ("light", "dark")
+WINDOWS = ((400, "light"), (1280, "dark"), (1600, "light"))
+"""Each width and each scheme once; the slow tests look at all of them together."""
 _HEIGHT = 900
 _KEYS = {"Tab": (9, ""), "Enter": (13, "\r"), " ": (32, " ")}
 # What a reader would complain of. Text below 12 pixels is small; of less contrast than WCAG's level
@@ -169,7 +170,13 @@ class Browser:
         self._ask("Input.dispatchKeyEvent", type="keyDown", text=text, **event)
         self._ask("Input.dispatchKeyEvent", type="keyUp", **event)
 
-    def look(self, page: Path, widths: Sequence[int] = WIDTHS, scrolls: bool = False) -> None:
+    def look(
+        self,
+        page: Path,
+        windows: Iterable[tuple[int, str]] = WINDOWS,
+        scrolls: bool = False,
+        opens: bool = True,
+    ) -> None:
         """Opens a page in narrow and wide windows, light and dark.
 
         It needs no more than the width, all text can be read, no number is in another line than its
@@ -177,13 +184,16 @@ class Browser:
 
         Args:
             page: the page.
-            widths: the widths of the windows.
+            windows: their widths, and the colors that their users prefer.
             scrolls: whether a part of the page may be wider than the window, and scroll by itself.
+            opens: whether to look at it with all details open.
         """
         console = self.open(page)
         assert not console, console
+        if opens:
+            self.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
         faults = {}
-        for width, scheme in product(widths, SCHEMES):
+        for width, scheme in windows:
             self.resize(width, scheme)
             found = self.evaluate(f"({_FAULTS})({json.dumps(scrolls)})")
             if found != {"needs": width, "scheme": scheme}:
@@ -191,8 +201,8 @@ class Browser:
         assert not faults, faults
 
     def shoot(self, picture: Path) -> None:
-        """Takes a picture of the whole page."""
-        shot = self._ask("Page.captureScreenshot", captureBeyondViewport=True)
+        """Takes a picture of what the window shows."""
+        shot = self._ask("Page.captureScreenshot")
         picture.write_bytes(base64.b64decode(shot["data"]))
 
     def _ask(self, method: str, **parameters: Any) -> dict[str, Any]:
