@@ -7,7 +7,7 @@ each message once: mirrors, and what a stream takes from others, are copies.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,8 +23,6 @@ from jobs.settings.connection import NatsSettings
 from nats_transform.stream import StreamConfig
 
 _MOST = 20_000_000  # subjects in memory
-_MOST_OF_STREAM = 2_000_000
-"""subjects of a stream: the server sorts all of them for each 100,000 that it shows."""
 
 
 def live_census(nats: NatsSettings, stream: str, streams: Sequence[StreamConfig]) -> PortableCensus:
@@ -55,16 +53,10 @@ async def _census(
             info = await stream_info(client, nats, name)
             if not info.state.messages:
                 continue
-            if info.state.num_subjects > _MOST_OF_STREAM:
-                raise ArchiveError(
-                    f"stream {name} on {nats.where} has {info.state.num_subjects:,} subjects, and "
-                    "the server sorts all of them for each 100,000 that it shows: ingest the "
-                    "stream, and try the mappings on the archive"
-                )
             infos.append(info)
             mean = info.state.bytes / info.state.messages
             with step(f"counting the subjects of {name}", info.state.num_subjects, "subjects"):
-                async for page in pages_of_subjects(client, nats, name):
+                async for page in pages_of_subjects(client, nats, info):
                     rows.append(_rows(page if stream else _published(configs[name], page), mean))
                     if sum(map(len, rows)) > _MOST:
                         raise ArchiveError(
@@ -87,19 +79,15 @@ async def _census(
     return PortableCensus(about, summed(pa.concat_tables(rows)), live)
 
 
-def _published(config: StreamConfig, page: Mapping[str, int]) -> Mapping[str, int]:
+def _published(config: StreamConfig, page: pa.Table) -> pa.Table:
     """The subjects that a stream did not take from other streams."""
     if not config.sources:
         return page
-    return {subject: count for subject, count in page.items() if config.captures(subject)}
+    return page.filter(pa.array(map(config.captures, page["subject"].to_pylist()), pa.bool_()))
 
 
-def _rows(page: Mapping[str, int], mean: float) -> pa.Table:
-    counts = pa.array(page.values(), pa.int64())
-    columns = [
-        pa.array(page, pa.string()),
-        pa.nulls(len(page), pa.string()),
-        counts,
-        pc.cast(pc.multiply(counts, mean), pa.int64(), safe=False),
-    ]
+def _rows(page: pa.Table, mean: float) -> pa.Table:
+    counts = page["messages"]
+    sizes = pc.cast(pc.multiply(counts, mean), pa.int64(), safe=False)
+    columns = [page["subject"], pa.nulls(len(page), pa.string()), counts, sizes]
     return pa.table(columns, names=[*TEXTS, *COUNTS])

@@ -189,6 +189,7 @@ class Stored(_Part):
     """A message as the API has it; its headers are in base64."""
 
     seq: Count
+    subject: str = ""
     hdrs: Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]*={0,2}$")] = ""
 
 

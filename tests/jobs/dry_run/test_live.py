@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from jobs.ingest import ingest
 from jobs.jetstream import subjects
 from jobs.jetstream.connection import RawClient, connection
 from jobs.jetstream.process import NatsServer, nats_server
+from jobs.jetstream.stream import stream_info
 from jobs.jetstream.subjects import pages_of_subjects
 from jobs.session import SessionOnDemand
 from jobs.settings.connection import NatsSettings
@@ -165,6 +167,65 @@ def test_pages_of_a_real_server(server: NatsServer) -> None:
     assert {subject for page in pages for subject in page} == {f"S.{n:06}" for n in range(many)}
 
 
+SITES = [b"eu.%d.%d" % (n % 40, n // 40) for n in range(1200)]
+SHAPES = {
+    "by site": SITES,
+    "one of its own": [SITES[0], b"rare", *SITES[1:]],
+    "two of their own": [SITES[0], b"rare.1", *SITES[1:700], b"eu.rare.2", *SITES[700:]],
+    "shorter and longer": [
+        *SITES,
+        *(b"eu.%d" % n for n in range(9)),
+        *(b"%d.0.0.0" % n for n in range(40)),
+    ],
+    "of many tokens": [b"%d.temperature" % n for n in range(1200)],
+    "one token": [b"%d" % n for n in range(1200)],
+    "larger than its share": [
+        *(b"eu.%d" % (n % 9) for n in range(999)),
+        *(b"us.%d.%d" % (n % 40, n) for n in range(999)),
+    ],
+}
+FLAT = {"of many tokens", "one token"}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_large_stream_is_asked_for_in_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As large as a real server lets a quick test have it: so few subjects count as many."""
+    monkeypatch.setattr(subjects, "_PAGE", 100)
+    monkeypatch.setattr(subjects, "_FEW", 200)
+    monkeypatch.setattr(subjects, "_SAMPLES", 300)
+    monkeypatch.setattr(subjects, "_ROUNDS", 1)
+    with nats_server() as own, Client(own.url) as client:
+        client.request("$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["S.>"]})
+        Stream(own, "S").publish((subject, b"", b"") for subject in SHAPES[name])
+        pages = gathered(NatsSettings(servers=own.url))
+    counts = Counter[str]()
+    for page in pages:
+        assert not counts.keys() & page.keys()
+        counts += page
+    assert counts == Counter(f"S.{subject.decode()}" for subject in SHAPES[name])
+    assert (max(map(len, pages)) > 900) == (name in FLAT)
+
+
+@pytest.mark.slow
+def test_a_stream_larger_than_two_pages_as_it_is() -> None:
+    with nats_server() as own, Client(own.url) as client:
+        client.request("$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["S.>"]})
+        names = [b"v2.%d.%d" % (n % 200, n) for n in range(250_000)]
+        Stream(own, "S").publish((name, b"", b"") for name in names)
+        pages = gathered(NatsSettings(servers=own.url))
+    assert len(pages) == 200
+    assert sorted(s for page in pages for s in page) == sorted(f"S.{n.decode()}" for n in names)
+
+
+def test_a_user_who_may_not_read_messages(
+    server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large stream is then asked for in pages, as a small one is."""
+    monkeypatch.setattr(subjects, "_FEW", 10)
+    nats = reader(server).model_copy(update={"connect_timeout": 1.0})
+    assert live_census(nats, "ORDERS", ()).rows.num_rows == 40
+
+
 def purge(client: Client, subject: str) -> None:
     client.request("$JS.API.STREAM.PURGE.S", {"filter": subject})
 
@@ -173,8 +234,10 @@ def gathered(nats: NatsSettings, between: Callable[[], None] = lambda: None) -> 
     async def gather() -> list[Any]:
         pages = []
         async with connection(nats) as client:
-            async for page in pages_of_subjects(client, nats, "S"):
-                pages.append(page)
+            info = await stream_info(client, nats, "S")
+            async for page in pages_of_subjects(client, nats, info):
+                counts = (page[name].to_pylist() for name in ("subject", "messages"))
+                pages.append(Counter(dict(zip(*counts, strict=True))))
                 between()
         return pages
 
@@ -218,31 +281,47 @@ def test_a_page_may_take_as_long_as_patience_lasts(monkeypatch: pytest.MonkeyPat
     impostor = Impostor(answers={"STREAM.INFO": answer({"a": 1}, total=1)})
     with serving(impostor):
         gathered(NatsSettings(servers=impostor.url, connect_timeout=50, patience=70))
-    assert waited == [70]
+    assert waited == [50, 70]
 
 
 def test_a_stream_that_would_keep_its_server_busy_is_not_counted() -> None:
-    state = INFO_OF_STREAM["state"] | {"num_subjects": 2_000_001}
+    state = INFO_OF_STREAM["state"] | {"num_subjects": 2_200_000}
     impostor = Impostor(answers={"STREAM.INFO": {**INFO_OF_STREAM, "state": state}})
-    with serving(impostor), pytest.raises(ArchiveError, match=r"2,000,001 subjects.* ingest the"):
+    with serving(impostor), pytest.raises(ArchiveError, match=r"2,200,000 subjects.* ingest the"):
         live_census(NatsSettings(servers=impostor.url), "S", ())
-    assert len(impostor.asked) == 1
+    assert impostor.asked == ["$JS.API.STREAM.INFO.S", "$JS.API.STREAM.MSG.GET.S"]
 
 
 def test_a_page_again_and_again() -> None:
-    impostor = Impostor(answers={"STREAM.INFO": answer({"a": 1, "b": 2})})
+    impostor = Impostor(answers={"STREAM.INFO": answer({"a": 1, "b": 2}, total=2**20)})
     with serving(impostor):
         assert gathered(NatsSettings(servers=impostor.url)) == [{"a": 1, "b": 2}]
-    assert len(impostor.asked) == 2
+    assert len(impostor.asked) == 3
+
+
+@pytest.mark.parametrize("total", [300_000, 2**62])
+@pytest.mark.parametrize("subject", ["a.b", "a.*", ">", ""])
+def test_a_number_of_subjects_that_never_adds_up(
+    total: int, subject: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subjects, "_SAMPLES", 50)
+    info = answer({"a": 1, "b": 2}, total=total)
+    info["state"]["num_subjects"] = 250_000
+    message = {"message": {"seq": 1, "subject": subject}}
+    impostor = Impostor(answers={"STREAM.INFO": info, "STREAM.MSG.GET": message})
+    with serving(impostor), pytest.raises(ArchiveError, match="sorts all of them") as caught:
+        gathered(NatsSettings(servers=impostor.url))
+    assert "\n" not in str(caught.value)
+    assert sum("INFO" in asked for asked in impostor.asked) < 200
 
 
 def test_pages_with_nothing_in_common(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was between them was removed, or never shown."""
     monkeypatch.setattr(subjects, "_SHARED", 1)
-    impostor = Impostor(answers={"STREAM.INFO": answer({"a": 1})})
+    impostor = Impostor(answers={"STREAM.INFO": answer({"a": 1}, total=9)})
 
     def turn() -> None:
-        impostor.answers["STREAM.INFO"] = answer({"z": 1})
+        impostor.answers["STREAM.INFO"] = answer({"z": 1}, total=9)
 
     with serving(impostor), pytest.raises(ArchiveError, match="removes subjects faster"):
         gathered(NatsSettings(servers=impostor.url), turn)
