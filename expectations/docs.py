@@ -31,7 +31,6 @@ from great_expectations.core import (
 )
 from great_expectations.core.validation_definition import ValidationDefinition
 from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
-from great_expectations.data_context.types.base import DataContextConfig, ProgressBarsConfig
 from great_expectations.expectations.metadata_types import FailureSeverity
 from great_expectations.expectations.registry import get_expectation_impl
 from great_expectations.render.components import RenderedDocumentContent, RenderedSectionContent
@@ -43,7 +42,14 @@ from jinja2 import ChoiceLoader, PackageLoader
 
 from expectations.batches import aggregates
 from expectations.expectation import ExpectationResult, Report, plain
-from expectations.great import GreatExpectation, great_suite, measured, tables
+from expectations.great import (
+    GreatExpectation,
+    fault_of,
+    great_suite,
+    measured,
+    new_context,
+    tables,
+)
 from expectations.measures.rows import EXAMPLES
 from nats_transform.untrusted import visible
 
@@ -184,13 +190,9 @@ def run_checkpoint(
 def _of_user(found: ExpectationValidationResult, suite: str) -> ExpectationResult:
     config, result = cast(Any, found.expectation_config), found.result
     given = {name: value for name, value in config.kwargs.items() if name != "batch_id"}
-    raised = (found.exception_info or {}).get("exception_message")
-    count, broken = result.get("element_count"), result.get("unexpected_count")
-    observed = result.get("observed_value", "")
+    observed, broken = result.get("observed_value", ""), result.get("unexpected_count")
     if broken is not None:
-        observed = f"{broken:,} of {count:,} rows break it"
-    if not isinstance(raised, str) and found.exception_info and not result:
-        raised = "it could not be checked; the page has the reason"
+        observed = f"{broken:,} of {result['element_count']:,} rows break it"
     return ExpectationResult(
         name=config.type,
         topic=suite,
@@ -198,7 +200,7 @@ def _of_user(found: ExpectationValidationResult, suite: str) -> ExpectationResul
         success=bool(found.success),
         blocks=config.severity is FailureSeverity.CRITICAL,
         severity=config.severity.value,
-        observed=visible(str(raised or observed).strip().partition("\n")[0]),
+        observed=fault_of(found) or visible(str(observed)),
         examples=tuple(
             {str(given.get("column", "value")): plain(value)}
             for value in (result.get("partial_unexpected_list") or ())[:EXAMPLES]
@@ -217,9 +219,7 @@ def _context(folder: Path) -> EphemeralDataContext:
         }
 
     memory = {"class_name": "InMemoryStoreBackend"}
-    config = DataContextConfig(
-        analytics_enabled=False,
-        progress_bars=ProgressBarsConfig(globally=False),
+    return new_context(
         expectations_store_name="suites",
         validation_results_store_name="results",
         checkpoint_store_name="checkpoints",
@@ -234,7 +234,6 @@ def _context(folder: Path) -> EphemeralDataContext:
         },
         data_docs_sites={},
     )
-    return gx.get_context(mode="ephemeral", project_config=config)
 
 
 def _write_page(

@@ -12,7 +12,7 @@ suite reads the rows once.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import MISSING, fields
@@ -27,6 +27,8 @@ with warnings.catch_warnings():
 from great_expectations.compatibility.pydantic import create_model
 from great_expectations.core import ExpectationValidationResult
 from great_expectations.core.metric_domain_types import MetricDomainTypes
+from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
+from great_expectations.data_context.types.base import DataContextConfig, ProgressBarsConfig
 from great_expectations.execution_engine.execution_engine import ExecutionEngine
 from great_expectations.execution_engine.pandas_execution_engine import PandasExecutionEngine
 from great_expectations.execution_engine.sparkdf_execution_engine import SparkDFExecutionEngine
@@ -274,6 +276,41 @@ def _of(ours: Expectation, shared: dict[str, Any]) -> Any:
         description=escape(f"{ours} {ours.reason}{warns}"),
         meta={"name": type(ours).__name__},
     )
+
+
+def new_context(**config: Any) -> EphemeralDataContext:
+    """A context of Great Expectations that writes no configuration, and says nothing to anybody."""
+    silent = DataContextConfig(
+        analytics_enabled=False, progress_bars=ProgressBarsConfig(globally=False), **config
+    )
+    return gx.get_context(mode="ephemeral", project_config=silent)
+
+
+def suite_of(name: str, entries: Iterable[Mapping[str, Any]]) -> gx.ExpectationSuite:
+    """A suite of expectations as its JSON has them.
+
+    Raises:
+        GreatExpectationsError: one is not known. `ExpectationSuite` would only leave it out.
+    """
+    expectations = [
+        ExpectationConfiguration(
+            type=entry["type"],
+            kwargs=dict(entry.get("kwargs") or {}),
+            meta=entry.get("meta"),
+            description=entry.get("description"),
+            severity=FailureSeverity(entry.get("severity", "critical")),
+        ).to_domain_obj()
+        for entry in entries
+    ]
+    return gx.ExpectationSuite(name=name, expectations=expectations)
+
+
+def fault_of(result: ExpectationValidationResult) -> str | None:
+    """Why an expectation could not be checked; None if it was."""
+    found = result.exception_info or {}
+    parts = [found, *(part for part in found.values() if isinstance(part, dict))]
+    texts = [str(part["exception_message"]) for part in parts if part.get("exception_message")]
+    return visible(texts[0].strip().partition("\n")[0]) if texts else None
 
 
 def tables(parts: Iterable[Sequence[Row]]) -> list[RenderedTableContent]:

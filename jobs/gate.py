@@ -6,7 +6,7 @@ Every door leads through it: the command, `python -m jobs` and the assets of Dag
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import Annotated, Any, NamedTuple
 
@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, computed_field
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from expectations.expectation import Report, Suite, report_on
+from expectations.expectation import ExpectationResult, Report, Suite, report_on
 from jobs.errors import ConcurrentWrite
 from jobs.files.scan import Scan
 from jobs.files.transform import WORDS
@@ -26,6 +26,7 @@ from jobs.warehouse.staging import Staged
 from jobs.warehouse.tables import data_files, partitions_of, warehouse_errors
 
 Measure = Callable[[Iterable[pa.RecordBatch]], Any]
+Also = Callable[[Spark, Table, Sequence[DataFile]], Iterable[ExpectationResult]]
 _OF_CHECK = ("name", "topic", "expects", "success", "blocks", "observed", "examples")
 _EPOCH = date(1970, 1, 1).toordinal()
 NOT_RUN = "not run"
@@ -40,11 +41,13 @@ class Check:
         spec: the definition of the table.
         measure: measures all that the suite judges; see `jobs.files.scan`.
         suite: the expectations.
+        also: gives results of expectations that users add; None if they add none.
     """
 
     spec: TableSpec
     measure: Measure
     suite: Suite
+    also: Also | None = None
 
     def of(self, spark: Spark, table: Table, files: Sequence[DataFile]) -> Report:
         """The report on the rows of some files, each of which is read once.
@@ -55,7 +58,10 @@ class Check:
         """
         scan = Scan.of(table, self.spec, files, words=WORDS | {"stream", "cluster"})
         what = f"checking {self.spec.name}"
-        return report_on(scan.sum(spark, self.measure, what), self.suite, manifest(table, files))
+        report = report_on(scan.sum(spark, self.measure, what), self.suite, manifest(table, files))
+        if self.also is None:
+            return report
+        return replace(report, results=(*report.results, *self.also(spark, table, files)))
 
 
 def manifest(table: Table, files: Sequence[DataFile]) -> list[dict[str, Any]]:
@@ -135,6 +141,7 @@ def publish(
     properties: Mapping[str, str],
     table_properties: Mapping[str, str] | None = None,
     source: tuple[Table, Sequence[DataFile]] | None = None,
+    before: Callable[[], object] | None = None,
 ) -> Passage:
     """Judges staged rows, and makes them part of their table if nothing speaks against it.
 
@@ -148,6 +155,7 @@ def publish(
         check: what must hold of the rows; None publishes them unseen, as their properties then say.
             The digest among the properties is that of the rows as they are read back here.
         source: the table and the files that the rows were made of.
+        before: what else is published, just before the rows.
 
     Raises:
         ConcurrentWrite: someone changed files of this stream and these days since, or removed some
@@ -163,15 +171,18 @@ def publish(
         )
         return Passage(report, None, why)
     changes = staged.data_files or table_properties
-    if not changes and not (replace and data_files(table, stream, days)):
-        staging.drop(staged, table)  # there are no rows, and none to replace
-        return Passage(report, None, None)
-    if source is not None and not _are_there(*source, stream, days):
+    is_done = not changes and not (replace and data_files(table, stream, days))
+    if not is_done and source is not None and not _are_there(*source, stream, days):
         staging.drop(staged, table)
         raise ConcurrentWrite(
             f"another job removed rows of {'.'.join(source[0].name())} for stream {stream} "
             "meanwhile; nothing was published, run again"
         )
+    if before is not None:
+        before()
+    if is_done:
+        staging.drop(staged, table)  # there are no rows, and none to replace
+        return Passage(report, None, None)
     checks = {"checks": NOT_RUN}
     if report is not None:
         checks = {"checks": str(report), "digest": str(report.measures.digest)}

@@ -11,11 +11,14 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from datetime import date
 from importlib import metadata
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pydantic import Field
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 from pyiceberg.types import IcebergType
@@ -29,12 +32,13 @@ from jobs.files.engine import engine_of, run
 from jobs.files.scan import Scan
 from jobs.files.sequences import find_repeated
 from jobs.files.storage import Storage
-from jobs.files.transform import WORDS, Done, TransformTask
+from jobs.files.transform import WORDS, Done, Quarantine, Sift, TransformTask
 from jobs.progress import step
 from jobs.session import Spark
 from jobs.settings.transform import TransformSettings
 from jobs.warehouse import specs, staging, tables, versions
 from jobs.warehouse.accounting import Archived
+from jobs.warehouse.tables import data_files
 from nats_transform import AccountMappings, Fate
 from nats_transform.digest import Digest
 from nats_transform.kernel import compile_mappings
@@ -60,6 +64,7 @@ class TransformResult(gate.GatedResult):
             not made by our ingest.
         input_snapshot: the snapshot of `messages` that was read.
         run_id: the id of the run, which is also kept with the snapshot.
+        quarantined: how many messages went to `quarantined_messages` instead, by the reason.
     """
 
     days: tuple[date, ...]
@@ -71,6 +76,7 @@ class TransformResult(gate.GatedResult):
     archive_digest: str | None
     input_snapshot: int | None
     run_id: str
+    quarantined: dict[str, int] = Field(default_factory=dict)
 
     def fails(self, level: str) -> bool:
         """Whether the days have no messages; `empty` is the only level."""
@@ -90,11 +96,17 @@ class TransformResult(gate.GatedResult):
             "archive-digest": self.archive_digest or "",
             "input-snapshot": "" if self.input_snapshot is None else str(self.input_snapshot),
             "run-id": self.run_id,
+            "quarantined": str(sum(self.quarantined.values())),
         }
 
 
 def transform(
-    spark: Spark, settings: TransformSettings, mappings: AccountMappings | None = None
+    spark: Spark,
+    settings: TransformSettings,
+    mappings: AccountMappings | None = None,
+    *,
+    also: gate.Also | None = None,
+    sift: Sift | None = None,
 ) -> TransformResult:
     """Apply the mappings to the messages of some days, and publish the result in one commit.
 
@@ -105,6 +117,9 @@ def transform(
         spark: a session, or a function that gives one, called only if the work is large.
         settings: what to transform.
         mappings: the mappings, if they are known; else they are read from the file.
+        also: what must hold of the rows besides.
+        sift: finds the rows that go to `quarantined_messages` instead, whose digest adds up with
+            that of the others to the digest of the archive.
 
     Raises:
         InvalidConfig: the mapping file.
@@ -131,7 +146,16 @@ def transform(
     tasks, count = scan.tasks, scan.count
     archived = Archived.of(source, settings.stream)
     session = scan.session(spark)
-    with staging.new_files(target) as folder:
+    aside_table = tables.find_table(settings.warehouse, specs.QUARANTINED)
+    if sift is not None:
+        aside_table = tables.open_table(settings.warehouse, specs.QUARANTINED, create=True)
+    with ExitStack() as folders:
+        folder = folders.enter_context(staging.new_files(target))
+        quarantine = None
+        if sift is not None and aside_table is not None:
+            apart = folders.enter_context(staging.new_files(aside_table))
+            stored = arrow_schema(aside_table.schema(), WORDS)
+            quarantine = Quarantine(sift, apart, stored)
         work = TransformTask(
             storage=Storage.of(target),
             folder=folder,
@@ -142,18 +166,20 @@ def transform(
             version=version,
             # The gate computes them of what it reads back, if it knows what the archive's must be.
             is_digested=settings.no_checks or not archived.messages,
+            quarantine=quarantine,
         )
         with step(f"mapping {settings.stream}", count):
             done = run(work, tasks, session)
         check_sequences(scan, source, settings.stream, done, session)
-        new = staged(target, folder, (result.written for result in done))
-        rows = sum(result.written.rows for result in done)
+        new = staged(target, folder, filter(None, (result.written for result in done)))
+        rows = sum(result.rows for result in done)
+        aside = sum((result.aside_digest for result in done), Digest())
         read = Digest(rows, sum((result.archive for result in done), Digest()).total)
-        archive = Digest(count, read.total)
+        archive = Digest(count - aside.rows, read.total)
         if archived.messages:
-            archive = archived.digest_of(settings.days)
+            archive = archived.digest_of(settings.days) - aside
         if settings.no_checks:
-            _check_accounts(settings.stream, count, read, archive)
+            _check_accounts(settings.stream, count - aside.rows, read, archive)
     fates = sum((result.fates for result in done), Counter[str]())
     result = TransformResult(
         stream=settings.stream,
@@ -167,12 +193,26 @@ def transform(
         input_snapshot=tables.snapshot_id(source),
         run_id=settings.run_id or str(uuid.uuid4()),
         engine=engine_of(session),
+        quarantined=dict(sum((one.reasons for one in done), Counter[str]())),
     )
     if result.days:
         versions.record(settings.warehouse, mappings, account=settings.account, seed=settings.seed)
+
+    def set_aside() -> None:
+        if aside_table is None:
+            return
+        apart = folder if quarantine is None else quarantine.folder
+        rejected = staged(aside_table, apart, filter(None, (one.aside for one in done)))
+        old = data_files(aside_table, settings.stream, settings.days)
+        if old or rejected.data_files:
+            staging.publish(
+                aside_table, rejected, settings.stream, settings.days, replace=True,
+                properties=result.properties(),
+            )  # fmt: skip
+
     check = None
     if not settings.no_checks:
-        check = _check(settings, mappings, result, archive, target)
+        check = replace(_check(settings, mappings, result, archive, target), also=also)
     passage = gate.publish(
         spark,
         target,
@@ -183,6 +223,7 @@ def transform(
         replace=True,
         properties=result.properties(),
         source=(source, files),
+        before=set_aside,
     )
     report = passage.report
     digest = result.digest if report is None else str(report.measures.digest)
@@ -250,7 +291,10 @@ def check_sequences(
     tasks = zip(scan.tasks, done, strict=True)
     repeated = find_repeated(
         scan.reader.only(["seq"]),
-        [(task, result.sequences.runs, result.written.rows) for task, result in tasks],
+        [
+            (task, result.sequences.runs, result.rows + result.aside_digest.rows)
+            for task, result in tasks
+        ],
         session,
     )
     what = None if repeated is None else f"sequence {repeated} more than once"
@@ -266,6 +310,7 @@ def check_sequences(
 def _before(target: Table, result: TransformResult) -> str | None:
     """The digest that the last run over the same messages, mappings and seed published."""
     # Another release may make other rows on purpose.
+    # The digest of the archive is that of the rows which are not in quarantine.
     same = ("stream", "mapping-version", "archive-digest", "tool-version")
     wanted = result.properties()
     for snapshot in reversed(target.metadata.snapshots if result.archive_digest else []):

@@ -20,12 +20,14 @@ from expectations.measures.transformed import MeasureTransformed
 from expectations.suites import messages_suite, transformed_messages_suite
 from jobs.errors import NoTable
 from jobs.files.intact import changed_files, not_looked_at
+from jobs.files.scan import Scan, digested
 from jobs.gate import Check, Reported
 from jobs.session import Spark
 from jobs.settings.transform import VerifyTableSettings
 from jobs.warehouse import tables, versions
 from jobs.warehouse.accounting import Archived
-from jobs.warehouse.specs import MESSAGES, TRANSFORMED
+from jobs.warehouse.specs import MESSAGES, QUARANTINED, TRANSFORMED
+from nats_transform.digest import Digest
 from nats_transform.unseen import Unseen
 
 _EPOCH = date(1970, 1, 1)
@@ -123,7 +125,7 @@ def verify_table(spark: Spark, settings: VerifyTableSettings) -> VerifyTableResu
         of_version[tables.mapping_version_of(table, transformed[day][0])].append(day)
     for version, its_days in of_version.items():
         files = [file for day in its_days for file in transformed[day]]
-        check = _transformed_check(settings, archived, its_days, version, _rows(files))
+        check = _transformed_check(spark, settings, archived, its_days, version, _rows(files))
         verified.append(look(its_days, version, check))
     missing = tuple(day for day in days if day not in transformed)
     return VerifyTableResult(stream=stream, tables=tuple(verified), not_transformed=missing)
@@ -135,7 +137,18 @@ def messages_check(archived: Archived, days: Sequence[date]) -> Check:
     return Check(MESSAGES, measure_messages, suite)
 
 
+def _quarantined(spark: Spark, settings: VerifyTableSettings, days: Sequence[date]) -> Digest:
+    """The messages of some days that are in quarantine."""
+    table = tables.find_table(settings.warehouse, QUARANTINED)
+    if table is None:
+        return Digest()
+    columns = MESSAGES.rows.names
+    scan = Scan.of(table, QUARANTINED, tables.data_files(table, settings.stream, days), columns)
+    return scan.sum(spark, digested, "counting the quarantine")
+
+
 def _transformed_check(
+    spark: Spark,
     settings: VerifyTableSettings,
     archived: Archived,
     days: Sequence[date],
@@ -146,7 +159,7 @@ def _transformed_check(
     mappings = recorded.mappings
     suite = transformed_messages_suite(
         mappings,
-        archive=archived.digest_of(days),
+        archive=archived.digest_of(days) - _quarantined(spark, settings, days),
         seed=recorded.seed,
         version=version,
         tolerance=settings.tolerance,

@@ -29,6 +29,9 @@ class Digest:
     def __add__(self, other: Digest) -> Digest:
         return Digest(self.rows + other.rows, (self.total + other.total) & _MASK)
 
+    def __sub__(self, other: Digest) -> Digest:
+        return Digest(self.rows - other.rows, (self.total - other.total) & _MASK)
+
     def __str__(self) -> str:
         return f"{self.total:016x}"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-import expectations.batches
+from expectations import batches
 from expectations.great import (
     ExpectArchiveToBeAsIngested,
     ExpectArchiveToBeUntouched,
@@ -56,8 +56,7 @@ def aggregates(batch: Any, table: str, **given: Any) -> pd.DataFrame:
         table: `messages` or `transformed_messages`: what the rows are.
         given: `mappings`, `seed` and `mapping_version` of transformed messages.
     """
-    measures = expectations.batches.measures_of(batch, table, read_files, **given)
-    return expectations.batches.aggregates(measures)
+    return batches.aggregates(batches.measures_of(batch, table, read_files, **given))
 
 
 def read_mappings(path: str | Path, account: str = "$G") -> list[dict[str, Any]]:

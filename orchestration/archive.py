@@ -33,6 +33,12 @@ from orchestration.settings import (
     yaml_of,
 )
 
+TOPICS = {
+    "messages": ("conservation", "completeness", "subjects"),
+    "transformed_messages": ("conservation", "determinism", "subjects", "weights", "partitions"),
+}
+"""Our checks of each table."""
+
 _OWN = {"stream", "day", "since", "until", "run_id", "warehouse", "catalog"}
 """What an archive says of all its sources, or Dagster of a run."""
 
@@ -213,6 +219,39 @@ class Spark(yaml_of(SparkSettings, {"driver_memory"})):  # type: ignore[misc]
         )
 
 
+class UserSuite(Settings):
+    """Expectations of your own on the rows of a day: one more check of a table."""
+
+    name: Text = Field(
+        pattern="^[A-Za-z0-9_]{1,100}$", description="The name of the check and of the suite."
+    )
+    table: Literal["messages", "transformed_messages"] = Field(
+        "transformed_messages", description="The table that it is about."
+    )
+    suite: OptionalPath = Field(
+        None, description="The JSON of a suite, as Great Expectations writes it."
+    )
+    expectations: Entries = Field(
+        [],
+        description="Instead of a suite: `type`, `kwargs` and `severity` of each expectation. One "
+        "that is `critical`, as by default, blocks; a `warning` does not.",
+    )
+    quarantine: bool = Field(
+        False,
+        description="Rows that break one go to `quarantined_messages`, and the rest is published.",
+    )
+
+    @model_validator(mode="after")
+    def _one_suite(self) -> Self:
+        if (self.suite is None) == (not self.expectations):
+            raise ValueError("give suite or expectations, one of them")
+        if any(not isinstance(entry.get("type"), str) for entry in self.expectations):
+            raise ValueError("expectations: each needs a type, such as expect_column_to_exist")
+        if self.quarantine and self.table != "transformed_messages":
+            raise ValueError("quarantine is for rows of transformed_messages; leave it out")
+        return self
+
+
 class _Messages(Settings):
     """The messages of an archive."""
 
@@ -277,6 +316,9 @@ class Archive(yaml_of(AuditSettings, _JUDGED, _Messages)):  # type: ignore[misc]
         description="Give this if nats-server has mapped the messages already: the audit is then "
         "of what the servers did, and not a rehearsal.",
     )
+    expectations: list[UserSuite] = Field(
+        [], description="Suites of your own for Great Expectations, each a check of a table."
+    )
     actions: Entries = Field(
         [],
         description="What else to do after the checks of a table, as in the JSON of a checkpoint "
@@ -290,6 +332,15 @@ class Archive(yaml_of(AuditSettings, _JUDGED, _Messages)):  # type: ignore[misc]
     )
 
     _some_hours = field_validator("fresh_hours")(positive)
+
+    @field_validator("expectations")
+    @classmethod
+    def _have_names(cls, suites: list[UserSuite]) -> list[UserSuite]:
+        checks = [(str(suite.table), suite.name) for suite in suites]
+        checks += [(table, topic) for table, topics in TOPICS.items() for topic in topics]
+        if len({*checks}) < len(checks):
+            raise ValueError("two checks of a table have the same name; give the suite another one")
+        return suites
 
     @field_validator("actions")
     @classmethod

@@ -180,12 +180,15 @@ def tables() -> str:
     """The columns of every table, from its spec, and the metrics."""
     from jobs.census import CENSUS
     from jobs.dry_run.simulate import SIMULATED
-    from jobs.warehouse.specs import MESSAGES, TRANSFORMED, WEIGHT_AUDIT
+    from jobs.warehouse.specs import MESSAGES, QUARANTINED, TRANSFORMED, WEIGHT_AUDIT
     from jobs.warehouse.versions import MAPPING_VERSIONS
 
     lines = ["# Tables and metrics", ""]
     lines += ["The Iceberg tables in the namespace `nats`. Every table has these texts, too.", ""]
-    for spec in (MESSAGES, TRANSFORMED, CENSUS, WEIGHT_AUDIT, MAPPING_VERSIONS, SIMULATED):
+    for spec in (
+        *(MESSAGES, TRANSFORMED, QUARANTINED),
+        *(CENSUS, WEIGHT_AUDIT, MAPPING_VERSIONS, SIMULATED),
+    ):
         partitions = " and ".join(f"`{column}`" for column in spec.partitions)
         lines += [f"## {spec.name}", ""]
         lines += [f"Partitioned by {partitions}." if partitions else "Not partitioned.", ""]

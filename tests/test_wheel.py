@@ -200,6 +200,7 @@ def test_component_beside_packages_of_the_same_names(wheel: Path, project: Path)
     code = (
         "import sys; sys.path[:0] = ['.', 'installed']\n"
         "from nats_transform.dagster import SubjectArchive\n"
+        "from nats_transform.great_expectations import ExpectWeightsToHold, aggregates\n"
         "import jobs, pkgutil, importlib, nats_transform.jobs as ours\n"
         "for found in pkgutil.walk_packages(ours.__path__, 'nats_transform.jobs.'):\n"
         "    if not found.name.endswith('__main__'):\n"

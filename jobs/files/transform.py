@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,13 +36,43 @@ class Done:
         digest: the digest of the rows; empty if it is not computed.
         archive: the same of the columns of messages.
         sequences: the ascending runs of the sequences.
+        aside: the file of rows for the quarantine; None if there are none.
+        aside_digest: the digest of their columns of messages.
+        reasons: how many of them each reason has.
     """
 
-    written: Written
+    written: Written | None
     fates: Counter[str]
     digest: Digest
     archive: Digest
     sequences: Runs
+    aside: Written | None
+    aside_digest: Digest
+    reasons: Counter[str]
+
+    @property
+    def rows(self) -> int:
+        """How many rows the file has."""
+        return self.written.rows if self.written else 0
+
+
+Sift = Callable[[pa.RecordBatch], Sequence[str | None]]
+"""Of each row as the table would store it: why it must not be published, or None."""
+
+
+@dataclass(frozen=True)
+class Quarantine:
+    """What keeps rows out of a table, and where they go instead.
+
+    Attributes:
+        sift: finds them. It can be pickled.
+        folder: the folder for files with them.
+        stored: the columns to write, with their Iceberg numbers.
+    """
+
+    sift: Sift
+    folder: str
+    stored: pa.Schema
 
 
 @dataclass(frozen=True)
@@ -56,6 +88,7 @@ class TransformTask:
         program: the compiled mappings.
         version: the version of the mappings and the seed.
         is_digested: whether nobody else computes the digests.
+        quarantine: what keeps rows out of the table; None if nothing does.
     """
 
     storage: Storage
@@ -66,6 +99,7 @@ class TransformTask:
     program: Program
     version: str
     is_digested: bool
+    quarantine: Quarantine | None = None
 
     def __call__(self, task: Task) -> Done:
         """The file that the task wrote, and what it counted on the way.
@@ -73,22 +107,46 @@ class TransformTask:
         Raises:
             WarehouseError: a file cannot be read or written.
         """
-        fates: Counter[str] = Counter()
-        sequences, digest, archive = Runs(), Digest(), Digest()
+        fates, reasons = Counter[str](), Counter[str]()
+        sequences, digest, archive, aside_digest = Runs(), Digest(), Digest(), Digest()
         name = f"{task.day.isoformat()}-{task.number:05}"
-        with Writer(self.storage, self.folder, name, self.stored) as writer:
+        with ExitStack() as files:
+            writer = files.enter_context(Writer(self.storage, self.folder, name, self.stored))
+            aside = writer
+            if self.quarantine is not None:
+                folder, stored = self.quarantine.folder, self.quarantine.stored
+                aside = files.enter_context(Writer(self.storage, folder, name, stored))
             for messages in self.reader(task):
                 end_if_told()
                 sequences.add(messages.column("seq"))
                 rows = self._rows(messages)
+                if self.quarantine is not None:
+                    found = pa.array(self.quarantine.sift(self._plain(rows)), pa.string())
+                    reasons += Counter(found.drop_null().to_pylist())
+                    apart, why = rows.filter(found.is_valid()), found.drop_null()
+                    if len(apart):
+                        aside_digest += Digest(*digest_batch(apart, self.reader.columns))
+                        apart = apart.append_column("quarantined", why)
+                        aside.write(stored_rows(apart, self.quarantine.stored))
+                        rows = rows.filter(found.is_null())
                 if self.is_digested:
                     # Of the new rows, so that it also shows whether mapping has changed a message.
                     archive += Digest(*digest_batch(rows, self.reader.columns))
                     digest += Digest(*digest_batch(rows))
                 fates += _counts(rows.column("fate"))
                 writer.write(stored_rows(rows, self.stored))
-            written = writer.close()
-        return Done(written, fates, digest, archive, sequences)
+            written = writer.close() if fates or not reasons else None
+            kept = aside.close() if reasons else None
+        return Done(written, fates, digest, archive, sequences, kept, aside_digest, reasons)
+
+    def _plain(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows as the table stores them, without dictionaries."""
+        stored = stored_rows(rows, self.stored)
+        columns = [
+            column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+            for column in stored.columns
+        ]
+        return pa.RecordBatch.from_arrays(columns, names=stored.schema.names)
 
     def _rows(self, messages: pa.RecordBatch) -> pa.RecordBatch:
         """The transformed messages, with the columns of `rows`."""

@@ -146,6 +146,15 @@ TRANSFORMED = table_spec(
     messages.TRANSFORMED,
     raw=(*MESSAGES.raw, "mapped_subject", "mapping_source", "mapping_destination"),
 )
+QUARANTINED = table_spec(
+    "quarantined_messages",
+    messages.TRANSFORMED | {"quarantined": pa.string()},
+    raw=TRANSFORMED.raw,
+    about={
+        "quarantined": "The suite and the expectation that the row breaks, which kept it out of "
+        "`transformed_messages`."
+    },
+)
 WEIGHT_AUDIT = table_spec(
     "weight_audit",
     {

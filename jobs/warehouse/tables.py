@@ -225,6 +225,17 @@ def slice_of(
     return chosen
 
 
+def find_table(warehouse: Warehouse, spec: TableSpec) -> Table | None:
+    """The table; None if there is none.
+
+    Raises:
+        WarehouseError: the catalog cannot be reached.
+    """
+    with contextlib.suppress(NoTable):
+        return open_table(warehouse, spec)
+    return None
+
+
 def data_files(
     table: Table, stream: str | None = None, days: Sequence[date] | None = None
 ) -> list[DataFile]:

@@ -6,13 +6,14 @@ published, so that a failed blocking check publishes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from orchestration.archive import Archive
+from orchestration.archive import TOPICS, Archive
 from orchestration.metadata.markdown import escaped, table
 from orchestration.metadata.shares import shares_of_checks
 from orchestration.metadata.values import link
@@ -20,26 +21,38 @@ from orchestration.metadata.values import link
 if TYPE_CHECKING:  # it loads Great Expectations, which takes longer than all else
     from expectations.expectation import Report
 
-MESSAGES = ("conservation", "completeness", "subjects")
-TRANSFORMED_MESSAGES = ("conservation", "determinism", "subjects", "weights", "partitions")
 
-
-def specs(asset: dg.AssetKey, topics: Sequence[str]) -> list[dg.AssetCheckSpec]:
+def specs(archive: Archive, asset: dg.AssetKey) -> list[dg.AssetCheckSpec]:
     """The checks of an asset; each blocks what is downstream if it fails as an error."""
     return [
-        dg.AssetCheckSpec(name=topic, asset=asset, blocking=True, description=_DESCRIPTIONS[topic])
-        for topic in topics
+        dg.AssetCheckSpec(
+            name=topic,
+            asset=asset,
+            blocking=True,
+            description=_DESCRIPTIONS.get(topic, "A suite of the YAML of the archive."),
+        )
+        for topic in _topics(archive, asset)
     ]
 
 
+def _topics(archive: Archive, asset: dg.AssetKey) -> list[str]:
+    table = asset.path[-1]
+    return [*TOPICS[table], *(suite.name for suite in archive.expectations if suite.table == table)]
+
+
 def results(
-    archive: Archive, asset: dg.AssetKey, topics: Sequence[str], report: Report, page: Path
+    archive: Archive,
+    asset: dg.AssetKey,
+    report: Report,
+    page: Path,
+    pages: Mapping[str, Path] = MappingProxyType({}),
 ) -> Iterator[dg.AssetCheckResult]:
     """The result of every check of an asset, from the report of its suite.
 
-    A topic without expectations passes, such as weights where no mapping has any.
+    A topic without expectations passes, such as weights where no mapping has any. A suite of a user
+    has one of the other pages.
     """
-    for topic in topics:
+    for topic in _topics(archive, asset):
         of_topic = [result for result in report.results if result.topic == topic]
         failed = [result for result in of_topic if not result.success]
         blocks = any(result.blocks for result in failed)
@@ -60,7 +73,7 @@ def results(
                     ("holds", "expectation", "observed"),
                     [("yes" if r.success else "NO", r.expects, r.observed) for r in of_topic],
                 ),
-                "data docs": link(archive, page),
+                "data docs": link(archive, pages.get(topic, page)),
             },
         )
 

@@ -2,6 +2,7 @@
 
 # Dagster reads the annotations of asset functions: no `from __future__ import annotations` here.
 import time
+from dataclasses import replace
 
 import dagster as dg
 from dagster import AssetExecutionContext
@@ -15,7 +16,7 @@ from jobs.warehouse import specs, tables
 from jobs.warehouse.accounting import Archived
 from orchestration.archive import Archive
 from orchestration.assets import checks
-from orchestration.assets.suites import actions_of
+from orchestration.assets.suites import UserSuites, actions_of
 from orchestration.days import add_metadata_by_day, days_of, rows_by_day
 from orchestration.failures import failing_with_one_line
 from orchestration.metadata.columns import columns_of
@@ -33,7 +34,7 @@ def messages_asset(archive: Archive) -> dg.AssetsDefinition:
         backfill_policy=archive.backfill_policy,
         pool=archive.pool,
         kinds={"nats", "spark", "iceberg"},
-        check_specs=checks.specs(key, checks.MESSAGES),
+        check_specs=checks.specs(archive, key),
         description="The archived messages of a day, as they were stored.",
     )
     def messages(
@@ -71,11 +72,16 @@ def messages_asset(archive: Archive) -> dg.AssetsDefinition:
                 files = tables.data_files(table, archive.stream, days)
                 report = check.of(archive.session, table, files)
             name = f"{archive.stream} {days[0]} to {days[-1]}"
+            suites = UserSuites(archive, "messages", name, actions, context.log.warning)
+            files = tables.data_files(table, archive.stream, days)
+            report = replace(
+                report, results=(*report.results, *suites(archive.session, table, files))
+            )
             kept = keep(report, archive.reports_folder, name=name, actions=actions)
             counts = rows_by_day(table, archive.stream, days)
         if kept.fault is not None:
             context.log.warning(kept.fault)
-        yield from checks.results(archive, key, checks.MESSAGES, report, kept.page)
+        yield from checks.results(archive, key, report, kept.page, suites.pages)
         if refused is not None:
             raise dg.Failure(f"{refused} (see {kept.page})", allow_retries=False)
         add_metadata_by_day(context, {day: {"dagster/row_count": counts[day]} for day in days})

@@ -5,15 +5,27 @@ The functions load Great Expectations, which takes longer than all else: not whe
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+
+from expectations.expectation import ExpectationResult, Report, Severity
+from jobs.files.frames import frame_of
+from jobs.session import Spark
 from nats_transform import NatsTransformError
 from nats_transform.untrusted import visible
-from orchestration.archive import Archive
+from orchestration.archive import Archive, UserSuite
 from orchestration.hooks import function_named
 
 if TYPE_CHECKING:
     from great_expectations.checkpoint.actions import ValidationAction
+
+    from expectations.quarantine import Sieve
 
 
 def actions_of(archive: Archive) -> list[ValidationAction]:
@@ -43,3 +55,93 @@ def actions_of(archive: Archive) -> list[ValidationAction]:
             ) from None
         actions.append(made)
     return actions
+
+
+class UserSuites:
+    """The suites of a user about a table; called with data files, it gives their results.
+
+    Attributes:
+        pages: the page of each suite in Data Docs.
+    """
+
+    def __init__(
+        self,
+        archive: Archive,
+        table: str,
+        name: str,
+        actions: Sequence[ValidationAction],
+        warn: Callable[[str], object],
+    ) -> None:
+        self.pages: dict[str, Path] = {}
+        self._archive, self._name, self._actions, self._warn = archive, name, actions, warn
+        self._suites = [
+            (suite, _read(archive, suite)) for suite in archive.expectations if suite.table == table
+        ]
+
+    def __call__(
+        self, spark: Spark, table: Table, files: Sequence[DataFile]
+    ) -> list[ExpectationResult]:
+        """Runs a checkpoint for each suite over the rows of the files."""
+        from expectations.docs import run_checkpoint
+
+        results: list[ExpectationResult] = []
+        frame = frame_of(spark, table, files) if self._suites else None
+        for _, suite in self._suites:
+            folder = self._archive.reports_folder
+            checked = run_checkpoint(suite, frame, folder, name=self._name, actions=self._actions)
+            if checked.fault is not None:
+                self._warn(checked.fault)
+            self.pages[suite.name] = checked.page
+            results += checked.results
+        return results
+
+    def sieve(self) -> Sieve | None:
+        """What finds the rows for the quarantine; None if no suite asks for one.
+
+        Raises:
+            ChecksBroken: an expectation is not about single rows.
+        """
+        if not (suites := [suite for given, suite in self._suites if given.quarantine]):
+            return None
+        from expectations.quarantine import Sieve
+
+        return Sieve.of(suites)
+
+    def with_quarantine(self, report: Report, reasons: Mapping[str, int]) -> Report:
+        """The report, with a warning for each reason why rows are in quarantine."""
+        told = [
+            ExpectationResult(
+                name="quarantine",
+                topic=reason.partition(":")[0],
+                expects="No row goes to quarantined_messages.",
+                success=False,
+                blocks=False,
+                severity=Severity.WARNS.value,
+                observed=f"{rows:,} in quarantined_messages, because of {reason.split()[-1]}",
+                details={"rows": rows},
+            )
+            for reason, rows in sorted(reasons.items())
+        ]
+        return replace(report, results=(*report.results, *told))
+
+
+def _read(archive: Archive, given: UserSuite) -> Any:
+    """The suite that the YAML names or lists.
+
+    Raises:
+        NatsTransformError: it cannot be read, or has an expectation that is not known.
+    """
+    import nats_transform.great_expectations  # noqa: F401 - it lets our metrics read files
+    from expectations.great import suite_of
+
+    try:
+        entries: list[dict[str, Any]] = given.expectations
+        if given.suite is not None:
+            entries = json.loads(given.suite.read_text(encoding="utf-8"))["expectations"]
+        return suite_of(given.name, entries)
+    except Exception as error:  # noqa: BLE001 - Great Expectations raises what it likes
+        why = visible((str(error).strip() or type(error).__name__).splitlines()[-1])
+        where = f"{given.suite}" if given.suite else "its expectations"
+        raise NatsTransformError(
+            f"suite {given.name} of archive {archive.name}: {where}: {why}"
+        ) from None

@@ -13,7 +13,7 @@ from jobs.settings.transform import TransformSettings
 from jobs.transform import transform
 from orchestration.archive import Archive
 from orchestration.assets import checks
-from orchestration.assets.suites import actions_of
+from orchestration.assets.suites import UserSuites, actions_of
 from orchestration.automation.stale_days import stale_days
 from orchestration.days import add_metadata_by_day, days_of
 from orchestration.failures import failing_with_one_line
@@ -37,7 +37,7 @@ def transformed_messages_asset(archive: Archive) -> dg.AssetsDefinition:
         pool=archive.pool,
         automation_condition=stale_days(archive),
         kinds={"spark", "iceberg"},
-        check_specs=checks.specs(key, checks.TRANSFORMED_MESSAGES),
+        check_specs=checks.specs(archive, key),
         description="The messages of a day under the mappings in force, each with its new subject "
         "and its fate.",
     )
@@ -57,14 +57,20 @@ def transformed_messages_asset(archive: Archive) -> dg.AssetsDefinition:
         with failing_with_one_line():
             actions = actions_of(archive)
             mappings, _ = mapping_in_force(context.instance, archive)
-            result = transform(archive.session, settings, mappings)
-            report = cast(Report, result.report)  # checks are not left out here
             name = f"{archive.stream} {days[0]} to {days[-1]}"
+            suites = UserSuites(archive, "transformed_messages", name, actions, context.log.warning)
+            result = transform(
+                archive.session, settings, mappings, also=suites, sift=suites.sieve()
+            )
+            report = suites.with_quarantine(
+                cast(Report, result.report),  # checks are not left out here
+                result.quarantined,
+            )
             kept = keep(report, archive.reports_folder, name=name, actions=actions)
         if kept.fault is not None:
             context.log.warning(kept.fault)
         # The checks that refuse it are results all the same.
-        yield from checks.results(archive, key, checks.TRANSFORMED_MESSAGES, report, kept.page)
+        yield from checks.results(archive, key, report, kept.page, suites.pages)
         if result.refused is not None:
             raise dg.Failure(f"{result.refused} (see {kept.page})", allow_retries=False)
         seconds = time.monotonic() - started
@@ -87,6 +93,7 @@ def transformed_messages_asset(archive: Archive) -> dg.AssetsDefinition:
                 "digest": result.digest,
                 "snapshot": str(result.snapshot_id),
                 "input snapshot": str(result.input_snapshot),
+                **({"quarantined": sum(result.quarantined.values())} if suites.sieve() else {}),
             }
         )
 

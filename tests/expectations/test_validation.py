@@ -12,10 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
-from expectations.docs import _run, _write_index, keep
+from expectations.docs import _run, _write_index, keep, run_checkpoint
 from expectations.expectation import ChecksBroken, Report, Suite, report_on
+from expectations.great import suite_of
 from expectations.measures.messages import measure_messages
 from expectations.suites import messages_suite, transformed_messages_suite
 from nats_transform import AccountMappings, Destination, Mapping
@@ -310,3 +312,27 @@ def test_the_size_of_the_cluster_does_not_show(master: str) -> None:
         env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "localhost"},
     )
     assert found.stdout.strip() == table_digest(WRITTEN)
+
+
+def test_values_in_the_page_of_a_users_suite_are_text(tmp_path: Path) -> None:
+    suite = suite_of(
+        "theirs",
+        [
+            {
+                "type": "expect_column_values_to_match_regex",
+                "kwargs": {"column": "subject", "regex": "^<script>x</script>$"},
+                "severity": "warning",
+            },
+            {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "<script>"}},
+        ],
+    )
+    rows = ["<script>alert(1)</script>", HOSTILE.replace("\udcff", "")]  # as tables store text
+    frame = pd.DataFrame({"subject": rows})
+    checked = run_checkpoint(suite, frame, tmp_path, name="SHOP")
+    page = checked.page.read_text(encoding="utf-8")
+    assert "<script" not in page
+    assert "&lt;script&gt;alert(1)" in page
+    first, second = sorted(checked.results, key=lambda result: result.blocks)
+    assert (first.blocks, first.observed) == (False, "2 of 2 rows break it")
+    assert (second.blocks, second.success) == (True, False)
+    assert "does not exist" in second.observed

@@ -56,6 +56,16 @@ MISTAKES = [
     ),
     pytest.param("actions: [{ name: tell }]", ":7: actions: each action needs a type", id="action"),
     pytest.param(
+        "expectations: [{ name: weights, suite: a.json }]",
+        ":7: expectations: two checks of a table have the same name",
+        id="name-of-a-check",
+    ),
+    pytest.param(
+        "expectations: [{ name: a }]",
+        ":7: expectations.0: give suite or expectations, one of them",
+        id="no-suite",
+    ),
+    pytest.param(
         "tolerance: -5", ":7: tolerance: -5.0: Input should be greater than 0", id="tolerance"
     ),
     pytest.param("fresh_hours: 0", ":7: fresh_hours: 0 is out of range; give ", id="fresh"),

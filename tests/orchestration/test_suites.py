@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from threading import Thread
 from typing import Any, Literal
 
+import dagster as dg
+import great_expectations as gx
 import pytest
 from great_expectations.checkpoint import ActionContext, CheckpointResult, ValidationAction
 
+from jobs.session import SessionOnDemand
+from jobs.settings.spark import SparkSettings
+from jobs.settings.transform import VerifyTableSettings
+from jobs.verify_table import verify_table
+from jobs.warehouse.specs import QUARANTINED, TRANSFORMED
+from jobs.warehouse.tables import data_files, open_table
+from tests.support.archive import rows_of
 from tests.support.dagster_project import Project, failures
 
 pytestmark = pytest.mark.dagster
@@ -105,5 +116,130 @@ def test_an_action_that_cannot_be_stops_the_run_first(
 ) -> None:
     bare_project.add("east", f"  actions: [{yaml}]\n")
     result = bare_project.materialize("east", ["messages"])
+    (why,) = failures(result).values()
+    assert re.search(fault, why), why
+
+
+ONE = ["mapping_version", "messages", "transformed_messages"]
+SUITE = """  expectations:
+    - name: partners
+      expectations:
+        - type: expect_column_values_to_not_match_regex
+          kwargs: {{ column: subject, regex: "^orders\\\\.us\\\\." }}
+          severity: {severity}
+    - name: sizes
+      table: messages
+      expectations:
+        - type: expect_table_row_count_to_be_between
+          kwargs: {{ min_value: 1 }}
+"""
+
+
+def evaluations(result: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEvaluation]:
+    return {f"{one.asset_key.path[-1]}/{one.check_name}": one for one in
+            result.get_asset_check_evaluations()}  # fmt: skip
+
+
+@pytest.mark.parametrize("severity", ["critical", "warning"])
+def test_a_suite_of_a_user_is_a_check(bare_project: Project, severity: str) -> None:
+    bare_project.add("east", SUITE.format(severity=severity))
+    result = bare_project.materialize("east", ONE)
+    found = evaluations(result)
+    assert found["messages/sizes"].passed
+    partners = found["transformed_messages/partners"]
+    assert not partners.passed
+    assert "75 of 300 rows break it" in str(partners.description)
+    page = Path(str(partners.metadata["data docs"].value)).read_text("utf-8")
+    assert "orders.us." in page
+    assert result.success == (severity == "warning")
+    table = open_table(bare_project.warehouse, TRANSFORMED)
+    if severity == "critical":
+        assert partners.severity is dg.AssetCheckSeverity.ERROR
+        (why,) = failures(result).values()
+        assert "nothing was published" in why
+        assert not data_files(table)
+    else:
+        assert partners.severity is dg.AssetCheckSeverity.WARN
+        assert sum(file.record_count for file in data_files(table)) == 300
+
+
+QUARANTINE = """  expectations:
+    - name: partners
+      suite: partners.json
+      quarantine: true
+"""
+
+
+@pytest.fixture(
+    params=["bare_project", pytest.param("project", marks=[pytest.mark.spark, pytest.mark.slow])]
+)
+def any_project(request: pytest.FixtureRequest) -> Project:
+    """A project whose runs do the work in their process, or ask for Spark."""
+    made: Project = request.getfixturevalue(request.param)
+    return made
+
+
+def test_rows_in_quarantine_and_the_others_add_up(any_project: Project) -> None:
+    folder = any_project.add("east", QUARANTINE)
+    suite = gx.ExpectationSuite(
+        "theirs",
+        expectations=[
+            gx.expectations.ExpectColumnValuesToNotMatchRegex(
+                column="subject", regex=r"^orders\.us\."
+            ),
+            gx.expectations.ExpectColumnValuesToBeInSet(column="draw", value_set=[*range(90)]),
+        ],
+    )
+    (folder / "partners.json").write_text(json.dumps(suite.to_json_dict()))
+    result = any_project.materialize("east", ONE)
+    assert result.success, failures(result)
+    warehouse = any_project.warehouse
+    apart = rows_of(warehouse, "EAST", QUARANTINED)
+    kept = rows_of(warehouse, "EAST", TRANSFORMED)
+    assert sorted(row.seq for row in (*apart, *kept)) == [*range(1, 301)]
+    reasons = Counter(row.quarantined for row in apart)
+    assert reasons["partners: expect_column_values_to_not_match_regex"] == 75
+    assert reasons.keys() - {"partners: expect_column_values_to_not_match_regex"} == {
+        "partners: expect_column_values_to_be_in_set"
+    }
+    assert all((row.draw or 0) < 90 and b"orders.us." not in row.subject for row in kept)
+    found = evaluations(result)
+    assert found["transformed_messages/conservation"].passed
+    partners = found["transformed_messages/partners"]
+    assert (partners.passed, partners.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert "75 in quarantined" in str(partners.description)
+    settings = VerifyTableSettings(stream="EAST", warehouse=warehouse, tolerance=15)
+    assert verify_table(SessionOnDemand(SparkSettings()), settings).holds
+    # Without the suite, all rows are back.
+    yaml = (folder / "defs.yaml").read_text().replace(QUARANTINE, "")
+    (folder / "defs.yaml").write_text(yaml)
+    assert any_project.materialize("east", ["transformed_messages"]).success
+    assert not rows_of(warehouse, "EAST", QUARANTINED)
+    assert len(rows_of(warehouse, "EAST", TRANSFORMED)) == 300
+    assert verify_table(SessionOnDemand(SparkSettings()), settings).holds
+
+
+@pytest.mark.parametrize(
+    ("yaml", "fault"),
+    [
+        pytest.param(
+            "{name: a, quarantine: true, expectations: [{type: expect_column_to_exist, "
+            "kwargs: {column: seq}}]}",
+            "suite a: expect_column_to_exist says nothing about single rows",
+            id="not about rows",
+        ),
+        pytest.param(
+            "{name: a, expectations: [{type: expect_miracles}]}",
+            "suite a of archive east: its expectations: .*expect_miracles",
+            id="unknown",
+        ),
+        pytest.param(
+            "{name: a, suite: nowhere.json}", "suite a of archive east: .*No such file", id="file"
+        ),
+    ],
+)
+def test_a_suite_that_cannot_be_stops_the_run(bare_project: Project, yaml: str, fault: str) -> None:
+    bare_project.add("east", f"  expectations: [{yaml}]\n")
+    result = bare_project.materialize("east", ONE)
     (why,) = failures(result).values()
     assert re.search(fault, why), why

@@ -1,0 +1,54 @@
+"""The rows of a table for other tools: in pandas, or in Spark where there are many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+
+from jobs.files.commit import arrow_schema
+from jobs.files.division import plan
+from jobs.files.engine import session_for
+from jobs.files.read import batches
+from jobs.files.storage import Storage
+from jobs.files.task import Task
+from jobs.session import Spark
+
+PROCESS_BYTES = 2**29
+"""Up to so many bytes of Parquet are held in pandas, which takes several times as much."""
+
+
+def frame_of(spark: Spark, table: Table, files: Sequence[DataFile]) -> Any:
+    """The rows of some files with the columns that the table stores; see `jobs.warehouse.raw`.
+
+    Raises:
+        WarehouseError: a file cannot be read.
+    """
+    tasks = plan(table, files)
+    read = partial(_rows, Storage.of(table), arrow_schema(table.schema()))
+    session = session_for(spark, sum(task.size for task in tasks), PROCESS_BYTES)
+    if session is None:
+        parts = [rows for task in tasks for rows in read(task)]
+        return pa.Table.from_batches(parts, arrow_schema(table.schema())).to_pandas()
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    rows = session.range(0, len(tasks), 1, max(1, len(tasks)))
+    work = partial(_of_tasks, read, tasks)
+    return rows.mapInArrow(work, from_arrow_schema(arrow_schema(table.schema())))
+
+
+def _rows(storage: Storage, schema: pa.Schema, task: Task) -> Iterator[pa.RecordBatch]:
+    for piece in task.pieces:
+        yield from batches(storage, piece, schema)
+
+
+def _of_tasks(
+    read: Any, tasks: Sequence[Task], numbers: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in numbers:
+        for number in batch.column(0).to_pylist():
+            yield from read(tasks[number])
