@@ -251,7 +251,10 @@ def _clusters(mapping: Mapping, known: Collection[str]) -> Iterator[tuple[str, s
     names = ", ".join(sorted(known))
     for cluster in mapping.clusters:
         if cluster not in known:
-            yield "unknown-cluster", f"no cluster has the name {printable(cluster)}; known: {names}"
+            yield (
+                "unknown-cluster",
+                f"no cluster has the name {printable(cluster)} (known: {names})",
+            )
     if mapping.clusters and not any(not d.cluster for d in mapping.destinations):
         left_out = sorted(set(known) - set(mapping.clusters))
         if left_out:
@@ -329,8 +332,8 @@ def _overlaps(index: SubjectIndex) -> Iterator[Finding]:
             if others:
                 yield Finding(
                     code,
-                    f"the mapping of {_first(others)} covers {part} of its subjects; which of them "
-                    "nats-server tries first is random after each reload",
+                    f"the mapping of {_first(others)} covers {part} of its subjects, and which of "
+                    "them nats-server tries first is random after each reload",
                     source,
                     place=MAPPING,
                 )
@@ -351,7 +354,7 @@ def _sharing(
             if lost := [one for one in before if one.importer not in still]:
                 yield _found(
                     "escapes-export",
-                    f"the {lost[0]}{and_more(len(lost) - 1)} covers the source, and does not "
+                    f"the {lost[0]}{and_more(len(lost) - 1)} covers the source, but doesn't "
                     "cover the result",
                     mapping,
                     transform,

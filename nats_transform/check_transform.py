@@ -71,7 +71,7 @@ def _functions_that_mislead(transform: Transform) -> Iterator[tuple[str, str]]:
         if isinstance(token, Wildcard):
             continue
         if isinstance(token, OfTokenAndSize) and token.leaves_whole:
-            yield "size-without-effect", f"{shown} gives the token back unchanged"
+            yield "size-without-effect", f"{shown} returns the token unchanged"
         if isinstance(token, Split) and token.delimiter:
             yield (
                 "split-empty",
@@ -84,7 +84,7 @@ def _functions_that_mislead(transform: Transform) -> Iterator[tuple[str, str]]:
         elif isinstance(token, Partition) and token.count >= 2**31:
             yield "negative-partition", f"{shown} has {token.count} partitions"
         elif isinstance(token, Partition) and transform.filter.is_literal:
-            yield "one-key", f"{shown} gives every message the same number"
+            yield "one-key", f"{shown} returns the same number for every message"
 
 
 def _dropped_wildcards(transform: Transform) -> Iterator[tuple[str, str]]:

@@ -58,84 +58,84 @@ _CODES = {
     "refused": Code(
         _E,
         "nats-server refuses this configuration",
-        "correct what the reason names; the server does not load it as it is",
+        "fix what the reason names: until then, the server doesn't load the configuration",
     ),
     "expired": Code(
         _E,
-        "the JWT of the account has expired, so nats-server lets none of its users in",
-        "ask the operator to sign the account again, with a later end or with none",
+        "the account's JWT has expired, so nats-server lets in none of its users",
+        "ask the operator to sign the account again, with a later expiry or with none",
     ),
     "empty-destination": Code(
         _E,
-        "a destination is empty: nats-server loads it, and crashes on the first message",
+        "a destination is empty: nats-server loads it, but crashes on the first message",
         "name a destination, or remove the entry",
     ),
     "streams-overlap": Code(
         _E,
         "two streams capture some of the same subjects, so nats-server refuses the second (10065)",
-        "give the two streams subjects that do not overlap",
+        "give the two streams subjects that don't overlap",
     ),
     "republish-loop": Code(
         _E,
         "republished messages come back to the stream that republishes them",
-        "republish under a subject that no stream in the circle captures",
+        "republish under a subject that no stream in the loop captures",
     ),
     "remainder-kept": Code(
         _W,
-        "the weights add up to less than 100; the rest of the messages keep their subject "
-        "(the documentation says that they are lost)",
-        "make the weights add up to 100; to lose the rest on purpose, list the source itself "
+        "the weights add up to less than 100, so the other messages keep their subject (the "
+        "documentation says they are lost)",
+        "make the weights add up to 100. To lose the others on purpose, list the source itself "
         "(only possible without `*`)",
     ),
     "lost-elsewhere": Code(
         _W,
-        "the source is listed for one cluster, so other clusters lose the messages that "
-        "their weights leave over",
+        "the source is listed for one cluster, so other clusters lose the messages that their "
+        "weights leave over",
         "make the weights add up to 100 in every other cluster, and in the entries without a "
         "cluster",
     ),
     "loss": Code(
         _I,
-        "the source is listed and the weights add up to less than 100, so the rest of the "
-        "messages are lost",
+        "the source is listed and the weights add up to less than 100, so the other messages are "
+        "lost",
         "make the weights add up to 100, unless you want to lose messages",
     ),
     "zero-weight": Code(
         _I,
-        "a destination has weight 0, so no message goes there",
+        "a destination has weight 0, so it gets no messages",
         "give it a weight, or remove it",
     ),
     "zero-is-all": Code(
         _W,
-        "a weight of 0 in an account JWT, or in mappings for the nats command, means 100",
-        "to send nothing to the destination, remove it",
+        "a weight of 0 means 100 in an account JWT and in mappings for the nats command",
+        "if the destination should get nothing, remove it",
         "https://github.com/nats-io/nsc/issues/775",
     ),
     "import-not-mapped": Code(
         _W,
-        "a mapping covers what the account imports, and nats-server maps nothing that comes in "
-        "through an import",
-        "give the import another subject with `to`, or map in the account that exports",
+        "a mapping covers imported subjects, but nats-server doesn't map what arrives through an "
+        "import",
+        "rename the subjects in the import with `to`, or map them in the account that exports them",
         f"{_ISSUES}/7343",
     ),
     "nobody-publishes": Code(
         _W,
-        "mappings at the top of the file are for the account $G, and every user belongs to another "
-        "account",
-        "put the mappings into the account of their publishers",
+        "mappings at the top of the file are for the account $G, but every user belongs to "
+        "another account",
+        "move the mappings into the account of their publishers",
         f"{_ISSUES}/6917",
     ),
     "overlap": Code(
         _W,
         "two sources cover some of the same subjects, and nats-server tries mappings in "
         "random order",
-        "write sources that do not overlap",
+        "write sources that don't overlap",
     ),
     "shadowed": Code(
         _W,
-        "another mapping covers all of this source; if nats-server tries that one first, "
-        "this one never applies",
-        "write sources that do not overlap, or make one mapping of the two",
+        "another mapping covers all of this source: if nats-server tries that one first, this one "
+        "never applies",
+        "write sources that don't overlap, or merge the two mappings",
     ),
     "unreachable": Code(
         _W,
@@ -144,36 +144,35 @@ _CODES = {
     ),
     "unknown-cluster": Code(
         _E,
-        "a mapping names a cluster that you do not run, so the entry never applies",
-        "correct the name; nats-server compares it letter by letter",
+        "a mapping names a cluster that you don't run, so the entry never applies",
+        "correct the name: upper and lower case matter",
     ),
     "cluster-without-entry": Code(
         _W,
-        "one of your clusters has no entry here, and there is no entry for all clusters",
+        "one of your clusters has no entry here, and no entry is for all clusters",
         "add an entry for the cluster, or one without a cluster",
     ),
     "not-compared": Code(
         _W,
-        "the subjects of mappings and streams cover each other too often to compare all of them, "
-        "so findings about what they share are missing",
-        "start sources with a literal token, so that fewer of them cover the same subjects",
+        "mappings and streams overlap too often to compare them all, so findings about what they "
+        "share are missing",
+        "start sources with a literal token, so that fewer of them overlap",
     ),
     "not-chained": Code(
         _W,
         "another mapping covers the result, but nats-server applies only one mapping to a message",
-        "write the final subject as the destination",
+        "use the final subject as the destination",
     ),
     "changes-nothing": Code(
         _W,
-        "every destination gives the subject back as it is",
+        "every destination returns the subject unchanged",
         "remove the mapping, or correct the destination",
     ),
     "maps-into-itself": Code(
         _I,
-        "the source covers its own result: if such a message is published again, it is "
-        "mapped again",
-        "use a destination that the source does not cover, if messages can come back (leaf "
-        "nodes, replays)",
+        "the source covers its own result, so a message that is published again is mapped again",
+        "if messages can come back (leaf nodes, replays), use a destination that the source "
+        "doesn't cover",
     ),
     "system-subjects": Code(
         _W,
@@ -183,9 +182,9 @@ _CODES = {
     ),
     "weighted-partition": Code(
         _W,
-        "each message draws its destination, so partition() cannot keep the messages of a "
-        "key in order",
-        "remove the partition, or the weights: use one destination at 100",
+        "each message draws its destination, so partition() can't keep the messages of a key in "
+        "order",
+        "remove the partition, or use one destination at 100",
     ),
     "random-order": Code(
         _W,
@@ -199,84 +198,84 @@ _CODES = {
     ),
     "one-key": Code(
         _W,
-        "partition() on a source without a wildcard sees one subject, so it always gives the "
+        "partition() on a source without a wildcard sees one subject, so it always returns the "
         "same number",
-        "put the token that differs between messages into the source as `*`",
+        "write `*` in the source for the token that differs between messages",
     ),
     "always-zero": Code(
         _W,
-        "partition() or random() with a count of 0 or 1 always gives 0",
-        "give the number of partitions",
+        "partition() or random() with a count of 0 or 1 always returns 0",
+        "set the number of partitions",
     ),
     "negative-partition": Code(
         _W,
         "nats-server reads the negative count of a partition() as more than 2 billion partitions",
-        "give a count of 1 or more",
+        "use a count of 1 or more",
     ),
     "wildcards-dropped": Code(
         _W,
-        "a wildcard of the source is not in the result, so different subjects become one",
+        "the result lacks a wildcard of the source, so different subjects become one",
         "put {{wildcard(n)}} into the destination for each `*`",
     ),
     "literal-function": Code(
         _W,
-        "a token looks like a function, but nats-server takes it as literal text",
-        "make the function the whole token: a function starts and ends at a dot",
+        "a token looks like a function, but nats-server reads it as literal text",
+        "make the function the whole token, from dot to dot",
     ),
     "text-dropped": Code(
         _W,
-        "nats-server drops the text beside a function in the same token",
+        "nats-server drops text beside a function in the same token",
         "make the function the whole token",
     ),
     "index-not-positive": Code(
         _W,
-        "a wildcard index of 0 or below stands for the first token of the subject",
+        "a wildcard index of 0 or less stands for the first token of the subject",
         "count wildcards from 1",
     ),
     "size-without-effect": Code(
         _W,
-        "a size or offset of 0 or below leaves the token whole",
-        "give a size of 1 or more, or use {{wildcard(n)}}",
+        "a size or offset of 0 or less leaves the token whole",
+        "use a size of 1 or more, or {{wildcard(n)}}",
     ),
     "split-empty": Code(
         _I,
-        "split() leaves an empty token if a token has nothing but delimiters; such a subject "
-        "is illegal",
+        "split() makes an illegal subject with an empty token if a token has nothing but "
+        "delimiters",
         "make sure that publishers never send such a token",
     ),
     "any-token": Code(
         _W,
-        "a source token that starts with `*` and is longer matches any token",
+        "a source token that starts with `*` but is longer matches any token",
         "write `*` alone, or the literal text without it",
     ),
     "blank": Code(
         _W,
-        "a republish subject has a blank, so nobody can subscribe to it",
+        "a republish subject contains a blank, so nobody can subscribe to it",
         "remove the blank",
     ),
     "sourced-twice": Code(
         _W,
-        "two sources of one stream cover some of the same subjects, so it stores these "
-        "messages twice",
-        "write filters that do not overlap, or use one source with several transforms",
+        "two sources of one stream cover some of the same subjects, so it stores these messages "
+        "twice",
+        "write filters that don't overlap, or use one source with several transforms",
     ),
     "same-ids": Code(
         _W,
-        "a stream sources several streams and has a duplicate_window, so it drops a message if one "
-        "from another stream has the same Nats-Msg-Id",
-        "leave duplicate_window out, or use ids that no two of the streams share",
+        "a stream with a duplicate_window sources several streams, so it drops a message if "
+        "another of them had the same Nats-Msg-Id",
+        "leave out duplicate_window, or use IDs that no two of the streams share",
         f"{_ISSUES}/4459",
     ),
     "bucket-source": Code(
         _W,
-        "a bucket sources another one and keeps the subjects of that one, so clients do not find "
-        "the keys",
-        "give the source a transform from the subjects of the one to those of the other",
+        "a bucket sources another bucket and keeps its subjects, so clients don't find the keys",
+        "give the source a transform that renames the other bucket's subjects to this bucket's",
         f"{_ISSUES}/3557",
     ),
     "republish-interest": Code(
         _I,
-        "a stream with interest retention republishes only what one of its consumers wants",
+        "a stream with interest retention republishes only messages that one of its consumers "
+        "wants",
         "use another retention if everything must be republished",
         f"{_ISSUES}/5003",
     ),
@@ -287,72 +286,75 @@ _CODES = {
     ),
     "bucket-moves": Code(
         _E,
-        "a mapping moves keys of a key-value bucket or an object store, and its clients look under "
-        "the old names alone",
-        "write a source that does not cover the bucket; to rename a bucket, make a new one that "
+        "a mapping moves keys of a key-value bucket or an object store, but its clients look only "
+        "under the old names",
+        "write a source that doesn't cover the bucket. To rename a bucket, make a new one that "
         "sources it",
     ),
     "mirror-filter": Code(
         _W,
-        "a mapping moves what a mirror filters by, and nats-server changes no mirror (10055)",
-        "make a stream of the mirror, which cannot be undone: update it without `mirror` (servers "
-        "from 2.12 on), then let it source the same stream with both subjects, from its last "
-        "sequence + 1 on; or make another stream that sources both, and let readers move to it",
+        "a mapping moves subjects that a mirror filters by, and nats-server doesn't let you "
+        "change a mirror (10055)",
+        "turn the mirror into a stream, which cannot be undone: update it without `mirror` "
+        "(servers from 2.12 on), then let it source the same stream with both subjects, starting "
+        "at its last sequence + 1. Or make another stream that sources both, and move the readers "
+        "there",
     ),
     "service-import": Code(
         _W,
-        "a mapping takes requests away from the import of their service, and no import can take "
-        "them under their new names",
-        "write a source that does not cover the requests",
+        "a mapping moves requests away from their service import, and no import can take them "
+        "under their new names",
+        "write a source that doesn't cover the requests",
     ),
     "counter-restarts": Code(
         _W,
-        "a mapping moves subjects of a stream with counters, and a counter begins at 0 under a new "
-        "name",
-        "after the switch, add the old value of each counter under its new name, or write a source "
-        "that does not cover counters",
+        "a mapping moves subjects of a stream with counters, and a counter starts at 0 under a "
+        "new name",
+        "after the switch, add each counter's old value under its new name, or write a source "
+        "that doesn't cover counters",
     ),
     "counted-twice": Code(
         _W,
-        "a stream adds up the counters of another one, and gives a subject and what a mapping "
-        "makes of it one sum: an old value that is added again under the new name counts twice",
-        "before the switch, take away under the old name what you add under the new one after it, "
-        "or let the counters begin at 0 and go by the sum",
+        "a stream adds up another stream's counters and keeps one sum for a subject and its new "
+        "name: an old value that you add again under the new name counts twice",
+        "before the switch, subtract under the old name what you will add under the new one, or "
+        "let the counters start at 0 and rely on the sum",
     ),
     "schedule-not-mapped": Code(
         _W,
-        "a mapping moves subjects of a stream with message schedules, whose scheduler publishes to "
-        "the old ones: no account mapping applies inside a stream",
-        "publish the schedules again with their new targets, or rename in the stream, with "
+        "a mapping moves subjects of a stream with message schedules, but the scheduler still "
+        "publishes to the old ones: account mappings don't apply inside a stream",
+        "publish the schedules again with their new targets, or rename in the stream with "
         "`subject_transform`",
     ),
     "batch-split": Code(
         _W,
         "a mapping moves subjects of a stream with atomic batches to another stream, and "
-        "nats-server refuses a batch that goes to two streams, or to one that takes none (10176, "
-        "10174)",
+        "nats-server refuses a batch that goes to two streams, or to one that doesn't allow "
+        "batches (10176, 10174)",
         "let the stream capture the new subjects too, or send no batches under these subjects",
     ),
     "mapped-twice": Code(
         _W,
-        "the mappings on both sides of a leaf node connection change a message, one after the "
-        "other, and draw a weight twice",
-        "map on one side alone, or write results that the other side does not cover",
+        "both sides of a leaf node connection map a message, one after the other, and draw a "
+        "weight twice",
+        "map on one side only, or choose results that the other side doesn't cover",
     ),
     "caught-by-stream": Code(
         _I,
-        "a mapping brings new subjects into a stream",
+        "a mapping moves new subjects into a stream",
         "check that the stream should store them",
     ),
     "escapes-export": Code(
         _W,
-        "a mapping takes subjects away from an export of the account, or from an import of it",
+        "a mapping moves subjects out of an export of the account, or out of another account's "
+        "import",
         "export and import the destination too",
     ),
     "escapes-stream": Code(
         _W,
-        "a mapping takes subjects out of the stream that captures their source",
-        "add the destination to the subjects of a stream",
+        "a mapping moves subjects out of the stream that captures their source",
+        "add the destination to a stream's subjects",
     ),
 }
 CODES = on_page("check", _CODES)

@@ -13,49 +13,48 @@ _E, _W, _I = Severity
 _CODES = {
     "lost": Code(
         _E,
-        "the candidate's weights lose messages that are not lost today",
+        "the candidate's weights lose messages that aren't lost today",
         "make the weights add up to 100",
     ),
     "illegal-result": Code(
         _E,
-        "the new subject is not legal: it has an empty token, a wildcard or a blank, or "
-        "there is none",
-        "change the destination, or write a source that does not cover such subjects",
+        "the new subject is illegal: it is missing, or has an empty token, a wildcard or a blank",
+        "change the destination, or write a source that doesn't cover such subjects",
     ),
     "illegal-subject": Code(
         _I,
-        "the archive has subjects that are not legal, and no mapping takes them",
+        "the archive has illegal subjects that no mapping covers",
         "find out who publishes them",
     ),
     "unmatched": Code(
         _W,
-        "no mapping of the candidate covers the subject, so it stays as it is",
+        "no mapping of the candidate covers the subject, so it doesn't change",
         "add a mapping for these subjects if they are part of the migration",
     ),
     "no-longer-mapped": Code(
         _W,
-        "the current mapping covers the subject, and the candidate does not",
+        "the current mapping covers the subject, but the candidate doesn't",
         "add a mapping for these subjects, or stop their publishers first",
     ),
     "collision": Code(
         _E,
-        "different subjects become one, and today they are different",
-        "keep in the destination the token in which they differ",
+        "subjects that are different today become one",
+        "keep the token in which they differ in the destination",
     ),
     "collision-already": Code(
         _I,
         "different subjects become one, as they do under the current mapping",
-        "nothing to do; know that these subjects are one subject already",
+        "nothing to do: these subjects are one subject already",
     ),
     "irreversible": Code(
         _W,
-        "no mapping can change the new subjects back into the old ones",
-        "keep every wildcard whole in the destination, {{wildcard(n)}} also beside the pieces of a "
-        "token that is cut, and keep the results of mappings apart",
+        "no mapping can turn the new subjects back into the old ones",
+        "use every wildcard unchanged in the destination, even beside its parts, and don't let "
+        "two mappings produce the same subject",
     ),
     "not-captured": Code(
         _E,
-        "a stream stores the message today, and no stream will",
+        "a stream stores the message today, but no stream will",
         "add the new subjects to a stream before the switch",
     ),
     "captured-elsewhere": Code(
@@ -65,135 +64,134 @@ _CODES = {
     ),
     "captured-twice": Code(
         _W,
-        "more streams capture the message than today, which nats-server does not allow",
-        "give the streams subjects that do not overlap",
+        "more streams capture the message than today, which nats-server doesn't allow",
+        "give the streams subjects that don't overlap",
     ),
     "newly-captured": Code(
         _I,
-        "a stream will store the message, and none does today",
+        "a stream will store the message, but none does today",
         "check that the stream should store it",
     ),
     "condition-fails": Code(
         _W,
-        "publishers expect a last sequence of a subject that gets a new name, which has none yet: "
-        "nats-server refuses what they publish (10071)",
-        "let these publishers wait during the switch, and then read the last sequence under the "
-        "new name; or write a source that does not cover what they publish",
+        "publishers expect a last sequence of a subject that gets a new name. The new name has "
+        "none yet, so nats-server refuses what they publish (10071)",
+        "pause these publishers during the switch, then let them read the last sequence under the "
+        "new name. Or write a source that doesn't cover what they publish",
     ),
     "ids-forgotten": Code(
         _W,
-        "messages with a Nats-Msg-Id will come to another stream, whose duplicate window does not "
-        "know their ids, so retries around the switch are stored twice",
+        "messages with a Nats-Msg-Id will move to another stream, whose duplicate window doesn't "
+        "know their IDs, so retries around the switch are stored twice",
         "let publishers finish their retries before the switch, or keep the subjects in one stream",
     ),
     "schedule-target-moves": Code(
         _W,
-        "scheduled messages have a target that gets a new name, and go on publishing to the old "
-        "one",
-        "publish the schedules again with their new targets, or rename in the stream, with "
+        "scheduled messages have a target that gets a new name, but still publish to the old one",
+        "publish the schedules again with their new targets, or rename in the stream with "
         "`subject_transform`",
     ),
     "header-not-mapped": Code(
         _W,
-        "a header names subjects that get new names, and mappings change no header",
-        "let those who use the header know both names before the switch",
+        "a header names subjects that get new names, and mappings don't change headers",
+        "before the switch, make sure that readers of the header know both names",
     ),
     "ingress-stops": Code(
         _W,
-        "the subject transform of a stream does not match the new subject",
-        "change the source of the stream's subject transform",
+        "a stream's subject transform doesn't match the new subject",
+        "change the source of that subject transform",
     ),
     "source-stops": Code(
         _W,
-        "a mirror or stream source takes or renames the message today, and will not",
-        "change the filter or the transforms of the mirror or source",
+        "a mirror or stream source takes or renames the message today, but no longer will",
+        "change the filter or transforms of the mirror or source",
     ),
     "republish-stops": Code(
         _W,
-        "a stream republishes the message today, and will not",
+        "a stream republishes the message today, but no longer will",
         "change the source of the republish",
     ),
     "republish-loop": Code(
         _E,
-        "what a stream republishes comes back to it, without end",
-        "republish under a subject that no stream in the circle captures",
+        "what a stream republishes comes back to it, endlessly",
+        "republish under a subject that no stream in the loop captures",
     ),
     "limit-discards": Code(
         _E,
-        "subjects become one and share a limit of messages per subject, so more messages are "
-        "discarded",
+        "several subjects become one and share a limit of messages per subject, so more messages "
+        "are discarded",
         "raise max_msgs_per_subject, or keep the subjects apart",
     ),
     "limit-refuses": Code(
         _E,
-        "subjects become one and share a limit of messages per subject, so more new messages "
-        "are refused",
+        "several subjects become one and share a limit of messages per subject, so more new "
+        "messages are refused",
         "raise max_msgs_per_subject, or keep the subjects apart",
     ),
     "consumer-none": Code(
         _E,
-        "a consumer gets messages today, and will get none",
-        "change the filter of the consumer together with the switch",
+        "a consumer gets messages today, but will get none",
+        "change the consumer's filter together with the switch",
     ),
     "consumer-fewer": Code(
         _W,
-        "a consumer will not get some of the messages that it gets today",
-        "add the new subjects to the filter of the consumer",
+        "a consumer will miss some of the messages that it gets today",
+        "add the new subjects to the consumer's filter",
     ),
     "consumer-more": Code(
         _W,
-        "a consumer will get messages that it does not get today",
-        "make the filter of the consumer narrower",
+        "a consumer will get messages that it doesn't get today",
+        "narrow the consumer's filter",
     ),
     "consumer-never": Code(
         _W,
-        "the filter of a consumer matches no message of its stream, today or after the switch",
-        "correct the filter; compare it with the subjects of the stream letter by letter",
+        "a consumer's filter matches no message of its stream, today or after the switch",
+        "compare the filter with the stream's subjects, letter by letter",
     ),
     "consumer-not-seen": Code(
         _I,
-        "the archive has no message for these consumers, and could not have all of them: others "
-        "come into their streams too",
+        "the archive has no message for these consumers, but their streams get messages from "
+        "elsewhere too",
         "try the candidate on the archives of these streams too",
     ),
     "export-none": Code(
         _E,
-        "an account exports messages today, and will export none",
+        "an account exports messages today, but will export none",
         "export the new subjects before the switch",
     ),
     "export-fewer": Code(
         _W,
-        "an account will not export some of the messages that it exports today",
+        "an account will no longer export some of the messages that it exports today",
         "export the new subjects too",
     ),
     "import-none": Code(
         _E,
-        "another account imports messages today, and will get none",
+        "another account imports messages today, but will get none",
         "import the new subjects into that account together with the switch",
     ),
     "import-fewer": Code(
         _W,
-        "another account will not get some of the messages that it imports today",
+        "another account will miss some of the messages that it imports today",
         "import the new subjects into that account too",
     ),
     "publish-denied": Code(
         _E,
-        "a user may publish under the old subject, and may not under the new one",
-        "allow the new subjects; nats-server checks the subject after the mapping",
+        "a user may publish under the old subject, but not under the new one",
+        "allow the new subjects: nats-server checks the subject after the mapping",
     ),
     "subscribe-denied": Code(
         _E,
-        "a user may subscribe to the old subject, and may not to the new one",
+        "a user may subscribe to the old subject, but not to the new one",
         "allow the new subjects",
     ),
     "publish-opened": Code(
         _W,
-        "a user may publish under the new subject, and may not under the old one",
+        "a user may publish under the new subject, but not under the old one",
         "deny the new subjects, or allow fewer",
     ),
     "subscribe-opened": Code(
         _W,
-        "a user may subscribe to the new subject, and may not to the old one",
+        "a user may subscribe to the new subject, but not to the old one",
         "deny the new subjects, or allow fewer",
     ),
     "partition-imbalance": Code(
@@ -203,7 +201,7 @@ _CODES = {
     ),
     "partition-empty": Code(
         _W,
-        "some partitions get no message",
+        "some partitions get no messages",
         "partition on a token with more values, or use fewer partitions",
     ),
     "partition-moves": Code(
@@ -214,91 +212,93 @@ _CODES = {
     ),
     "rule-not-seen": Code(
         _I,
-        "the archive has no subject of these mappings, and could not have any: its stream captures "
-        "none of them, or the configuration of the stream was not given",
-        "give the streams of the account; try these mappings on the archives of the streams that "
+        "the archive can't have subjects for these mappings: its stream captures none of them, or "
+        "its configuration wasn't given",
+        "give the account's streams, and try these mappings on the archives of the streams that "
         "capture their subjects",
     ),
     "rule-never-hit": Code(
         _W,
-        "no subject of the archive reaches this mapping",
+        "no subject in the archive reaches this mapping",
         "correct the source, or remove the mapping",
     ),
     "rule-shadowed": Code(
         _W,
         "other mappings take all the subjects that this one covers",
-        "write sources that do not overlap; nats-server may try either first",
+        "write sources that don't overlap: nats-server may try either first",
     ),
     "rule-overlap": Code(
         _W,
         "two mappings cover the same subjects, and nats-server may try either first",
-        "write sources that do not overlap",
+        "write sources that don't overlap",
     ),
     "cluster-not-seen": Code(
         _W,
-        "a mapping names a cluster that the archive does not name",
+        "a mapping names a cluster that the archive doesn't name",
         "correct the name, or name all your clusters with --cluster",
     ),
     "rule-one-cluster": Code(
         _I,
-        "only one cluster uses a mapping, and the archive names several",
-        "check that the other clusters should publish none of it",
+        "only one cluster uses a mapping, but the archive names several",
+        "check that no other cluster should publish such messages",
     ),
     "too-many-tokens": Code(
         _W,
         "the new subject has more than 16 tokens, which slows every server that routes it",
-        "make fewer tokens: look at split and slice",
+        "use fewer tokens: look at split and slice",
     ),
     "too-long": Code(
         _W,
         "the new subject is longer than 256 bytes",
-        "write a shorter subject; put details into headers",
+        "write a shorter subject, and put details into headers",
     ),
     "letter-case": Code(
         _I,
-        "new subjects differ only in the case of letters, which nats-server tells apart",
-        "write the names in one way; publishers may have mistyped some",
+        "new subjects differ only in upper and lower case, which nats-server tells apart",
+        "choose one spelling: publishers may have mistyped some",
     ),
     "subject-explosion": Code(
         _W,
-        "there will be more than twice as many different subjects as today",
+        "there will be more than twice as many distinct subjects as today",
         "remove random numbers from subjects",
     ),
     "mirror-filter": Code(
         _E,
-        "a mirror filters by the old subjects, and nats-server changes no mirror (10055)",
-        "make a stream of the mirror, which cannot be undone: update it without `mirror` (servers "
-        "from 2.12 on), then let it source the same stream with both subjects, from its last "
-        "sequence + 1 on; or make another stream that sources both, and let readers move to it",
+        "a mirror filters by the old subjects, and nats-server doesn't let you change a mirror "
+        "(10055)",
+        "turn the mirror into a stream, which cannot be undone: update it without `mirror` "
+        "(servers from 2.12 on), then let it source the same stream with both subjects, starting "
+        "at its last sequence + 1. Or make another stream that sources both, and move the readers "
+        "there",
     ),
     "service-import": Code(
         _E,
-        "a mapping takes requests away from the import of their service, and no import can take "
-        "them under their new names",
-        "write a source that does not cover the requests",
+        "a mapping moves requests away from their service import, and no import can take them "
+        "under their new names",
+        "write a source that doesn't cover the requests",
     ),
     "stream-refused": Code(
         _E,
-        "nats-server refuses a stream that has room for the old and the new subjects",
-        "choose new subjects that this stream can have besides the old ones",
+        "nats-server refuses a stream that captures both the old and the new subjects",
+        "choose new subjects that this stream can capture beside the old ones",
     ),
     "streams-overlap": Code(
         _E,
-        "with room for the new subjects two streams would capture the same ones, which nats-server "
-        "refuses (10065)",
-        "give the two streams subjects that do not overlap",
+        "two streams that make room for the new subjects would capture the same ones, which "
+        "nats-server refuses (10065)",
+        "give the two streams subjects that don't overlap",
     ),
     "consumer-filters-overlap": Code(
         _E,
-        "with room for the new subjects one filter of a consumer would cover another one, which "
+        "with room for the new subjects, one filter of a consumer would cover another, which "
         "nats-server refuses (10138)",
-        "choose new subjects that do not overlap with the old ones",
+        "choose new subjects that don't overlap the old ones",
     ),
     "work-queue-overlap": Code(
         _E,
         "two consumers of a work queue would get the same subjects, which nats-server refuses "
         "(10100)",
-        "keep in the destination the token in which their filters differ",
+        "keep the token in which their filters differ in the destination",
     ),
 }
 _AS_IN_CHECK = (

@@ -570,8 +570,8 @@ def test_a_mapping_has_one_finding_however_many_others_are_concerned() -> None:
     findings = check([maps(covering), *streams], origins=[Origin(imports=imports), *[Origin()] * 4])
     of_one = {f.code: f.message for f in findings if f.source == "a.b" and f.place == "mapping"}
     assert of_one == {
-        "shadowed": "the mapping of '*.b' (and 4 more) covers all of its subjects; which of them "
-        "nats-server tries first is random after each reload",
+        "shadowed": "the mapping of '*.b' (and 4 more) covers all of its subjects, and which of "
+        "them nats-server tries first is random after each reload",
         "escapes-stream": "stream S0 (and 3 more) captures the source, and no stream captures the "
         "result",
         "import-not-mapped": "what the account imports under 'a.>' (and 1 more) keeps its subjects",

@@ -92,7 +92,7 @@ class Collisions(Analysis):
         known = database.questions[0].candidate.mappings
         mappings = [known[number] for number in sorted(set(numbers or ())) if number >= 0]
         if dropped := _dropped(mappings):
-            message += f"; the new subject leaves out {dropped}"
+            message += f", because the new subject leaves out {dropped}"
         examples = database.largest_groups(
             """
             SELECT hash64(result) AS share, subject_id, row_id, subject, was, result,
@@ -135,7 +135,7 @@ class Explosion(Analysis):
     def findings(self, database: Database, layer: int) -> Iterator[Told]:
         distinct = database.once(count_distinct)
         if distinct.drawn > 2 * max(distinct.before, distinct.after):
-            message = f"there can be up to {distinct.drawn:,} distinct subjects; "
+            message = f"there can be up to {distinct.drawn:,} distinct subjects, and "
             message += f"today there are {distinct.before:,}"
             yield "subject-explosion", "", message, Count()
 

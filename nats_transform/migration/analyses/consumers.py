@@ -45,7 +45,7 @@ class Consumers(Analysis):
             if gone is not None:
                 message = "the consumer will not get these messages"
                 message += (
-                    f"; it will still get {messages(rest)}" if rest else ", and no others either"
+                    f", but will still get {messages(rest)}" if rest else ", and no others either"
                 )
                 yield "consumer-fewer" if rest else "consumer-none", about, message, gone
             if ("more", number) in counts:

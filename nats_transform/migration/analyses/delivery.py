@@ -114,11 +114,13 @@ def _message(code: str, names: Sequence[str], verb: str) -> str:
     together = " and ".join(names)
     match code:
         case "not-captured":
-            return f"no stream will store these messages; today they are stored in {together}"
+            return f"no stream will store these messages. Today they are stored in {together}"
         case "captured-elsewhere":
             return f"these messages will be stored in {together}"
         case "captured-twice":
-            return f"{together} capture the same messages; nats-server refuses one of the streams"
+            return (
+                f"{together} capture the same messages, so nats-server refuses one of the streams"
+            )
         case "newly-captured":
             return f"{together} will store these messages, and no stream stores them today"
         case "ingress-stops":
@@ -128,4 +130,4 @@ def _message(code: str, names: Sequence[str], verb: str) -> str:
         case "republish-stops":
             return f"stream {together} will not republish these messages"
         case _:
-            return f"{together} republishes these messages, and they come back to it without end"
+            return f"{together} republishes these messages, and they come back to it endlessly"

@@ -49,5 +49,5 @@ class Headers(Analysis):
                 yield code, "", told, count
             else:
                 stream = shown(streams[numbers[0]].name)
-                told = f"stream {stream} does not know their Nats-Msg-Id, so it stores retries too"
+                told = f"stream {stream} doesn't know their Nats-Msg-Id, so it stores retries too"
                 yield code, f"stream {stream}", told, count

@@ -76,13 +76,13 @@ class Partitions(Analysis):
                 continue
             empty = sum(not count for count in balance.counts)
             if empty:
-                message = f"{empty} of {balance.partitions} partitions get no message: "
+                message = f"{empty} of {balance.partitions} partitions get no messages: "
                 message += f"the subjects have only {plural(balance.keys, 'key')}"
                 yield "partition-empty", about, message, Count()
             if balance.busiest > UNEVEN:
                 message = f"the busiest partition has {balance.busiest:.2f} times the average"
                 if better := balance.better:
-                    message += f"; {better} partitions would spread better"
+                    message += f", and {better} partitions would spread better"
                 most = int(max(balance.counts) * PARTS)
                 yield "partition-imbalance", about, message, Count(most)
 

@@ -42,7 +42,7 @@ class Rules(Analysis):
             if hit is None and covered is None and not archive.shows(source):
                 unseen.append(shown(source))
             elif hit is None and covered is None:
-                message = "no subject of the archive reaches this mapping"
+                message = "no subject in the archive reaches this mapping"
                 yield "rule-never-hit", about, message, Count()
             elif hit is None and covered is not None:
                 takers = sorted(first for first, other in pairs if other == number)

@@ -79,5 +79,5 @@ class Sharing(Analysis):
             kind = "export" if shared[number].importer is None else "import"
             code = f"{kind}-fewer" if left.get(number) else f"{kind}-none"
             rest = messages(int(left.get(number, 0)))
-            message = f"these messages will not leave the account; {rest} still will"
+            message = f"these messages will not leave the account, but {rest} still will"
             yield code, shown(str(shared[number])), message, count
