@@ -27,8 +27,8 @@ _CODES = "0 the file is written; 2 it cannot be, and the line on stderr says why
 def export(result: CensusExportResult, settings: CensusExportSettings) -> None:
     """Write how many messages each subject of a stream had, for `dry-run --census` and `plan`.
 
-    The file has no message. It has the subjects, the clusters, counts, sizes, and the times of the
-    first and the last message.
+    The file has no messages, only subjects, clusters, counts, sizes, and the times of the first and
+    the last message.
 
     \b
     Examples:
@@ -46,7 +46,7 @@ def export(result: CensusExportResult, settings: CensusExportSettings) -> None:
 
 @click.group("census", params=[debug()], epilog=f"Exit codes: {_CODES}", commands=[export])
 def command() -> None:
-    """Take the subjects of an archive to where neither its warehouse nor Spark is.
+    """Export an archive's subjects, for use without its warehouse or Spark.
 
     \b
     Examples:

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 def command(result: Certificate, settings: CertifySettings) -> None:
     """Try archived subjects on a private nats-server, and compare it with the prediction.
 
-    A nats-server starts on this machine with the candidate's mappings and the streams. Archived
-    subjects are published to it, and to no other address. For each message the subject, the streams
-    and the stored subjects must be as predicted, and the draws of weights must agree with the
-    weights. With --permissions, each user of the file publishes the subjects too, and subscribes to
-    them. Limits, headers and payloads are not tried.
+    This starts a nats-server on this machine with the candidate's mappings and the streams, and
+    publishes archived subjects to it alone. For each message, the subject, the streams and the
+    stored subjects must be as predicted, and the draws must agree with the weights. With
+    --permissions, each user in the file also publishes the subjects and subscribes to them. Limits,
+    headers and payloads are not tried.
 
     \b
     Examples:

@@ -102,7 +102,7 @@ class CheckSettings(Settings):
 )
 @no_search_for_cycles()
 def command(settings: CheckSettings, asked: Any) -> None:
-    """Show what nats-server refuses in FILE, and what it accepts although it is doubtful.
+    """Show what nats-server refuses in FILE, and what it accepts but you may not want.
 
     FILE is a server configuration, an account JWT, a stream configuration (`nats stream info
     --json`), or mappings as `nats auth account mappings` takes them. Several files are also

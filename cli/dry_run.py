@@ -33,17 +33,17 @@ _FINDINGS = 50
 def command(result: DryRunResult, settings: DryRunSettings) -> None:
     """Show what new mappings would do to the archived subjects of a stream.
 
-    The dry run shows which messages change, collide, are lost or cannot be changed back; which
-    streams, consumers, users and other accounts no longer get them; and which partition keys move.
-    It changes no message and no server. A weight of 2 % counts as 2 % of the messages; with --exact
+    The dry run shows which messages change, collide, get lost or can't be changed back, who no
+    longer gets them (streams, consumers, users, other accounts), and which partition keys move. It
+    changes no message and no server. A weight of 2 % counts as 2 % of the messages. With --exact,
     each message draws its destination.
 
-    With --server or --context the server shows the streams and durable consumers, instead of files.
-    Without --stream it shows the subjects too, those of all streams of the account; with --live,
-    those of the stream. No archive is needed then, and nothing is written to the server.
+    With --server or --context, streams and durable consumers come from the server instead of files.
+    Without --stream, so do the subjects of all the account's streams. With --stream and --live, so
+    do the subjects of that stream. This needs no archive, and writes nothing to the server.
 
-    Findings come in two parts: as things are, and what would be next if streams, consumers and
-    users had room for the new subjects. The exit code looks at the first part.
+    Findings have two parts: as things are, and what would come next if streams, consumers and users
+    had room for the new subjects. The exit code depends on the first part.
 
     Every finding has a code, which `nats-transform explain CODE` explains.
 

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 def command(result: ExportResult, settings: ExportSettings) -> None:
     """Write the messages of a stream as a backup, which `nats stream restore` loads.
 
-    Messages keep their sequences, times, headers and payloads; no server is needed. Without
+    Messages keep their sequences, times, headers and payloads. No server is needed. Without
     --untransformed they get the subjects of table `transformed_messages`, and messages that the
-    mappings lost or filtered leave gaps. The backup is read back and compared before it is put in
+    mappings lost or filtered leave gaps. The backup is read back and compared before it appears in
     its place.
 
     \b

@@ -24,9 +24,8 @@ def command(result: IngestResult, settings: IngestSettings) -> None:
     """Archive the messages of a stream in the table `messages`, from a server or from a dump.
 
     Give one source: --server, --backup, --parquet or --jsonl. The rows are read back and checked
-    before they become part of the table. A second run adds only messages that
-    the table does not have yet. An archived message is never changed or removed, also when the
-    limits of the stream delete it on the server.
+    before they become part of the table. A second run adds only new messages. An archived message
+    never changes or goes away, even when the stream's limits delete it on the server.
 
     \b
     Examples:

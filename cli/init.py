@@ -71,10 +71,10 @@ class Initialized:
     "and nothing is written.",
 )
 def command(settings: InitSettings, asked: Any) -> None:
-    """Write the files with which a folder checks mappings, here and in every pull request.
+    """Write the files that check mappings, in this folder and in every pull request.
 
     These are a project file with the options that every command would need, and a workflow for
-    GitHub Actions. With a server or a context, the streams, consumers and subjects that it has now
+    GitHub Actions. With a server or a context, today's streams, consumers and subjects
     are written too, so that the workflow needs no server. Nothing is written to the server, and no
     file is overwritten. On a terminal it asks for what is not given.
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def command(result: Mapping[str, Removed | int], settings: MaintenanceSettings) -> None:
     """Remove old snapshots of the tables, and files that stopped jobs left behind.
 
-    The rows that the tables have now do not change, except with --remove-stream. This command may
+    The tables' current rows don't change, except with --remove-stream. This command may
     run beside every other command: it keeps files younger than a day that no table has yet, because
     a running job may be about to publish them.
 

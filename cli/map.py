@@ -45,7 +45,7 @@ class MapSettings(Settings):
         (), "The subjects to try.", is_argument=True, metavar="[SUBJECT]..."
     )
     seed: Seed = setting(
-        0, "A number that decides every draw of random(): the same seed gives the same results."
+        0, "The seed for all draws of random(). The same seed gives the same results."
     )
 
 

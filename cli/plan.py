@@ -30,11 +30,10 @@ if TYPE_CHECKING:
 def command(result: PlanResult, settings: PlanSettings) -> None:
     """Write a folder with every step from the mappings in force to the candidate.
 
-    First streams, consumers and users get room for the new subjects; then the mappings send more
-    and more of the messages under them; then schedules and counters get their new names, and the
-    old subjects are taken away. Each step has its
-    files, its commands, how to verify it and how to undo it. README.md in the folder explains them.
-    The command changes no server.
+    First, streams, consumers and users get room for the new subjects. Then the mappings move more
+    and more messages to them. Last, schedules and counters get their new names, and the old
+    subjects go. Each step has its files and commands, and says how to verify and undo it. README.md
+    in the folder explains them. The command changes no server.
 
     The subjects come from a stream of a warehouse or from a census in a file. The streams and
     consumers come from files, or from a server with --server or --context.

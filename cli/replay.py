@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     "target_messages, removed, breaks.",
 )
 def command(result: ReplayResult, settings: ReplaySettings) -> None:
-    """Send the messages of table `transformed_messages` into a stream, each of them once.
+    """Send the messages of table `transformed_messages` into a stream, each exactly once.
 
     Mapped and unmatched messages are sent in stream order, with their payloads and headers. First
-    the command checks whether the server and the target stream accept all of them. If one check
-    fails, it sends nothing. If a replay was stopped, run it again: it goes on where it stopped.
+    the command checks that the server and the target stream accept all of them. If a check fails,
+    it sends nothing. If a replay was stopped, run it again to continue.
 
     \b
     Examples:

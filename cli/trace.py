@@ -56,7 +56,7 @@ class TraceSettings(Settings):
     "file cannot be read, or the server cannot trace.",
 )
 def command(settings: TraceSettings, asked: Settings) -> None:
-    """Show what happens to a message that is published on SUBJECT; only --live sends one.
+    """Show what happens to a message published on SUBJECT. Only --live sends one.
 
     The trace shows every destination that the mappings can choose and how likely it is, each
     stream that stores the message and under which subject, what that stream republishes, and the

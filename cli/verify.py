@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     json="step, differences, waits, seen, unseen.",
 )
 def command(result: VerifyResult, settings: VerifySettings) -> None:
-    """Look at servers, and say whether a step and all before it are in force, and none after it.
+    """Ask servers whether a step and all before it are in force, and none after it.
 
-    Nothing is changed, and without --probe nothing is published.
+    It changes nothing, and publishes nothing without --probe.
 
     \b
     Examples:

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     json="stream, holds, tables, not_transformed.",
 )
 def command(result: VerifyTableResult, settings: VerifyTableSettings) -> None:
-    """Check the rows of `messages` and `transformed_messages` that are published.
+    """Check the published rows of `messages` and `transformed_messages`.
 
-    The checks are those that `transform` runs before it publishes: is every message there once and
-    unchanged, did the mappings that the rows name make them, are subjects legal, shares and
-    partitions right? The mappings are those that the warehouse has recorded.
+    These are the checks that `transform` runs before it publishes: is every message there once and
+    unchanged, did the named mappings make the rows, are subjects legal, and shares and partitions
+    right? The mappings come from the warehouse's records.
 
     \b
     Examples:

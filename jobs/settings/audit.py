@@ -27,9 +27,7 @@ class InForce(Settings):
     """A mapping file and the time in which it was in force; as a text `MOMENT[..MOMENT]=FILE`."""
 
     since: Moment = setting(..., "When it took over, such as 2026-10-01T12:00Z.")
-    until: Moment | None = setting(
-        None, "When it ended, if that is to be checked: the next one must start there."
-    )
+    until: Moment | None = setting(None, "When it ended. The next one must start then.")
     mapping: Path = setting(..., "The file with the mappings from then on.")
 
     @model_validator(mode="before")
@@ -52,9 +50,7 @@ class Published(Settings):
 
     source: str = setting(..., "The source of the mapping.")
     messages: int = setting(..., "The number of messages.", ge=0)
-    cluster: str | None = setting(
-        None, "The cluster; null if the messages of the archive name no cluster."
-    )
+    cluster: str | None = setting(None, "The cluster, or null if the archived messages name none.")
 
 
 def _git_alone(value: Any) -> Any:
@@ -67,64 +63,63 @@ class AuditSettings(JudgedDays, MappedDays):
     stream: Stream = setting(..., "The stream whose messages are counted.")
     mapping: Path | None = setting(  # type: ignore[assignment]
         None,
-        "The mappings: a server configuration, an account JWT, JSON or YAML. By default those that "
-        "the messages were transformed with, which the warehouse has recorded.",
+        "The mappings: a server configuration, an account JWT, JSON or YAML. By default, the "
+        "mappings that transformed the messages, as the warehouse recorded them.",
     )
     observed: bool = setting(
         False,
-        "The stream holds messages that nats-server has mapped already. Without this "
-        "option it holds messages as they were published, and the audit applies the mapping to "
-        "them.",
+        "The stream holds messages that nats-server has already mapped. Without this option, the "
+        "audit takes them as published and applies the mapping itself.",
     )
     in_force: Annotated[tuple[InForce, ...] | Literal["git"], BeforeValidator(_git_alone)] = (
         setting(
             (),
-            "From MOMENT on, such as 2026-10-01T12:00Z, the mappings of FILE were in force "
-            "instead; MOMENT..MOMENT=FILE names the end too. `git`: each commit of the mapping "
-            "file was in force from its time on. The oldest comes first.",
+            "From MOMENT on, such as 2026-10-01T12:00Z, the mappings in FILE were in force "
+            "instead. MOMENT..MOMENT=FILE also names the end. Give the oldest first. With `git`, "
+            "each commit of the mapping file was in force from its time on.",
             metavar="MOMENT=FILE",
             parts=(str,),
         )
     )
     since: Moment | None = setting(None, "Count only messages from this moment on.")
     until: Moment | None = setting(
-        None, "Count only messages before this moment, which must be over."
+        None, "Count only messages before this moment, which must be in the past."
     )
     cluster: Name | None = setting(
-        None, "Count only messages of this cluster. Messages that name no cluster are counted too."
+        None, "Count only this cluster's messages, and messages that name no cluster."
     )
-    by: Literal["hour", "day"] = setting("day", "Give a verdict also on each hour, or on each day.")
+    by: Literal["hour", "day"] = setting("day", "Also judge each hour, or each day.")
     sequential: bool = setting(
         False,
-        "The audit is one of many looks at a canary that still runs: however often one "
-        "looks, a false alarm is as rare as --confidence says. Use the same --since at every look.",
+        "Look at a running canary as often as you like: false alarms stay as rare as --confidence "
+        "says. Use the same --since every time.",
     )
     key: int | None = setting(
         None,
-        "Count the values of wildcard N of a source that came to more than one destination.",
+        "Count the values of wildcard N of a source that went to more than one destination.",
         ge=1,
         metavar="N",
     )
     source_stream: Name | None = setting(
-        None, "If observed: the stream that holds the same messages as they were published."
+        None, "If observed: the stream that holds the same messages as published."
     )
     published: tuple[Published, ...] = setting(
         (),
-        "If observed: how many messages were published to the source of a mapping "
-        "(in --cluster, if that is given).",
+        "If observed: how many messages were published to a mapping's source (in --cluster, if "
+        "given).",
         metavar="SOURCE COUNT",
         parts=(str, int),
     )
     captured: tuple[_Filter, ...] = setting((), "If observed: subjects that the stream captures.")
     publishers: tuple[_Filter, ...] = setting(
         (),
-        "If observed: subjects that get messages also from elsewhere, not only "
-        "through this mapping.",
+        "If observed: subjects that also get messages from elsewhere, not only through this "
+        "mapping.",
         name="publisher",
     )
 
     allow_nothing: bool = setting(
-        False, "It is fine if there is nothing to audit: no weights, or no message of theirs."
+        False, "Exit with 0 even if there is nothing to audit: no weights, or no messages for them."
     )
 
     @model_validator(mode="before")
@@ -228,28 +223,28 @@ def _check_turns(in_force: Sequence[InForce]) -> None:
 class CanarySettings(MappedDays):
     """The canaries to plan, and the audit that is to judge them."""
 
-    stream: Stream = setting(..., "The stream whose traffic is counted, as it is published.")
+    stream: Stream = setting(..., "The stream whose traffic is counted, as published.")
     shares: tuple[Annotated[float, Field(gt=0, lt=100)], ...] = setting(
-        (1, 2, 5, 10), "The share of the canary.", name="share", metavar="PERCENT"
+        (1, 2, 5, 10), "The canary's share.", name="share", metavar="PERCENT"
     )
     tolerance: Annotated[float, Field(gt=0, lt=100)] = setting(
         1.0, "How many percentage points the audit will allow a share to differ from its weight."
     )
     confidence: Probability = setting(
-        0.99, "The probability, from 0 to 1, that all intervals of the audit are right together."
+        0.99, "The probability, from 0 to 1, that all of the audit's intervals are right."
     )
     # As nats_transform.statistics.POWER; SciPy takes longer to import than all else.
     power: Probability = setting(
         0.95, "The probability, from 0 to 1, that the audit reaches the right verdict."
     )
-    by: Literal["hour", "day"] = setting("day", "Whether the audit will judge hours or days, too.")
+    by: Literal["hour", "day"] = setting("day", "Whether the audit will also judge hours or days.")
     hours: int | None = setting(
         None, "How many hours the audit will cover. The default is as many as it takes.", ge=1
     )
     destinations: int | None = setting(
         None,
-        "How many destinations each mapping will have; all but the canary get the same share. "
-        "The default is those of the mapping, whose lightest is taken for the canary.",
+        "How many destinations each mapping will have. All but the canary get equal shares. By "
+        "default they are the mapping's own, and the lightest is the canary.",
         ge=2,
         metavar="N",
     )

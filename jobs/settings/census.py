@@ -22,11 +22,10 @@ class CensusExportSettings(StreamDays):
     """What to export."""
 
     stream: Stream = setting(..., "The stream whose subjects are exported.")
-    out: Path = setting(..., "The Parquet file to write; an existing file is replaced.")
+    out: Path = setting(..., "The Parquet file to write. An existing file is replaced.")
     redact: Annotated[tuple[Annotated[int, Field(ge=1)], ...], WithCommas] = setting(
         (),
-        "The numbers of tokens, such as 2,3, that are replaced by hashes; the first "
-        "token is 1. The key is random and is thrown away. Equal tokens stay equal, so collisions "
-        "stay exact.",
+        "The numbers of the tokens to replace with hashes, such as 2,3. The first token is 1. "
+        "Equal tokens stay equal, so collisions stay exact. The key is random and is thrown away.",
         metavar="TOKENS",
     )

@@ -27,7 +27,7 @@ _OWN = Option(
 _File = Annotated[Path, Option(metavar="FILE"), _OWN]
 _Text = Annotated[str, Option(metavar="TEXT"), _OWN]
 _Secret = Annotated[SecretStr, Option(metavar="TEXT"), _OWN]
-_SAFER = "; the environment is a safer place for it."
+_SAFER = ". It is safer in the environment."
 
 
 class NatsSettings(Settings):
@@ -37,7 +37,7 @@ class NatsSettings(Settings):
 
     servers: _Text = setting(
         ...,
-        "The URL of a server; put commas between several.",
+        "The URL of a server, or several with commas between them.",
         key="server",
         short="s",
         metavar="URL",
@@ -45,7 +45,7 @@ class NatsSettings(Settings):
     )
     context: str | None = setting(
         None,
-        "A context of the `nats` command; options of a connection replace parts of it.",
+        "A context of the `nats` command. Options of the connection override it.",
         metavar="NAME",
         env="NATS_CONTEXT",
         combines=True,
@@ -62,32 +62,30 @@ class NatsSettings(Settings):
         None, "The content of a credentials file, instead of the file.", is_option=False
     )
     nkey: _File | None = setting(None, "A file with an NKey seed.", env="NATS_NKEY")
-    user: _Text | None = setting(None, "The name of a user.", metavar="NAME", env="NATS_USER")
-    password: _Secret | None = setting(
-        None, f"The password of the user{_SAFER}", env="NATS_PASSWORD"
-    )
+    user: _Text | None = setting(None, "The user's name.", metavar="NAME", env="NATS_USER")
+    password: _Secret | None = setting(None, f"The user's password{_SAFER}", env="NATS_PASSWORD")
     token: _Secret | None = setting(None, f"A token{_SAFER}", env="NATS_TOKEN")
     tls_ca: _File | None = setting(
         None, "The certificate authority to trust (PEM).", name="tlsca", env="NATS_CA"
     )
     tls_cert: _File | None = setting(
-        None, "The certificate of the client (PEM).", name="tlscert", env="NATS_CERT"
+        None, "The client's certificate (PEM).", name="tlscert", env="NATS_CERT"
     )
     tls_key: _File | None = setting(
-        None, "The key of that certificate (PEM).", name="tlskey", env="NATS_KEY"
+        None, "The certificate's key (PEM).", name="tlskey", env="NATS_KEY"
     )
     tls_first: Annotated[bool, _OWN] = setting(
-        False, "The server starts TLS before it says anything (`handshake_first`).", name="tlsfirst"
+        False, "Start TLS before the server says anything (`handshake_first`).", name="tlsfirst"
     )
     domain: str | None = setting(None, "The JetStream domain.", name="js-domain", metavar="NAME")
     js_api_prefix: _Text | None = setting(
         None,
-        "The start of the subjects of the JetStream API, instead of a domain.",
+        "The subject prefix of the JetStream API, instead of a domain.",
         metavar="SUBJECT",
     )
     inbox_prefix: _Text | None = setting(
         None,
-        "The start of the subjects of answers, if the user may not use _INBOX.",
+        "The subject prefix of answers, if the user may not use _INBOX.",
         metavar="SUBJECT",
     )
     connect_timeout: float = setting(

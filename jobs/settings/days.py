@@ -41,7 +41,7 @@ class StreamDays(Settings):
     last_day: Annotated[date | None, BeforeValidator(_day)] = setting(
         None, "The last day, if there are several.", is_option=False
     )
-    run_id: RunId | None = setting(None, "A name for this run; the result keeps it.")
+    run_id: RunId | None = setting(None, "A name for this run, kept in the result.")
     warehouse: Warehouse = Warehouse()
 
     @model_validator(mode="before")

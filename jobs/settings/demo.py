@@ -26,11 +26,11 @@ class DemoSettings(Settings):
         metavar="N",
     )
     seed: Seed = setting(
-        7, "A number that decides the messages and every draw: the same seed gives the same digest."
+        7, "The seed for the messages and all draws. The same seed gives the same digest."
     )
     folder: Folder = setting(
         Path("demo"),
-        "The folder for everything that the demo makes; it removes an earlier demo there.",
+        "The folder for everything the demo makes. It removes an earlier demo there.",
         name="dir",
         otherwise="./demo",
     )

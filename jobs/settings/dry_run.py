@@ -34,13 +34,13 @@ class DryRunSettings(StreamDays):
     )
     census: Path | None = setting(
         None,
-        "A file of `nats-transform census export` with the subjects, instead of a "
-        "warehouse. Neither a warehouse nor Spark is needed then.",
+        "A file of subjects from `nats-transform census export`. It needs neither a warehouse nor "
+        "Spark.",
     )
     live: bool = setting(
         False,
-        "Take the subjects from the streams of the server, as they are now, instead of an archive. "
-        "So it is too if no stream and no census is named: then all streams of the account count.",
+        "Take the subjects that the server's streams have now, instead of an archive. Without a "
+        "stream or a census this is the default, for all streams of the account.",
     )
     candidate: Path = setting(
         ..., "The mappings to try: a server configuration, an account JWT, JSON or YAML."
@@ -60,20 +60,20 @@ class DryRunSettings(StreamDays):
     nats: Annotated[NatsSettings | None, _INSTEAD] = None
     permissions: Path | None = setting(
         None,
-        "A server configuration with users: what they may no longer publish or "
-        "subscribe to is a finding.",
+        "A server configuration with users. Findings say what they may no longer publish or "
+        "subscribe to.",
     )
     permissions_account: Name | None = setting(
         None, "The account of these users.", otherwise="the account that --account names"
     )
     leaf_node: Path | None = setting(
         None,
-        "The mappings on the other side of a leaf node connection: what both sides map is a "
-        "finding.",
+        "The mappings on the other side of a leaf node connection. Findings say what both sides "
+        "map.",
     )
     leaf_node_account: Name | None = setting(
         None,
-        "The account on that side that the connection belongs to.",
+        "The connection's account on that side.",
         otherwise="the account that --account names",
     )
     clusters: tuple[Name, ...] = setting(
@@ -84,8 +84,8 @@ class DryRunSettings(StreamDays):
     )
     subject_headers: tuple[Name, ...] = setting(
         (),
-        "A header whose values are subjects, such as where to answer: those that change are a "
-        "finding. The targets of schedules are always looked at. It needs a warehouse.",
+        "A header whose values are subjects, such as where to reply. Findings say which of them "
+        "change. Schedule targets are always checked. It needs a warehouse.",
         name="subject-header",
     )
     exact: bool = setting(
@@ -97,7 +97,7 @@ class DryRunSettings(StreamDays):
         "Compute which messages the streams of --streams would hold, and write them "
         "into the table `simulated_streams`.",
     )
-    seed: Seed = setting(0, "A number that decides every draw of --exact and --simulate.")
+    seed: Seed = setting(0, "The seed for all draws of --exact and --simulate.")
     out: Folder | None = setting(
         None,
         "Keep the tables of the dry run in this folder, for your own queries with any SQL engine.",
@@ -150,25 +150,25 @@ class PlanSettings(DryRunSettings):
     )
     certificate: Path | None = setting(
         None,
-        "What `certify --json` said about this candidate. The plan keeps the file and says its "
-        "verdict; there is no plan if the server did not do as predicted.",
+        "The output of `certify --json` for this candidate. The plan keeps the file and states "
+        "its verdict. If the server differed from the prediction, there is no plan.",
     )
     stages: Annotated[tuple[Annotated[int, Field(ge=1, le=100)], ...], WithCommas] = setting(
         STAGES,
-        "The percentages of the messages that go the new way, one stage after the other.",
+        "The percentage of messages that go the new way, stage by stage.",
         metavar="PERCENTS",
     )
     per_cluster: bool = setting(
-        False, "Let one cluster after the other go through all stages, in the order of --cluster."
+        False, "Take one cluster after the other through all stages, in the order of --cluster."
     )
     tolerance: Annotated[float, Field(gt=0, lt=100)] = setting(
-        1.0, "How many percentage points the audits of the stages allow."
+        1.0, "The tolerance of each stage's audit, in percentage points."
     )
     confidence: Probability = setting(0.99, "The confidence of these audits.", is_option=False)
     without_streams: bool = setting(
         False,
-        "Plan although nobody shows the streams or the consumers: no step then makes room in them, "
-        "and messages that they do not take are lost.",
+        "Plan without seeing streams or consumers. No step then makes room in them, and messages "
+        "that they don't take are lost.",
     )
     exact: Literal[False] = setting(False, "A plan counts shares.", is_option=False)
     simulate: Literal[False] = setting(False, "A plan simulates nothing.", is_option=False)

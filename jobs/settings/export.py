@@ -29,12 +29,13 @@ class ExportSettings(Settings):
     )
     messages: Literal["transformed", "archived"] = setting(
         "transformed",
-        "Export the messages with the subjects that they were archived with, to undo a migration.",
+        "Export the messages under their archived subjects, to undo a migration.",
         name="untransformed",
         value="archived",
     )
     simulated: Name | None = setting(
-        None, "Export what this stream would hold in the last dry-run --simulate; needs --config."
+        None,
+        "Export what this stream would hold after the last dry-run --simulate. It needs --config.",
     )
     original: Path | None = setting(
         None,
@@ -43,7 +44,7 @@ class ExportSettings(Settings):
         metavar="PATH",
     )
     config: Path | None = setting(
-        None, "The configuration of the exported stream as JSON, taken as it is."
+        None, "The exported stream's configuration as JSON, used unchanged."
     )
     mapping: Path | None = setting(
         None,
@@ -54,8 +55,8 @@ class ExportSettings(Settings):
     seed: Seed = setting(0, "The seed of the transform.")
     gaps: Literal["keep", "close"] = setting(
         "keep",
-        "Whether messages that are left out leave gaps; `close` gives all messages new "
-        "sequences and leaves out the consumers.",
+        "Whether omitted messages leave gaps. `close` gives all messages new sequences and leaves "
+        "out the consumers.",
     )
     invalid: Literal["refuse", "keep", "gap"] = setting(
         "refuse",
@@ -64,8 +65,8 @@ class ExportSettings(Settings):
     )
     rewrite_headers: bool = setting(
         False,
-        "Give the subjects that schedules name in their headers (Nats-Schedule-Target, "
-        "Nats-Schedule-Source) their new names too; else headers stay as they are.",
+        "Also rename the subjects in the headers of schedules (Nats-Schedule-Target, "
+        "Nats-Schedule-Source). Without this option, headers don't change.",
     )
     warehouse: Warehouse = Warehouse()
 

@@ -10,7 +10,7 @@ class Gated(Settings):
 
     no_checks: bool = setting(
         False,
-        "Publish the rows without a look at them. The result and the table say so.",
+        "Publish the rows unchecked. The result and the table say so.",
         in_project=False,
         cure="because whoever wrote the file would publish rows that nobody looked at: give it "
         "with --no-checks",

@@ -140,7 +140,7 @@ class IngestSettings(Gated):
         None, "Archive messages up to this sequence, or before this time (ISO 8601, UTC)."
     )
     subject: str | None = setting(
-        None, "Archive only messages whose subject matches; not for a dump.", metavar="FILTER"
+        None, "Archive only messages whose subject matches. Not for a dump.", metavar="FILTER"
     )
     cluster: Name | None = setting(None, "The cluster that the messages were published in.")
     cluster_header: Name | None = setting(
@@ -157,7 +157,7 @@ class IngestSettings(Gated):
         4, "How many ranges of a stream to read side by side.", ge=1, is_option=False
     )
     run_id: RunId = setting(
-        ..., "A name for this run; the result keeps it.", default_factory=lambda: uuid.uuid4().hex
+        ..., "A name for this run, kept in the result.", default_factory=lambda: uuid.uuid4().hex
     )
     warehouse: Warehouse = Warehouse()
 

@@ -23,7 +23,7 @@ class MappedDays(StreamDays):
         ..., "The mappings: a server configuration, an account JWT, JSON or YAML."
     )
     account: Account = "$G"
-    seed: Seed = setting(0, "A number that decides every draw: the same seed gives the same rows.")
+    seed: Seed = setting(0, "The seed for all draws. The same seed gives the same rows.")
 
 
 class JudgedDays(StreamDays):
@@ -31,8 +31,8 @@ class JudgedDays(StreamDays):
 
     tolerance: Points = setting(
         1.0,
-        "How many percentage points a share may differ from its weight; of a small weight at most "
-        "half.",
+        "How many percentage points a share may differ from its weight, at most half of a small "
+        "weight.",
     )
     confidence: Probability = setting(
         0.99, "The probability, from 0 to 1, that all confidence intervals are right together."

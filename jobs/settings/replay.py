@@ -29,7 +29,7 @@ class ReplaySettings(StreamDays):
     server: NatsSettings
     fates: Annotated[frozenset[SentFate], WithCommas] = setting(
         frozenset(("mapped", "unmatched")),
-        "Which messages to send; `mapped` leaves out those that no mapping matches.",
+        "Which messages to send. `mapped` leaves out messages that no mapping matches.",
         min_length=1,
         metavar="FATES",
     )
@@ -41,8 +41,8 @@ class ReplaySettings(StreamDays):
     )
     rewrite_headers: bool = setting(
         False,
-        "Let schedules act again, if none of the archive shows that they fired, and publish to the "
-        "new names of their subjects; else their headers are set aside.",
+        "Let schedules act again and publish to the new names of their subjects, unless the "
+        "archive shows that they fired. Without this option, their headers are set aside.",
     )
     rate: float | None = setting(None, "Send at most N messages a second.", gt=0, metavar="N")
     dry_run: bool = setting(False, "Check everything that a replay checks, and send nothing.")

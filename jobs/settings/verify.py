@@ -15,22 +15,19 @@ class VerifySettings(Settings):
     """The step to look for, and the places to look at."""
 
     plan: Folder = setting(..., "The folder that `nats-transform plan` wrote.")
-    step: int = setting(
-        ..., "The last step that should be in force; 0 if none should be.", metavar="N"
-    )
+    step: int = setting(..., "The last step that should be in force, or 0 for none.", metavar="N")
     undo: bool = setting(
         False,
-        "Say whether this step can be undone, and not whether the next one can be "
-        "taken: consumers must have read what is taken from them.",
+        "Say whether this step can be undone, instead of whether the next can be taken. Consumers "
+        "must have read what they lose.",
     )
     config: tuple[Path, ...] = setting(
         (), "The configuration of a server, for permissions, exports and imports."
     )
     monitor: tuple[str, ...] = setting(
         (),
-        "The monitoring port of a server, such as http://localhost:8222, for the "
-        "mappings. Without it they are asked for through --server, which answers the system "
-        "account only.",
+        "A server's monitoring port, such as http://localhost:8222, to read the mappings. Without "
+        "it they come from --server, which shows them to the system account only.",
         metavar="URL",
         in_project=False,
         cure="because whoever wrote the file would choose what your host asks",
