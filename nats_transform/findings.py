@@ -58,7 +58,7 @@ _CODES = {
     "refused": Code(
         _E,
         "nats-server refuses this configuration",
-        "fix what the reason names: until then, the server doesn't load the configuration",
+        "fix what the reason names, so that the server loads it",
     ),
     "expired": Code(
         _E,

@@ -57,7 +57,7 @@ def obstacles(
                 "mirror-filter",
                 f"stream {shown(stream.name)}",
                 f"its mirror of {shown(mirror.name)} filters by the old subjects, and nats-server "
-                "changes no mirror (10055)",
+                "doesn't let you change a mirror (10055)",
                 source,
             )
     yield from _buckets(changing, known)
@@ -65,7 +65,7 @@ def obstacles(
         Obstacle(
             "service-import",
             f"import of {shown(entry.subject)} from account {shown(entry.account)}",
-            f"the mapping takes requests under {shown(entry.to or entry.subject)} away from it, "
+            f"the mapping moves requests under {shown(entry.to or entry.subject)} away from it, "
             "and no import can take them under their new names",
             move.part,
         )
@@ -89,7 +89,7 @@ def obstacles_to(
 
 
 def _buckets(changing: Moves, streams: Iterable[StreamConfig]) -> Iterator[Obstacle]:
-    told = "the mapping moves keys of a bucket, and its clients look under the old names alone"
+    told = "the mapping moves keys of a bucket, but its clients look only under the old names"
     known: set[Move] = set()
     for stream in streams:
         moving = [

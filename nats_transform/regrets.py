@@ -59,7 +59,7 @@ def of_stream(stream: StreamConfig) -> Iterator[Finding]:
     if len(names) > 1 and stream.duplicate_window:
         yield Finding(
             "same-ids",
-            f"of two messages with one id from {' and '.join(list(names)[:2])} it stores one",
+            f"of two messages with one ID from {' and '.join(list(names)[:2])} it stores one",
             place=f"stream {stream.name}, duplicate_window",
         )
     for kind, front in _BUCKETS:

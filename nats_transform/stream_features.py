@@ -11,14 +11,13 @@ from collections.abc import Iterator
 from nats_transform.stream_fields import StreamFields
 
 MESSAGES: dict[str, str] = {
-    "counter-restarts": "it keeps counters (allow_msg_counter), which begin at 0 under a new name",
-    "schedule-not-mapped": "its scheduler (allow_msg_schedules) publishes to the old subject, and "
-    "no account mapping applies inside a stream",
+    "counter-restarts": "it keeps counters (allow_msg_counter), which start at 0 under a new name",
+    "schedule-not-mapped": "its scheduler (allow_msg_schedules) publishes to the old subject, "
+    "because account mappings don't apply inside a stream",
     "batch-split": "it takes atomic batches (allow_atomic), and nats-server refuses a batch that "
-    "goes to two streams (10176), or to one that takes none (10174)",
-    "counted-twice": "it adds counters up by the name that each has in another stream, and gives "
-    "the old and the new name one sum: an old value that is added again under the new name counts "
-    "twice",
+    "goes to two streams (10176) or to one that doesn't allow batches (10174)",
+    "counted-twice": "it adds up another stream's counters and keeps one sum for the old and the "
+    "new name: an old value that you add again under the new name counts twice",
 }
 """What happens to a message of such a stream that gets a new subject.
 
@@ -28,9 +27,9 @@ whether all of a batch moves.
 
 SCHEDULE_TARGET = "Nats-Schedule-Target"
 HEADERS: dict[str, str] = {
-    "schedule-target-moves": "the scheduler publishes to these targets as they are written: no "
-    "account mapping applies inside a stream",
-    "header-not-mapped": "these headers go on naming the old subjects: mappings change no header",
+    "schedule-target-moves": "the scheduler publishes to these targets as written: account "
+    "mappings don't apply inside a stream",
+    "header-not-mapped": "these headers still name the old subjects: mappings don't change headers",
 }
 """What happens to subjects that headers name, and that a mapping changes."""
 

@@ -3,7 +3,8 @@
 Most are the Markdown files of the repository as they stand. Those of the reference are made from
 the code, and are only on the site: pages link to them as `](site:tables)`. Links from docs/ to the
 rest of the repository lead to copies. Reports that a page shows are made by the commands of that
-page: `[text](report:audit/observed.html)` becomes the report itself, in a frame.
+page: `[text](report:audit/observed.html)` becomes the report itself, in a frame. A page that says
+`make demo` shows reports of the demo, which is made unless it is there.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from scripts.sessions import File, run_here, steps  # noqa: E402 - from the checkout
+from scripts.sessions import Command, File, run_here, steps  # noqa: E402 - from the checkout
 
 PAGES = ROOT / "build" / "pages"
 # Pages outside of docs/, and their names on the site.
@@ -35,7 +36,8 @@ BESIDE = {
 LIBRARY = ("nats_transform", "nats_transform.kernel", "nats_transform.spark")
 LINK = re.compile(r"\]\(([^)#:]+)(#[^)]*)?\)")
 ON_SITE = re.compile(r"\]\(site:([\w-]+)(#[^)]*)?\)")
-REPORT = re.compile(r"^\[([^]]+)\]\(report:([\w-]+)/([\w-]+\.html)\)$", re.MULTILINE)
+REPORT = re.compile(r"^\[([^]]+)\]\(report:([\w-]+/[\w/-]+\.html)\)$", re.MULTILINE)
+DEMO = ROOT / "demo"
 # As the Markdown sees it: the build makes links of pages relative to where they are then.
 FRAME = """<iframe src="reports/{0}" title="{1}" loading="lazy"
   style="width: 100%; height: 36rem; border: 1px solid #8888"></iframe>
@@ -66,14 +68,27 @@ def reports(page: Path) -> None:
     folder = PAGES / "reports"
     folder.mkdir(exist_ok=True)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path, "COLUMNS": "100"}
     with TemporaryDirectory() as scratch:
         for step in steps(text[: shown[-1].start()]):
             if isinstance(step, File):
                 (Path(scratch) / step.name).write_text(step.text, encoding="utf-8")
+            elif step.text == "make demo":
+                if not any(DEMO.glob("reports/*-observed-*.html")):
+                    run_here(Command("nats-transform demo", None), ROOT, environment)
+                for linked in (DEMO, ROOT / "orchestration"):
+                    (Path(scratch) / linked.name).symlink_to(linked)
             elif step.text.startswith(("python ", "nats-transform ")):
-                run_here(step, Path(scratch), os.environ | {"PATH": path, "COLUMNS": "100"})
+                run_here(step, Path(scratch), environment)
         for one in shown:
-            shutil.copyfile(Path(scratch) / one[3], folder / f"{one[2]}-{one[3]}")
+            page_folder, _, name = one[2].partition("/")
+            made, target = Path(scratch) / name, folder / page_folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if made.parent == Path(scratch):
+                shutil.copyfile(made, target)
+            else:  # it has links to files beside it, of which a README.md would be its index
+                without = shutil.ignore_patterns("*.md")
+                shutil.copytree(made.parent, target.parent, ignore=without, dirs_exist_ok=True)
 
 
 def put(file: Path, page: str) -> None:
@@ -92,7 +107,7 @@ def put(file: Path, page: str) -> None:
         return f"]({place}{link[2] or ''})"
 
     text = LINK.sub(on_site, file.read_text(encoding="utf-8"))
-    text = REPORT.sub(lambda one: FRAME.format(f"{one[2]}-{one[3]}", one[1]), text)
+    text = REPORT.sub(lambda one: FRAME.format(one[2], one[1]), text)
     target.write_text(ON_SITE.sub(r"](reference/\1.md\2)", text), encoding="utf-8")
 
 

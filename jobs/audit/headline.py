@@ -36,7 +36,7 @@ def headline(result: AuditResult) -> str:
             part = max(parts, key=_distance)
             at_worst = f" at the worst,{_when([part])}" if len(parts) > 1 else ""
             next_step = (
-                f"look which mapping the servers {f'of {worst.cluster} ' if worst.cluster else ''}"
+                f"check which mapping the servers {f'of {worst.cluster} ' if worst.cluster else ''}"
                 "had loaded then"
                 if result.kind == "observed"
                 else "correct the weights, and rehearse again"

@@ -34,8 +34,8 @@ class DryRunSettings(StreamDays):
     )
     census: Path | None = setting(
         None,
-        "A file of subjects from `nats-transform census export`. It needs neither a warehouse nor "
-        "Spark.",
+        "A file of `nats-transform census export` with the subjects. It needs neither a warehouse "
+        "nor Spark.",
     )
     live: bool = setting(
         False,

@@ -39,13 +39,13 @@ CODES = on_page(
             Severity.ERROR,
             "the confidence interval of a share lies outside its weight, plus or minus the "
             "tolerance",
-            "look which mapping the servers had loaded; after a rehearsal, correct the weights",
+            "check which mapping the servers had loaded, or after a rehearsal correct the weights",
         ),
         "not-random": Code(
             Severity.ERROR,
-            "the shares can be right, but the order or the keys of the messages are not what "
-            "chance makes of them: something else than the weights decides",
-            "look for a mapping that was switched in between, or a publisher who chooses",
+            "the shares may be right, but the order or keys of the messages aren't random: "
+            "something other than the weights decides",
+            "look for a mapping that was switched meanwhile, or a publisher who chooses",
         ),
         "undecided": Code(
             Severity.WARNING,
@@ -56,7 +56,7 @@ CODES = on_page(
         ),
         "nothing-to-audit": Code(
             Severity.WARNING,
-            "no mapping has weights, or there is no message of those that have",
+            "no mapping has weights, or the ones that have got no messages",
             "give the mapping with weights and the stream with its messages, or --allow-nothing",
         ),
     },

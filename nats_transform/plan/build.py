@@ -60,23 +60,23 @@ _HELD = {
 _SETTLED: dict[Literal["schedules", "counters"], tuple[str, str, str, str]] = {
     "schedules": (
         "Publish schedules again for the new names",
-        "no mapping applies to what the scheduler of a stream publishes",
-        "publish each schedule again that the command below names, with its new target, or wait "
+        "mappings don't apply to what a stream's scheduler publishes",
+        "publish each schedule that the command below names again with its new target, or wait "
         "until it has fired",
         "publish these schedules again, with their old targets",
     ),
     "counters": (
         "Add the old values of counters under the new names",
-        "a counter begins at 0 under its new name",
-        "run the commands that the command below prints; those who add to counters may go on",
+        "a counter starts at 0 under its new name",
+        "run the commands that the command below prints. Clients may keep adding to counters",
         "once the mappings are undone too, add to each old counter what its new one gained since",
     ),
 }
 """Title, reason and what to do, or do to undo it, where a mapping moves what a stream keeps."""
 _BY_PEOPLE = {
-    "counted-twice": "before this step, take away under the old name of each counter what is added "
-    "under the new one after it",
-    "header-not-mapped": "those who read subjects in headers must know both names",
+    "counted-twice": "before this step, subtract from each counter's old name what you will add "
+    "to its new name afterwards",
+    "header-not-mapped": "readers of subjects in headers must know both names",
     "schedule-target-moves": "schedules must be published again for the new names",
 }
 """What people must do about a finding that no change of a configuration cures."""

@@ -83,6 +83,6 @@ class Features(Analysis):
         streams = database.questions[layer].streams
         for code, (number,), count in database.counts(self.name, layer):
             if number < 0:
-                yield code, "", "these counters (Nats-Incr) begin at 0 under their new names", count
+                yield code, "", "these counters (Nats-Incr) start at 0 under their new names", count
             else:
                 yield code, f"stream {shown(streams[number].name)}", MESSAGES[code], count

@@ -204,7 +204,7 @@ def test_names_from_outside_stay_text() -> None:
         ({"fates": {}, "messages": 0, "partitions": (), "keys": ()}, "instead of 2 %; correct the"),
         (
             {"kind": "observed", "fates": {"attributed": 5, "ambiguous": 1, "other": 0}},
-            "instead of 2 %; look which mapping the servers of west had loaded then",
+            "instead of 2 %; check which mapping the servers of west had loaded then",
         ),
         (
             {"in_force": (MappingInForce(mapping_version="a", since=None, until=START),) * 2},

@@ -1172,12 +1172,12 @@ def test_each_mapping_that_merges_subjects_has_its_own_finding() -> None:
         (
             "mapping o.*.*",
             8,
-            "2 subjects become 1; the new subject leaves out wildcard 1 of o.*.*",
+            "2 subjects become 1, because the new subject leaves out wildcard 1 of o.*.*",
         ),
         (
             "mapping a.*.*",
             6,
-            "2 subjects become 1; the new subject leaves out wildcard 1 of a.*.*",
+            "2 subjects become 1, because the new subject leaves out wildcard 1 of a.*.*",
         ),
         ("mapping p.* and mapping q.*", 2, "2 subjects become 1"),
     ]

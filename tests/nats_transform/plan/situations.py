@@ -196,7 +196,7 @@ SITUATIONS = (
         "two-become-one",
         '"orders.*": shop.orders',
         streams=[ORDERS],
-        refused=("collision", "2 subjects become 1; the new subject leaves out wildcard 1"),
+        refused=("collision", "2 subjects become 1, because the new subject leaves out wildcard 1"),
         twin={"mappings": MOVE},
     ),
     Situation(
@@ -325,7 +325,7 @@ SITUATIONS = (
                 "storage": "memory",
             },
         ],
-        refused=("mirror-filter", "nats-server changes no mirror"),
+        refused=("mirror-filter", "nats-server doesn't let you change a mirror"),
         server=(
             "STREAM.UPDATE.EU",
             {
