@@ -49,8 +49,8 @@ _CODES = {
     "irreversible": Code(
         _W,
         "no mapping can turn the new subjects back into the old ones",
-        "use every wildcard unchanged in the destination, even beside its parts, and don't let "
-        "two mappings produce the same subject",
+        "use every wildcard unchanged in the destination, as {{wildcard(n)}} even beside the "
+        "pieces of a token that is cut, and don't let two mappings produce the same subject",
     ),
     "not-captured": Code(
         _E,

@@ -1048,7 +1048,7 @@ def test_a_token_that_is_cut_comes_back_where_it_also_stands_whole() -> None:
     cut = dry_run(rows(SENSORS), account({"telemetry.*.*.*": CUT}))
     (finding,) = [one for one in cut.findings if one.code == "irreversible"]
     assert "only pieces of wildcard 1 of telemetry.*.*.*" in finding.message
-    assert "{{wildcard(n)}} also beside the pieces" in finding.cure
+    assert "{{wildcard(n)}} even beside the pieces" in finding.cure
     cured = dry_run(rows(SENSORS), account({"telemetry.*.*.*": CUT.replace("telemetry", "t.$1")}))
     assert cured.is_reversible
     back = AccountMappings(cured.reverse)
