@@ -10,14 +10,14 @@ import pytest
 from jobs.census import CENSUS
 from jobs.dry_run.simulate import SIMULATED
 from jobs.settings.warehouse import Warehouse
-from jobs.warehouse.specs import MESSAGES, TRANSFORMED, WEIGHT_AUDIT, TableSpec
+from jobs.warehouse.specs import MESSAGES, QUARANTINED, TRANSFORMED, WEIGHT_AUDIT, TableSpec
 from jobs.warehouse.tables import open_table
 from jobs.warehouse.versions import MAPPING_VERSIONS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "archives.md").read_text()
 
 
-SPECS = [MESSAGES, TRANSFORMED, CENSUS, WEIGHT_AUDIT, MAPPING_VERSIONS, SIMULATED]
+SPECS = [MESSAGES, TRANSFORMED, QUARANTINED, CENSUS, WEIGHT_AUDIT, MAPPING_VERSIONS, SIMULATED]
 
 
 def test_the_page_names_every_table() -> None:
