@@ -41,13 +41,14 @@ from great_expectations.render.view.view import DefaultJinjaPageView
 from jinja2 import ChoiceLoader, PackageLoader
 
 from expectations.batches import aggregates
-from expectations.expectation import ExpectationResult, Report, plain
+from expectations.expectation import ExpectationResult, Report, Severity, plain
 from expectations.great import (
     GreatExpectation,
     fault_of,
     great_suite,
     measured,
     new_context,
+    sentences,
     tables,
 )
 from expectations.measures.rows import EXAMPLES
@@ -247,17 +248,22 @@ def _write_page(
         page: the file of the page, in this folder.
         report: what the gate found, with the rows that break a rule.
     """
-    known = {result.name: result for result in report.results} if report else {}
+    rules: dict[str, Any] = {}
+    if report is not None:
+        rules = {type(one).__name__: one for one in report.suite.expectations}
     results = sorted(found.results, key=lambda result: bool(result.success))
     table: Any = results_table.ValidationResultsTableContentBlockRenderer.render(
         [_escaped(result) for result in results]
     )
     for row, result in zip(table.table, results, strict=True):
         meta = cast(Any, result.expectation_config).meta or {}
-        if told := known.get(meta.get("name", "")):
-            # Great Expectations has counted such rows; here are some of them.
-            statement = row[1][0] if isinstance(row[1], list) else row[1]
-            row[1:] = [[statement, *tables([told.examples])], escape(told.observed)]
+        if report is not None and (rule := rules.get(meta.get("name", ""))):
+            # Great Expectations has counted the rows that break it; here are some of them.
+            told = rule.judge(report.measures)
+            is_warning = rule.severity is Severity.WARNS
+            words = sentences(type(rule), vars(rule), is_warning=is_warning)
+            examples = tables([told.examples[:EXAMPLES]])
+            row[1:] = [[*words, *examples], escape(visible(told.observed))]
     document = RenderedDocumentContent(
         sections=[RenderedSectionContent(section_name="Expectations", content_blocks=[table])],
         page_title=f"{found.suite_name}: {found.meta['run_id'].run_name}",

@@ -174,30 +174,7 @@ class GreatExpectation(BatchExpectation):
             configuration = result.expectation_config
         arguments = configuration.kwargs if configuration else {}
         is_warning = configuration is not None and configuration.severity.value == Severity.WARNS
-        reason = (
-            f"{cls.ours.reason} (A warning: it does not block.)" if is_warning else cls.ours.reason
-        )
-        styling = {"default": {"classes": ["badge", "badge-secondary"]}}
-        return [
-            RenderedStringTemplateContent(
-                content_block_type="string_template",
-                string_template={
-                    "template": cls.ours.statement,
-                    "params": {n: escape(w) for n, w in cls.ours.shown_words(arguments).items()},
-                    "styling": styling,
-                },
-            ),
-            RenderedStringTemplateContent(
-                content_block_type="string_template",
-                string_template={
-                    "template": reason,
-                    "params": {},
-                    "tag": "small",
-                    "styling": {"classes": ["text-muted"]},
-                },
-                styling={"classes": ["mb-1"]},
-            ),
-        ]
+        return sentences(cls.ours, arguments, is_warning=is_warning)
 
     @classmethod
     @renderer(renderer_type=LegacyDiagnosticRendererType.UNEXPECTED_TABLE)
@@ -221,6 +198,33 @@ class GreatExpectation(BatchExpectation):
     ) -> str:
         # Data Docs takes this text, and the cells of tables, for HTML.
         return escape(str(result.result.get("observed_value", ""))) if result is not None else ""
+
+
+def sentences(
+    ours: type[Expectation], arguments: Mapping[str, Any], *, is_warning: bool
+) -> list[RenderedStringTemplateContent]:
+    """The statement of an expectation and, smaller, its reason, for Data Docs."""
+    reason = f"{ours.reason} (A warning: it does not block.)" if is_warning else ours.reason
+    return [
+        RenderedStringTemplateContent(
+            content_block_type="string_template",
+            string_template={
+                "template": ours.statement,
+                "params": {n: escape(w) for n, w in ours.shown_words(arguments).items()},
+                "styling": {"default": {"classes": ["badge", "badge-secondary"]}},
+            },
+        ),
+        RenderedStringTemplateContent(
+            content_block_type="string_template",
+            string_template={
+                "template": reason,
+                "params": {},
+                "tag": "small",
+                "styling": {"classes": ["text-muted"]},
+            },
+            styling={"classes": ["mb-1"]},
+        ),
+    ]
 
 
 def _great(ours: type[Expectation], metric: type[MeasuresMetric]) -> Any:
@@ -268,12 +272,11 @@ def great_suite(suite: Suite) -> gx.ExpectationSuite:
 def _of(ours: Expectation, shared: dict[str, Any]) -> Any:
     if not isinstance(ours, NoRowMayBreak):
         return globals()[type(ours).__name__](**vars(ours) | shared)
-    warns = " (A warning: it does not block.)" if ours.severity is Severity.WARNS else ""
     return ExpectColumnValuesToBeInSet(
         column=ours.rule,
         value_set=[0],
         severity=FailureSeverity(ours.severity.value),
-        description=escape(f"{ours} {ours.reason}{warns}"),
+        description=escape(str(ours)),
         meta={"name": type(ours).__name__},
     )
 

@@ -140,7 +140,7 @@ def evaluations(result: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEva
             result.get_asset_check_evaluations()}  # fmt: skip
 
 
-@pytest.mark.parametrize("severity", ["critical", "warning"])
+@pytest.mark.parametrize("severity", ["critical", pytest.param("warning", marks=pytest.mark.slow)])
 def test_a_suite_of_a_user_is_a_check(bare_project: Project, severity: str) -> None:
     bare_project.add("east", SUITE.format(severity=severity))
     result = bare_project.materialize("east", ONE)
