@@ -204,11 +204,24 @@ def transform(
         apart = folder if quarantine is None else quarantine.folder
         rejected = staged(aside_table, apart, filter(None, (one.aside for one in done)))
         old = data_files(aside_table, settings.stream, settings.days)
-        if old or rejected.data_files:
-            staging.publish(
-                aside_table, rejected, settings.stream, settings.days, replace=True,
-                properties=result.properties(),
-            )  # fmt: skip
+        if not old and not rejected.data_files:
+            return
+        properties = {
+            "job": "transform",
+            "stream": settings.stream,
+            "messages": str(aside.rows),
+            "archive-digest": str(aside),
+            "mapping-version": version,
+            "run-id": result.run_id,
+        }
+        staging.publish(
+            aside_table,
+            rejected,
+            settings.stream,
+            settings.days,
+            replace=True,
+            properties=properties,
+        )
 
     check = None
     if not settings.no_checks:
