@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 import nats.errors
 from nats.aio.client import Client, RawCredentials
+from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.protocol.parser import AWAITING_CONTROL_LINE, CRLF_SIZE, Parser
 from pydantic import BaseModel, ValidationError
@@ -115,6 +116,8 @@ class RawClient(Client):
         self._wants_tls = wants_tls
         self.sink: Sink | None = None
         self._fault: NoNats | None = None
+        self._is_deaf = False  # the user may not subscribe to its inbox
+        self._asking = ""
 
     async def _send_command(self, cmd: bytes, priority: bool = False) -> None:
         frame = cmd if isinstance(cmd, wire.Frame) else wire.one_operation(bytes(cmd))
@@ -132,6 +135,22 @@ class RawClient(Client):
         # Before nats-py keeps it: after a lost connection it writes the subject once more.
         wire.filter_subject(subject.encode())
         return await super().subscribe(subject, *args, **kwargs)
+
+    async def request(self, subject: str, *args: Any, **kwargs: Any) -> Msg:
+        if self._is_deaf and self.last_error is not None:
+            raise self.last_error
+        self._asking = subject.lower()
+        return await super().request(subject, *args, **kwargs)
+
+    async def _process_err(self, err_msg: str) -> None:
+        await super()._process_err(err_msg)
+        # nats-py goes on to wait for an answer that will not come.
+        inbox = bytes(self._resp_sub_prefix or b"?").decode().lower()
+        self._is_deaf |= f'permissions violation for subscription to "{inbox}' in err_msg.lower()
+        asking = [one for one in self._resp_map.values() if not one.done()]
+        is_refused = f'violation for publish to "{self._asking}"' in err_msg.lower()
+        for one in asking if self._is_deaf or (is_refused and len(asking) == 1) else ():
+            one.set_exception(self.last_error or nats.errors.Error(err_msg))
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         try:
