@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NamedTuple
 
 import click
 
@@ -18,7 +18,9 @@ from cli.command import Review, end, output, print_result
 from cli.command import command as cli_command
 from cli.formats import Reported
 from cli.output import print_finding, print_help, print_line, print_lines
-from jobs.settings.base import Name, Settings, setting
+from jobs.jetstream.shown import with_files
+from jobs.settings.base import Name, Option, setting
+from jobs.settings.connection import NatsSettings, ShownSettings
 from jobs.settings.output import NEVER
 from nats_transform.collector import no_search_for_cycles
 from nats_transform.errors import InvalidConfig, UnknownAccount, printable
@@ -58,7 +60,7 @@ class CheckResult:
     not_looked_at: tuple[Unseen, ...]
 
 
-class CheckSettings(Settings):
+class CheckSettings(ShownSettings):
     """The files to check, and what is known of the world around them."""
 
     alternatives = (("fix", "diff"),)
@@ -83,6 +85,8 @@ class CheckSettings(Settings):
         metavar="FILE",
         is_path=True,
     )
+    # Only if the command line asks: a check in a pull request reaches no server.
+    nats: Annotated[NatsSettings | None, Option(unless=("files",))] = None
     fix: bool = setting(
         False,
         "Write the cures that keep what nats-server does into the files, and show them as a diff.",
@@ -106,7 +110,8 @@ def command(settings: CheckSettings, asked: Any) -> None:
 
     FILE is a server configuration, an account JWT, a stream configuration (`nats stream info
     --json`), or mappings as `nats auth account mappings` takes them. Several files are also
-    compared with each other: give the mappings together with the streams of the account.
+    compared with each other: give the mappings together with the streams of the account, as files
+    or with --server or --context, which show its streams and consumers as they are now.
 
     Every finding has a code, which `nats-transform explain CODE` explains.
 
@@ -115,6 +120,7 @@ def command(settings: CheckSettings, asked: Any) -> None:
       nats-transform check server.conf
       nats-transform check server.conf --account ORDERS --cluster east --cluster west
       nats-transform check server.conf streams/*.json --fail-on warning --json
+      nats-transform check server.conf --context prod
       nats-transform check server.conf --fix
     """
     from nats_transform.config.cure import cures_of
@@ -126,7 +132,7 @@ def command(settings: CheckSettings, asked: Any) -> None:
         diff = _cure(settings, looked_at.findings)
     if settings.fix and diff:
         looked_at = _check(settings)
-    findings, loaded, configs = looked_at
+    findings, loaded, configs, unknown = looked_at
     # What never fails is not fine for that.
     worst = Severity.ERROR if asked.fail_on == NEVER else Severity(asked.fail_on)
     fine = not any(finding.severity.rank <= worst.rank for finding in findings)
@@ -138,6 +144,7 @@ def command(settings: CheckSettings, asked: Any) -> None:
             (config for config in configs if isinstance(config, AccountMappings)),
             has_streams=any(not isinstance(config, AccountMappings) for config in configs),
             clusters=settings.clusters,
+            unknown=unknown,
         )
     )
 
@@ -170,35 +177,45 @@ def command(settings: CheckSettings, asked: Any) -> None:
 
 
 class _LookedAt(NamedTuple):
-    """What the check found, what was loaded of each file, and all configurations."""
+    """What the check found, what was loaded of each file, all configurations, unknown consumers."""
 
     findings: list[Finding]
     loaded: list[tuple[str, list[Located]]]
     configs: list[Config]
+    unknown: list[str]
 
 
 def _check(settings: CheckSettings) -> _LookedAt:
     from nats_transform.check import Origin, check
-    from nats_transform.config import shared_by
+    from nats_transform.config import Located, load_consumers, load_streams, shared_by
+    from nats_transform.network import Network
 
+    account = settings.account or ("$G" if settings.nats else None)  # a server shows one
     configs: list[Config] = []
     origins: list[Origin] = []
     findings: list[Finding] = []
     loaded: list[tuple[str, list[Located]]] = []
     for file in settings.files:
         try:
-            loaded.append((file, _load(file, settings.account)))
+            loaded.append((file, _load(file, account)))
         except UnknownAccount:
             raise
         except InvalidConfig as error:
             refused = (error, *error.others)
             faults = (fault for fault in refused if isinstance(fault, InvalidConfig))
             findings += (_refused(fault, file) for fault in faults)
+    with with_files(settings, account or "$G") as given:
+        if given.streams is not None:
+            where = settings.nats.where if settings.nats else str(given.streams)
+            loaded.append((where, [Located(one) for one in load_streams(given.streams)]))
+        held_here = (located.config for _, held in loaded for located in held)
+        streams = [one for one in held_here if not isinstance(one, AccountMappings)]
+        consumers = load_consumers(given.consumers, streams) if given.consumers else ()
     everything = [located for _, held in loaded for located in held]
     for file, held in loaded:
         for located in held:
             configs.append(located.config)
-            name = located.accounts[0] if len(held) > 1 else ""
+            name = located.accounts[0] if located.accounts and len(held) > 1 else ""
             shared = shared_by(located.accounts[0], everything) if located.accounts else ()
             known = (
                 located.shares.imports,
@@ -209,9 +226,14 @@ def _check(settings: CheckSettings) -> _LookedAt:
             origins.append(Origin(file, name, located.places, located.expires, shared, *known))
     seen = _lines(settings.subjects) if settings.subjects else ()
     findings += check(
-        configs, clusters=settings.clusters, subjects=seen, origins=origins, now=time.time()
+        configs,
+        clusters=settings.clusters,
+        subjects=seen,
+        origins=origins,
+        consumers=consumers,
+        now=time.time(),
     )
-    return _LookedAt(findings, loaded, configs)
+    return _LookedAt(findings, loaded, configs, Network(streams, consumers).unknown)
 
 
 def _cure(settings: CheckSettings, findings: list[Finding]) -> str:

@@ -181,8 +181,11 @@ def _example(command: str, entry: Mapping[str, Any], side: str | Mapping[str, An
 
 def _arguments(command: str, names: Mapping[str, str], has_headers: bool) -> Iterator[str]:
     """How a command is given these files, and messages that may have headers."""
+    held = {name.partition("/")[0] for name in names if "/" in name}
+    folders = [f"--{one} {one}" for one in ("streams", "consumers") if one in held]
     if command == "check":
-        yield from (name for name in names if name != "subjects.txt")
+        yield from (name for name in names if name != "subjects.txt" and "/" not in name)
+        yield from folders
         return
     if command == "audit":
         yield "--stream SHIPPED --mapping mapping.conf --observed"
@@ -191,9 +194,7 @@ def _arguments(command: str, names: Mapping[str, str], has_headers: bool) -> Ite
     yield "--candidate new.conf"
     if "old.conf" in names:
         yield "--mapping old.conf"
-    for folder in ("streams", "consumers"):
-        if any(name.startswith(f"{folder}/") for name in names):
-            yield f"--{folder} {folder}"
+    yield from folders
     if "server.conf" in names:
         yield "--permissions server.conf"
     if command == "plan":

@@ -16,8 +16,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from jobs.dry_run.given import given_census
 from jobs.dry_run.portable import PortableCensus, messages_by_source
-from jobs.dry_run.settings import not_looked_at, read_question, streams_from, with_files
+from jobs.dry_run.settings import not_looked_at, read_question, streams_from
 from jobs.errors import JobError, text_of
+from jobs.jetstream.shown import with_files
 from jobs.session import Spark
 from jobs.settings.dry_run import PlanSettings
 from nats_transform.config import mapping_version, plain
@@ -93,7 +94,7 @@ def plan(spark: Spark, settings: PlanSettings) -> PlanResult:
         ArchiveError: the stream has no messages on these days; or the server shows no streams.
     """
     refuse_full(settings.out)
-    with with_files(settings) as given:
+    with with_files(settings, settings.account) as given:
         question = read_question(given)
         return _plan(spark, given, question, given_census(given, question))
 

@@ -18,6 +18,7 @@ from nats_transform import regrets
 from nats_transform.check_stream import check_stream
 from nats_transform.check_transform import few_keys, source_faults, transform_faults
 from nats_transform.collector import no_search_for_cycles
+from nats_transform.consumer import Consumer
 from nats_transform.errors import Place, printable
 from nats_transform.findings import CODES, Finding, Severity
 from nats_transform.leaf_nodes import NO_LEAF_NODES, LeafNodes
@@ -92,6 +93,7 @@ def check(
     clusters: Collection[str] = (),
     subjects: Iterable[str] = (),
     origins: Sequence[Origin] = (),
+    consumers: Iterable[Consumer] = (),
     now: float | None = None,
 ) -> list[Finding]:
     """The findings about one configuration, or about several that belong together, worst first.
@@ -101,6 +103,7 @@ def check(
         clusters: the names of all clusters, if known. The names in mappings are compared with them.
         subjects: literal subjects of real messages, to count the keys of `partition()`.
         origins: the origin of each configuration, in the same order.
+        consumers: consumers of the streams, which filter for the sources that read them.
         now: seconds since 1970, to find JWTs that have expired; without it none is reported.
     """
     configs = [config] if isinstance(config, AccountMappings | StreamConfig) else list(config)
@@ -110,7 +113,8 @@ def check(
     # A stream belongs to one account. If there are several, it is not known to which.
     around = streams if len(with_mappings) == 1 else []
     captured = _Captured(around, effort)
-    network = Network(streams)
+    network = Network(streams, consumers)
+    moving = network if around else Network(())
     overlapping = {finding.place: finding for finding in _streams_overlap(streams, effort)}
     seen = [subject.split(SEPARATOR) for subject in subjects]
     findings: list[Finding] = []
@@ -119,7 +123,7 @@ def check(
             found = chain(
                 _check_account(one, captured, clusters, seen, effort),
                 _sharing(one, origin.shared, effort),
-                _moving(one, around, origin.imports, effort),
+                _moving(one, moving, origin.imports, effort),
                 regrets.of_account(
                     one,
                     MAPPING,
@@ -406,13 +410,10 @@ class _Captured:
 
 
 def _moving(
-    account: AccountMappings,
-    streams: Sequence[StreamConfig],
-    imports: Sequence[Entry],
-    effort: Effort,
+    account: AccountMappings, network: Network, imports: Sequence[Entry], effort: Effort
 ) -> Iterator[Finding]:
     """What keeps to the old subjects whatever else is changed."""
-    for found in obstacles_to(account, streams, imports, effort):
+    for found in obstacles_to(account, network, imports, effort):
         yield Finding(found.code, f"{found.about}: {found.message}", found.source, place=MAPPING)
 
 

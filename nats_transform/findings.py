@@ -300,6 +300,12 @@ _CODES = {
         "at its last sequence + 1. Or make another stream that sources both, and move the readers "
         "there",
     ),
+    "source-stops": Code(
+        _W,
+        "a mirror or stream source takes or renames the message today, but no longer will",
+        "change the filter or transforms of the mirror or source, or the filter of the consumer "
+        "that it reads",
+    ),
     "service-import": Code(
         _W,
         "a mapping moves requests away from their service import, and no import can take them "

@@ -11,10 +11,10 @@ this way, dry runs count it, and `check` asks what is possible for whole filters
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from nats_transform.consumer import Consumer
 from nats_transform.errors import shown
@@ -94,6 +94,35 @@ class Facts:
 NOTHING = Facts()
 
 
+class Feed(NamedTuple):
+    """A mirror or source.
+
+    Attributes:
+        taker: the stream that has it.
+        source: the mirror or source.
+        position: the number of the entry in `sources`; None for a mirror.
+        consumer: the consumer that it reads and that filters for it, if it is known.
+    """
+
+    taker: StreamConfig
+    source: StreamSource
+    position: int | None
+    consumer: Consumer | None
+
+    @property
+    def filters(self) -> tuple[str, ...]:
+        """What it takes: filters of what the other stream stores; everything if nobody knows."""
+        if self.source.consumer is not None:
+            return (self.consumer.filters if self.consumer else ()) or (ANY_TAIL,)
+        return tuple(rule.source for rule in self.source.filters) or (ANY_TAIL,)
+
+    def take(self, stored: str, entropy: int | None = None) -> Outcome:
+        """What comes to `taker` of a message that the other stream stores."""
+        if self.consumer is not None and not self.consumer.wants(stored):
+            return Outcome(None, Fate.FILTERED)
+        return self.source.take(stored, entropy)
+
+
 class Network:
     """The streams of an account. Those of other accounts and domains are not followed.
 
@@ -106,12 +135,13 @@ class Network:
     def __init__(self, streams: Iterable[StreamConfig], consumers: Iterable[Consumer] = ()) -> None:
         self.streams = tuple(streams)
         self.unknown: list[str] = []
-        self._consumers = {(one.stream, one.name): one for one in consumers}
+        self.consumers = tuple(consumers)
+        self._consumers = {(one.stream, one.name): one for one in self.consumers}
         self._listening = [
             (stream, [Filter(one, is_subscription=True) for one in stream.captured])
             for stream in self.streams
         ]
-        self._takers: _Takers = defaultdict(list)
+        self._takers: dict[str, list[Feed]] = defaultdict(list)
         self._by_name = {stream.name: stream for stream in self.streams}
         for stream in self.streams:
             if stream.mirror is not None:
@@ -123,12 +153,16 @@ class Network:
         named = source.consumer
         reads = self._consumers.get((source.name, named.name)) if named else None
         if source.external is None:
-            self._takers[source.name].append((stream, source, position, reads))
+            self._takers[source.name].append(Feed(stream, source, position, reads))
         if named is not None and (reads is None or source.external is not None):
             self.unknown.append(
                 f"the filter of consumer {shown(named.name)} of stream "
                 f"{shown(source.name)}, which stream {shown(stream.name)} reads"
             )
+
+    def feeds(self, stream: str) -> Sequence[Feed]:
+        """The mirrors and sources that take from a stream."""
+        return self._takers.get(stream, ())
 
     @property
     def filters(self) -> Iterator[tuple[str, str]]:
@@ -194,8 +228,8 @@ class Network:
         reached: list[StreamConfig] = []
         while ways:
             way = ways.pop(0)
-            takers = self._takers.get(way[-1].name, []) if len(way) > 1 else []
-            mirrors = [taker for taker, _, entry, _ in takers if entry is None]
+            feeds = self.feeds(way[-1].name) if len(way) > 1 else ()
+            mirrors = [feed.taker for feed in feeds if feed.position is None]
             for other in (*self.republish_takers(way[-1]), *mirrors):
                 if other is start:
                     return [stream.name for stream in [*way, start]]
@@ -296,18 +330,12 @@ def _republisher(arrivals: Sequence[Arrival], again: Arrival) -> str:
     return last
 
 
-_Taker: TypeAlias = tuple[StreamConfig, StreamSource, int | None, Consumer | None]
-_Takers: TypeAlias = dict[str, list[_Taker]]
-"""For the name of a stream, the streams that take from it: each with the entry, its number, and the
-consumer that filters for it."""
-
-
 class _Walk:
     """The way of one message through the streams."""
 
     def __init__(
         self,
-        takers: _Takers,
+        takers: Mapping[str, Sequence[Feed]],
         listening: Sequence[tuple[StreamConfig, Sequence[Filter]]],
         entropy: Entropy,
         also_filtered: bool,
@@ -364,10 +392,9 @@ class _Walk:
         # A stream refuses what is published with the header that sourcing adds.
         if republished is not None and not is_sourced:
             self.capture(republished.subject, number, been)
-        for taker, upstream, entry, consumer in self._takers.get(name, ()):
-            outcome = Outcome(None, Fate.FILTERED)
-            if consumer is None or consumer.wants(stored):
-                outcome = upstream.take(stored, entropy(f"{taker.name} {entry}"))
+        for feed in self._takers.get(name, ()):
+            entry = feed.position
+            outcome = feed.take(stored, entropy(f"{feed.taker.name} {entry}"))
             how = Via.MIRROR if entry is None else Via.SOURCE
             marked = is_sourced or how is Via.SOURCE
-            self._store(taker, outcome, how, number, entry, marked, been)
+            self._store(feed.taker, outcome, how, number, entry, marked, been)

@@ -7,15 +7,17 @@ and a plan refuses them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 from nats_transform.errors import shown
 from nats_transform.mapping import AccountMappings
 from nats_transform.moves import Move, Moves, made, moves
+from nats_transform.network import Network
 from nats_transform.service_imports import stuck_services
 from nats_transform.sharing import Entry
 from nats_transform.stream import StreamConfig
-from nats_transform.subject import collide, intersection, is_subset
+from nats_transform.subject import ANY_TAIL, collide, intersection, is_subset
 from nats_transform.subject_index import Effort, SubjectIndex
 
 _BUCKETS = ("$KV.>", "$O.>")
@@ -46,13 +48,7 @@ def obstacles(
         if mirror is None or mirror.consumer is not None:
             continue  # of a consumer the filter can be changed
         filters = [rule.source for rule in mirror.filters]
-        stuck = (
-            move.part
-            for filter in filters
-            for move in changing.under([filter])
-            if (names := move.names(filter)) and not any(collide(names[1], one) for one in filters)
-        )
-        if (source := next(stuck, None)) is not None:
+        if (source := _stuck(changing, filters, filters)) is not None:
             yield Obstacle(
                 "mirror-filter",
                 f"stream {shown(stream.name)}",
@@ -74,18 +70,65 @@ def obstacles(
 
 
 def obstacles_to(
-    account: AccountMappings,
-    streams: Sequence[StreamConfig],
-    imports: Sequence[Entry],
-    effort: Effort,
+    account: AccountMappings, network: Network, imports: Sequence[Entry], effort: Effort
 ) -> Iterator[Obstacle]:
-    """The obstacles if no mapping is in force yet; some are missing once the effort is spent."""
+    """The obstacles if no mapping is in force yet; some are missing once the effort is spent.
+
+    With the sources that do not take what moves, which a plan gives room to.
+    """
     held = [*_BUCKETS, *(one.local for one in imports if one.kind == "service")]
-    for stream in streams:
-        held += [rule.source for rule in (stream.mirror.filters if stream.mirror else ())]
+    for stream in network.streams:
+        held += [rule.source for source in stream.upstreams for rule in source.filters]
+    held += [filter for consumer in network.consumers for filter in consumer.filters]
     index = SubjectIndex(held, effort)
     some = [mapping for mapping in account.mappings if index.colliding(mapping.source)]
-    return obstacles(moves(AccountMappings(()), AccountMappings(some)), streams, imports)
+    changing = moves(AccountMappings(()), AccountMappings(some))
+    yield from obstacles(changing, network.streams, imports)
+    yield from _stopping(changing, network, effort)
+
+
+def _stopping(changing: Moves, network: Network, effort: Effort) -> Iterator[Obstacle]:
+    """The mirrors and sources, and the consumers that they read, that do not cover new names."""
+    for stream in network.streams:
+        if stream.ingress_transform is not None:
+            continue  # it stores other names than those that the mapping makes
+        index = SubjectIndex(stream.captured, effort)
+        for taker, entries in groupby(network.feeds(stream.name), lambda feed: feed.taker.name):
+            feeds = list(entries)
+            if feeds[0].position is None and feeds[0].source.consumer is None:
+                continue  # a mirror, whose filter cannot change: `mirror-filter`
+            takes = [filter for feed in feeds for filter in feed.filters]
+            # A consumer gives also what the transforms of its source do not cover.
+            renames = [
+                [rule.source for rule in feed.source.filters if rule.transform]
+                for feed in feeds
+                if feed.source.consumer is not None
+            ]
+            for verb, filters in (("take", takes), *(("rename", one) for one in renames)):
+                stored = (
+                    both
+                    for one in filters
+                    for number in index.colliding(one)
+                    if (both := intersection(one, index.filters[number]))
+                )
+                if source := _stuck(changing, stored, filters, stream.captured):
+                    told = f"it will not {verb} from {shown(stream.name)} what the mapping moves"
+                    yield Obstacle("source-stops", f"stream {shown(taker)}", told, source)
+
+
+def _stuck(
+    changing: Moves, old: Iterable[str], new: Sequence[str], stored: Sequence[str] = (ANY_TAIL,)
+) -> str | None:
+    """The first subjects under filters whose new names, if they are stored, others do not cover."""
+    found = (
+        move.part
+        for filter in old
+        for move in changing.under([filter])
+        if (names := move.names(filter))
+        and any(collide(names[1], one) for one in stored)
+        and not any(collide(names[1], one) for one in new)
+    )
+    return next(found, None)
 
 
 def _buckets(changing: Moves, streams: Iterable[StreamConfig]) -> Iterator[Obstacle]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from nats_transform.mapping import AccountMappings
 
 _SERVER = "--server URL or --context NAME"
+_CONSUMER = "its file in --consumers DIR"
 _COUNTED = "a warehouse, or a census exported by this release"
 
 
@@ -33,7 +34,11 @@ def unseen_line(unseen: Iterable[Unseen]) -> str:
 
 
 def unseen_in_files(
-    mappings: Iterable[AccountMappings], *, has_streams: bool, clusters: Iterable[str]
+    mappings: Iterable[AccountMappings],
+    *,
+    has_streams: bool,
+    clusters: Iterable[str],
+    unknown: Iterable[str] = (),
 ) -> Iterator[Unseen]:
     """What a check of files alone does not look at.
 
@@ -41,14 +46,32 @@ def unseen_in_files(
         mappings: the mappings in the files, of each account.
         has_streams: whether the files have a stream.
         clusters: the names of all clusters, if they are known.
+        unknown: consumers that no file shows, from `Network.unknown`.
     """
     found = list(mappings)
     if not has_streams:
         yield Unseen("streams", "give their files too")
     if not any(one.mappings for one in found):
         yield Unseen("mappings", "give the file of the account too")
+    yield from (Unseen(one, _CONSUMER) for one in unknown)
     yield from _unknown_clusters(found, clusters)
     yield Unseen("consumers, permissions and published subjects", "nats-transform dry-run")
+
+
+def unseen_streams(
+    *, has_streams: bool, has_consumers: bool, unknown: Iterable[str]
+) -> Iterator[Unseen]:
+    """The streams and consumers that nobody shows.
+
+    Args:
+        has_streams, has_consumers: whether files or a server show them.
+        unknown: what is missing there, from `Network.unknown`.
+    """
+    if not has_streams:
+        yield Unseen("streams", f"--streams DIR, {_SERVER}")
+    if not has_consumers:
+        yield Unseen("consumers", f"--consumers DIR, {_SERVER}")
+    yield from (Unseen(one, _CONSUMER) for one in unknown)
 
 
 def unseen_of_archive(
@@ -78,11 +101,7 @@ def unseen_of_archive(
         headers: those whose values were looked at.
         has_other_side: whether the mappings beyond each leaf node connection are known.
     """
-    if not has_streams:
-        yield Unseen("streams", f"--streams DIR, {_SERVER}")
-    if not has_consumers:
-        yield Unseen("consumers", f"--consumers DIR, {_SERVER}")
-    yield from (Unseen(one, "its file in --consumers DIR") for one in unknown)
+    yield from unseen_streams(has_streams=has_streams, has_consumers=has_consumers, unknown=unknown)
     if not has_permissions:
         yield Unseen("permissions of users", "--permissions FILE")
     yield from _unknown_clusters(mappings, clusters)

@@ -14,8 +14,8 @@ from jobs.dry_run.settings import (
     not_looked_at,
     read_question,
     streams_from,
-    with_files,
 )
+from jobs.jetstream.shown import with_files
 from jobs.session import Spark
 from jobs.settings.dry_run import DryRunSettings
 from nats_transform.config import mapping_version
@@ -39,7 +39,7 @@ def dry_run(spark: Spark, settings: DryRunSettings) -> DryRunResult:
         ArchiveError: the stream has no messages on these days; or the server shows no streams.
         WarehouseError: tables that cannot be read or written.
     """
-    with with_files(settings) as given:
+    with with_files(settings, settings.account) as given:
         question = read_question(given)
         census = given_census(given, question)
         return _dry_run(spark, given, question) if census is None else _of(census, given, question)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
-from typing import Any, TypeVar
+from typing import Any
 
-from jobs.jetstream.account import account_files
 from jobs.settings.dry_run import DryRunSettings
 from nats_transform.config import (
     load_all,
@@ -26,8 +24,6 @@ from nats_transform.migration import DryRun, Question, User, users_of
 from nats_transform.sharing import NO_SHARES, Shares
 from nats_transform.stream_features import SCHEDULE_TARGET
 from nats_transform.unseen import Unseen, unseen_of_archive
-
-_Settings = TypeVar("_Settings", bound="DryRunSettings")
 
 MOST_FLOWS = 200
 """The flows that the JSON has; a picture shows fewer."""
@@ -163,20 +159,6 @@ class DryRunResult:
         return {"summary": summary, **told, "flows": flows, "reverse": reverse}
 
 
-@contextlib.contextmanager
-def with_files(settings: _Settings) -> Iterator[_Settings]:
-    """The same settings with the files that a server shows, for as long as they are needed.
-
-    Raises:
-        ArchiveError: the server cannot be reached, or shows another account.
-    """
-    if settings.nats is None:
-        yield settings
-        return
-    with account_files(settings.nats, settings.account) as (streams, consumers):
-        yield settings.model_copy(update={"streams": streams, "consumers": consumers})
-
-
 def streams_from(settings: DryRunSettings) -> str | None:
     """The server, folder or file that shows the streams; None if nobody is asked."""
     if settings.nats is not None:
@@ -250,9 +232,7 @@ def read_question(settings: DryRunSettings) -> Question:
         archived=(settings.stream,),
         names=names,
         shares=shares,
-        leaf_node=load_mappings(settings.leaf_node, settings.leaf_node_account or settings.account)
-        if settings.leaf_node
-        else None,
+        leaf_node=settings.other_side(),
     )
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import SecretStr, field_validator, model_validator
 
 from jobs.errors import ArchiveError, text_of
-from jobs.settings.base import Option, Settings, setting
+from jobs.settings.base import Folder, Option, Settings, setting
 from jobs.settings.contexts import selected_context, values_of
 from nats_transform.untrusted import visible
 
@@ -225,3 +225,23 @@ _CREDS = re.compile(
     rb"BEGIN NATS USER JWT-+\r?\n[\w-]+\.[\w-]+\.[\w-]+\s"
     rb"(?:.*\n)*?.*BEGIN USER NKEY SEED-+\r?\n(S[A-Z2-7]{20,})=*\s"
 )
+
+
+class ShownSettings(Settings):
+    """The streams and consumers of an account, in files or as a server shows them."""
+
+    streams: Folder | None = setting(
+        None, "A folder with one file per stream: the output of `nats stream info NAME --json`."
+    )
+    consumers: Folder | None = setting(
+        None,
+        "A folder with one file per consumer: the output of `nats consumer info "
+        "STREAM NAME --json`.",
+    )
+    nats: Annotated[NatsSettings | None, Option(unless=("streams", "consumers"))] = None
+
+    @model_validator(mode="after")
+    def _shown_once(self) -> Self:
+        if self.nats is not None and (self.streams or self.consumers):
+            raise ValueError("give the streams and consumers in files, or a server that shows them")
+        return self

@@ -10,21 +10,18 @@ from pydantic import Field, model_validator
 from jobs.settings.base import (
     Folder,
     Name,
-    Option,
     Probability,
     Seed,
     WithCommas,
     setting,
 )
-from jobs.settings.connection import NatsSettings
+from jobs.settings.connection import ShownSettings
 from jobs.settings.days import Stream, StreamDays
-from jobs.settings.mappings import Account
+from jobs.settings.mappings import LeafNodeSettings
 from nats_transform.plan.stages import STAGES
 
-_INSTEAD = Option(unless=("streams", "consumers"))
 
-
-class DryRunSettings(StreamDays):
+class DryRunSettings(LeafNodeSettings, ShownSettings, StreamDays):
     """The mappings to try, and the archived subjects as they were before any mapping."""
 
     alternatives = (("live", "census"),)
@@ -48,16 +45,6 @@ class DryRunSettings(StreamDays):
     mapping: Path | None = setting(
         None, "The mappings that are in force today.", was="current", otherwise="there are none"
     )
-    account: Account = "$G"
-    streams: Folder | None = setting(
-        None, "A folder with one file per stream: the output of `nats stream info NAME --json`."
-    )
-    consumers: Folder | None = setting(
-        None,
-        "A folder with one file per consumer: the output of `nats consumer info "
-        "STREAM NAME --json`.",
-    )
-    nats: Annotated[NatsSettings | None, _INSTEAD] = None
     permissions: Path | None = setting(
         None,
         "A server configuration with users. Findings say what they may no longer publish or "
@@ -65,16 +52,6 @@ class DryRunSettings(StreamDays):
     )
     permissions_account: Name | None = setting(
         None, "The account of these users.", otherwise="the account that --account names"
-    )
-    leaf_node: Path | None = setting(
-        None,
-        "The mappings on the other side of a leaf node connection. Findings say what both sides "
-        "map.",
-    )
-    leaf_node_account: Name | None = setting(
-        None,
-        "The connection's account on that side.",
-        otherwise="the account that --account names",
     )
     clusters: tuple[Name, ...] = setting(
         (),
@@ -125,8 +102,6 @@ class DryRunSettings(StreamDays):
                 "only an archive has messages, headers and days, a census and a server have not: "
                 "give a warehouse and a stream for that"
             )
-        if self.nats is not None and (self.streams or self.consumers):
-            raise ValueError("give the streams and consumers in files, or a server that shows them")
         if self.consumers is not None and self.streams is None:
             raise ValueError("consumers need the streams that they consume: give the streams too")
         if self.simulate and self.streams is None and self.nats is None:
@@ -135,8 +110,6 @@ class DryRunSettings(StreamDays):
             raise ValueError(
                 "an account of permissions needs the file with the permissions: give that too"
             )
-        if self.leaf_node_account is not None and self.leaf_node is None:
-            raise ValueError("an account of a leaf node needs its file: give that too")
         return self
 
 

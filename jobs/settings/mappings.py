@@ -3,17 +3,53 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from jobs.settings.base import Name, Points, Probability, Seed, setting
+from jobs.settings.base import Name, Points, Probability, Seed, Settings, setting
 from jobs.settings.days import StreamDays
+
+if TYPE_CHECKING:
+    from nats_transform.mapping import AccountMappings
 
 Account = Annotated[
     Name,
     Field(description="The account whose mappings are used, if the file has several accounts."),
 ]
+
+
+class LeafNodeSettings(Settings):
+    """The account of the mappings, and what is beyond a leaf node connection of it."""
+
+    account: Account = "$G"
+    leaf_node: Path | None = setting(
+        None,
+        "The mappings on the other side of a leaf node connection. They apply to what passes it.",
+    )
+    leaf_node_account: Name | None = setting(
+        None,
+        "The connection's account on that side.",
+        otherwise="the account that --account names",
+    )
+
+    @model_validator(mode="after")
+    def _with_leaf_node(self) -> Self:
+        if self.leaf_node_account is not None and self.leaf_node is None:
+            raise ValueError("an account of a leaf node needs its file: give that too")
+        return self
+
+    def other_side(self) -> AccountMappings | None:
+        """The mappings beyond the connection; None if nobody shows them.
+
+        Raises:
+            InvalidConfig: the file cannot be read or is refused.
+        """
+        from nats_transform.config import load_mappings
+
+        if self.leaf_node is None:
+            return None
+        return load_mappings(self.leaf_node, self.leaf_node_account or self.account)
 
 
 class MappedDays(StreamDays):

@@ -101,11 +101,6 @@ _CODES = {
         "a stream's subject transform doesn't match the new subject",
         "change the source of that subject transform",
     ),
-    "source-stops": Code(
-        _W,
-        "a mirror or stream source takes or renames the message today, but no longer will",
-        "change the filter or transforms of the mirror or source",
-    ),
     "republish-stops": Code(
         _W,
         "a stream republishes the message today, but no longer will",
@@ -305,6 +300,7 @@ _AS_IN_CHECK = (
     "bucket-moves",
     "counter-restarts",
     "counted-twice",
+    "source-stops",
     "schedule-not-mapped",
     "batch-split",
     "mapped-twice",
@@ -329,7 +325,7 @@ STOPS_PLAN = frozenset(
 MEASURED = frozenset(
     """refused expired overlap shadowed loss lost-elsewhere few-keys wildcards-dropped
     escapes-stream escapes-export caught-by-stream republish-loop bucket-moves mirror-filter
-    service-import counted-twice counter-restarts mapped-twice schedule-not-mapped
+    service-import source-stops counted-twice counter-restarts mapped-twice schedule-not-mapped
     batch-split""".split()  # noqa: SIM905 - reads better so
 )
 """The codes of `check` for which a dry run has findings of its own, with counts of messages."""

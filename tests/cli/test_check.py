@@ -98,6 +98,24 @@ def test_what_was_not_looked_at(folder: Path) -> None:
     ]
 
 
+def test_the_consumer_that_a_source_reads(folder: Path) -> None:
+    reads = {"name": "ORDERS", "consumer": {"name": "OLD", "deliver_subject": "to.old"}}
+    orders = STREAM | {"subjects": ["orders.*", "shop.*"]}
+    (folder / "a.conf").write_text('mappings { "orders.*": "shop.$1" }')
+    for name in ("streams", "consumers"):
+        (folder / name).mkdir()
+    for one in (orders, {"name": "ALL", "sources": [reads]}):
+        (folder / "streams" / f"{one['name']}.json").write_text(json.dumps({"config": one}))
+    told = "the filter of consumer OLD of stream ORDERS, which stream ALL reads (its file in"
+    code, out, _ = run("a.conf", "--streams", "streams")
+    assert (code, told in out, "source-stops" in out) == (0, True, False)
+    old = {"stream_name": "ORDERS", "config": {"durable_name": "OLD", "filter_subject": "orders.*"}}
+    (folder / "consumers" / "OLD.json").write_text(json.dumps(old))
+    code, out, _ = run("a.conf", "--streams", "streams", "--consumers", "consumers")
+    assert (code, told in out, "source-stops" in out) == (0, False, True)
+    assert "stream ALL: it will not take from ORDERS what the mapping moves" in out
+
+
 def test_nothing_found(folder: Path) -> None:
     (folder / "a.conf").write_text("mappings { foo: bar }")
     assert run("a.conf") == (0, f"{UNSEEN}1 file checked, nothing found\n", "")

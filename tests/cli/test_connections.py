@@ -25,6 +25,7 @@ COMMANDS = {
     "verify": ("--plan", "plan", "--step", "0"),
     "trace": ("orders.eu", "--mapping", "new.conf"),
     "init": ("--candidate", "new.conf"),
+    "check": ("new.conf",),
 }
 """A command line of each, without a server."""
 FILES = {
@@ -33,6 +34,7 @@ FILES = {
     "plan": ("--streams", "streams", "--without-streams"),
     "verify": ("--config", "server.conf"),
     "trace": ("--streams", "streams"),
+    "check": (),
 }
 """What a command takes in the place of a server."""
 
@@ -148,7 +150,9 @@ def test_it_connects(
         shutil.rmtree(place / "streams")
     code, out, err = nats_transform(command, *COMMANDS[command], *more)
     assert code in (0, 1), out + err
-    assert connections(server) > before, out + err
+    # A check in a pull request asks nobody: only the command line can want it to.
+    is_asked = command != "check" or bool(more)
+    assert (connections(server) > before) == is_asked, out + err
 
 
 @pytest.mark.server

@@ -15,6 +15,7 @@ from jobs.settings.dry_run import DryRunSettings
 from jobs.settings.warehouse import Warehouse
 from tests.conformance.test_account import reload
 from tests.conformance.test_regrets import Side
+from tests.support.command import nats_transform
 from tests.support.dry_runs import CensusRow, of_question
 
 pytestmark = pytest.mark.server
@@ -36,6 +37,7 @@ def reads(name: str) -> dict[str, Any]:
     return {"name": "ORDERS", "consumer": {"name": name, "deliver_subject": f"to.{name}"}}
 
 
+STOPPED = ["stream MIRROR", "stream OLD"]
 COPIES = [
     {"name": "ALL", "sources": [reads("ALL")]},
     {"name": "OLD", "sources": [reads("OLD")]},
@@ -59,6 +61,7 @@ def test_the_filter_of_the_consumer_decides(tmp_path: Path) -> None:
             for one in COPIES:
                 await side.make(one)
             await side.publish("orders.1")
+            assert await asyncio.to_thread(checked, tmp_path, server.url) == STOPPED
             reload(server, CONFIG % MAPPINGS, 1)
             await side.publish("orders.1")
             await side.publish("last")
@@ -69,17 +72,29 @@ def test_the_filter_of_the_consumer_decides(tmp_path: Path) -> None:
                 # The room that a plan makes: unlike a mirror's own filter, this one can change.
                 body = consumer(name, *FILTERS[name], "shop.*")
                 await side.ask(f"CONSUMER.CREATE.ORDERS.{name}", body)
+            assert await asyncio.to_thread(checked, tmp_path, server.url) == []
             await side.publish("orders.2")
             for name in ("OLD", "MIRROR"):
                 assert await side.stored(name, "shop.2") == {"orders.1": 1, "last": 1, "shop.2": 1}
             await side.client.close()
 
     asyncio.run(run())
-    assert found(tmp_path, FILTERS) == [
-        ("source-stops", "stream MIRROR"),
-        ("source-stops", "stream OLD"),
-    ]
-    assert found(tmp_path, {name: [] for name in FILTERS}) == []
+    for filters, stopped in ((FILTERS, STOPPED), ({name: [] for name in FILTERS}, [])):
+        assert found(tmp_path, filters) == [("source-stops", name) for name in stopped]
+        assert checked(tmp_path) == stopped
+
+
+def checked(folder: Path, url: str | None = None) -> list[str]:
+    """The streams that stop to take, as `check` finds in files or on a server."""
+    shown = [f"--{one}={folder / one}" for one in ("streams", "consumers")]
+    if url is not None:
+        (folder / "new.conf").write_text(CONFIG % MAPPINGS)
+        shown = [f"--server={url}", "--user=shop", "--password=p"]
+    asked = (str(folder / "new.conf"), "--account=SHOP", *shown, "--json")
+    code, out, err = nats_transform("check", *asked)
+    assert code == 0, err
+    findings = [one for one in json.loads(out)["findings"] if one["code"] == "source-stops"]
+    return sorted(one["message"].partition(":")[0] for one in findings)
 
 
 def found(folder: Path, filters: dict[str, list[str]]) -> list[tuple[str, str]]:

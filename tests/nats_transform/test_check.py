@@ -12,6 +12,7 @@ import pytest
 
 from nats_transform.check import Config, Origin, check
 from nats_transform.config import Place
+from nats_transform.consumer import Consumer
 from nats_transform.findings import CODES, Finding, Severity
 from nats_transform.leaf_nodes import LeafNodes
 from nats_transform.mapping import AccountMappings, Destination, Mapping
@@ -61,6 +62,17 @@ def sums_of(**names: str) -> StreamConfig:
     """A stream that adds counters up, some under other names."""
     renames = [{"src": f"{one}.*", "dest": f"{new}.$1"} for one, new in names.items()]
     return sources({"name": "C", "subject_transforms": renames}, allow_msg_counter=True)
+
+
+MOVES, BOTH = maps({"o.*": "s.$1"}), stream("O", "o.*", "s.*")
+EXTERNAL = {"api": "$JS.x.API", "deliver": ""}
+
+
+def reads(consumer: str, **names: str) -> dict[str, Any]:
+    """A source that reads a consumer, and gives some subjects other names."""
+    renames = [{"src": f"{one}.*", "dest": f"{new}.$1"} for one, new in names.items()]
+    reading = {"name": consumer, "deliver_subject": f"to.{consumer}"}
+    return {"name": "O", "consumer": reading, "subject_transforms": renames}
 
 
 AGAIN = {"name": "M", "republish": {"src": "b.*", "dest": "b.$1"}}
@@ -479,6 +491,35 @@ CASES: list[tuple[str, Any, list[Any], dict[str, Any]]] = [
         {},
     ),
     (
+        # What no consumer filters goes by the filters of the source.
+        "source-stops",
+        [MOVES, BOTH, sources({"name": "O", "filter_subject": "o.*"})],
+        [
+            [MOVES, BOTH, sources(*entries)]
+            for entries in (
+                [{"name": "O"}],
+                [{"name": "O", "filter_subject": f"{one}.*"} for one in "os"],
+                [{"name": "X", "filter_subject": "o.*"}],
+                [{"name": "O", "filter_subject": "o.*", "external": EXTERNAL}],
+            )
+        ],
+        {},
+    ),
+    *(
+        (
+            "source-stops",
+            [MOVES, BOTH, parse_stream({"name": "S", kind: entry})],
+            [[MOVES, BOTH, parse_stream({"name": "S", kind: clean})]],
+            {"consumers": [Consumer("O", "OLD", ("o.eu", "x")), Consumer("O", "ALL", ())]},
+        )
+        for kind, entry, clean in (
+            ("mirror", reads("OLD"), reads("ALL")),
+            ("sources", [reads("OLD")], [reads("OLD"), reads("ALL")]),
+            # The consumer takes both names, and the source renames one.
+            ("sources", [reads("ALL", o="t")], [reads("ALL", o="t", s="t")]),
+        )
+    ),
+    (
         "service-import",
         maps({"o.*.*": "s.$2.$1"}),
         [maps({"o.*.*": "s.$1.$2"})],
@@ -554,7 +595,8 @@ def test_counters_that_a_sum_takes_under_one_name() -> None:
         return codes([maps({"o.*": "s.$1"}), COUNTS, sums_of(**names)])
 
     assert told(o="t", s="t") == {"counter-restarts", "counted-twice"}
-    assert told() == told(o="t", s="u") == told(o="s") == {"counter-restarts"}
+    assert told() == told(o="t", s="u") == {"counter-restarts"}
+    assert told(o="s") == {"counter-restarts", "source-stops"}
 
 
 def test_a_mapping_with_wildcards_moves_a_bucket_that_is_given() -> None:
