@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
 import click
 
 from cli.command import command as cli_command
 from cli.command import end, output, print_result
 from cli.output import Verdict, print_line, print_table
-from jobs.settings.base import Folder, Name, Option, Settings, setting
-from jobs.settings.connection import NatsSettings
-from jobs.settings.mappings import Account
+from jobs.jetstream.shown import with_files
+from jobs.settings.base import Name, Settings, setting
+from jobs.settings.connection import ShownSettings
+from jobs.settings.mappings import LeafNodeSettings
 from nats_transform.errors import shown
 from nats_transform.subject import is_valid_publish_subject
+from nats_transform.unseen import Unseen, unseen_line
 
-if TYPE_CHECKING:
-    from nats_transform.stream import StreamConfig
+_UNTRACED = (Unseen("republish, mirrors, sources and consumers", "trace without --live"),)
+"""What servers do not trace, because they store nothing."""
 
 
-class TraceSettings(Settings):
+class TraceSettings(LeafNodeSettings, ShownSettings):
     """A subject, and what may lie on its way."""
 
     subject: str = setting(..., "The subject that a message is published on.", is_argument=True)
@@ -29,12 +30,6 @@ class TraceSettings(Settings):
         "The mappings: a server configuration, an account JWT, JSON or YAML.",
         was="config",
     )
-    account: Account = "$G"
-    streams: Folder | None = setting(
-        None,
-        "A folder with one file per stream: the output of `nats stream info NAME --json`.",
-    )
-    nats: Annotated[NatsSettings | None, Option(unless=("streams",))] = None
     cluster: Name | None = setting(
         None, "The cluster that the message is published in.", otherwise="none"
     )
@@ -60,8 +55,9 @@ def command(settings: TraceSettings, asked: Settings) -> None:
 
     The trace shows every destination that the mappings can choose and how likely it is, each
     stream that stores the message and under which subject, what that stream republishes, and the
-    streams that mirror or source it. The streams come from files, or from a server with --server or
-    --context.
+    streams and consumers that get it from there. The streams and consumers come from files, or from
+    a server with --server or --context. With --leaf-node the trace goes on beyond a leaf node
+    connection, where the mappings of the other side apply to what comes over it.
 
     With --live, servers from 2.11 on say what they would do with the message, and the exit code is
     1 if they differ. Where a mapping draws one of several destinations, any one of ours is right.
@@ -70,6 +66,7 @@ def command(settings: TraceSettings, asked: Settings) -> None:
     Examples:
       nats-transform trace orders.eu.42 --mapping server.conf
       nats-transform trace orders.eu.42 --mapping server.conf --streams streams/ --cluster east
+      nats-transform trace orders.eu.42 --mapping server.conf --leaf-node hub.conf
       nats-transform trace orders.eu.42 --mapping server.conf --context prod
       nats-transform trace orders.eu.42 --mapping server.conf --context prod --live
     """
@@ -78,19 +75,26 @@ def command(settings: TraceSettings, asked: Settings) -> None:
         return
     if settings.mapping is None and settings.streams is None and settings.nats is None:
         raise click.UsageError("give --mapping, --streams or a server")
-    from nats_transform.config import load_mappings
+    from nats_transform.config import load_consumers, load_mappings, load_streams
     from nats_transform.trace import trace
 
+    with with_files(settings, settings.account) as given:
+        streams = load_streams(given.streams) if given.streams else ()
+        consumers = load_consumers(given.consumers, streams) if given.consumers else ()
     traced = trace(
         settings.subject,
         load_mappings(settings.mapping, settings.account) if settings.mapping else None,
-        _streams(settings),
+        streams,
         settings.cluster,
+        settings.other_side(),
+        consumers if settings.consumers or settings.nats else None,
     )
 
     def show() -> None:
         for line in traced.text().split("\n"):
             print_line(line)
+        if streams and traced.not_looked_at:
+            print_line(unseen_line(traced.not_looked_at))
 
     print_result(asked, traced, show)
     end(is_fine=is_valid_publish_subject(settings.subject))
@@ -99,6 +103,8 @@ def command(settings: TraceSettings, asked: Settings) -> None:
 def _live(settings: TraceSettings, asked: Settings) -> None:
     from jobs.live_trace import live_trace
 
+    if settings.leaf_node is not None:
+        raise click.UsageError("--live compares nothing beyond a leaf node: leave out --leaf-node")
     if settings.nats is None:
         raise click.UsageError("--live needs a server: give --server or --context, no --streams")
     traced = live_trace(
@@ -121,18 +127,8 @@ def _live(settings: TraceSettings, asked: Settings) -> None:
             ],
             head=("", "hop", "server", "predicted", "the server says"),
         )
+        print_line(unseen_line(_UNTRACED))
         print_line("equal" if traced.is_equal else "the servers differ from the prediction")
 
     print_result(asked, traced, show)
     end(is_fine=traced.is_equal)
-
-
-def _streams(settings: TraceSettings) -> tuple[StreamConfig, ...]:
-    from nats_transform.config import load_streams
-
-    if settings.nats is not None:
-        from jobs.jetstream.account import account_files
-
-        with account_files(settings.nats, settings.account) as (folder, _):
-            return load_streams(folder)
-    return load_streams(settings.streams) if settings.streams else ()

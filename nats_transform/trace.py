@@ -12,11 +12,13 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from nats_transform.consumer import Consumer
 from nats_transform.errors import shown
 from nats_transform.mapping import AccountMappings, Fate, Outcome
 from nats_transform.network import Network, Via
 from nats_transform.stream import StreamConfig
 from nats_transform.subject import is_valid_publish_subject, literal_fault
+from nats_transform.unseen import Unseen, unseen_streams
 
 BLANK = "a blank; nobody can publish such a subject"
 REPUBLISH_HEADERS = (
@@ -63,6 +65,7 @@ class StreamStep(_Model):
         reason: why the subject is not legal; an illegal subject passes the ingress as it is.
         republished: the message that is published again, if there is one.
         taken_by: the streams that mirror or source this one.
+        consumers: the known consumers that get it.
         repeats: whether the message has been in this stream before, so that it goes round for ever.
     """
 
@@ -75,6 +78,7 @@ class StreamStep(_Model):
     reason: str | None = None
     republished: Republication | None = None
     taken_by: list[StreamStep] = []
+    consumers: list[str] = []
     repeats: bool = False
 
 
@@ -91,6 +95,7 @@ class Path(_Model):
         is_remainder: whether the weights of the mapping leave the message over.
         reason: why the fate is invalid.
         streams: the streams that capture it.
+        leaf_node: every result beyond a leaf node connection, if it has an interest in the subject.
     """
 
     percent: int
@@ -101,6 +106,7 @@ class Path(_Model):
     is_remainder: bool
     reason: str | None
     streams: list[StreamStep]
+    leaf_node: list[Path] = []
 
 
 class Trace(_Model):
@@ -112,17 +118,19 @@ class Trace(_Model):
         subject: the published subject.
         cluster: the cluster where it is published, if one is given.
         paths: every possible result of the account mappings.
+        not_looked_at: what nobody showed.
     """
 
     subject: str
     cluster: str | None
     paths: list[Path]
+    not_looked_at: list[Unseen] = []
 
     def text(self) -> str:
         """The trace for people: a tree, one step a line."""
         where = f" in cluster {_shown(self.cluster)}" if self.cluster else ""
-        branches = [(_path_line(path), _stream_branches(path.streams)) for path in self.paths]
-        return "\n".join([f"{_shown(self.subject)} published{where}", *_tree(branches)])
+        head = f"{_shown(self.subject)} published{where}"
+        return "\n".join([head, *_tree(list(_path_branches(self.paths)))])
 
 
 def trace(
@@ -130,6 +138,8 @@ def trace(
     mappings: AccountMappings | None = None,
     streams: Iterable[StreamConfig] = (),
     cluster: str | None = None,
+    leaf_node: AccountMappings | None = None,
+    consumers: Iterable[Consumer] | None = None,
 ) -> Trace:
     """Where a published subject goes: mappings, streams, republish, mirrors and stream sources.
 
@@ -146,18 +156,41 @@ def trace(
         streams: the streams of that account. Streams of other accounts or domains (`external`) are
             not followed.
         cluster: the cluster that it is published in, if there is one.
+        leaf_node: the mappings on the other side of a leaf node connection.
+        consumers: consumers of the streams; None if nobody shows them.
     """
-    network, account = Network(streams), mappings or AccountMappings(())
+    network, account = Network(streams, consumers or ()), mappings or AccountMappings(())
     outcomes = account.outcomes(subject, cluster)
-    listed = {mapping.source for mapping in account.mappings if mapping.lists_source}
     if literal_fault(subject) is None and not is_valid_publish_subject(subject):
         # The server's mappings would take it, but its protocol ends a subject at a blank.
         outcomes = [(Outcome(None, Fate.INVALID, reason=BLANK), 100)]
     return Trace(
         subject=subject,
         cluster=cluster,
-        paths=[_path(outcome, percent, network, listed) for outcome, percent in outcomes],
+        paths=list(_paths(outcomes, account, network, leaf_node)),
+        not_looked_at=list(
+            unseen_streams(
+                has_streams=bool(network.streams),
+                has_consumers=consumers is not None,
+                unknown=network.unknown,
+            )
+        ),
     )
+
+
+def _paths(
+    outcomes: Iterable[tuple[Outcome, int]],
+    account: AccountMappings,
+    network: Network,
+    leaf_node: AccountMappings | None = None,
+) -> Iterator[Path]:
+    listed = {mapping.source for mapping in account.mappings if mapping.lists_source}
+    for outcome, percent in outcomes:
+        path = _path(outcome, percent, network, listed)
+        if leaf_node is not None and path.subject is not None:
+            beyond = _paths(leaf_node.outcomes(path.subject), leaf_node, Network(()))
+            path = path.model_copy(update={"leaf_node": list(beyond)})
+        yield path
 
 
 def _path(outcome: Outcome, percent: int, network: Network, listed: set[str]) -> Path:
@@ -210,6 +243,11 @@ def _steps(subject: str, network: Network) -> list[StreamStep]:
             else literal_fault(arrival.subject),
             republished=republished,
             taken_by=[step(n) for n in inside if arrivals[n].via is not Via.REPUBLISH],
+            consumers=[
+                one.name
+                for one in network.consumers
+                if one.stream == arrival.stream and arrival.subject and one.wants(arrival.subject)
+            ],
             repeats=arrival.repeats,
         )
 
@@ -244,6 +282,14 @@ def _path_line(path: Path) -> str:
             return f"{path.percent} % {_shown(path.subject)} {by}"
 
 
+def _path_branches(paths: Iterable[Path]) -> Iterator[_Branch]:
+    for path in paths:
+        inside = _stream_branches(path.streams)
+        if path.leaf_node:
+            inside.append(("over the leaf node connection", list(_path_branches(path.leaf_node))))
+        yield _path_line(path), inside
+
+
 def _stream_branches(steps: Iterable[StreamStep]) -> list[_Branch]:
     return [(_step_line(step), list(_inside(step))) for step in steps]
 
@@ -265,6 +311,7 @@ def _inside(step: StreamStep) -> Iterator[_Branch]:
         only = " (headers only)" if step.republished.headers_only else ""
         line = f"republished as {_shown(step.republished.subject)}{only}"
         yield line, _stream_branches(step.republished.captured)
+    yield from ((f"consumer {_shown(name)} gets it", []) for name in step.consumers)
     yield from _stream_branches(step.taken_by)
 
 

@@ -64,7 +64,7 @@ EXAMPLES = examples()
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the files and contexts that examples name."""
     folder = tmp_path_factory.mktemp("place")
-    for name in ["server", "new", "old", "before", "canary-2", "canary-10"]:
+    for name in ["server", "new", "old", "before", "hub", "canary-2", "canary-10"]:
         (folder / f"{name}.conf").write_text(MAPPINGS)
     (folder / "subjects.txt").write_text("orders.7\n")
     census_file(folder / "census.parquet", {b"orders.eu.1": 3, b"orders.us.2": 2})

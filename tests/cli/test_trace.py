@@ -57,7 +57,27 @@ def test_mappings_and_streams() -> None:
         "   └─ stream ORDERS stores orders.v1.7\n"
         "      ├─ republished as copy.v1.7\n"
         "      └─ stream ALL mirrors it: filtered\n"
+        "not looked at: consumers (--consumers DIR, --server URL or --context NAME)\n"
     )
+
+
+def test_consumers() -> None:
+    Path("consumers").mkdir()
+    for name, filter in (("SOME", "orders.v1.*"), ("NONE", "orders.v3.*")):
+        config = {"stream_name": "ORDERS", "name": name, "config": {"filter_subject": filter}}
+        Path(f"consumers/{name}.json").write_text(json.dumps(config))
+    given = ("--streams", "streams", "--consumers", "consumers")
+    code, out, err = run("orders.v1.7", *given)
+    assert (code, err) == (0, "")
+    assert out == (
+        "orders.v1.7 published\n"
+        "└─ 100 % keeps its subject\n"
+        "   └─ stream ORDERS stores orders.v1.7\n"
+        "      ├─ republished as copy.v1.7\n"
+        "      ├─ consumer SOME gets it\n"
+        "      └─ stream ALL mirrors it: filtered\n"
+    )
+    assert json.loads(run("orders.v1.7", *given, "--json")[1])["not_looked_at"] == []
 
 
 def test_json_is_one_document() -> None:
@@ -76,7 +96,12 @@ def test_json_is_one_document() -> None:
                 "is_remainder": False,
                 "reason": None,
                 "streams": [],
+                "leaf_node": [],
             }
+        ],
+        "not_looked_at": [
+            {"what": what, "cure": f"--{what} DIR, --server URL or --context NAME"}
+            for what in ("streams", "consumers")
         ],
     }
 
@@ -85,6 +110,26 @@ def test_streams_alone_and_one_file() -> None:
     code, out, _ = run("orders.x", "--streams", "streams/orders.json")
     assert code == 0
     assert "stream ORDERS stores orders.x" in out
+
+
+def test_both_sides_of_a_leaf_node() -> None:
+    Path("hub.conf").write_text(
+        'accounts { HUB { mappings { "orders.v2.*": [ {destination: "hub.$1", weight: 40%} ] } } }'
+    )
+    code, out, err = run("new.7", *SHOP, "--leaf-node", "hub.conf", "--leaf-node-account", "HUB")
+    assert (code, err) == (0, "")
+    assert out == (
+        "new.7 published\n"
+        "├─ 30 % orders.v2.7 by new.* -> orders.v2.$1\n"
+        "│  └─ over the leaf node connection\n"
+        "│     ├─ 40 % hub.7 by orders.v2.* -> hub.$1\n"
+        "│     └─ 60 % by orders.v2.*, no destination drawn: keeps its subject\n"
+        "└─ 70 % orders.v1.7 by new.* -> orders.v1.$1\n"
+        "   └─ over the leaf node connection\n"
+        "      └─ 100 % keeps its subject\n"
+    )
+    code, _, err = run("new.7", *SHOP, "--leaf-node", "hub.conf", "--live")
+    assert (code, err.strip().count("\n")) == (2, 0)
 
 
 def test_an_illegal_subject_is_exit_1() -> None:

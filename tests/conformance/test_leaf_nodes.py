@@ -88,6 +88,21 @@ def found(folder: Path, configs: tuple[str, str], subject: str = "orders.eu") ->
     return {f["about"]: f for f in findings if f["code"] == "mapped-twice"}
 
 
+def traced(folder: Path, configs: tuple[str, str], subject: str = "orders.eu") -> dict[str, float]:
+    """The share of each result beyond the connection, as an offline trace has it."""
+    paths = [folder / "here.conf", folder / "there.conf"]
+    for path, text in zip(paths, configs, strict=True):
+        path.write_text(text)
+    asked = (subject, "--mapping", str(paths[0]), "--leaf-node", str(paths[1]), "--json")
+    code, out, err = nats_transform("trace", *asked)
+    assert code == 0, err
+    shares: Counter[str] = Counter()
+    for path in json.loads(out)["paths"]:
+        for beyond in path["leaf_node"]:
+            shares[beyond["subject"]] += path["percent"] * beyond["percent"]
+    return {name: share / 10_000 for name, share in shares.items()}
+
+
 def is_told(folder: Path, configs: tuple[str, str]) -> bool:
     """Whether `check` finds that both sides map something."""
     leaf, hub = configs_of(*configs, 7422)
@@ -95,7 +110,7 @@ def is_told(folder: Path, configs: tuple[str, str]) -> bool:
 
 
 def test_the_mappings_of_both_sides_apply(tmp_path: Path) -> None:
-    assert arrived(CHAIN) == {"store.eu": 1}
+    assert arrived(CHAIN) == traced(tmp_path, CHAIN) == {"store.eu": 1}
     assert is_told(tmp_path, CHAIN)
     ((about, finding),) = found(tmp_path, CHAIN).items()
     assert about == "what goes over the leaf node connection"
@@ -123,7 +138,7 @@ def test_the_mappings_of_the_other_side_apply_first(tmp_path: Path) -> None:
 
 
 def test_a_mapping_that_covers_its_results_applies_twice(tmp_path: Path) -> None:
-    assert arrived(ALIKE) == {"orders.v2.v2.eu": 1}
+    assert arrived(ALIKE) == traced(tmp_path, ALIKE) == {"orders.v2.v2.eu": 1}
     assert is_told(tmp_path, ALIKE)
     (finding,) = found(tmp_path, ALIKE).values()
     assert finding["examples"][0]["after"] == "orders.v2.v2.eu"
@@ -132,7 +147,8 @@ def test_a_mapping_that_covers_its_results_applies_twice(tmp_path: Path) -> None
 def test_weights_are_drawn_twice(tmp_path: Path) -> None:
     came = arrived((CANARY, CANARY), count=1_000)
     # 20 % and 20 % of the rest are 36 %; one draw gives 270 of 1,000 once in 10 million times.
-    assert came["canary.eu"] > 270
+    assert traced(tmp_path, (CANARY, CANARY)) == {"canary.eu": 0.36, "orders.eu": 0.64}
+    assert 270 < came["canary.eu"] < 450
     assert came.total() == 1_000
     assert is_told(tmp_path, (CANARY, CANARY))
     finding = found(tmp_path, (CANARY, CANARY))["what goes over the leaf node connection"]
@@ -140,6 +156,6 @@ def test_weights_are_drawn_twice(tmp_path: Path) -> None:
 
 
 def test_mappings_that_do_not_meet(tmp_path: Path) -> None:
-    assert arrived(FINE) == {"shop.eu": 1}
+    assert arrived(FINE) == traced(tmp_path, FINE) == {"shop.eu": 1}
     assert found(tmp_path, FINE) == {}
     assert not is_told(tmp_path, FINE)
