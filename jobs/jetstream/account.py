@@ -78,14 +78,15 @@ async def _write(settings: NatsSettings, account: str, streams: Path, consumers:
 
 
 async def account_streams(
-    client: RawClient, settings: NatsSettings, account: str
+    client: RawClient, settings: NatsSettings, account: str | None = None
 ) -> tuple[StreamConfig, ...]:
     """The streams of the account; none if it has no JetStream.
 
     Raises:
         ArchiveError: the user is of another account, or the server has something else to show.
     """
-    await _check_account(client, settings, account)
+    if account is not None:
+        await _check_account(client, settings, account)
     try:
         configs = [config async for config in _streams(client, settings)]
         return tuple(map(StreamConfig.model_validate, configs))

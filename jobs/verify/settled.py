@@ -2,7 +2,9 @@
 
 The streams are read once from the first message to the last, through consumers that the server
 forgets. A counter is carried over by increments under its new name whose header `CARRIED` names the
-old one; together they must be what the old counter holds, so nothing is added twice.
+old one; together they must be what the old counter holds, so nothing is added twice. A stream that
+gives both names one sum has the old value already: there, what is carried over must first be taken
+away under the old name, with the same header, before the mappings change.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from jobs.jetstream.account import account_streams
 from jobs.jetstream.connection import connection
 from jobs.jetstream.headers import first_values
 from jobs.jetstream.reader import RangeReader
@@ -24,8 +27,11 @@ from jobs.jetstream.schedules import Rewriting, new_name
 from jobs.jetstream.stream import JetStreamSettings, StreamState, stream_state
 from jobs.settings.connection import NatsSettings
 from nats_transform.mapping import AccountMappings
+from nats_transform.network import Feed, Network
 from nats_transform.plan.model import Plan
 from nats_transform.plan.state import expected, mappings_of
+from nats_transform.stream import StreamConfig
+from nats_transform.stream_features import sums
 from nats_transform.subject import decode
 
 CARRIED = b"Nats-Transform-Carried"
@@ -42,15 +48,26 @@ def unsettled(nats: NatsSettings, plan: Plan, step: int) -> Iterator[str]:
         ArchiveError: the server stays away.
     """
     mappings = mappings_of(expected(plan, step).get(("mappings", plan.account), {}))
+    network = Network(())
+    if any(one.settles == "counters" for one in plan.steps[:step]):
+        network = Network(asyncio.run(_streams(nats)))
     for one in plan.steps[:step]:
         for stream in one.streams:
             is_schedules = one.settles == "schedules"
             batches = _read(nats, JetStreamSettings(stream=stream, headers_only=is_schedules))
-            find = _schedules if is_schedules else _counters
-            lines = list(find(stream, batches, mappings))
+            lines = list(
+                _schedules(stream, batches, mappings)
+                if is_schedules
+                else _counters(stream, batches, mappings, network)
+            )
             yield from lines[:_MOST]
             if more := lines[_MOST:]:
                 yield f"stream {stream}: {len(more):,} more {one.settles} like these"
+
+
+async def _streams(nats: NatsSettings) -> tuple[StreamConfig, ...]:
+    async with connection(nats) as client:
+        return await account_streams(client, nats)
 
 
 def _read(nats: NatsSettings, wanted: JetStreamSettings) -> Iterator[pa.RecordBatch]:
@@ -83,11 +100,13 @@ def _schedules(
 
 
 def _counters(
-    stream: str, batches: Iterable[pa.RecordBatch], mappings: AccountMappings
+    stream: str, batches: Iterable[pa.RecordBatch], mappings: AccountMappings, network: Network
 ) -> Iterator[str]:
+    feeds = [one for one in network.feeds(stream) if sums(one.taker)]
     last: dict[bytes, bytes] = {}
     is_whole: dict[bytes, bool] = {}  # whether the first increment is still there
     carried: dict[bytes, int] = defaultdict(int)
+    taken: dict[bytes, int] = defaultdict(int)  # away, under the old name
     for batch in batches:
         subjects = batch.column("subject").view(pa.binary()).to_pylist()
         data = batch.column("data").to_pylist()
@@ -96,28 +115,50 @@ def _counters(
             increment = _number(named.get(_INCR, b""))
             if subjects[row] not in is_whole:
                 is_whole[subjects[row]] = increment == _value(data[row])
-            if CARRIED in named:
+            if named.get(CARRIED) == subjects[row]:
+                taken[subjects[row]] -= increment or 0
+            elif CARRIED in named:
                 carried[named[CARRIED]] += increment or 0
     for old in sorted(last):
         held = _value(last[old])
         new, why = new_name(mappings, old)
-        if held is None or new == old or not (lacking := held - carried[old]):
+        if held is None or new == old:
             continue
-        where = f"stream {stream}: counter {decode(old)} holds {held}"
+        both = _sums(feeds, old) & _sums(feeds, new)
+        lacking = taken[old] - carried[old] + (0 if both else held)
+        if not lacking:
+            continue
+        where = f"stream {stream}: counter {decode(old)} holds {held + taken[old]}"
+        if both:
+            kept = f"{taken[old]} were taken from counter {decode(old)}"
+            where = f"stream {stream}: {kept}, which {min(both)[0]} adds up with {decode(new)}"
         if why:
             yield (
                 f"{where}, and {why}: add {lacking:+} under the name that you want, with the "
                 f"header {CARRIED.decode()}: {decode(old)}"
             )
-        elif not is_whole.get(new, True):
+        elif not (is_whole.get(new, True) and (is_whole[old] or not both)):
             yield (
                 f"{where}, and nobody can see whether {decode(new)} has it, because the stream "
                 "keeps too few messages: raise max_msgs_per_subject until the old names are gone"
             )
         else:
-            yield f"{where}, of which {decode(new)} lacks {lacking}: " + _command(
-                old if new_name(mappings, new)[0] != new else new, old, lacking
-            )
+            says = f"of which {decode(new)} lacks {lacking}"
+            if lacking < 0 and both:
+                says = f"so {-lacking} under {decode(new)} count twice"
+            subject = old if new_name(mappings, new)[0] != new else new
+            yield f"{where}, {says}: {_command(subject, old, lacking)}"
+
+
+def _sums(feeds: Iterable[Feed], subject: bytes) -> set[tuple[str, str]]:
+    """The streams that add a counter up, each with the name of the sum."""
+    stored = decode(subject)
+    results = ((one.taker, one.take(stored).subject) for one in feeds)
+    return {
+        (taker.name, taker.ingress(name, None).subject or name)
+        for taker, name in results
+        if name is not None
+    }
 
 
 def _command(subject: bytes, old: bytes, lacking: int) -> str:

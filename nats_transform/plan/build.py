@@ -75,7 +75,8 @@ _SETTLED: dict[Literal["schedules", "counters"], tuple[str, str, str, str]] = {
 """Title, reason and what to do, or do to undo it, where a mapping moves what a stream keeps."""
 _BY_PEOPLE = {
     "counted-twice": "before this step, subtract from each counter's old name what you will add "
-    "to its new name afterwards",
+    "to its new name afterwards, with the header `Nats-Transform-Carried: OLD NAME`, or let it "
+    "begin at 0",
     "header-not-mapped": "readers of subjects in headers must know both names",
     "schedule-target-moves": "schedules must be published again for the new names",
 }

@@ -17,6 +17,8 @@ from jobs.verify import settled
 from jobs.verify.settled import unsettled
 from nats_transform.plan.files import files
 from nats_transform.plan.model import Change, Plan, Step
+from tests.conformance.test_account import reload
+from tests.conformance.test_headers import counts
 from tests.conformance.test_regrets import Side
 from tests.conformance.test_stream_features import CONFIG, publish, shop
 from tests.support.command import nats_transform
@@ -130,6 +132,42 @@ def test_counters_that_are_not_carried_over(server: NatsServer) -> None:
             assert "counter visits.eu holds 10, of which counts.eu lacks 4: nats pub" in line
             await say(side, line)
             assert (await publish(side, "counts.eu", Incr="+0"))["val"] == "13"
+
+    asyncio.run(run())
+
+
+def test_a_sum_that_would_count_twice(server: NatsServer) -> None:
+    names = [{"src": f"{name}.*", "dest": "total.$1"} for name in ("visits", "counts")]
+    total = {"name": "SUM", "allow_msg_counter": True}
+    total["sources"] = [{"name": "COUNTS", "subject_transforms": names}]
+    mapped = f"\nmappings {json.dumps({'visits.*': 'counts.$1'})}"
+
+    async def run() -> None:
+        async with shop(server, PLANS, COUNTS, total) as side:
+            for subject in ("visits.eu", "visits.us"):
+                assert "error" not in await publish(side, subject, Incr="+6")
+            # What begins at 0 is right in the sum.
+            assert await left(server, 3) == []
+            away = {"Incr": "-6", "Transform_Carried": "visits.eu"}
+            assert "error" not in await publish(side, "visits.eu", **away)
+            (line,) = await left(server, 3)
+            assert line.startswith(
+                "stream COUNTS: 6 were taken from counter visits.eu, which SUM adds up with "
+                "counts.eu, of which counts.eu lacks 6: nats pub"
+            )
+            reload(server, CONFIG % mapped, 1)
+            await say(side, line)
+            assert await left(server, 3) == []
+            await counts(side, "SUM", "total.eu", "6")
+            # What is added again without being taken away is found, and can be taken back.
+            again = {"Incr": "+6", "Transform_Carried": "visits.us"}
+            assert "error" not in await publish(side, "counts.us", **again)
+            await counts(side, "SUM", "total.us", "12")
+            (line,) = await left(server, 3)
+            assert "so 6 under counts.us count twice: nats pub" in line
+            await say(side, line)
+            await counts(side, "SUM", "total.us", "6")
+            assert await left(server, 3) == []
 
     asyncio.run(run())
 
