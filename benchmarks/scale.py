@@ -1,8 +1,10 @@
 """How the job `transform` grows: with the messages, and with the executors of a cluster.
 
     python benchmarks/scale.py [--messages 1 2 4 8 16] [--executors 1 2] [--rounds 3] [--payload 64]
+                               [--places "one process" "local[2]"] [--one-file]
 
-Messages are in millions. The whole job (read, check, transform, write, commit) runs in one process
+Messages are in millions. With --one-file a day is one Parquet file, which only its row groups can
+divide. The whole job (read, check, transform, write, commit) runs in one process
 without Spark, at `local[2]`, and on a standalone cluster on this machine, whose executors have one
 core and 1 GiB each; there a driver takes a little of the same cores. Each line is the median of
 some rounds after one that warms up. CPU seconds are of the driver, the executors and their Python.
@@ -66,12 +68,15 @@ def warehouse(folder: Path, count: int) -> tables.Warehouse:
     return tables.Warehouse(dir=folder / str(count) / "warehouse")
 
 
-def fill(folder: Path, counts: Sequence[int], payload: int) -> None:
+def fill(folder: Path, counts: Sequence[int], payload: int, is_one_file: bool) -> None:
     """Makes a table of messages for each number of them."""
     spark = spark_session(SparkSettings(master=LOCAL))
     for count in counts:
         table = tables.open_table(warehouse(folder, count), specs.MESSAGES, create=True)
-        staged = spark_files(messages(spark, count, payload), table, specs.MESSAGES)
+        rows = messages(spark, count, payload)
+        staged = spark_files(rows.coalesce(1) if is_one_file else rows, table, specs.MESSAGES)
+        sizes = [file.file_size_in_bytes >> 20 for file in staged.data_files]
+        print(f"{count:,} messages: files of {sizes} MiB", file=sys.stderr)
         staging.publish(table, staged, "ORDERS", replace=True, properties={})
 
 
@@ -170,13 +175,15 @@ def main() -> int:
     parser.add_argument("--executors", type=int, nargs="*", default=[1, 2])
     parser.add_argument("--payload", type=int, default=64, help="bytes")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--one-file", action="store_true", help="a day is one file")
+    parser.add_argument("--places", nargs="*", default=[PROCESS, LOCAL], choices=[PROCESS, LOCAL])
     options = parser.parse_args()
     counts = [round(millions * 1_000_000) for millions in sorted(options.messages)]
     lines = []
     with tempfile.TemporaryDirectory() as temporary, ExitStack() as running:
         folder = Path(temporary)
-        apart(fill, folder, counts, options.payload)
-        for name in (PROCESS, LOCAL):
+        apart(fill, folder, counts, options.payload, options.one_file)
+        for name in options.places:
             here = Place(name, SparkSettings(master=LOCAL), {})
             lines += [(name, apart(measure, here, folder, counts, options.rounds))]
         if options.executors:

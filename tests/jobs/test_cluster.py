@@ -13,8 +13,9 @@ import sysconfig
 import time
 import venv
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import dagster as dg
@@ -99,10 +100,16 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, bare_python: Path) -> Iter
 
 
 def submit(
-    cluster: Cluster, archive: Path, python: Path, folder: Path, *job: str
+    cluster: Cluster,
+    archive: Path,
+    python: Path,
+    folder: Path,
+    *job: str,
+    config: Mapping[str, str] = MappingProxyType({}),
 ) -> subprocess.Popen[str]:
     """A job and its arguments as spark-submit runs it, away from the checkout."""
     config = {
+        **config,
         "spark.executor.memory": "512m",
         "spark.driver.memory": "512m",
         "spark.sql.shuffle.partitions": "4",
@@ -122,6 +129,23 @@ def submit(
         start_new_session=True,
         text=True,
     )
+
+
+def events(folder: Path, kind: str) -> list[Any]:
+    """The events of a kind in the only event log of a folder."""
+    (log,) = folder.glob("**/events_*")
+    read = [json.loads(line) for line in log.read_text().splitlines()]
+    return [event for event in read if event["Event"] == f"SparkListener{kind}"]
+
+
+def logging_to(folder: Path) -> dict[str, str]:
+    """Settings of Spark for an event log."""
+    folder.mkdir()
+    return {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": folder.as_uri(),
+        "spark.eventLog.compress": "false",
+    }
 
 
 def result_of(process: subprocess.Popen[str]) -> Any:
@@ -157,7 +181,14 @@ def test_as_in_local_mode(
     far_ingest = result_of(submit(*here, "ingest", "ingest.json"))
     given = {"stream": stream.name, "mapping": str(mapping), "seed": seed, "warehouse": dir["far"]}
     (tmp_path / "transform.json").write_text(json.dumps(given))
-    far_transform = result_of(submit(*here, "transform", "transform.json"))
+    logged = tmp_path / "events"
+    far_transform = result_of(
+        submit(*here, "transform", "transform.json", config=logging_to(logged))
+    )
+    said = [job["Properties"]["spark.job.description"] for job in events(logged, "JobStart")]
+    folder = warehouses["far"] / "nats" / "messages" / "data" / f"stream={stream.name}"
+    assert any(text.startswith(f"mapping {stream.name}: ") for text in said), said
+    assert all(str(folder) in text for text in said if text.startswith("mapping ")), said
 
     near_ingest = ingest(
         spark, IngestSettings.model_validate(ingested | {"warehouse": dir["near"]})
@@ -311,6 +342,38 @@ def test_workers_that_are_killed_in_a_transform(
         here = (cluster, archive, bare_python, work.folder)
         result = result_of(submit(*here, "transform", "transform.json"))
     assert len(signs) == 2
+    work.assert_made(result)
+
+
+def test_a_slow_task_that_runs_twice(
+    cluster: Cluster, archive: Path, bare_python: Path, work: Work, tmp_path: Path
+) -> None:
+    """Spark starts it again elsewhere, and the first attempt goes on after all has ended."""
+    logged, stopped = tmp_path / "events", list[int]()
+    config = logging_to(logged) | {
+        "spark.speculation": "true",
+        "spark.speculation.quantile": "0.1",
+        "spark.speculation.multiplier": "1.01",
+        "spark.speculation.minTaskRuntime": "100ms",
+    }
+
+    def stop() -> bool:
+        for process in cluster.pythons()[:1]:
+            os.kill(process, signal.SIGSTOP)
+            stopped.append(process)
+        return bool(stopped)
+
+    here = (cluster, archive, bare_python, work.folder)
+    try:
+        with killing(work.table, stop, times=1):
+            result = result_of(submit(*here, "transform", "transform.json", config=config))
+    finally:
+        for process in stopped:
+            os.kill(process, signal.SIGCONT)
+    assert any(event["Task Info"]["Speculative"] for event in events(logged, "TaskStart"))
+    for process in stopped:
+        while Path(f"/proc/{process}").exists():  # pytest's timeout ends it
+            time.sleep(0.1)
     work.assert_made(result)
 
 

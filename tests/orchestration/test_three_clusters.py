@@ -40,7 +40,7 @@ def mapping(canary: int, west: int) -> str:
 """
 
 
-# A canary of 2 % has a tolerance of one point, for which an hour has too few messages here.
+# A canary of 2 % has a tolerance of one point, for which there are too few messages here.
 NOW, YESTERDAY = mapping(10, 10), mapping(10, 30)
 
 
@@ -131,9 +131,9 @@ def test_a_ramp_is_within_in_each_stage(
     monkeypatch.chdir(tmp_path)
     stages = {8: mapping(10, 10), 16: mapping(50, 50)}
     changes = [Change(h, name, text) for h, text in stages.items() for name in CLUSTERS]
-    archived(spark, tmp_path, stored(tmp_path, 60_000, mapping(2, 2), changes))
-    (tmp_path / "2.conf").write_text(mapping(2, 2))
-    command = ["audit", "--stream", "S", "--mapping", "2.conf", "--observed", "--json"]
+    archived(spark, tmp_path, stored(tmp_path, 60_000, mapping(5, 5), changes))
+    (tmp_path / "5.conf").write_text(mapping(5, 5))
+    command = ["audit", "--stream", "S", "--mapping", "5.conf", "--observed", "--json"]
     command += ["--tolerance", TOLERANCE]
     wrong = json.loads(nats_transform(*command)[1])
     assert wrong["verdict"] == "outside"

@@ -27,6 +27,7 @@ from typing import Any, Self
 
 import nats
 import nats.errors
+import nats.js.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
@@ -455,8 +456,8 @@ class Traffic:
             found["watcher"] = f"{self.watched} of {self.put}"
         for key in {key for _, key, _ in self.put}:
             last = [revision for revision, name, _ in self.put if name == key][-HISTORY:]
-            if self.history[key][-len(last) :] != last:
-                found[f"history of {key}"] = f"{self.history[key]}, not {last}"
+            if self.history.get(key, [])[-len(last) :] != last:
+                found[f"history of {key}"] = f"{self.history.get(key)}, not {last}"
         return found
 
     def _in_thread(self) -> None:
@@ -498,13 +499,23 @@ class Traffic:
             await asyncio.gather(*pulls)
             await self._until(lambda: len(self.ordered) >= len(self.sent))
             await self._until(lambda: len(self.watched) >= len(self.put))
-            for key in {key for _, key, _ in self.put}:
-                entries = await (await bucket.jetstream().key_value(BUCKET)).history(key)
-                self.history[key] = [entry.revision or 0 for entry in entries]
+            for key, last in {key: revision for revision, key, _ in self.put}.items():
+                await self._read_history(bucket, key, last)
             await asyncio.sleep(0.5)  # for what would come once too often
             watch.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await watch
+
+    async def _read_history(self, bucket: Client, key: str, last: int) -> None:
+        """Until it has the last revision: a replica that is asked may be behind for a moment."""
+        values = await bucket.jetstream().key_value(BUCKET)
+        for _ in range(100):
+            with contextlib.suppress(nats.js.errors.NoKeysError):
+                entries = await values.history(key)
+                self.history[key] = [entry.revision or 0 for entry in entries]
+                if last in self.history[key]:
+                    return
+            await asyncio.sleep(0.1)
 
     async def _until(self, done: Callable[[], bool]) -> None:
         for _ in range(300):

@@ -99,10 +99,13 @@ class Cluster:
         """kill -9 of an executor, if there is one."""
         return _kill_one(self.executors())
 
+    def pythons(self) -> list[int]:
+        """The Python processes in which executors run tasks now."""
+        return _children({*_children({*self.executors()}, b"pyspark.daemon")}, b"pyspark.daemon")
+
     def kill_python(self) -> bool:
         """kill -9 of a Python process in which an executor runs a task, if there is one."""
-        starters = _children({*self.executors()}, b"pyspark.daemon")
-        return _kill_one(_children({*starters}, b"pyspark.daemon"))
+        return _kill_one(self.pythons())
 
 
 def _children(parents: set[int], word: bytes) -> list[int]:
