@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from jobs.files.task import Task
 from jobs.progress import Step, current
+from nats_transform.words import plural
 
 _EVERY = 0.5  # seconds
 
@@ -20,18 +21,18 @@ _EVERY = 0.5  # seconds
 def description(tasks: Sequence[Any]) -> str:
     """What the tasks of the innermost step do, in one line for Spark's UI and event log.
 
-    Of tasks that read files it names the days, the number of files and their folder, which has the
-    names of table and stream.
+    Of tasks that read files it names the days, the number of files and their folder, in which the
+    name of the table stands.
     """
     step = current()
-    text = f"{step.what if step else 'nats-transform'}: {len(tasks)} tasks"
+    text = f"{step.what if step else 'nats-transform'}: {plural(len(tasks), 'task')}"
     read = [task for task in tasks if isinstance(task, Task)]
     if read:
         days = sorted({task.day.isoformat() for task in read})
         paths = {piece.path for task in read for piece in task.pieces}
         folder = os.path.commonpath(os.path.dirname(path) for path in paths)
         span = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
-        text += f", {span}, {len(paths)} files in {folder}"
+        text += f", {span}, {plural(len(paths), 'file')} in {folder}"
     return text.replace("<", "(")  # Spark's UI would make links of tags
 
 

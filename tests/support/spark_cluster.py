@@ -176,19 +176,19 @@ def spark_cluster(
             )
         )
         master.wait_for("I have been elected leader")
-        arguments = ["--host", "127.0.0.1", "--webui-port", "0", "--cores", "1"]
-        arguments += ["--memory", memory, url]
-        found = [
-            running.enter_context(
-                daemon(
-                    [spark_class, "org.apache.spark.deploy.worker.Worker", *arguments],
-                    folder / f"worker-{n}.log",
-                    environment,
-                    folder,
-                )
+        found = []
+        for n in range(workers):
+            # Each on a host of its own: Spark starts no second attempt of a task on the same one.
+            host = f"127.0.0.{n + 1}"
+            arguments = ["--host", host, "--webui-port", "0", "--cores", "1", "--memory", memory]
+            own = {"SPARK_LOCAL_IP": host, "SPARK_LOCAL_HOSTNAME": host}
+            worker = daemon(
+                [spark_class, "org.apache.spark.deploy.worker.Worker", *arguments, url],
+                folder / f"worker-{n}.log",
+                environment | own,
+                folder,
             )
-            for n in range(workers)
-        ]
+            found.append(running.enter_context(worker))
         for worker in found:
             worker.wait_for("Successfully registered with master")
         yield Cluster(url, found, scratch)
