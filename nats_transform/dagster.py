@@ -1,4 +1,4 @@
-"""The component types, for `type:` in a YAML under `defs/` of a Dagster project, and two sensors.
+"""The component types, for `type:` in a YAML under `defs/` of a Dagster project, and three sensors.
 
 This name is the same in a checkout and in a wheel, which has `orchestration` as
 `nats_transform.orchestration`.
@@ -7,5 +7,6 @@ This name is the same in a checkout and in a wheel, which has `orchestration` as
 from orchestration.alarms import canary_alarms
 from orchestration.components import SubjectArchive, SubmittedJob
 from orchestration.failures import failed_runs
+from orchestration.orphaned_runs import orphaned_runs
 
-__all__ = ["SubjectArchive", "SubmittedJob", "canary_alarms", "failed_runs"]
+__all__ = ["SubjectArchive", "SubmittedJob", "canary_alarms", "failed_runs", "orphaned_runs"]

@@ -38,10 +38,7 @@ IPV4_LOOPBACK, MAPPED_LOOPBACK = "0100007F", "0000000000000000FFFF00000100007F"
 # As deploy/production has it, but with less patience.
 MONITORED = (
     ONE_WRITER
-    + """run_launcher:
-  module: orchestration.launcher
-  class: CodeServerLauncher
-run_coordinator:
+    + """run_coordinator:
   module: dagster.core.run_coordinator
   class: QueuedRunCoordinator
   config:

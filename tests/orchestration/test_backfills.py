@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import logging
-import sys
 import time
-from typing import Any
 
 import dagster as dg
 import pytest
-from dagster._core.execution.backfill import BULK_ACTION_TERMINAL_STATUSES, BulkActionStatus
-from dagster._core.remote_origin import InProcessCodeLocationOrigin
-from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
-from dagster._core.workspace.context import WorkspaceProcessContext
-from dagster._core.workspace.load_target import InProcessWorkspaceLoadTarget
-from dagster._daemon.backfill import execute_backfill_iteration
-from dagster_graphql.test.utils import execute_dagster_graphql
 
 from jobs.warehouse import specs
 from jobs.warehouse.tables import days_of, open_table
 from tests.orchestration.test_definitions import run_dg
-from tests.support.dagster_processes import NO_QUEUE, ONE_WRITER, daemon, webserver
+from tests.support.dagster_processes import ONE_WRITER, daemon, webserver
 from tests.support.dagster_project import DAYS, Project, failures
 
 pytestmark = [pytest.mark.dagster, pytest.mark.spark]
 
-IN_THIS_PROCESS = """run_launcher:
-  module: tests.orchestration.launcher
-  class: ThreadRunLauncher
-"""
 BACKFILL = """mutation ($params: LaunchBackfillParams!) {
   launchPartitionBackfill(backfillParams: $params) {
     __typename
@@ -40,61 +26,12 @@ DAY_KEYS = [day.isoformat() for day in DAYS]
 PARTITIONED = ("messages", "transformed_messages")
 
 
-def one_action(archive: str = "east") -> dict[str, Any]:
-    """All that is asked for: these assets, these days."""
-    return {
-        "assetSelection": [{"path": [archive, asset]} for asset in PARTITIONED],
-        "partitionNames": DAY_KEYS,
-    }
-
-
 def runs_of(instance: dg.DagsterInstance, backfill: str) -> list[list[str]]:
     """The days of every run of a backfill."""
     runs = instance.get_runs(dg.RunsFilter(tags={"dagster/backfill": backfill}))
     assert all(run.is_success for run in runs)
     first, last = (f"dagster/asset_partition_range_{end}" for end in ("start", "end"))
     return sorted(sorted({run.tags[first], run.tags[last]}) for run in runs)
-
-
-CASES = [
-    pytest.param("one_run", [DAY_KEYS], id="one-run"),
-    pytest.param(
-        "day_by_day", [[day] for day in DAY_KEYS], id="day-by-day", marks=pytest.mark.slow
-    ),
-]
-
-
-# Dagster (1.13) calls what it has deprecated itself.
-@pytest.mark.filterwarnings("ignore:Function `AssetSelection.sources`:DeprecationWarning")
-@pytest.mark.parametrize("project", [NO_QUEUE + IN_THIS_PROCESS], indirect=True, ids=["in-process"])
-@pytest.mark.parametrize(("backfill", "expected"), CASES)
-def test_a_backfill_is_one_action(
-    project: Project, backfill: str, expected: list[list[str]]
-) -> None:
-    """Asked for through GraphQL, worked off by the daemon's own loop, one iteration at a time."""
-    project.add("east", f"  backfill: {backfill}\n", count=40)
-    assert project.materialize("east", ["mapping_version"]).success
-    origin = LoadableTargetOrigin(
-        executable_path=sys.executable, module_name=f"{project.name}.definitions"
-    )
-    target = InProcessWorkspaceLoadTarget(InProcessCodeLocationOrigin(origin))
-    with WorkspaceProcessContext(project.instance, target) as context:
-        asked = execute_dagster_graphql(
-            context.create_request_context(), BACKFILL, {"params": one_action()}
-        ).data["launchPartitionBackfill"]
-        assert asked["__typename"] == "LaunchBackfillSuccess", asked
-        while True:  # pytest's timeout ends it
-            errors = list(execute_backfill_iteration(context, logging.getLogger("backfill")))
-            assert not any(errors), errors
-            found = project.instance.get_backfill(asked["backfillId"])
-            assert found is not None
-            if found.status in BULK_ACTION_TERMINAL_STATUSES:
-                break
-    assert found.status is BulkActionStatus.COMPLETED_SUCCESS
-    assert runs_of(project.instance, asked["backfillId"]) == expected
-    for asset in PARTITIONED:
-        key = dg.AssetKey(["east", asset])
-        assert project.instance.get_materialized_partitions(key) == set(DAY_KEYS)
 
 
 STATUS = """query ($id: String!) {
@@ -104,7 +41,13 @@ STATUS = """query ($id: String!) {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bare_project", [ONE_WRITER], indirect=True, ids=["one-writer"])
-@pytest.mark.parametrize(("backfill", "expected"), CASES)
+@pytest.mark.parametrize(
+    ("backfill", "expected"),
+    [
+        pytest.param("one_run", [DAY_KEYS], id="one-run"),
+        pytest.param("day_by_day", [[day] for day in DAY_KEYS], id="day-by-day"),
+    ],
+)
 def test_a_backfill_by_a_real_daemon(
     bare_project: Project, backfill: str, expected: list[list[str]]
 ) -> None:
@@ -113,7 +56,11 @@ def test_a_backfill_by_a_real_daemon(
     made = bare_project.materialize("east", ["mapping_version"])
     assert made.success, failures(made)
     with webserver(bare_project) as server, daemon(bare_project):
-        asked = server.ask(BACKFILL, params=one_action())["launchPartitionBackfill"]
+        action = {
+            "assetSelection": [{"path": ["east", asset]} for asset in PARTITIONED],
+            "partitionNames": DAY_KEYS,
+        }
+        asked = server.ask(BACKFILL, params=action)["launchPartitionBackfill"]
         assert asked["__typename"] == "LaunchBackfillSuccess", asked
         status = "REQUESTED"
         while status == "REQUESTED":  # pytest's timeout ends it
@@ -122,6 +69,9 @@ def test_a_backfill_by_a_real_daemon(
             status = found["status"]
         assert status == "COMPLETED_SUCCESS"
     assert runs_of(bare_project.instance, asked["backfillId"]) == expected
+    for asset in PARTITIONED:
+        key = dg.AssetKey(["east", asset])
+        assert bare_project.instance.get_materialized_partitions(key) == set(DAY_KEYS)
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,9 @@ def test_what_a_project_adds_by_the_words_of_the_page(bare_project: Project) -> 
     for name, text in added.items():
         (folder.parent / name).write_text(text)
     repository = load_archives(bare_project.root).get_repository_def()
-    assert {"failed_runs", "canary_alarms"} <= {one.name for one in repository.sensor_defs}
+    assert {"failed_runs", "canary_alarms", "orphaned_runs"} <= {
+        one.name for one in repository.sensor_defs
+    }
     graph = repository.asset_graph
     own = graph.get(dg.AssetKey("unmapped"))
     assert own.parent_keys == {dg.AssetKey(["orders", "transformed_messages"])}

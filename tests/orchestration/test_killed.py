@@ -27,9 +27,8 @@ pytestmark = [pytest.mark.dagster, pytest.mark.spark, pytest.mark.slow]
 
 # Runs `dagster asset materialize`, and stops for good at a moment, once it has said so in a file.
 CHILD = """
-import os, sys, time
+import os, runpy, sys, time
 from pathlib import Path
-from dagster._cli import main
 from jobs.warehouse import staging, specs, tables
 from jobs import transform
 
@@ -58,7 +57,7 @@ if moment == "half_written":
     transform.TransformTask = HalfWritten
 else:
     staging.publish = globals()[moment]
-main()
+runpy.run_module("dagster", run_name="__main__")
 """
 
 

@@ -69,7 +69,7 @@ def test_a_run_is_told_with_its_columns(
 
     # The sensor asks all runs at once, which Dagster's default storage, a file for each, cannot.
     storage = {
-        "module": "dagster._core.storage.event_log",
+        "module": "dagster.core.storage.event_log",
         "class": "ConsolidatedSqliteEventLogStorage",
         "config": {"base_dir": str(tmp_path / "history")},
     }

@@ -34,9 +34,8 @@ pytestmark = [pytest.mark.dagster, pytest.mark.slow]
 # Runs `dagster`; before the first call of each named function it says so in a file, and waits until
 # it may go on: for another file, or for the end of the other operator.
 CHILD = """
-import importlib, os, sys, time
+import importlib, os, runpy, sys, time
 from pathlib import Path
-from dagster._cli import main
 
 me, other, moments, *sys.argv = sys.argv[1:]
 parent = os.getppid()
@@ -57,7 +56,7 @@ for moment in moments.split(","):
     module = importlib.import_module(path)
     setattr(module, name, meeting(moment, getattr(module, name)))
 try:
-    main()
+    runpy.run_module("dagster", run_name="__main__")
 finally:
     Path(f"{me}.ended").touch()
 """

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.browser import CHROMIUM
 from tests.support.dagster_processes import NO_QUEUE, webserver
-from tests.support.dagster_project import Project
+from tests.support.dagster_project import MAPPING, Project
 
 # A webserver, a code server and a run of its own: half a minute and more.
 pytestmark = [pytest.mark.dagster, pytest.mark.slow]
@@ -16,6 +16,11 @@ pytestmark = [pytest.mark.dagster, pytest.mark.slow]
 ASSETS = """{ assetNodes {
   assetKey { path } isPartitioned
   assetChecksOrError { ... on AssetChecks { checks { name blocking } } }
+} }"""
+STALE = """{ assetNodes {
+  assetKey { path }
+  staleStatus(partition: "2026-03-01")
+  staleCauses(partition: "2026-03-01") { key { path } reason }
 } }"""
 MATERIALIZATIONS = """{ assetNodes {
   assetKey { path }
@@ -34,7 +39,7 @@ def page(url: str) -> str:
 
 @pytest.mark.parametrize("bare_project", [NO_QUEUE], indirect=True, ids=["no-queue"])
 def test_graphql_and_browser(bare_project: Project) -> None:
-    bare_project.add("east", count=200)
+    folder = bare_project.add("east", count=200)
     day = {"dagster/partition": "2026-03-01"}
     with webserver(bare_project) as server:
         nodes = {
@@ -74,3 +79,17 @@ def test_graphql_and_browser(bare_project: Project) -> None:
         shown = page(f"{server.url}/assets/east/weight_audit?view=partitions&partition=2026-03-01")
         assert "largest deviation in points" in shown
         assert "█" in shown
+
+        assert [node["staleStatus"] for node in server.ask(STALE)["assetNodes"]] == ["FRESH"] * 5
+        (folder / "mapping.conf").write_text(MAPPING.replace("60%", "50%").replace("40%", "50%"))
+        assert server.end(server.launch([["east", "mapping_version"]], {})) == "SUCCESS"
+        causes = {
+            node["assetKey"]["path"][-1]: {
+                (*cause["key"]["path"], cause["reason"]) for cause in node["staleCauses"]
+            }
+            for node in server.ask(STALE)["assetNodes"]
+            if node["staleStatus"] == "STALE"
+        }
+        assert causes.keys() == {"transformed_messages", "weight_audit"}
+        reason = ("east", "mapping_version", "has a new data version")
+        assert all(reason in found for found in causes.values()), causes

@@ -26,7 +26,7 @@ ONE_WRITER = """concurrency:
 """
 # Where no daemon runs that would take a run from the queue.
 NO_QUEUE = """run_coordinator:
-  module: dagster._core.run_coordinator
+  module: dagster.core.run_coordinator
   class: DefaultRunCoordinator
 """
 

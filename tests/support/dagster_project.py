@@ -53,13 +53,14 @@ import dagster as dg
 
 from orchestration.failures import failed_runs
 from orchestration.loading import load_archives
+from orchestration.orphaned_runs import orphaned_runs
 
 
 @dg.definitions
 def defs():
     return dg.Definitions.merge(
         load_archives(Path(__file__).parent),
-        dg.Definitions(sensors=[failed_runs], executor=dg.in_process_executor),
+        dg.Definitions(sensors=[failed_runs, orphaned_runs], executor=dg.in_process_executor),
     )
 """
 

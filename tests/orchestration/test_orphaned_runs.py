@@ -1,0 +1,56 @@
+"""Which open runs a code server takes for lost; tests/faults shows that they run again."""
+
+# Dagster reads the annotations of op functions: no `from __future__ import annotations` here.
+import time
+
+import dagster as dg
+import pytest
+
+from orchestration import orphaned_runs
+
+pytestmark = pytest.mark.dagster
+
+HERE, ELSEWHERE = "shop@None", "shop@another"
+PORT, SOCKET = '{"host": "code", "port": 4000}', '{"host": "localhost", "socket": "/tmp/s"}'
+
+
+@pytest.mark.parametrize(
+    ("started", "location", "server", "is_lost"),
+    [
+        pytest.param(+10, HERE, PORT, True, id="of-a-former-server"),
+        pytest.param(-60, HERE, PORT, False, id="of-this-server"),
+        pytest.param(+10, ELSEWHERE, PORT, False, id="of-another-location"),
+        pytest.param(+10, HERE, SOCKET, False, id="of-dg-dev"),
+    ],
+)
+def test_a_started_run(
+    monkeypatch: pytest.MonkeyPatch, started: float, location: str, server: str, is_lost: bool
+) -> None:
+    """The sensor looks while the run goes on, `started` seconds after (or before) its server."""
+    instance = dg.DagsterInstance.ephemeral()
+    monkeypatch.setattr(orphaned_runs, "SETTLED_SECONDS", -60)
+    monkeypatch.setattr(orphaned_runs, "STARTED", time.time() + started)
+
+    @dg.op
+    def look(context: dg.OpExecutionContext) -> None:
+        run = context.run.run_id
+        instance.add_run_tags(run, {".dagster/grpc_info": server, ".dagster/repository": location})
+        with dg.build_sensor_context(instance, repository_name="shop") as sensor:
+            orphaned_runs.orphaned_runs(sensor)
+        status = instance.get_run_by_id(run)
+        assert status is not None
+        assert (status.status is dg.DagsterRunStatus.FAILURE) is is_lost
+
+    @dg.job
+    def job() -> None:
+        look()
+
+    assert job.execute_in_process(instance=instance).success
+
+
+def test_a_new_server_waits_until_the_daemon_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(orphaned_runs, "STARTED", time.time())
+    with dg.build_sensor_context(dg.DagsterInstance.ephemeral()) as context:
+        said = orphaned_runs.orphaned_runs(context)
+    assert isinstance(said, dg.SkipReason)
+    assert "only just started" in str(said.skip_message)
