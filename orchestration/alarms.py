@@ -1,7 +1,8 @@
 """Tells somebody that an observed audit found a share outside its tolerance.
 
 Set `NATS_TRANSFORM_ON_ALARM` to `package.module:function`; the function is called with an `Alarm`
-once when the check `weights` of an archive starts to fail, and not again while it goes on failing.
+once when the check `split_as_configured` of an archive starts to fail, and not again while it
+goes on failing.
 `log` is what happens without the variable. `slack` is an example: it posts to the Slack webhook
 whose URL is in `NATS_TRANSFORM_SLACK_WEBHOOK`.
 """
@@ -14,12 +15,11 @@ from dataclasses import dataclass
 import dagster as dg
 
 from nats_transform.errors import NatsTransformError
+from orchestration.assets.checks import SPLIT
 from orchestration.hooks import function_named
 
 VARIABLE = "NATS_TRANSFORM_ON_ALARM"
 WEBHOOK = "NATS_TRANSFORM_SLACK_WEBHOOK"
-CHECK = "weights"
-ASSETS = ("weight_audit", "canary_watch")
 
 
 @dataclass(frozen=True)
@@ -69,11 +69,7 @@ def canary_alarms(context: dg.RunStatusSensorContext) -> None:
     for entry in context.instance.all_logs(run_id, of_type=looked):
         event = entry.dagster_event
         evaluation = event.asset_check_evaluation_data if event is not None else None
-        if (
-            evaluation is None
-            or evaluation.check_name != CHECK
-            or evaluation.asset_key.path[-1] not in ASSETS
-        ):
+        if evaluation is None or evaluation.check_name != SPLIT:
             continue
         if not _is_outside(evaluation) or _was_outside(context.instance, evaluation, run_id):
             continue

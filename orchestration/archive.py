@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
@@ -21,6 +20,7 @@ from jobs.settings.spark import SparkSettings
 from jobs.settings.warehouse import Warehouse
 from nats_transform.untrusted import visible
 from orchestration.hooks import function_named
+from orchestration.resources import NatsResource, SparkResource, WarehouseResource
 from orchestration.settings import (
     Day,
     Entries,
@@ -33,11 +33,21 @@ from orchestration.settings import (
     yaml_of,
 )
 
-TOPICS = {
-    "messages": ("conservation", "completeness", "subjects"),
-    "transformed_messages": ("conservation", "determinism", "subjects", "weights", "partitions"),
+CHECKS = {
+    "messages": {
+        "every_message_once": "conservation",
+        "no_unexplained_gaps": "completeness",
+        "subjects_are_legal": "subjects",
+    },
+    "transformed_messages": {
+        "every_message_once": "conservation",
+        "same_result_twice": "determinism",
+        "subjects_are_legal": "subjects",
+        "weights_within_tolerance": "weights",
+        "partitions_steady_and_even": "partitions",
+    },
 }
-"""Our checks of each table."""
+"""Our checks of each table, named as people name tests, and the topics of their expectations."""
 
 _OWN = {"stream", "day", "since", "until", "run_id", "warehouse", "catalog"}
 """What an archive says of all its sources, or Dagster of a run."""
@@ -55,6 +65,19 @@ class ArchiveSource(_ARCHIVESOURCE):  # type: ignore[misc, valid-type]
         if sum(source is not None for source in given) != 1:
             raise ValueError("a source needs exactly one of server, backup, parquet and jsonl")
         return self
+
+    @property
+    def nats(self) -> NatsResource | None:
+        """The server, if the messages come from one."""
+        if not (self.server or self.context):
+            return None
+        given: dict[str, Any] = self.model_dump(
+            include=set(NatsResource.model_fields), exclude_none=True
+        )
+        texts: dict[str, Any] = {
+            name: str(value) if isinstance(value, Path) else value for name, value in given.items()
+        }
+        return NatsResource(**texts)
 
     def ingest_settings(
         self, stream: str, warehouse: Warehouse, days: tuple[date, date], run_id: str
@@ -206,17 +229,13 @@ class Spark(yaml_of(SparkSettings, {"driver_memory"})):  # type: ignore[misc]
     )
 
     @property
-    def settings(self) -> SparkSettings:
-        """The settings of a session, which runs where the environment says."""
-        return SparkSettings(
-            master=os.environ.get("NATS_TRANSFORM_SPARK_MASTER") or None,
-            remote=os.environ.get("NATS_TRANSFORM_SPARK_REMOTE") or None,
-            driver_memory=self.driver_memory,
-            config={
-                name: str(value).lower() if isinstance(value, bool) else str(value)
-                for name, value in self.config.items()
-            },
-        )
+    def resource(self) -> SparkResource:
+        """The session of these settings."""
+        config = {
+            name: str(value).lower() if isinstance(value, bool) else str(value)
+            for name, value in self.config.items()
+        }
+        return SparkResource(driver_memory=self.driver_memory, config=config)
 
 
 class UserSuite(Settings):
@@ -337,7 +356,8 @@ class Archive(yaml_of(AuditSettings, _JUDGED, _Messages)):  # type: ignore[misc]
     @classmethod
     def _have_names(cls, suites: list[UserSuite]) -> list[UserSuite]:
         checks = [(str(suite.table), suite.name) for suite in suites]
-        checks += [(table, topic) for table, topics in TOPICS.items() for topic in topics]
+        checks += [(table, name) for table, ours in CHECKS.items() for name in ours]
+        checks += [(table, topic) for table, ours in CHECKS.items() for topic in ours.values()]
         if len({*checks}) < len(checks):
             raise ValueError("two checks of a table have the same name; give the suite another one")
         return suites
@@ -401,12 +421,33 @@ class Archive(yaml_of(AuditSettings, _JUDGED, _Messages)):  # type: ignore[misc]
 
     @property
     def session(self) -> SessionOnDemand:
-        """Gives the Spark session. A process has one, so the first archive of a run decides."""
-        return SessionOnDemand(self.spark.settings.model_copy(update={"engine": self.engine}))
+        """Gives the Spark session, and knows the engine that the archive asks for."""
+        settings = self.spark.resource.on_demand.settings
+        return SessionOnDemand(settings.model_copy(update={"engine": self.engine}))
+
+    @property
+    def resources(self) -> dict[str, Any]:
+        """What assets of a project can use of the archive, by the keys of the resources."""
+        tables = self.tables
+        folder = None if tables.catalog else str(tables.folder)
+        resources: dict[str, Any] = {
+            f"{self.name}_warehouse": WarehouseResource(dir=folder, catalog=tables.catalog),
+            f"{self.name}_spark": self.spark.resource,
+        }
+        for source in self.sources:
+            if connection := source.nats:
+                # Not by its fields, which the UI would show: they can be secrets.
+                hidden = dg.ResourceDefinition.hardcoded_resource(connection)
+                resources.setdefault(f"{self.name}_nats", hidden)
+        return resources
 
     def key(self, asset: str) -> dg.AssetKey:
-        """The key of one of the archive's assets."""
+        """The key of one of the archive's assets; a component may translate it."""
         return dg.AssetKey([self.name, asset])
+
+    def op_name(self, asset: str) -> str:
+        """The name of the op that makes an asset."""
+        return f"{self.name}__{asset}"
 
     def job_settings(self, days: Sequence[date], run_id: str) -> dict[str, Any]:
         """The settings that all jobs over days of the archive share; the days are ascending."""

@@ -9,6 +9,7 @@ _DEFAULTS = {
     "SOURCE": "server: nats://127.0.0.1:4222",
     "MAPPING": "mapping.conf",
     "ACCOUNT": "$G",
+    "TYPE": "nats_transform.dagster.SubjectArchive",
 }
 
 
@@ -18,7 +19,7 @@ def template(file: str, **values: str) -> str:
     Args:
         file: `archive.yaml` or `mapping.conf`.
         values: what stands for NAME, STREAM and WAREHOUSE; START, SOURCE, MAPPING and ACCOUNT
-            have defaults.
+            and TYPE have defaults.
     """
     text = (files(__package__) / "components" / "templates" / file).read_text(encoding="utf-8")
     for word, value in (_DEFAULTS | values).items():

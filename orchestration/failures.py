@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import dagster as dg
 from pydantic import ValidationError
 
-from jobs.errors import text_of
+from jobs.errors import JobError, text_of
 from jobs.spark_errors import SPARK_ERRORS, job_error
 from nats_transform import NatsTransformError
 from orchestration.hooks import function_named
@@ -56,13 +56,17 @@ def hook() -> Callable[[FailedRun], None]:
 
 @contextmanager
 def failing_with_one_line() -> Iterator[None]:
-    """Fails a step with one line, and without a retry, where a person must do something."""
+    """Fails a step with one line; `retries` of an archive help only where a job or a server failed.
+
+    A wrong mapping or setting would fail again, and waits for a person.
+    """
     try:
         yield
     except SPARK_ERRORS as error:  # such as a JVM that was killed
-        raise dg.Failure(str(job_error(error)), allow_retries=False) from error
+        raise dg.Failure(str(job_error(error))) from error
     except (NatsTransformError, ValidationError, OSError) as error:
-        raise dg.Failure(text_of(error), allow_retries=False) from error
+        may_pass = isinstance(error, JobError | OSError)
+        raise dg.Failure(text_of(error), allow_retries=may_pass) from error
 
 
 @dg.run_failure_sensor(

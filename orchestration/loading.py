@@ -20,8 +20,8 @@ from pydantic import ValidationError
 from jobs.errors import text_of
 from nats_transform.errors import did_you_mean
 from nats_transform.untrusted import visible
-from orchestration.archive import Archive
 from orchestration.component_files import check_file
+from orchestration.components import SubjectArchive
 
 STRICT = "NATS_TRANSFORM_STRICT"
 """The environment variable with which nothing loads unless everything does: for CI."""
@@ -108,8 +108,10 @@ def _misfit(error: ValidationError) -> str:
     place = ".".join(part for part in path.split(".") if re.fullmatch(r"[a-z_0-9]+", part))
     text = mistake["msg"]
     if mistake["type"] == "extra_forbidden":
-        schema = Archive.model().model_json_schema()
-        known = {n for part in (schema, *schema["$defs"].values()) for n in part["properties"]}
+        schema = SubjectArchive.model().model_json_schema()
+        known = {
+            n for part in (schema, *schema["$defs"].values()) for n in part.get("properties", ())
+        }
         name = path.rpartition(".")[2]
         text = f"there is no such setting here{did_you_mean(name, {*known, 'attributes'})}"
     return visible(f"{where}: {place}: {text}" if where else f"{place}: {text}")

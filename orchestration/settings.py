@@ -138,6 +138,10 @@ Entries = Annotated[list[dict[str, Any]], _read_by(_filled, list[dict[str, Any]]
 OptionalPath = Annotated[Path | None, _read_by(_path, str | None)]
 
 
+_MODELS: set[type[BaseModel]] = set()
+"""The schemas of settings: each part of a file looks through its own texts."""
+
+
 class Settings(dg.Model, dg.Resolvable):
     """A part of the YAML of a component.
 
@@ -156,6 +160,7 @@ class Settings(dg.Model, dg.Resolvable):
             for copy, field in fields:
                 copy.description = field.description
             yaml_model.model_rebuild(force=True)
+        _MODELS.add(yaml_model)
         return yaml_model
 
     @classmethod
@@ -182,6 +187,9 @@ def _texts_of(value: Any) -> Iterator[str]:
     """All texts in a value but those of parts that are settings themselves."""
     if isinstance(value, str):
         yield value
+    elif isinstance(value, BaseModel) and type(value) not in _MODELS:
+        for _, part in value:  # such as a part that Dagster itself defines
+            yield from _texts_of(part)
     elif isinstance(value, dict):
         for pair in value.items():
             yield from _texts_of(list(pair))

@@ -6,92 +6,95 @@ published, so that a failed blocking check publishes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from orchestration.archive import TOPICS, Archive
+from orchestration.archive import CHECKS, Archive
+from orchestration.assets.asset import ArchiveAsset
 from orchestration.metadata.markdown import escaped, table
-from orchestration.metadata.shares import shares_of_checks
-from orchestration.metadata.values import link
+from orchestration.metadata.shares import busiest_of_checks, worst_of_checks
+from orchestration.metadata.values import Plain, link
 
 if TYPE_CHECKING:  # it loads Great Expectations, which takes longer than all else
     from expectations.expectation import Report
 
+SPLIT = "split_as_configured"
+"""The check of an observed audit: it has the verdict, and alarms follow it."""
 
-def specs(archive: Archive, asset: dg.AssetKey) -> list[dg.AssetCheckSpec]:
-    """The checks of an asset; each blocks what is downstream if it fails as an error."""
+_DESCRIPTIONS = {
+    "every_message_once": "Each message of the source is in the table exactly once and unchanged.",
+    "no_unexplained_gaps": "The sequences of the day have no gap that the ingest cannot explain.",
+    "subjects_are_legal": "Every subject is legal and has no wildcard.",
+    "same_result_twice": "Transforming the messages again gives the same, with the kernel and "
+    "without.",
+    "weights_within_tolerance": "The share of each destination is within the tolerance around its "
+    "weight.",
+    "partitions_steady_and_even": "Partition numbers are in range, equal for equal keys, and "
+    "evenly used.",
+    SPLIT: "Each destination got the share that its weight gives it, within the tolerance.",
+}
+
+
+def names_of(archive: Archive, asset: ArchiveAsset) -> list[str]:
+    """The checks of an asset: ours, and the suites of the YAML."""
+    suites = [suite.name for suite in archive.expectations if suite.table == asset.name]
+    return [*asset.checks, *suites]
+
+
+def specs(key: dg.AssetKey, names: Sequence[str]) -> list[dg.AssetCheckSpec]:
+    """The checks of an asset; each of a table blocks what is downstream if it fails as an error."""
     return [
         dg.AssetCheckSpec(
-            name=topic,
-            asset=asset,
-            blocking=True,
-            description=_DESCRIPTIONS.get(topic, "A suite of the YAML of the archive."),
+            name=name,
+            asset=key,
+            blocking=name != SPLIT,
+            description=_DESCRIPTIONS.get(name, "A suite of the YAML of the archive."),
         )
-        for topic in _topics(archive, asset)
+        for name in names
     ]
-
-
-def _topics(archive: Archive, asset: dg.AssetKey) -> list[str]:
-    table = asset.path[-1]
-    return [*TOPICS[table], *(suite.name for suite in archive.expectations if suite.table == table)]
 
 
 def results(
     archive: Archive,
-    asset: dg.AssetKey,
+    asset: ArchiveAsset,
     report: Report,
     page: Path,
-    pages: Mapping[str, Path] = MappingProxyType({}),
+    pages: Mapping[str, Path],
 ) -> Iterator[dg.AssetCheckResult]:
     """The result of every check of an asset, from the report of its suite.
 
-    A topic without expectations passes, such as weights where no mapping has any. A suite of a user
+    A check without expectations passes, such as weights where no mapping has any. A suite of a user
     has one of the other pages.
     """
-    for topic in _topics(archive, asset):
+    for name in names_of(archive, asset):
+        topic = CHECKS[asset.name].get(name, name)
         of_topic = [result for result in report.results if result.topic == topic]
         failed = [result for result in of_topic if not result.success]
         blocks = any(result.blocks for result in failed)
         yield dg.AssetCheckResult(
-            asset_key=asset,
-            check_name=topic,
+            asset_key=archive.key(asset.name),
+            check_name=name,
             passed=not failed,
             severity=dg.AssetCheckSeverity.ERROR if blocks else dg.AssetCheckSeverity.WARN,
             # The UI reads it as Markdown.
             description=escaped("; ".join(result.observed for result in failed or of_topic))
             or "There is nothing to check.",
             metadata={
-                # Numbers first: Dagster plots how they went.
-                "expectations that hold": len(of_topic) - len(failed),
+                **(_SHARES[name](report) if name in _SHARES else {}),
                 "expectations that fail": len(failed),
-                **_numbers(topic, report),
                 "expectations": table(
                     ("holds", "expectation", "observed"),
                     [("yes" if r.success else "NO", r.expects, r.observed) for r in of_topic],
                 ),
-                "data docs": link(archive, pages.get(topic, page)),
+                "data docs": link(archive, pages.get(name, page)),
             },
         )
 
 
-def _numbers(topic: str, report: Report) -> dict[str, float]:
-    starts = {"weights": ("share of", "largest"), "partitions": ("busiest",)}.get(topic)
-    return {
-        name: value
-        for name, value in (shares_of_checks(report) if starts else {}).items()
-        if isinstance(value, float) and name.startswith(starts or ())
-    }
-
-
-_DESCRIPTIONS = {
-    "conservation": "Each message of the source is in the table exactly once and unchanged.",
-    "completeness": "The sequences of the day have no gap that the ingest cannot explain.",
-    "subjects": "Every subject is legal and has no wildcard.",
-    "determinism": "Transforming the messages again gives the same, with the kernel and without.",
-    "weights": "The share of each destination is within the tolerance around its weight.",
-    "partitions": "Partition numbers are in range, equal for equal keys, and evenly used.",
+_SHARES: Mapping[str, Callable[[Report], Mapping[str, Plain]]] = {
+    "weights_within_tolerance": worst_of_checks,
+    "partitions_steady_and_even": busiest_of_checks,
 }

@@ -1,57 +1,63 @@
 """The asset `mapping_version`: the mappings in force, recorded in the warehouse."""
 
-# Dagster reads the annotations of asset functions: no `from __future__ import annotations` here.
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
 
 import dagster as dg
-from dagster import AssetExecutionContext
 
 from jobs.warehouse import versions
-from jobs.warehouse.versions import Rule, Version
+from jobs.warehouse.versions import Rule, Version, render
 from nats_transform import NatsTransformError
 from nats_transform.check import Origin, check
+from nats_transform.config import load_mappings
 from nats_transform.config.load import load_with_places
 from nats_transform.findings import Finding, Severity
-from nats_transform.untrusted import visible
 from orchestration.archive import Archive
+from orchestration.assets.asset import ArchiveAsset
 from orchestration.failures import failing_with_one_line
 from orchestration.mapping_in_force import materialized_version
 from orchestration.metadata.columns import columns_of
-from orchestration.metadata.markdown import table
-from orchestration.metadata.values import Metadata
+from orchestration.metadata.markdown import code_block, table
+from orchestration.metadata.values import Metadata, Results
 
 
-def mapping_version_asset(archive: Archive) -> dg.AssetsDefinition:
-    """The asset; its data version is the mapping version."""
-
-    @dg.asset(
-        key=archive.key("mapping_version"),
-        group_name=archive.name,
-        kinds={"nats"},
-        # It has no days, but Dagster asks each asset of a run over a range of days for it.
-        backfill_policy=dg.BackfillPolicy.single_run(),
-        description="The mappings in force. The data version is a hash of what the mappings do.",
+def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
+    """Records the mappings; the data version is the mapping version."""
+    with failing_with_one_line():
+        mappings, places = load_with_places(archive.mapping, archive.account)
+        origin = Origin(str(archive.mapping), archive.account, places)
+        findings = check(mappings, origins=[origin])
+        for finding in findings:
+            if finding.severity is Severity.ERROR:
+                raise NatsTransformError(f"{_place(finding)}: {finding.message}")
+        now = versions.record(archive.tables, mappings, account=archive.account, seed=archive.seed)
+        before = materialized_version(context.instance, archive)
+        known = {one.mapping_version: one for one in versions.read(archive.tables)}
+    yield dg.MaterializeResult(
+        data_version=dg.DataVersion(now.mapping_version),
+        metadata=_metadata(archive, now, findings, known.get(before or ""), len(known)),
     )
-    def mapping_version(context: AssetExecutionContext) -> dg.MaterializeResult[None]:
-        with failing_with_one_line():
-            mappings, places = load_with_places(archive.mapping, archive.account)
-            origin = Origin(str(archive.mapping), archive.account, places)
-            findings = check(mappings, origins=[origin])
-            for finding in findings:
-                if finding.severity is Severity.ERROR:
-                    raise NatsTransformError(f"{_place(finding)}: {finding.message}")
-            now = versions.record(
-                archive.tables, mappings, account=archive.account, seed=archive.seed
-            )
-            before = materialized_version(context.instance, archive)
-            known = {one.mapping_version: one for one in versions.read(archive.tables)}
-        return dg.MaterializeResult(
-            data_version=dg.DataVersion(now.mapping_version),
-            metadata=_metadata(archive, now, findings, known.get(before or ""), len(known)),
-        )
 
-    return mapping_version
+
+def _mappings_of(archive: Archive) -> str:
+    """The mappings of the file, as the catalog shows the SQL of a model; none if it is refused."""
+    try:
+        mappings = render(load_mappings(archive.mapping, archive.account))
+    except NatsTransformError:  # the asset itself fails, and says why
+        return ""
+    return f"\n\n#### Mappings\n\n{code_block(mappings)}"
+
+
+ASSET = ArchiveAsset(
+    "mapping_version",
+    "The mappings in force. The data version is a hash of what the mappings do.",
+    frozenset({"nats"}),
+    run,
+    is_daily=False,
+    code=_mappings_of,
+)
 
 
 def _metadata(
@@ -81,7 +87,7 @@ def _metadata(
             empty="none",
         ),
         "difference": _difference(before, version),
-        "config": dg.MetadataValue.md("```\n" + visible(version.config, keep="\n") + "```"),
+        "config": dg.MetadataValue.md(code_block(version.config)),
         "versions so far": known,
         "recorded at": dg.MetadataValue.timestamp(version.recorded_at),
         **columns_of(archive, "mapping_version"),

@@ -1,11 +1,11 @@
 """The asset `messages`: the archived messages of a day, and the checks on them."""
 
-# Dagster reads the annotations of asset functions: no `from __future__ import annotations` here.
+from __future__ import annotations
+
 import time
 from dataclasses import replace
 
 import dagster as dg
-from dagster import AssetExecutionContext
 
 from expectations.expectation import Row, report_on
 from expectations.measures.messages import measure_messages
@@ -14,8 +14,9 @@ from jobs.progress import watched
 from jobs.verify_table import messages_check
 from jobs.warehouse import specs, tables
 from jobs.warehouse.accounting import Archived
-from orchestration.archive import Archive
+from orchestration.archive import CHECKS, Archive
 from orchestration.assets import checks
+from orchestration.assets.asset import ArchiveAsset
 from orchestration.assets.suites import UserSuites, actions_of
 from orchestration.days import add_metadata_by_day, days_of, rows_by_day
 from orchestration.failures import failing_with_one_line
@@ -23,80 +24,70 @@ from orchestration.metadata.columns import columns_of
 from orchestration.metadata.values import Results, link, throughput
 
 
-def messages_asset(archive: Archive) -> dg.AssetsDefinition:
-    """The asset; every source of the archive is ingested, in order."""
-    key = archive.key("messages")
+def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
+    """Ingests every source of the archive, in order."""
+    # Great Expectations takes longer to import than all else: not when Dagster loads.
+    from expectations.docs import keep
 
-    @dg.asset(
-        key=key,
-        group_name=archive.name,
-        partitions_def=archive.partitions,
-        backfill_policy=archive.backfill_policy,
-        pool=archive.pool,
-        kinds={"nats", "spark", "iceberg"},
-        check_specs=checks.specs(archive, key),
-        description="The archived messages of a day, as they were stored.",
-    )
-    def messages(
-        context: AssetExecutionContext,
-    ) -> Results:
-        # Great Expectations takes longer to import than all else: not when Dagster loads.
-        from expectations.docs import keep
-
-        days = days_of(context)
-        started = time.monotonic()
-        with failing_with_one_line():
-            actions = actions_of(archive)
-            added, refused, measures = 0, None, measure_messages(())
-            manifest: list[Row] = []
-            for source in archive.sources:
-                settings = source.ingest_settings(
-                    archive.stream, archive.tables, (days[0], days[-1]), context.run.run_id
-                )
-                with watched(context.log.info):
-                    result = ingest(archive.session, settings)
-                added += result.added
-                if result.report is not None:
-                    measures += result.report.measures
-                    manifest += result.report.files
-                refused = result.refused
-                if refused is not None:
-                    break
-            table = tables.open_table(archive.tables, specs.MESSAGES)
-            archived = Archived.of(table, archive.stream)
-            check, rows = messages_check(archived, days), archived.digest_of(days)
-            if refused is not None or measures.archive == rows:
-                # What the gate has looked at is all that there is.
-                report = report_on(measures, check.suite, manifest)
-            else:
-                files = tables.data_files(table, archive.stream, days)
-                report = check.of(archive.session, table, files)
-            name = f"{archive.stream} {days[0]} to {days[-1]}"
-            suites = UserSuites(archive, "messages", name, actions, context.log.warning)
-            files = tables.data_files(table, archive.stream, days)
-            report = replace(
-                report, results=(*report.results, *suites(archive.session, table, files))
+    days = days_of(context)
+    started = time.monotonic()
+    with failing_with_one_line():
+        actions = actions_of(archive)
+        added, refused, measures = 0, None, measure_messages(())
+        manifest: list[Row] = []
+        for source in archive.sources:
+            settings = source.ingest_settings(
+                archive.stream, archive.tables, (days[0], days[-1]), context.run.run_id
             )
-            kept = keep(report, archive.reports_folder, name=name, actions=actions)
-            counts = rows_by_day(table, archive.stream, days)
-        if kept.fault is not None:
-            context.log.warning(kept.fault)
-        yield from checks.results(archive, key, report, kept.page, suites.pages)
-        if refused is not None:
-            raise dg.Failure(f"{refused} (see {kept.page})", allow_retries=False)
-        add_metadata_by_day(context, {day: {"dagster/row_count": counts[day]} for day in days})
-        yield dg.MaterializeResult(
-            metadata={
-                "added": added,
-                "messages in table": result.messages,
-                "gaps": result.gaps,
-                "bytes": result.bytes,
-                "data docs": link(archive, kept.page),
-                **throughput(added, time.monotonic() - started),
-                **columns_of(archive, "messages"),
-                "digest": result.digest,
-                "snapshot": str(result.snapshot_id),
-            }
-        )
+            with watched(context.log.info):
+                result = ingest(archive.session, settings)
+            added += result.added
+            if result.report is not None:
+                measures += result.report.measures
+                manifest += result.report.files
+            refused = result.refused
+            if refused is not None:
+                break
+        table = tables.open_table(archive.tables, specs.MESSAGES)
+        archived = Archived.of(table, archive.stream)
+        check, rows = messages_check(archived, days), archived.digest_of(days)
+        if refused is not None or measures.archive == rows:
+            # What the gate has looked at is all that there is.
+            report = report_on(measures, check.suite, manifest)
+        else:
+            files = tables.data_files(table, archive.stream, days)
+            report = check.of(archive.session, table, files)
+        name = f"{archive.stream} {days[0]} to {days[-1]}"
+        suites = UserSuites(archive, "messages", name, actions, context.log.warning)
+        files = tables.data_files(table, archive.stream, days)
+        report = replace(report, results=(*report.results, *suites(archive.session, table, files)))
+        kept = keep(report, archive.reports_folder, name=name, actions=actions)
+        counts = rows_by_day(table, archive.stream, days)
+    if kept.fault is not None:
+        context.log.warning(kept.fault)
+    yield from checks.results(archive, ASSET, report, kept.page, suites.pages)
+    if refused is not None:
+        raise dg.Failure(f"{refused} (see {kept.page})", allow_retries=False)
+    add_metadata_by_day(context, {day: {"dagster/row_count": counts[day]} for day in days})
+    yield dg.MaterializeResult(
+        metadata={
+            "added": added,
+            "messages in table": result.messages,
+            "gaps": result.gaps,
+            "bytes": result.bytes,
+            "data docs": link(archive, kept.page),
+            **throughput(added, time.monotonic() - started),
+            **columns_of(archive, "messages"),
+            "digest": result.digest,
+            "snapshot": str(result.snapshot_id),
+        }
+    )
 
-    return messages
+
+ASSET = ArchiveAsset(
+    "messages",
+    "The archived messages of a day, as they were stored.",
+    frozenset({"nats", "spark", "iceberg"}),
+    run,
+    checks=tuple(CHECKS["messages"]),
+)

@@ -1,20 +1,20 @@
 """The asset `transformed_messages`: staged, checked, and only then published."""
 
-# Dagster reads the annotations of asset functions: no `from __future__ import annotations` here.
+from __future__ import annotations
+
 import time
 from collections.abc import Mapping
 from typing import cast
 
 import dagster as dg
-from dagster import AssetExecutionContext
 
 from expectations.expectation import Report
 from jobs.settings.transform import TransformSettings
 from jobs.transform import transform
-from orchestration.archive import Archive
+from orchestration.archive import CHECKS, Archive
 from orchestration.assets import checks
+from orchestration.assets.asset import ArchiveAsset
 from orchestration.assets.suites import UserSuites, actions_of
-from orchestration.automation.stale_days import stale_days
 from orchestration.days import add_metadata_by_day, days_of
 from orchestration.failures import failing_with_one_line
 from orchestration.mapping_in_force import mapping_in_force
@@ -24,80 +24,69 @@ from orchestration.metadata.shares import shares_of_checks
 from orchestration.metadata.values import Plain, Results, link, throughput
 
 
-def transformed_messages_asset(archive: Archive) -> dg.AssetsDefinition:
-    """The asset; a check that fails as an error keeps the table as it was."""
-    key = archive.key("transformed_messages")
+def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
+    """Transforms the days; a check that fails as an error keeps the table as it was."""
+    # Great Expectations takes longer to import than all else: not when Dagster loads.
+    from expectations.docs import keep
 
-    @dg.asset(
-        key=key,
-        group_name=archive.name,
-        deps=[archive.key("messages"), archive.key("mapping_version")],
-        partitions_def=archive.partitions,
-        backfill_policy=archive.backfill_policy,
-        pool=archive.pool,
-        automation_condition=stale_days(archive),
-        kinds={"spark", "iceberg"},
-        check_specs=checks.specs(archive, key),
-        description="The messages of a day under the mappings in force, each with its new subject "
-        "and its fate.",
+    days = days_of(context)
+    started = time.monotonic()
+    settings = TransformSettings(
+        **archive.mapped_settings(days, context.run.run_id),
+        tolerance=archive.tolerance,
+        confidence=archive.confidence,
     )
-    def transformed_messages(
-        context: AssetExecutionContext,
-    ) -> Results:
-        # Great Expectations takes longer to import than all else: not when Dagster loads.
-        from expectations.docs import keep
-
-        days = days_of(context)
-        started = time.monotonic()
-        settings = TransformSettings(
-            **archive.mapped_settings(days, context.run.run_id),
-            tolerance=archive.tolerance,
-            confidence=archive.confidence,
+    with failing_with_one_line():
+        actions = actions_of(archive)
+        mappings, _ = mapping_in_force(context.instance, archive)
+        name = f"{archive.stream} {days[0]} to {days[-1]}"
+        suites = UserSuites(archive, "transformed_messages", name, actions, context.log.warning)
+        result = transform(archive.session, settings, mappings, also=suites, sift=suites.sieve())
+        report = suites.with_quarantine(
+            cast(Report, result.report),  # checks are not left out here
+            result.quarantined,
         )
-        with failing_with_one_line():
-            actions = actions_of(archive)
-            mappings, _ = mapping_in_force(context.instance, archive)
-            name = f"{archive.stream} {days[0]} to {days[-1]}"
-            suites = UserSuites(archive, "transformed_messages", name, actions, context.log.warning)
-            result = transform(
-                archive.session, settings, mappings, also=suites, sift=suites.sieve()
-            )
-            report = suites.with_quarantine(
-                cast(Report, result.report),  # checks are not left out here
-                result.quarantined,
-            )
-            kept = keep(report, archive.reports_folder, name=name, actions=actions)
-        if kept.fault is not None:
-            context.log.warning(kept.fault)
-        # The checks that refuse it are results all the same.
-        yield from checks.results(archive, key, report, kept.page, suites.pages)
-        if result.refused is not None:
-            raise dg.Failure(f"{result.refused} (see {kept.page})", allow_retries=False)
-        seconds = time.monotonic() - started
-        if len(days) > 1:
-            add_metadata_by_day(
-                context,
-                {
-                    day: {**_fates(report.measures.fates_of(day)), **shares_of_checks(report, day)}
-                    for day in result.days
-                },
-            )
-        yield dg.MaterializeResult(
-            metadata={
-                **_fates(result.fates),
-                **shares_of_checks(report),
-                "data docs": link(archive, kept.page),
-                **throughput(result.messages, seconds),
-                **columns_of(archive, "transformed_messages"),
-                "mapping version": result.mapping_version,
-                "digest": result.digest,
-                "snapshot": str(result.snapshot_id),
-                "input snapshot": str(result.input_snapshot),
-                **({"quarantined": sum(result.quarantined.values())} if suites.sieve() else {}),
-            }
+        kept = keep(report, archive.reports_folder, name=name, actions=actions)
+    if kept.fault is not None:
+        context.log.warning(kept.fault)
+    # The checks that refuse it are results all the same.
+    yield from checks.results(archive, ASSET, report, kept.page, suites.pages)
+    if result.refused is not None:
+        raise dg.Failure(f"{result.refused} (see {kept.page})", allow_retries=False)
+    seconds = time.monotonic() - started
+    if len(days) > 1:
+        add_metadata_by_day(
+            context,
+            {
+                day: {**_fates(report.measures.fates_of(day)), **shares_of_checks(report, day)}
+                for day in result.days
+            },
         )
+    yield dg.MaterializeResult(
+        metadata={
+            **_fates(result.fates),
+            **shares_of_checks(report),
+            "data docs": link(archive, kept.page),
+            **throughput(result.messages, seconds),
+            **columns_of(archive, "transformed_messages"),
+            "mapping version": result.mapping_version,
+            "digest": result.digest,
+            "snapshot": str(result.snapshot_id),
+            "input snapshot": str(result.input_snapshot),
+            **({"quarantined": sum(result.quarantined.values())} if suites.sieve() else {}),
+        }
+    )
 
-    return transformed_messages
+
+ASSET = ArchiveAsset(
+    "transformed_messages",
+    "The messages of a day under the mappings in force, each with its new subject and its fate.",
+    frozenset({"spark", "iceberg"}),
+    run,
+    deps=("messages", "mapping_version"),
+    follows_mapping=True,
+    checks=tuple(CHECKS["transformed_messages"]),
+)
 
 
 def _fates(fates: Mapping[str, int]) -> Mapping[str, Plain]:

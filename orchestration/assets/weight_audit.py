@@ -1,21 +1,22 @@
 """The assets `weight_audit` and `canary_watch`: did each destination get the share of its weight?
 
 `weight_audit` is a rehearsal by replay, unless the archive is `observed`: then it says what the
-servers did, and its check `weights` has the verdict. `canary_watch` looks at a canary that runs. It
-has no partitions: each look counts all hours since the canary started, so a partition for an hour
-would have to change with every later look.
+servers did, and its check `split_as_configured` has the verdict. `canary_watch` looks at a canary
+that runs. It has no partitions: each look counts all hours since the canary started, so a partition
+for an hour would have to change with every later look.
 """
 
-# Dagster reads the annotations of asset functions: no `from __future__ import annotations` here.
+from __future__ import annotations
+
+from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
-from dagster import AssetExecutionContext
 
-from orchestration.alarms import CHECK
 from orchestration.archive import Archive, Observed
-from orchestration.automation.stale_days import stale_days
+from orchestration.assets import checks
+from orchestration.assets.asset import ArchiveAsset
 from orchestration.days import days_of
 from orchestration.failures import failing_with_one_line
 from orchestration.mapping_in_force import mapping_in_force
@@ -30,42 +31,22 @@ if TYPE_CHECKING:  # SciPy takes longer to import than all else: not when Dagste
     from nats_transform.audit import Period
 
 
-def weight_audit_asset(archive: Archive) -> dg.AssetsDefinition:
-    """The asset; its page and its JSON are among the archive's reports."""
-    key = archive.key("weight_audit")
-    counted = "transformed_messages" if archive.observed is None else "messages"
+def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
+    """Audits the days; the page and its JSON are among the archive's reports."""
+    from jobs.settings.audit import AuditSettings
 
-    @dg.asset(
-        key=key,
-        group_name=archive.name,
-        # The version directly too: without it, a new one would not make audits stale at once.
-        deps=[archive.key(counted), archive.key("mapping_version")],
-        partitions_def=archive.partitions,
-        backfill_policy=archive.backfill_policy,
-        pool=archive.pool,
-        automation_condition=stale_days(archive),
-        kinds={"spark", "iceberg"},
-        check_specs=_check(archive, key),
-        description="A rehearsal by replay: the share that each destination would get, by cluster."
-        if archive.observed is None
-        else "What the servers did: the share that each destination got, by cluster and hour.",
-    )
-    def weight_audit(context: AssetExecutionContext) -> Results:
-        from jobs.settings.audit import AuditSettings
-
-        days = days_of(context)
-        with failing_with_one_line():
-            settings = AuditSettings(
-                **archive.mapped_settings(days, context.run.run_id),
-                **_told(archive, days),
-                tolerance=archive.tolerance,
-                confidence=archive.confidence,
-            )
-            periods = _periods(context.instance, archive, settings)
-        kind = "rehearsal" if archive.observed is None else "observed"
-        yield from _audited(archive, key, settings, periods, f"{kind}-{days[0]}-{days[-1]}")
-
-    return weight_audit
+    days = days_of(context)
+    with failing_with_one_line():
+        settings = AuditSettings(
+            **archive.mapped_settings(days, context.run.run_id),
+            **_told(archive, days),
+            tolerance=archive.tolerance,
+            confidence=archive.confidence,
+        )
+        periods = _periods(context.instance, archive, settings)
+    kind = "rehearsal" if archive.observed is None else "observed"
+    asset = REHEARSAL if archive.observed is None else OBSERVED
+    yield from _audited(archive, asset, settings, periods, f"{kind}-{days[0]}-{days[-1]}")
 
 
 class Look(dg.Config):
@@ -74,51 +55,67 @@ class Look(dg.Config):
     until: str = ""
 
 
-def canary_watch_asset(archive: Archive, observed: Observed) -> dg.AssetsDefinition:
-    """The asset; each materialization is a look."""
-    key = archive.key("canary_watch")
+def watch(archive: Archive, context: dg.AssetExecutionContext) -> Results:
+    """Looks at the canary; each materialization is a look."""
+    from jobs.audit.result import AuditError
+    from jobs.settings.audit import AuditSettings
+    from jobs.warehouse import specs, tables
+    from nats_transform.audit import Period
 
-    @dg.asset(
-        key=key,
-        group_name=archive.name,
-        deps=[archive.key("messages"), archive.key("mapping_version")],
-        pool=archive.pool,
-        kinds={"spark"},
-        check_specs=_check(archive, key),
-        description="A look at the canary that runs, over all full hours since it started. However "
-        "often one looks, a false alarm is as rare as the confidence says.",
-    )
-    def canary_watch(context: AssetExecutionContext, config: Look) -> Results:
-        from jobs.audit.result import AuditError
-        from jobs.settings.audit import AuditSettings
-        from jobs.warehouse import specs, tables
-        from nats_transform.audit import Period
+    observed = archive.observed
+    assert observed is not None  # noqa: S101 - else there is no such asset
+    assert observed.watch is not None  # noqa: S101 - as above
+    asked_until = context.op_execution_context.op_config.get("until")
+    window = timedelta(hours=observed.watch.hours)
+    now = datetime.fromisoformat(asked_until) if asked_until else datetime.now(UTC)
+    until = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    with failing_with_one_line():
+        asked = archive.mapped_settings([], context.run.run_id) | _told(archive, None)
+        asked |= {"tolerance": archive.tolerance, "confidence": archive.confidence}
+        periods = _periods(context.instance, archive, AuditSettings(**asked))
+        stage = [p for p in periods if p.since is None or p.since < until][-1]
+        table = tables.open_table(archive.tables, specs.MESSAGES)
+        days = tables.days_of(table, archive.stream)
+        begins = datetime.combine(min(days, default=archive.start_date), time(), UTC)
+        since = max(stage.since or begins, begins)
+        if since >= until:
+            raise AuditError(
+                f"no hour of the canary is over: it started at {since:%Y-%m-%d %H:%M} UTC; "
+                "look again after the next full hour"
+            )
+        since += (until - since - timedelta(microseconds=1)) // window * window
+        asked |= {"since": since, "until": until, "sequential": True, "in_force": ()}
+        settings = AuditSettings(**asked)
+    version = [Period(stage.mappings, stage.version)]
+    yield from _audited(archive, WATCH, settings, version, "canary-watch")
 
-        assert observed.watch is not None  # noqa: S101 - the caller asked
-        window = timedelta(hours=observed.watch.hours)
-        now = datetime.fromisoformat(config.until) if config.until else datetime.now(UTC)
-        until = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
-        with failing_with_one_line():
-            asked = archive.mapped_settings([], context.run.run_id) | _told(archive, None)
-            asked |= {"tolerance": archive.tolerance, "confidence": archive.confidence}
-            periods = _periods(context.instance, archive, AuditSettings(**asked))
-            stage = [p for p in periods if p.since is None or p.since < until][-1]
-            table = tables.open_table(archive.tables, specs.MESSAGES)
-            days = tables.days_of(table, archive.stream)
-            begins = datetime.combine(min(days, default=archive.start_date), time(), UTC)
-            since = max(stage.since or begins, begins)
-            if since >= until:
-                raise AuditError(
-                    f"no hour of the canary is over: it started at {since:%Y-%m-%d %H:%M} UTC; "
-                    "look again after the next full hour"
-                )
-            since += (until - since - timedelta(microseconds=1)) // window * window
-            asked |= {"since": since, "until": until, "sequential": True, "in_force": ()}
-            settings = AuditSettings(**asked)
-        version = [Period(stage.mappings, stage.version)]
-        yield from _audited(archive, key, settings, version, "canary-watch")
 
-    return canary_watch
+REHEARSAL = ArchiveAsset(
+    "weight_audit",
+    "A rehearsal by replay: the share that each destination would get, by cluster.",
+    frozenset({"spark", "iceberg"}),
+    run,
+    # The version directly too: without it, a new one would not make audits stale at once.
+    deps=("transformed_messages", "mapping_version"),
+    follows_mapping=True,
+)
+OBSERVED = replace(
+    REHEARSAL,
+    description="What the servers did: the share that each destination got, by cluster and hour.",
+    deps=("messages", "mapping_version"),
+    checks=(checks.SPLIT,),  # a rehearsal has none, as its weights were checked before
+)
+WATCH = ArchiveAsset(
+    "canary_watch",
+    "A look at the canary that runs, over all full hours since it started. However often one "
+    "looks, a false alarm is as rare as the confidence says.",
+    frozenset({"spark"}),
+    watch,
+    deps=("messages", "mapping_version"),
+    is_daily=False,
+    checks=(checks.SPLIT,),
+    config=Look,
+)
 
 
 def _told(archive: Archive, days: list[date] | None) -> dict[str, Any]:
@@ -133,8 +130,8 @@ def _told(archive: Archive, days: list[date] | None) -> dict[str, Any]:
 
 
 def _periods(
-    instance: dg.DagsterInstance, archive: Archive, settings: "AuditSettings"
-) -> "list[Period]":
+    instance: dg.DagsterInstance, archive: Archive, settings: AuditSettings
+) -> list[Period]:
     """The mapping versions in force: of their moments, or the one that was recorded last."""
     from jobs.audit.in_force import periods_of
     from nats_transform.audit import Period
@@ -144,19 +141,11 @@ def _periods(
     return [Period(*mapping_in_force(instance, archive))]
 
 
-def _check(archive: Archive, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
-    """The check with the verdict; a rehearsal has none, as its weights were checked before."""
-    if archive.observed is None:
-        return []
-    description = "Each destination got the share that its weight gives it, within the tolerance."
-    return [dg.AssetCheckSpec(name=CHECK, asset=key, description=description)]
-
-
 def _audited(
     archive: Archive,
-    key: dg.AssetKey,
-    settings: "AuditSettings",
-    periods: "list[Period]",
+    asset: ArchiveAsset,
+    settings: AuditSettings,
+    periods: list[Period],
     name: str,
 ) -> Results:
     """The audit with its page; the verdict as a check, and the numbers."""
@@ -175,18 +164,17 @@ def _audited(
         "verdict": str(result.verdict),
         "summary": headline(result),
         "page": link(archive, page),
-        "kind": "observed" if result.kind == "observed" else "rehearsal",
-        "messages": result.messages,
-        "tolerance": archive.tolerance,
         **shares_of_audit(result),
+        "messages": result.messages,
+        "kind": "observed" if result.kind == "observed" else "rehearsal",
+        "tolerance": f"{archive.tolerance:g} points",
     }
     if archive.observed is not None:
-        yield _verdict(archive.observed, key, result, metadata)
-    asset = key.path[-1]
+        yield _verdict(archive.observed, archive.key(asset.name), result, metadata)
     yield dg.MaterializeResult(
         metadata={
             **metadata,
-            **(columns_of(archive, asset) if asset in TABLES else {}),
+            **(columns_of(archive, asset.name) if asset.name in TABLES else {}),
             "mapping version": result.mapping_version,
             "snapshot": str(result.snapshot_id),
         }
@@ -194,7 +182,7 @@ def _audited(
 
 
 def _verdict(
-    observed: Observed, key: dg.AssetKey, result: "AuditResult", metadata: Metadata
+    observed: Observed, key: dg.AssetKey, result: AuditResult, metadata: Metadata
 ) -> dg.AssetCheckResult:
     from nats_transform.audit import Verdict
 
@@ -202,7 +190,7 @@ def _verdict(
     is_error = is_wrong and observed.severity == "error"
     return dg.AssetCheckResult(
         asset_key=key,
-        check_name=CHECK,
+        check_name=checks.SPLIT,
         passed=result.verdict is Verdict.WITHIN,
         severity=dg.AssetCheckSeverity.ERROR if is_error else dg.AssetCheckSeverity.WARN,
         description=escaped(metadata["summary"]),  # the UI reads it as Markdown

@@ -74,7 +74,7 @@ def watch_schedule(
             run_key=until.isoformat(),
             partition_key=day.isoformat(),
             run_config={
-                "ops": {f"{archive.name}__canary_watch": {"config": {"until": until.isoformat()}}}
+                "ops": {archive.op_name("canary_watch"): {"config": {"until": until.isoformat()}}}
             },
         )
 

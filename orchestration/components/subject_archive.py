@@ -1,18 +1,23 @@
 """The component `SubjectArchive`: one archive and all that Dagster does with it."""
 
-from __future__ import annotations
-
+# Dagster reads the annotations of asset functions: no `from __future__ import annotations` here.
 import os
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, Self
 
 import dagster as dg
+from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
+from pydantic import Field, PrivateAttr, WithJsonSchema, model_validator
 
 from orchestration.archive import Archive
 from orchestration.archive_yaml import template
-from orchestration.assets import archive_assets
+from orchestration.assets import assets_of
+from orchestration.assets.asset import ArchiveAsset
+from orchestration.assets.checks import names_of, specs
 from orchestration.automation import automation
 from orchestration.dry_run import dry_run_job
+from orchestration.metadata.values import Results
+from orchestration.settings import OptionalText, Settings
 
 
 class SubjectArchiveScaffolder(dg.Scaffolder[Any]):
@@ -24,8 +29,45 @@ class SubjectArchiveScaffolder(dg.Scaffolder[Any]):
         root = request.project_root or request.target_path
         warehouse = Path(os.path.relpath(root / "warehouse", request.target_path)).as_posix()
         for source, file in (("archive.yaml", "defs.yaml"), ("mapping.conf", "mapping.conf")):
-            text = template(source, NAME=name, STREAM=name.upper(), WAREHOUSE=warehouse)
+            text = template(
+                source, NAME=name, STREAM=name.upper(), WAREHOUSE=warehouse, TYPE=request.type_name
+            )
             (request.target_path / file).write_text(text, encoding="utf-8")
+
+
+class Retries(Settings):
+    """What happens when the step of an asset fails, and a person need not do anything first."""
+
+    max: int = Field(default=1, description="How often it is tried again.")
+    delay: float = Field(default=30.0, description="The seconds before it is tried again.")
+    backoff: Literal["LINEAR", "EXPONENTIAL"] | None = Field(
+        default=None, description="How the delay grows from one retry to the next."
+    )
+    jitter: Literal["FULL", "PLUS_MINUS"] | None = Field(
+        default=None, description="How the delay varies by chance."
+    )
+
+    @property
+    def policy(self) -> dg.RetryPolicy:
+        """The policy, as an op takes it."""
+        backoff = None if self.backoff is None else dg.Backoff(self.backoff)
+        jitter = None if self.jitter is None else dg.Jitter(self.jitter)
+        return dg.RetryPolicy(self.max, self.delay, backoff, jitter)
+
+
+class Op(Settings):
+    """How the op of an asset runs: the `op` of Dagster's own components, and retries."""
+
+    name: OptionalText = Field(default=None, description="The name of the op.")
+    description: OptionalText = Field(default=None, description="What the UI says of the op.")
+    tags: dict[str, Any] = Field(
+        default={}, description="Tags for whatever executes the op, such as dagster-k8s/config."
+    )
+    pool: OptionalText = Field(
+        default=None,
+        description="A concurrency pool, instead of the one that the archive's assets share.",
+    )
+    retries: Retries | None = Field(default=None, description="Try again what a retry can repair.")
 
 
 @dg.scaffold_with(SubjectArchiveScaffolder)
@@ -33,11 +75,104 @@ class SubjectArchive(Archive, dg.Component):
     """One archive of NATS messages, transformed under a versioned mapping and audited, day by day.
 
     It makes the assets `mapping_version`, `messages`, `subject_census`, `transformed_messages` and
-    `weight_audit` with their checks, `exported_backup` if it is asked for, three jobs, and the
-    schedules and sensor of its YAML.
+    `weight_audit` with their checks, `exported_backup` if it is asked for, three jobs, the
+    schedules and sensor of its YAML, and the resources `NAME_warehouse`, `NAME_spark`, `NAME_nats`.
     """
+
+    translation: Annotated[
+        Annotated[TranslationFn[ArchiveAsset], WithJsonSchema({"type": "object"})] | None,
+        TranslationFnResolver(template_vars_for_translation_fn=lambda asset: {"asset": asset}),
+    ] = Field(
+        None,
+        description="Other keys, groups, tags, descriptions and so on for the assets; a template "
+        "can ask for `asset` (name, description, kinds) and for `spec`.",
+    )
+    op: dict[str, Op] = Field(
+        {}, description="How the op of an asset runs, by the name of the asset."
+    )
+
+    _keys: dict[str, dg.AssetKey] = PrivateAttr(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _known_ops(self) -> Self:
+        assets = {asset.name: asset for asset in assets_of(self)}
+        for name in self.op.keys() - assets.keys():
+            raise ValueError(f"op: there is no asset {name!r}; the assets are {', '.join(assets)}")
+        return self
+
+    def get_asset_spec(self, asset: ArchiveAsset) -> dg.AssetSpec:
+        """The key of an asset, and what Dagster's catalog shows of it, before `translation`.
+
+        Override it to change what `translation` cannot express:
+
+            class OurArchive(SubjectArchive):
+                def get_asset_spec(self, asset):
+                    spec = super().get_asset_spec(asset)
+                    return spec.replace_attributes(code_version=our_release())
+        """
+        return asset.spec(self)
+
+    def execute(self, context: dg.AssetExecutionContext, asset: ArchiveAsset) -> Results:
+        """Makes an asset: yields the results of its checks, and its materialization.
+
+        Override it to do something before or after, or to add metadata:
+
+            class OurArchive(SubjectArchive):
+                def execute(self, context, asset):
+                    with our_maintenance_window():
+                        yield from super().execute(context, asset)
+        """
+        yield from asset.run(self, context)
+
+    @property
+    def resource_keys(self) -> set[str]:
+        """The resources that `execute` asks the context for; for a subclass to override."""
+        return set()
+
+    def key(self, asset: str) -> dg.AssetKey:
+        """The key of one of the archive's assets, as it was translated."""
+        if asset not in self._keys:
+            known = {one.name: one for one in assets_of(self)}
+            self._keys[asset] = self._translated(known[asset]).key
+        return self._keys[asset]
+
+    def op_name(self, asset: str) -> str:
+        """The name of the op that makes an asset."""
+        op = self.op.get(asset)
+        return op.name if op is not None and op.name else super().op_name(asset)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The definitions of this archive."""
-        definitions = dg.Definitions(assets=archive_assets(self), jobs=[dry_run_job(self)])
+        definitions = dg.Definitions(
+            assets=[self._definition(asset) for asset in assets_of(self)],
+            jobs=[dry_run_job(self)],
+            resources=self.resources,
+        )
         return dg.Definitions.merge(definitions, automation(self))
+
+    def _translated(self, asset: ArchiveAsset) -> dg.AssetSpec:
+        spec = self.get_asset_spec(asset)
+        return spec if self.translation is None else self.translation(spec, asset)
+
+    def _definition(self, asset: ArchiveAsset) -> dg.AssetsDefinition:
+        op = self.op.get(asset.name, Op())
+        # Dagster asks each asset of a run over a range of days for a policy, also one without days.
+        policy = self.backfill_policy if asset.is_daily else dg.BackfillPolicy.single_run()
+
+        @dg.multi_asset(
+            name=self.op_name(asset.name),
+            specs=[self._translated(asset)],
+            check_specs=specs(self.key(asset.name), names_of(self, asset)),
+            description=op.description,
+            op_tags=op.tags,
+            # What makes it from nothing and has no days writes no rows of the archive.
+            pool=op.pool or (self.pool if asset.deps or asset.is_daily else None),
+            retry_policy=None if op.retries is None else op.retries.policy,
+            backfill_policy=policy,
+            config_schema=None if asset.config is None else asset.config.to_fields_dict(),
+            required_resource_keys=self.resource_keys,
+        )
+        def make(context: dg.AssetExecutionContext) -> Results:
+            yield from self.execute(context, asset)
+
+        return make

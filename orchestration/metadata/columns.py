@@ -76,7 +76,9 @@ def _column(field: NestedField, text: str) -> dg.TableColumn:
 def columns_of(archive: Archive, asset: str) -> Mapping[str, Any]:
     """The columns of an asset's table, and the columns that they are made of."""
     spec = TABLES[asset]
-    columns = [_column(spec.schema.find_field(name), text) for name, text in spec.about.items()]
+    # Last what only few messages have: the bytes of text that is not UTF-8.
+    names = sorted(spec.about, key=lambda name: name.endswith("_raw"))
+    columns = [_column(spec.schema.find_field(name), spec.about[name]) for name in names]
     described: dict[str, Any] = {
         "dagster/table_name": f"{NAMESPACE}.{spec.name}",
         "dagster/column_schema": dg.TableSchema(columns),

@@ -11,6 +11,8 @@ import dagster as dg
 from nats_transform.untrusted import visible
 
 _BAR_WIDTH = 20
+_MOST_LINES = 200
+"""More of a file helps nobody in a catalog."""
 IN_PLACE = 999
 """Dagster's UI shows Markdown of so many characters in place, and longer one in a dialog."""
 
@@ -53,3 +55,11 @@ def first_in_place(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> dg.
 def escaped(text: str) -> str:
     """A text as Markdown that shows just this text, such as `orders.*.*` with all its stars."""
     return re.sub(r"[|<>&`*_$\[\]\\!~#]", r"\\\g<0>", visible(text))
+
+
+def code_block(text: str) -> str:
+    """A text of several lines as Markdown that shows it as it is; of a long one, the start."""
+    lines = visible(text.rstrip(), keep="\n").splitlines()
+    more = f"\n# and {len(lines) - _MOST_LINES:,} more lines" if len(lines) > _MOST_LINES else ""
+    fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", text)), 3)
+    return f"{fence}\n" + "\n".join(lines[:_MOST_LINES]) + f"{more}\n{fence}"

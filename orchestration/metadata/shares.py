@@ -30,25 +30,77 @@ def shares_of_checks(report: Report, day: date | None = None) -> Mapping[str, Pl
         report: what the checks counted on the way, so that this costs no pass.
         day: the split of this day alone; the balance is always of all days of the run.
     """
-    details = {result.name: result.details or {} for result in report.results}
-    shares: Sequence[Share] = details.get("ExpectWeightsToHold", {}).get("splits", ())
-    balance = details.get("ExpectPartitionsToBeBalanced", {}).get("balance", ())
     wanted = None if day is None else day.isoformat()
-    return {
-        **_split([share for share in shares if share["day"] == wanted]),
-        **_balance([(entry["destination"], entry["counts"]) for entry in balance]),
-    }
+    shares = [share for share in _splits_of(report) if share["day"] == wanted]
+    worst = worst_of_checks(report) if day is None else {}
+    return {**worst, **_split(shares), **_balance(_balances_of(report))}
+
+
+def worst_of_checks(report: Report) -> Mapping[str, Plain]:
+    """The day and cluster whose split is furthest off, by the checks."""
+    shares = [{**share, "when": share["day"]} for share in _splits_of(report) if share["day"]]
+    return _worst(shares)
+
+
+def busiest_of_checks(report: Report) -> Mapping[str, Plain]:
+    """How uneven partitions are, by the checks."""
+    return _busiest(_balances_of(report))
 
 
 def shares_of_audit(result: AuditResult) -> Mapping[str, Plain]:
     """Each share compared with its weight, and the balance of partitions, as an audit has them."""
     shares = [share for rule in result.rules for share in rule.shares(rule)]
-    balance = [(balance.destination, balance.counts) for balance in result.partitions]
-    parts = [part for rule in result.rules for part in rule.buckets]
-    outside = sum(part.verdict == "outside" for part in parts)
+    form = "%Y-%m-%d %H:%M" if result.by == "hour" else "%Y-%m-%d"
+    parts = [
+        share | {"when": part.from_.strftime(form)}
+        for rule in result.rules
+        for part in rule.buckets or (rule,)
+        if part.from_ is not None
+        for share in rule.shares(part)
+    ]
+    outside = sum(part.verdict == "outside" for rule in result.rules for part in rule.buckets)
     # The deviation of the whole time hides an hour that is far off.
     counts = {f"{result.by}s outside": outside} if parts else {}
-    return {**counts, **_split(shares), **_balance(balance)}
+    balance = [(balance.destination, balance.counts) for balance in result.partitions]
+    return {**_worst(parts), **counts, **_split(shares), **_balance(balance)}
+
+
+def _splits_of(report: Report) -> Sequence[Share]:
+    splits: Sequence[Share] = _details(report, "ExpectWeightsToHold").get("splits", ())
+    return splits
+
+
+def _balances_of(report: Report) -> Sequence[tuple[str, Sequence[int]]]:
+    balances = _details(report, "ExpectPartitionsToBeBalanced").get("balance", ())
+    return [(entry["destination"], entry["counts"]) for entry in balances]
+
+
+def _details(report: Report, expectation: str) -> Mapping[str, Any]:
+    return next((r.details or {} for r in report.results if r.name == expectation), {})
+
+
+def _worst(shares: Sequence[Share]) -> Mapping[str, Plain]:
+    """The share that is furthest off of all hours (or days) and clusters, and how far it is off.
+
+    What is outside comes first; else few messages would look worse than many, so a share is
+    measured by the width of its interval. Of two destinations that mirror each other it is the
+    lighter one: the canary.
+    """
+    known = [share for share in shares if share["share"] is not None]
+    if not known:
+        return {}
+
+    def badness(share: Share) -> tuple[bool, float, float]:
+        width = max(share["high"] - share["low"], 1e-6)
+        return share["verdict"] == "outside", round(_deviation(share) / width, 6), -share["weight"]
+
+    share = max(known, key=badness)
+    where = f" in {share['cluster']}" if share["cluster"] else ""
+    text = f"{share['when']}{where}: {share['destination']} got {share['share']:.2f} % instead of "
+    return {
+        "worst split": visible(f"{text}{share['expected']:g} % ({share['verdict']})"),
+        "worst split is off by points": round(_deviation(share), 3),
+    }
 
 
 # The UI cuts off what is wider than its page, so what one looks for is first; and it breaks a cell
@@ -62,7 +114,17 @@ def _split(shares: Sequence[Share]) -> Mapping[str, Plain]:
         return {}
     # What deviates most is first: it is what one looks for.
     ordered = sorted(shares, key=lambda share: -_deviation(share))
-    known = [share for share in ordered if share["share"] is not None][:_MOST_SHARES]
+    heaviest = {
+        (share["source"], share["cluster"]): share["destination"]
+        for share in sorted(shares, key=lambda share: float(share["weight"]))
+    }
+    # The heaviest gets what the others leave.
+    canaries = [
+        share
+        for share in ordered
+        if share["share"] is not None
+        and share["destination"] != heaviest[share["source"], share["cluster"]]
+    ]
     rows = [
         (
             share["verdict"],
@@ -85,7 +147,7 @@ def _split(shares: Sequence[Share]) -> Mapping[str, Plain]:
             visible(
                 " ".join(filter(None, ("share of", share["destination"], share["cluster"])))
             ): round(float(share["share"]), 3)
-            for share in known
+            for share in canaries[:_MOST_SHARES]
         },
     }
 
@@ -117,11 +179,16 @@ def _balance(balances: Sequence[tuple[str, Sequence[int]]]) -> Mapping[str, Plai
         for number, count in enumerate(counts)
     ]
     return {
+        **_busiest(balances),
         **_both("partitions", _PARTITIONS, rows),
-        "busiest partition over mean": round(
-            max(max(c) * len(c) / max(1, sum(c)) for _, c in balances), 3
-        ),
     }
+
+
+def _busiest(balances: Sequence[tuple[str, Sequence[int]]]) -> Mapping[str, Plain]:
+    if not balances:
+        return {}
+    busiest = max(max(counts) * len(counts) / max(1, sum(counts)) for _, counts in balances)
+    return {"busiest partition over mean": round(busiest, 3)}
 
 
 def _percent(count: int, counts: Sequence[int]) -> float:

@@ -18,19 +18,19 @@ pytestmark = [pytest.mark.spark, pytest.mark.dagster, pytest.mark.server]
 
 DEMO = [str(Path(sys.executable).parent / "nats-transform"), "demo"]
 CHECKS = {
-    "shop/messages/completeness",
-    "shop/messages/conservation",
-    "shop/messages/subjects",
-    "shop/transformed_messages/conservation",
-    "shop/transformed_messages/determinism",
-    "shop/transformed_messages/partitions",
-    "shop/transformed_messages/subjects",
-    "shop/transformed_messages/weights",
-    "shop_mapped/messages/completeness",
-    "shop_mapped/messages/conservation",
-    "shop_mapped/messages/subjects",
+    "shop/messages/no_unexplained_gaps",
+    "shop/messages/every_message_once",
+    "shop/messages/subjects_are_legal",
+    "shop/transformed_messages/every_message_once",
+    "shop/transformed_messages/same_result_twice",
+    "shop/transformed_messages/partitions_steady_and_even",
+    "shop/transformed_messages/subjects_are_legal",
+    "shop/transformed_messages/weights_within_tolerance",
+    "shop_mapped/messages/no_unexplained_gaps",
+    "shop_mapped/messages/every_message_once",
+    "shop_mapped/messages/subjects_are_legal",
 }
-STALE = "shop_mapped/weight_audit/weights"
+STALE = "shop_mapped/weight_audit/split_as_configured"
 
 
 @pytest.mark.slow

@@ -35,14 +35,14 @@ pytestmark = [
 # 127.0.0.1 as /proc/net writes it: of Dagster, and of a JVM that an earlier test started here.
 IPV4_LOOPBACK, MAPPED_LOOPBACK = "0100007F", "0000000000000000FFFF00000100007F"
 
-# As deploy/production has it, but with less patience.
+# As deploy/production has it, but it looks more often.
 MONITORED = (
     ONE_WRITER
     + """run_coordinator:
   module: dagster.core.run_coordinator
   class: QueuedRunCoordinator
   config:
-    max_user_code_failure_retries: 20
+    max_user_code_failure_retries: 500
     user_code_failure_retry_delay: 2
 run_monitoring:
   enabled: true

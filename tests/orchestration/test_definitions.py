@@ -29,10 +29,11 @@ AUTOMATED = """  backfill: day_by_day
 # A renamed key loses its history, so it shows here.
 SNAPSHOT = """
 asset east/mapping_version <-
-asset east/messages <- [daily] checks: completeness conservation subjects
+asset east/messages <- [daily] checks: every_message_once no_unexplained_gaps subjects_are_legal
 asset east/subject_census <- east/messages [daily]
 asset east/transformed_messages <- east/mapping_version east/messages [daily] \
-checks: conservation determinism partitions subjects weights
+checks: every_message_once partitions_steady_and_even same_result_twice subjects_are_legal \
+weights_within_tolerance
 asset east/weight_audit <- east/mapping_version east/transformed_messages [daily]
 job east_audit: east/weight_audit
 job east_dry_run:
@@ -116,12 +117,12 @@ def test_dg_check_yaml_names_file_and_line(bare_project: Project) -> None:
     done = run_dg(bare_project.root, "check", "yaml")
     told = done.stdout + done.stderr
     assert done.returncode == 1, told
-    assert re.search(r"east/defs\.yaml:13 - .*colour", told), told
+    assert re.search(r"east/defs\.yaml:14 - .*colour", told), told
 
 
 def test_text_that_is_no_yaml_is_named_with_its_line(bare_project: Project) -> None:
     folder = bare_project.add("east", "  nightly: [\n")
-    with pytest.raises(yaml.YAMLError, match=r"east/defs\.yaml\", line 14"):
+    with pytest.raises(yaml.YAMLError, match=r"east/defs\.yaml\", line 15"):
         bare_project.load()
     assert folder.exists()
 

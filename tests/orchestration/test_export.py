@@ -9,16 +9,15 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from orchestration.archive import Archive, ArchiveSource, Export
-from orchestration.assets import archive_assets
-from orchestration.assets.exported_backup import exported_backup_asset
+from orchestration.archive import ArchiveSource, Export
+from orchestration.components import SubjectArchive
 from tests.support.exporting import Exporting, consumer
 
 pytestmark = pytest.mark.dagster
 
 
-def archive_of(made: Exporting, **export: Any) -> Archive:
-    return Archive(
+def archive_of(made: Exporting, **export: Any) -> SubjectArchive:
+    return SubjectArchive(
         name="shop", stream="S", start_date=date(2023, 11, 14),
         sources=[ArchiveSource(backup=made.backup)], mapping=made.mapping,
         warehouse=made.folder / "warehouse",
@@ -29,8 +28,8 @@ def archive_of(made: Exporting, **export: Any) -> Archive:
 def test_each_run_makes_a_backup(tmp_path: Path) -> None:
     made = Exporting(tmp_path, {"d": [{"subject": "b.x"}]}, d=consumer("d"), all=consumer())
     archive = archive_of(made, original=made.backup)
-    assert archive.export is not None
-    asset = exported_backup_asset(archive, archive.export)
+    definitions = archive.build_defs(dg.ComponentTree.for_test().load_context)
+    asset = definitions.get_assets_def(archive.key("exported_backup"))
     with dg.DagsterInstance.ephemeral() as instance:
         for _ in range(2):
             done = dg.materialize([asset], instance=instance)
@@ -42,9 +41,6 @@ def test_each_run_makes_a_backup(tmp_path: Path) -> None:
             assert "consumer d is left out" in str(found["findings"])
             assert found["backup"] == str(tmp_path / "new" / done.run_id)
     assert len(list((tmp_path / "new").iterdir())) == 2
-    assert archive.key("exported_backup") in {
-        key for a in archive_assets(archive) for key in a.keys
-    }
 
 
 def test_an_export_needs_a_configuration(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_a_run_is_told_with_its_columns(
         .get("dataQualityAssertions", {})
         .get("assertions", ())
     ]
-    assert ("weights", True) in assertions
+    assert ("weights_within_tolerance", True) in assertions
 
 
 LOGIN = b"Basic " + base64.b64encode(b"user:sesame")

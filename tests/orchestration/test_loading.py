@@ -15,43 +15,43 @@ pytestmark = pytest.mark.dagster
 
 BAD = {
     # What is wrong with each, and what is told of it.
-    "no_yaml": ("  nightly: [\n", r"/defs\.yaml:14:1: expected the node content"),
+    "no_yaml": ("  nightly: [\n", r"/defs\.yaml:15:1: expected the node content"),
     "unknown": (
         "  colour: red\n",
-        r"/defs\.yaml:13: attributes\.colour: there is no such setting here",
+        r"/defs\.yaml:14: attributes\.colour: there is no such setting here",
     ),
     "misspelled": (
         "  nightly: { corn: '30 1 * * *' }\n",
-        r"/defs\.yaml:13: attributes\.nightly\.corn: there is no such .*; did you mean cron\?",
+        r"/defs\.yaml:14: attributes\.nightly\.corn: there is no such .*; did you mean cron\?",
     ),
     "missing": (
         "  nightly: { days: 3 }\n",
-        r"/defs\.yaml:13: attributes\.nightly\.cron: Field required",
+        r"/defs\.yaml:14: attributes\.nightly\.cron: Field required",
     ),
-    "tags": ("  tags: { a: 1 }\n", r"/defs\.yaml:13: attributes\.tags\.a: Input should be a valid"),
+    "tags": ("  tags: { a: 1 }\n", r"/defs\.yaml:14: attributes\.tags\.a: Input should be a valid"),
     "kind": (
         "  fresh_hours: x\n",
-        r"/defs\.yaml:13: attributes\.fresh_hours: Input should be a val",
+        r"/defs\.yaml:14: attributes\.fresh_hours: Input should be a val",
     ),
     "zone": (
         "  nightly: { cron: '30 1 * * *', timezone: Mars/Base }\n",
-        r"/defs\.yaml:13: attributes\.nightly\.timezone: there is no time zone 'Mars/Base'; write",
+        r"/defs\.yaml:14: attributes\.nightly\.timezone: there is no time zone 'Mars/Base'; write",
     ),
     "aliases": (
         "  tags: {k0: &k0 [x]"
         + "".join(f", k{n}: &k{n} [{', '.join([f'*k{n - 1}'] * 10)}]" for n in range(1, 12))
         + "}\n",
-        r"/defs\.yaml:13: attributes\.tags\.k4: it has more than 20,000 values, with those that al",
+        r"/defs\.yaml:14: attributes\.tags\.k4: it has more than 20,000 values, with those that al",
     ),
-    "twice": ("  seed: 8\n", r"/defs\.yaml:13: attributes\.seed: it is there twice"),
+    "twice": ("  seed: 8\n", r"/defs\.yaml:14: attributes\.seed: it is there twice"),
     "program": (
         '  owners: ["{{ cycler.__init__.__globals__.os.getcwd() }}"]\n',
-        r"/defs\.yaml:13: attributes\.owners: a template may only look up names, such",
+        r"/defs\.yaml:14: attributes\.owners: a template may only look up names, such",
     ),
     "large": (f"  # {'x' * 1_000_000}\n", r"/defs\.yaml: it has more than 1,000,000 bytes"),
     "template": (
         "  confidence: '{{ nowhere }}'\n",
-        r"/defs\.yaml:13 - attributes\.confidence: 'nowhere' not found",
+        r"/defs\.yaml:14 - attributes\.confidence: 'nowhere' not found",
     ),
 }
 

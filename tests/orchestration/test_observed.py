@@ -16,6 +16,7 @@ import dagster as dg
 import pytest
 
 from orchestration import alarms
+from orchestration.assets.checks import SPLIT
 from tests.support.dagster_project import FIRST, Project, failures
 
 pytestmark = [pytest.mark.dagster, pytest.mark.spark]
@@ -65,7 +66,7 @@ def add(project: Project, messages: Path, more: str, tolerance: int = 12) -> Non
 
 def check_of(result: dg.ExecuteInProcessResult) -> dg.AssetCheckEvaluation:
     assert result.success, failures(result)
-    (check,) = (c for c in result.get_asset_check_evaluations() if c.check_name == "weights")
+    (check,) = (c for c in result.get_asset_check_evaluations() if c.check_name == SPLIT)
     return check
 
 

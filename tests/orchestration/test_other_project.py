@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -59,8 +60,11 @@ def test_scaffolded_checked_and_materialized(python: Path, tmp_path: Path) -> No
         (tmp_path / "shop" / "src" / name).mkdir()
         (tmp_path / "shop" / "src" / name / "__init__.py").write_text("MINE = True\n")
     assert "nats_transform.dagster.SubjectArchive" in dg("list", "components")
-    for name in ("orders", "parcels"):
-        dg("scaffold", "defs", "nats_transform.dagster.SubjectArchive", name)
+    added = {block.title: block.text for block in blocks(PAGE.read_text(encoding="utf-8"))}
+    ours = tmp_path / "shop" / "src" / "shop" / "components" / "our_archive.py"
+    ours.write_text(added["our_archive.py"])
+    dg("scaffold", "defs", "nats_transform.dagster.SubjectArchive", "orders")
+    dg("scaffold", "defs", "shop.components.our_archive.OurArchive", "parcels")
     dg("check", "yaml")
     dg("check", "defs")
 
@@ -73,10 +77,21 @@ def test_scaffolded_checked_and_materialized(python: Path, tmp_path: Path) -> No
     file.write_text(file.read_text().replace("  tolerance: 1.0\n", ""))
     (folder / "mapping.conf").write_text(MAPPING)
     write_messages(folder / "messages.jsonl", 40)
-    added = {block.title: block.text for block in blocks(PAGE.read_text(encoding="utf-8"))}
     for name in ("people.py", "unmapped.py"):
         (folder.parent / name).write_text(added[name])
+    other = folder.parent / "parcels" / "defs.yaml"
+    assert "type: shop.components.our_archive.OurArchive\n" in other.read_text()
+    changes = added["attributes in defs.yaml"] + added["end of defs.yaml"]
+    other.write_text(other.read_text() + changes.replace("orders", "parcels"))
+    dg("check", "yaml", str(other.parent))
     dg("check", "defs")
+    listed = json.loads(dg("list", "defs", "--json"))
+    assets = {asset["key"]: asset for asset in listed["assets"]}
+    assert assets["lake/parcels/weight_audit"]["group"] == "sales"
+    assert "team:sales" in assets["lake/parcels/messages"]["owners"]
+    assert "orders/messages" in assets
+    assert {"orders_warehouse", "parcels_spark"} <= {one["name"] for one in listed["resources"]}
+    dg("launch", "--assets", "key:lake/parcels/mapping_version")
     dg("launch", "--assets", "key:orders/mapping_version")
     # Three assets, each in a process of its own, as the executor of this project does it.
     made = "key:orders/messages or key:orders/transformed_messages or key:unmapped"

@@ -204,7 +204,7 @@ def test_rows_in_quarantine_and_the_others_add_up(any_project: Project) -> None:
     }
     assert all((row.draw or 0) < 90 and b"orders.us." not in row.subject for row in kept)
     found = evaluations(result)
-    assert found["transformed_messages/conservation"].passed
+    assert found["transformed_messages/every_message_once"].passed
     partners = found["transformed_messages/partners"]
     assert (partners.passed, partners.severity) == (False, dg.AssetCheckSeverity.WARN)
     assert "75 in quarantined" in str(partners.description)

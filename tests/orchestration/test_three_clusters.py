@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from jobs.ingest import ingest
 from jobs.settings.ingest import IngestSettings
 from jobs.settings.warehouse import Warehouse
+from orchestration.assets.checks import SPLIT
 from orchestration.demo.clusters import Change, write_mapped
 from orchestration.demo.traffic import CLUSTER_HEADER, CLUSTERS, Message
 from tests.support.command import nats_transform
@@ -119,7 +120,7 @@ def test_the_same_under_dagster(project: Project, stale: Path) -> None:
     assert project.materialize("shop", ["mapping_version"]).success
     result = project.materialize("shop", ["messages", "weight_audit"], (DAY, DAY))
     assert result.success, failures(result)
-    (check,) = (c for c in result.get_asset_check_evaluations() if c.check_name == "weights")
+    (check,) = (c for c in result.get_asset_check_evaluations() if c.check_name == SPLIT)
     assert not check.passed
     # As Markdown, in which the star of the mapping stays one.
     assert r"shop.\* in west from 2026-03-01 13:00 to 14:00 UTC" in str(check.description)

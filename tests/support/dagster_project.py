@@ -46,6 +46,7 @@ attributes:
   warehouse: ../../warehouse
   spark: {{ driver_memory: 512m, config: {{ spark.sql.shuffle.partitions: "2" }} }}
   tolerance: 15
+  engine: auto
 """
 DEFINITIONS = """from pathlib import Path
 

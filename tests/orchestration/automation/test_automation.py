@@ -110,7 +110,7 @@ def test_an_unknown_time_zone_is_named(bare_project: Project) -> None:
     with pytest.raises(Exception, match="east") as raised:
         bare_project.load()
     # Dagster shows the chain: the folder first, then file and line, the field and its reason.
-    told = "east/defs.yaml:13: attributes.nightly.timezone: there is no time zone 'Mars/Base'"
+    told = "east/defs.yaml:14: attributes.nightly.timezone: there is no time zone 'Mars/Base'"
     assert told in str(raised.value.__cause__)
 
 

@@ -1,0 +1,65 @@
+"""What an asset of an archive is, before it has a key: the same in every archive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import dagster as dg
+
+from orchestration.archive import Archive
+from orchestration.automation.stale_days import stale_days
+from orchestration.metadata.columns import TABLES, columns_of
+from orchestration.metadata.values import Results
+
+
+@dataclass(frozen=True)
+class ArchiveAsset:
+    """One of the assets of an archive; `translation` and subclasses of the component get it.
+
+    Attributes:
+        name: its name, such as `messages`: the last part of its key, unless that is translated.
+        description: what Dagster's catalog says of it.
+        kinds: what works on it.
+        deps: the names of the assets that it is made of.
+        is_daily: whether it has a partition for each day.
+        follows_mapping: whether a new mapping version makes its days stale.
+        checks: the names of its checks.
+        config: what a run may be asked for.
+        run: makes it, and yields its checks and its materialization.
+        code: what its description ends with, as a block of code.
+    """
+
+    name: str
+    description: str
+    kinds: frozenset[str]
+    run: Callable[[Archive, dg.AssetExecutionContext], Results] = field(repr=False)
+    deps: tuple[str, ...] = ()
+    is_daily: bool = True
+    follows_mapping: bool = False
+    checks: tuple[str, ...] = ()
+    config: type[dg.Config] | None = None
+    code: Callable[[Archive], str] | None = field(default=None, repr=False)
+
+    def spec(self, archive: Archive) -> dg.AssetSpec:
+        """The asset in an archive: its key, and what Dagster's catalog shows of it."""
+        more: dict[str, Any] = {}
+        if self.is_daily:
+            more["partitions_def"] = archive.partitions
+            if archive.fresh_hours is not None:
+                window = timedelta(hours=archive.fresh_hours)
+                more["freshness_policy"] = dg.FreshnessPolicy.time_window(fail_window=window)
+        return dg.AssetSpec(
+            key=dg.AssetKey([archive.name, self.name]),
+            group_name=archive.name,
+            deps=[archive.key(name) for name in self.deps],
+            description=self.description + (self.code(archive) if self.code else ""),
+            kinds=set(self.kinds),
+            owners=archive.owners,
+            tags=archive.tags,
+            metadata=columns_of(archive, self.name) if self.name in TABLES else None,
+            automation_condition=stale_days(archive) if self.follows_mapping else None,
+            **more,
+        )
