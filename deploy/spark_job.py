@@ -15,30 +15,54 @@ import sys
 
 try:
     from nats_transform.jobs.__main__ import main  # as a wheel has it
+    from nats_transform.jobs.progress import watched
 except ModuleNotFoundError:
     from jobs.__main__ import main
+    from jobs.progress import watched
 
 
 def run_under_dagster() -> int:
-    """The exit code of a job whose result becomes metadata, and what it says the run's log."""
+    """The exit code of a job whose steps, checks and result Dagster gets as they are there.
+
+    A job that found something not fine has done its work, so its exit code is 0 here: Dagster would
+    drop what a process reported that failed. The component fails the asset instead.
+    """
     from dagster_pipes import open_dagster_pipes
 
     output, errors = io.StringIO(), io.StringIO()
     with open_dagster_pipes() as pipes:
         job, *arguments = sys.argv[1:] or ["(none)"]
         pipes.log.info(f"job {job}: {' '.join(arguments)}")
-        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
+        with (
+            contextlib.redirect_stdout(output),
+            contextlib.redirect_stderr(errors),
+            watched(pipes.log.info),
+        ):
             code = exit_code()
         sys.stdout.write(output.getvalue())
         sys.stderr.write(errors.getvalue())
-        if code:
+        documents = output.getvalue().splitlines()
+        if code not in (0, 1) or not documents:
             pipes.log.error((errors.getvalue().splitlines() or [f"exit code {code}"])[-1])
+            return code
+        result = json.loads(documents[-1])
+        for topic, check in (pipes.extras or {}).get("checks", {}).items():
+            about = [found for found in result["checks"]["results"] if found["topic"] == topic]
+            failed = [found for found in about if not found["success"]]
+            pipes.report_asset_check(
+                check,
+                passed=not failed,
+                severity="ERROR" if any(found["blocks"] for found in failed) else "WARN",
+                metadata={found["name"]: found["observed"] for found in failed or about},
+            )
+        if code:
+            why = result.get("refused") or f"what job {job} looked at is not fine: see its result"
+            pipes.report_custom_message({"reason": why, "result": result})
         else:
-            result = json.loads(output.getvalue().splitlines()[-1])
             pipes.report_asset_materialization(
                 metadata={name: told(value) for name, value in result.items() if value is not None}
             )
-    return code
+    return 0
 
 
 def exit_code() -> int:

@@ -8,14 +8,20 @@ import pyspark
 from pydantic import Field, field_validator
 
 from jobs.registry import JOBS
+from nats_transform.untrusted import visible
+from orchestration.archive import CHECKS
+from orchestration.assets.checks import specs
+from orchestration.metadata.values import Results
 from orchestration.settings import FilePath, OptionalText, Settings, Text
+
+_TABLES = {"ingest": "messages", "transform": "transformed_messages"}
 
 
 class SubmittedJob(Settings, dg.Component):
     """An asset that is made by `spark-submit deploy/spark_job.py`, in the folder of the YAML.
 
     Its driver is a process with Python, packages and memory of its own, as spark-submit is told.
-    The job's log and result come back through Dagster Pipes.
+    The job's steps, checks and result come back through Dagster Pipes.
     """
 
     name: Text = Field(pattern="^[A-Za-z0-9_]+$", description="The key of the asset.")
@@ -43,15 +49,23 @@ class SubmittedJob(Settings, dg.Component):
         submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
         command = [str(submit), *self.options, str(self.main), self.job, *self.arguments]
         folder = str(context.path)
+        names = CHECKS.get(_TABLES.get(self.job, ""), {})
+        topics = {topic: name for name, topic in names.items()}
 
         @dg.asset(
             name=self.name,
             pool=self.pool,
             kinds={"spark"},
+            check_specs=specs(dg.AssetKey(self.name), [*names]),
             description=f"The result of the job {self.job}, run by spark-submit.",
         )
-        def submitted(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
-            client = dg.PipesSubprocessClient()
-            return client.run(context=context, command=command, cwd=folder).get_materialize_result()
+        def submitted(context: dg.AssetExecutionContext) -> Results:
+            done = dg.PipesSubprocessClient().run(
+                context=context, command=command, cwd=folder, extras={"checks": topics}
+            )
+            yield from done.get_results(implicit_materializations=False)
+            for message in done.get_custom_messages():
+                result = {"result": dg.MetadataValue.json(message["result"])}
+                raise dg.Failure(visible(message["reason"]), result, allow_retries=False)
 
         return dg.Definitions(assets=[submitted])

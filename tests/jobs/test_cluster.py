@@ -290,10 +290,13 @@ def test_dagster_submits_and_is_told(
         assert made.metadata["stream"].value == stream.name
         told = [log.user_message for log in project.instance.all_logs(right.run_id)]
         assert "job ingest: right.json" in told
+        assert any(text and text.startswith(f"archiving {stream.name}") for text in told), told
         (made,) = mapped.asset_materializations_for_node("mapped")
         found = rows(spark, Warehouse(dir=warehouse), TRANSFORMED)
         assert made.metadata["messages"].value == len(found) == 100
         fates = Counter(row["fate"] for row in found)
+        checks = mapped.get_asset_check_evaluations()
+        assert {check.check_name: check.passed for check in checks}["same_result_twice"]
         counted = made.metadata["fates"].value
         assert isinstance(counted, dict)
         assert {fate: count for fate, count in counted.items() if count} == dict(fates)

@@ -1,0 +1,107 @@
+"""A job by spark-submit, through Dagster Pipes: its steps, checks and result come back."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from jobs.ingest import ingest
+from jobs.session import SessionOnDemand
+from jobs.settings.ingest import IngestSettings
+from jobs.settings.spark import SparkSettings
+from nats_transform import AccountMappings, Destination, Mapping
+from tests.support.dagster_project import MAPPING, Project, failures, write_messages
+
+# A driver of its own for each.
+pytestmark = [
+    pytest.mark.dagster,
+    pytest.mark.slow,
+    # Pipes of Dagster (1.13) call what Dagster has deprecated, or not finished.
+    pytest.mark.filterwarnings("ignore:AssetExecutionContext.* is deprecated"),
+    pytest.mark.filterwarnings("ignore:.* is currently in preview"),
+]
+
+ROOT = Path(__file__).parents[2]
+YAML = f"""type: nats_transform.dagster.SubmittedJob
+
+attributes:
+  name: mapped
+  job: transform
+  arguments: [transform.json]
+  main: {ROOT / "deploy" / "spark_job.py"}
+  options: ["--master=local[2]", --conf=spark.driver.memory=512m]
+"""
+CHECKS = {
+    "every_message_once",
+    "partitions_steady_and_even",
+    "same_result_twice",
+    "subjects_are_legal",
+    "weights_within_tolerance",
+}
+
+
+def unlucky(count: int) -> int:
+    """A seed that gives all of some messages to the same half of a mapping."""
+    halves = Mapping("orders.*.*", [Destination("v1.$1.$2", 50), Destination("v2.$1.$2", 50)])
+    mappings = AccountMappings([halves])
+    orders = [(n + 1, f"orders.{('eu', 'us')[n % 4]}.{n}") for n in range(count) if n % 4 < 2]
+
+    def ends(seed: int) -> set[str | None]:
+        return {
+            mappings.replay(subject, stream="S", seq=seq, seed=seed).mapping_destination
+            for seq, subject in orders
+        }
+
+    return next(seed for seed in range(100_000) if len(ends(seed)) == 1)
+
+
+@pytest.mark.parametrize("is_refused", [False, True], ids=["published", "refused"])
+def test_steps_checks_and_result_come_back(
+    bare_project: Project, monkeypatch: pytest.MonkeyPatch, is_refused: bool
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    folder = bare_project.defs_folder / "mapped"
+    folder.mkdir()
+    write_messages(folder / "messages.jsonl", 24)
+    shared = {"stream": "S", "warehouse": {"dir": str(bare_project.root / "warehouse")}}
+    source = shared | {"jsonl": str(folder / "messages.jsonl")}
+    ingest(SessionOnDemand(SparkSettings()), IngestSettings.model_validate(source))
+    (folder / "mapping.conf").write_text(MAPPING.replace("60%", "50%").replace("40%", "50%"))
+    settings = {"mapping": "mapping.conf", "seed": unlucky(24) if is_refused else 7}
+    settings["tolerance"] = 1 if is_refused else 40
+    (folder / "transform.json").write_text(json.dumps(shared | settings))
+    (folder / "defs.yaml").write_text(YAML)
+
+    job = bare_project.load().resolve_implicit_global_asset_job_def()
+    result = job.execute_in_process(instance=bare_project.instance, raise_on_error=False)
+
+    checks = {check.check_name: check for check in result.get_asset_check_evaluations()}
+    assert checks.keys() == CHECKS
+    failed = {name for name, check in checks.items() if not check.passed}
+    assert failed == ({"weights_within_tolerance"} if is_refused else set())
+    assert all(check.metadata for check in checks.values())
+    logged = [log.user_message for log in bare_project.instance.all_logs(result.run_id)]
+    begin = logged.index("job transform: transform.json")
+    assert "mapping S" in logged[begin + 1 :]
+    if is_refused:
+        assert "nothing was published" in failures(result)["mapped"]
+    else:
+        assert result.success, failures(result)
+        (made,) = result.asset_materializations_for_node("mapped")
+        assert made.metadata["messages"].value == 24
+        assert isinstance(made.metadata["fates"], dg.JsonMetadataValue)
+
+
+def test_the_main_file_needs_no_dagster() -> None:
+    code = "import runpy, sys; sys.argv = ['x', '--help']; sys.modules['dagster'] = None\n"
+    code += "runpy.run_path('deploy/spark_job.py', run_name='__main__')"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert "Run JOB" in done.stdout
