@@ -76,7 +76,9 @@ async def _census(
     )
     whole = counted if stream else tuple(name for name in counted if not configs[name].sources)
     live = Live(nats.where, counted, whole)
-    return PortableCensus(about, summed(pa.concat_tables(rows)), live)
+    subjects = pa.concat_tables(rows).combine_chunks()
+    rows.clear()  # to have them once
+    return PortableCensus(about, summed(subjects), live)
 
 
 def _published(config: StreamConfig, page: pa.Table) -> pa.Table:

@@ -30,7 +30,7 @@ from nats_transform.kernel import compile_mappings
 from nats_transform.kernel.digest import digest_batch
 from nats_transform.mapping import AccountMappings
 from nats_transform.migration import DryRun, Question
-from nats_transform.migration.tables.census import added_up
+from nats_transform.migration.tables.census import Part, added_up
 from nats_transform.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR, decode, intersection
 from nats_transform.symbolic import Symbol, computes_with, filter_of, results
 from nats_transform.transform import Transform
@@ -44,6 +44,7 @@ _PARQUET = b"PAR"  # so each such file starts, an encrypted one too
 _NO_CENSUS = (
     "no census; make one with `nats-transform census export --stream NAME --out census.parquet`"
 )
+_ROWS = 2**18  # at once, and those with the same subject as the last
 _MOST = 2.0**56  # messages, and bytes: what is computed with them fits into 64 bits
 
 
@@ -105,7 +106,19 @@ class PortableCensus:
 
     def dry_run(self, question: Question, out: Path | None = None) -> DryRun:
         """What a candidate would do to these subjects; `out` is a folder for the tables."""
-        return tried([added_up(self.rows)], question, out)
+        return tried(self._parts(), question, out)
+
+    def _parts(self) -> Iterator[Part]:
+        """The rows, some at a time: what mappings make of them takes more memory than they do."""
+        subjects, start = self.rows["subject"], 0
+        while True:
+            end = min(start + _ROWS, len(subjects))
+            while 0 < end < len(subjects) and subjects[end] == subjects[end - 1]:
+                end += 1
+            yield added_up(self.rows.slice(start, end - start))
+            if end == len(subjects):
+                return
+            start = end
 
     @property
     def knows_headers(self) -> bool:

@@ -46,19 +46,20 @@ def added_up(rows: pa.Table) -> Part:
     subjects = rows["subject"].combine_chunks().cast(pa.binary())
     keys = {name: Words(rows[name].combine_chunks()) for name in KEYS if name in rows.schema.names}
     codes = [words.ranks() for words in keys.values()]
+    order = np.arange(len(subjects))
     # The sort by subject is stable, so the order of the keys stays within each subject.
-    order = np.lexsort(codes[::-1])
-    by_subject = pc.array_sort_indices(
-        subjects.take(pa.array(order)), null_placement="at_start"
-    ).to_numpy()
-    order = order[by_subject]
-    subjects = subjects.take(pa.array(order))
+    if any((code[1:] != code[:1]).any() for code in codes):
+        order = np.lexsort(codes[::-1])
+        subjects = subjects.take(pa.array(order))
+    by_subject = pc.array_sort_indices(subjects, null_placement="at_start")
+    order = order[by_subject.to_numpy()]
+    subjects = subjects.take(by_subject)
     is_new = _starts(subjects)
     for code in codes:
         is_new[1:] |= np.diff(code[order]) != 0
     firsts = np.flatnonzero(is_new)
     chosen = order[firsts]
-    columns = {"subject": subjects.take(pa.array(firsts))}
+    columns = {"subject": subjects if is_new.all() else subjects.take(pa.array(firsts))}
     columns |= {name: words.taken(chosen) for name, words in keys.items()}
     for name in ("messages", "bytes"):
         numbers = rows[name].combine_chunks().cast(pa.int64()).to_numpy()[order]

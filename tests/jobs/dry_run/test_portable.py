@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.census_export import redacted
+from jobs.dry_run import portable
 from jobs.dry_run.portable import (
     CHECKSUM,
     KEY,
@@ -135,6 +136,15 @@ def test_collisions_stay_exact_and_nothing_leaks(tmp_path: Path) -> None:
         assert b"." + secret not in bytes_of_all
     for secret in (b"alice", b"bob", b"\xff\\", b"xff"):
         assert secret not in bytes_of_all
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_some_rows_at_a_time_find_what_all_find(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    census, question = census_of(SUBJECTS), Question(mappings("orders.*.*", "by.$2"), NOTHING)
+    at_once = census.dry_run(question)
+    monkeypatch.setattr(portable, "_ROWS", rows)
+    found = census.dry_run(question)
+    assert (found.findings, found.flows) == (at_once.findings, at_once.flows)
 
 
 def test_another_key_gives_other_hashes() -> None:
