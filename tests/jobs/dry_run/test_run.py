@@ -385,7 +385,7 @@ def test_the_command(
     assert (code, err) == (1, "")
     assert "\nlooked at 0 streams, 0 consumers; 0 users with permissions\n" in out
     assert "\nnot looked at: streams (--streams DIR, --server URL or --context NAME); " in out
-    assert "error collision: mapping orders.*.*: 2 subjects become 1; the new subject" in out
+    assert "error collision: mapping orders.*.*: 2 subjects become 1, because the new" in out
     assert "(20 messages, 33.3 %, 2 subjects)" in out
     assert "1 error, 1 warning, 1 info" in out
     assert page.read_text().startswith("<!doctype html>")
