@@ -52,7 +52,7 @@ fuzz: ## feed random bytes to the readers and parsers for a while
 dist: ## build the wheel and the sdist into dist/
 	@$(IN_VENV) python -m build --no-isolation --outdir dist .
 
-docs: ## build the site of the documentation in build/site; fails on a dead link
+docs: ## build the documentation's site in build/site, with a demo; fails on a dead link
 	@$(IN_VENV) sh -c 'python scripts/pages.py && zensical build --strict --clean'
 
 lint: ## check style, format and types; AUDIT=1 also looks for packages with known weaknesses
