@@ -25,10 +25,11 @@ A batch is only split if the stream does not capture the new subject. Nobody but
 whether all of a batch moves.
 """
 
-SCHEDULE_TARGET = "Nats-Schedule-Target"
+SCHEDULE_HEADERS = ("Nats-Schedule-Target", "Nats-Schedule-Source")
+"""Where a schedule publishes to, and of which subject it publishes the last message."""
 HEADERS: dict[str, str] = {
-    "schedule-target-moves": "the scheduler publishes to these targets as written: account "
-    "mappings don't apply inside a stream",
+    "schedule-target-moves": "the scheduler uses these subjects as written: account mappings don't "
+    "apply inside a stream",
     "header-not-mapped": "these headers still name the old subjects: mappings don't change headers",
 }
 """What happens to subjects that headers name, and that a mapping changes."""

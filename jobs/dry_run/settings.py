@@ -22,7 +22,7 @@ from nats_transform.leaf_nodes import NO_LEAF_NODES
 from nats_transform.mapping import AccountMappings
 from nats_transform.migration import DryRun, Question, User, users_of
 from nats_transform.sharing import NO_SHARES, Shares
-from nats_transform.stream_features import SCHEDULE_TARGET
+from nats_transform.stream_features import SCHEDULE_HEADERS
 from nats_transform.unseen import Unseen, unseen_of_archive
 
 MOST_FLOWS = 200
@@ -189,7 +189,7 @@ def not_looked_at(
             clusters=(*settings.clusters, *clusters),
             unknown=question.network.unknown,
             knows_headers=knows_headers,
-            headers=() if settings.is_counted else (SCHEDULE_TARGET, *settings.subject_headers),
+            headers=() if settings.is_counted else (*SCHEDULE_HEADERS, *settings.subject_headers),
             has_other_side=settings.leaf_node is not None or not _has_leaf_nodes(settings),
         )
     )

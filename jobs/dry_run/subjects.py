@@ -35,7 +35,7 @@ from jobs.warehouse.accounting import Archived
 from nats_transform.kernel import compile_mappings
 from nats_transform.migration import DryRun, Question
 from nats_transform.migration.tables.census import Part, added_up
-from nats_transform.stream_features import CARRIED, SCHEDULE_TARGET
+from nats_transform.stream_features import CARRIED, SCHEDULE_HEADERS
 
 
 def archived_days(settings: StreamDays) -> tuple[Table, list[date]]:
@@ -100,7 +100,7 @@ def with_named(
     """
     names = settings.subject_headers
     if settings.exact or _has_schedules(settings, days):
-        names = (SCHEDULE_TARGET, *names)
+        names = (*SCHEDULE_HEADERS, *names)
     if not names:
         return question
     files = tables.data_files(messages, settings.stream, days)

@@ -87,8 +87,9 @@ _CODES = {
     ),
     "schedule-target-moves": Code(
         _W,
-        "scheduled messages have a target that gets a new name, but still publish to the old one",
-        "publish the schedules again with their new targets, or rename in the stream with "
+        "scheduled messages have a target or source that gets a new name, but still publish to the "
+        "old one, or what came last under it",
+        "publish the schedules again with the new names, or rename in the stream with "
         "`subject_transform`",
     ),
     "header-not-mapped": Code(

@@ -38,7 +38,7 @@ from nats_transform.migration.question import Question
 from nats_transform.migration.result import DryRun
 from nats_transform.migration.tables.census import Part
 from nats_transform.migration.tables.outcomes import Outcomes
-from nats_transform.stream_features import HEADERS, SCHEDULE_TARGET
+from nats_transform.stream_features import HEADERS, SCHEDULE_HEADERS
 from nats_transform.symbolic import reversed_mappings
 
 ANALYSES: tuple[Analysis, ...] = (
@@ -96,10 +96,10 @@ def _named(question: Question, folder: Path) -> dict[Layer, list[Told]]:
     for number, (header, part) in enumerate(question.named.items()):
         place = folder / f"named-{number}"
         place.mkdir()
-        code = "schedule-target-moves" if header == SCHEDULE_TARGET else "header-not-mapped"
+        code = "schedule-target-moves" if header in SCHEDULE_HEADERS else "header-not-mapped"
         about = code, f"header {shown(header)}", HEADERS[code]
         schedulers = tuple(stream for stream in question.streams if stream.allow_msg_schedules)
-        if header == SCHEDULE_TARGET and schedulers:
+        if header in SCHEDULE_HEADERS and schedulers:
             # A scheduler publishes into its own stream, whose transform applies.
             found = dry_run([part], replace(mappings, streams=schedulers), place)
             for one in found.findings:

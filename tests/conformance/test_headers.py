@@ -228,6 +228,35 @@ def test_a_schedule_whose_target_moves(server: NatsServer) -> None:
     run(work)
 
 
+def test_a_schedule_whose_source_moves(server: NatsServer) -> None:
+    """It goes on publishing what came last under the old name."""
+
+    async def work() -> None:
+        async with shop(server, PLANS) as side:
+
+            async def plan(source: str) -> None:
+                asked = {"Schedule": "@every 1s", "Schedule_Target": "stay.eu"}
+                answer = await publish(side, "plans.1", **asked, Schedule_Source=source)
+                assert "error" not in answer, answer
+
+            await side.client.request("stay.last", b"kept", 5)
+            await plan("stay.last")
+            assert await found(server, "PLANS") == {}
+            await side.client.request("jobs.last", b"old", 5)
+            await plan("jobs.last")
+            about = "header Nats-Schedule-Source"
+            assert list(await found(server, "PLANS")) == [("schedule-target-moves", about)]
+            reload(server, CONFIG % MAPPINGS, 1)
+            await side.client.request("jobs.last", b"new", 5)
+            before = (await side.stored("PLANS", "work.last"))["stay.eu"]
+            while (await side.stored("PLANS"))["stay.eu"] < before + 2:  # pytest's timeout ends it
+                await asyncio.sleep(0.1)
+            fired = await side.client.jetstream().get_last_msg("PLANS", "stay.eu")
+            assert fired.data == b"old"
+
+    run(work)
+
+
 def test_a_schedule_whose_target_the_stream_renames(server: NatsServer) -> None:
     """The cure: the scheduler and all other publishers come to the same name."""
     renamed = PLANS | {"subject_transform": {"src": "jobs.*", "dest": "work.$1"}}

@@ -715,6 +715,13 @@ SCENARIOS = [
         more={"named": {"Nats-Schedule-Target": {"orders.a": 2, "orders.b": 1, "elsewhere": 1}}},
     ),
     Scenario(
+        "schedule-source-moves",
+        rows({"orders.eu": 5}),
+        MOVE,
+        [("schedule-target-moves", 2, 1)],
+        more={"named": {"Nats-Schedule-Source": {"orders.a": 2, "elsewhere": 1}}},
+    ),
+    Scenario(
         "header-not-mapped",
         rows({"orders.eu": 5}),
         MOVE,
