@@ -20,7 +20,7 @@ from orchestration.failures import failing_with_one_line
 from orchestration.mapping_in_force import mapping_in_force
 from orchestration.metadata.columns import columns_of
 from orchestration.metadata.markdown import bar, table
-from orchestration.metadata.shares import shares_of_checks
+from orchestration.metadata.shares import shares_of_checks, worst_of_checks
 from orchestration.metadata.values import Plain, Results, link, throughput
 
 
@@ -64,6 +64,7 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
         )
     yield dg.MaterializeResult(
         metadata={
+            **worst_of_checks(report),  # what one looks for is first
             **_fates(result.fates),
             **shares_of_checks(report),
             "data docs": link(archive, kept.page),

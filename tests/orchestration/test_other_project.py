@@ -62,6 +62,8 @@ def test_scaffolded_checked_and_materialized(python: Path, tmp_path: Path) -> No
     assert "nats_transform.dagster.SubjectArchive" in dg("list", "components")
     added = {block.title: block.text for block in blocks(PAGE.read_text(encoding="utf-8"))}
     ours = tmp_path / "shop" / "src" / "shop" / "components" / "our_archive.py"
+    dg("scaffold", "component", "OurArchive")
+    assert ours.is_file()
     ours.write_text(added["our_archive.py"])
     dg("scaffold", "defs", "nats_transform.dagster.SubjectArchive", "orders")
     dg("scaffold", "defs", "shop.components.our_archive.OurArchive", "parcels")
