@@ -77,6 +77,7 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
             "bytes": result.bytes,
             "data docs": link(archive, kept.page),
             **throughput(added, time.monotonic() - started),
+            "engine": result.engine,
             **columns_of(archive, "messages"),
             "digest": result.digest,
             "snapshot": str(result.snapshot_id),

@@ -36,6 +36,7 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
             "messages": result.messages,
             "bytes": result.bytes,
             **throughput(result.messages, time.monotonic() - started),
+            "engine": result.engine,
             **columns_of(archive, "subject_census"),
             "snapshot": str(result.snapshot_id),
         }

@@ -69,6 +69,7 @@ def run(archive: Archive, context: dg.AssetExecutionContext) -> Results:
             **shares_of_checks(report),
             "data docs": link(archive, kept.page),
             **throughput(result.messages, seconds),
+            "engine": result.engine,
             **columns_of(archive, "transformed_messages"),
             "mapping version": result.mapping_version,
             "digest": result.digest,

@@ -110,6 +110,7 @@ def test_two_archives(project: Project, spark: SparkSession) -> None:
     # The split and the balance are of what the checks have counted.
     for day in DAYS:
         found = numbers(project, "east", "transformed_messages", day.isoformat())
+        assert found["engine"] == "spark"
         # Of two destinations the lighter one: the other gets the rest.
         assert "share of orders.v1.$1.$2" not in found
         share = re.search(r"orders\.v2[^|]*\| 40 \| (\S+) \|", str(found["split"]))
