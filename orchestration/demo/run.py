@@ -33,6 +33,7 @@ from jobs.progress import step
 from jobs.settings.demo import DemoSettings
 from nats_transform.config import load_mappings
 from orchestration.archive import Archive
+from orchestration.assets.checks import SPLIT
 from orchestration.days import range_tags
 from orchestration.demo.clusters import Change, write_mapped
 from orchestration.demo.publish import make_stream, publish, remove_stream
@@ -52,7 +53,7 @@ concurrency:
 """
 SHOP = ("messages", "subject_census", "transformed_messages", "weight_audit")
 SHOP_MAPPED = ("messages", "subject_census", "weight_audit")
-STALE = "shop_mapped/weight_audit/weights"
+STALE = f"shop_mapped/weight_audit/{SPLIT}"
 """The check that must fail: it finds the cluster that was stale."""
 STALE_HOUR = 13
 _YESTERDAY = "yesterday.conf"
