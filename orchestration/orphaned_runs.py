@@ -8,6 +8,7 @@ ever, and the next runs of their archives would wait for their pools.
 from __future__ import annotations
 
 import json
+import sys
 import time
 
 import dagster as dg
@@ -34,6 +35,8 @@ def orphaned_runs(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     """Fails each started run of this code location that began before this code server did."""
     if time.time() - STARTED < SETTLED_SECONDS:
         return dg.SkipReason("this code server has only just started")
+    if "--heartbeat" in sys.argv:  # as `dagster code-server` and `dg dev` start it
+        return dg.SkipReason("runs of this code server go on while another one takes its place")
     origin = context.code_location_origin
     location = {
         ".dagster/repository": f"{context.repository_name}@{origin and origin.location_name}"
@@ -52,8 +55,5 @@ def orphaned_runs(context: dg.SensorEvaluationContext) -> dg.SkipReason:
 
 
 def _has_port(run: dg.DagsterRun) -> bool:
-    """Whether a code server with a port was given the run.
-
-    Those of `dg dev` have sockets. There an old one ends its runs while a new one is loaded.
-    """
+    """Whether a code server with a port was given the run; other launchers have none."""
     return "port" in json.loads(run.tags.get(".dagster/grpc_info", "{}"))

@@ -1,6 +1,7 @@
 """Which open runs a code server takes for lost; tests/faults shows that they run again."""
 
 # Dagster reads the annotations of op functions: no `from __future__ import annotations` here.
+import sys
 import time
 
 import dagster as dg
@@ -46,6 +47,16 @@ def test_a_started_run(
         look()
 
     assert job.execute_in_process(instance=instance).success
+
+
+def test_a_server_whose_runs_outlive_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`dagster code-server start` reloads by a new server, and the old one ends its runs."""
+    monkeypatch.setattr(orphaned_runs, "SETTLED_SECONDS", -60)
+    monkeypatch.setattr(sys, "argv", ["dagster", "api", "grpc", "--socket", "/s", "--heartbeat"])
+    with dg.build_sensor_context(dg.DagsterInstance.ephemeral()) as context:
+        said = orphaned_runs.orphaned_runs(context)
+    assert isinstance(said, dg.SkipReason)
+    assert "go on" in str(said.skip_message)
 
 
 def test_a_new_server_waits_until_the_daemon_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:
