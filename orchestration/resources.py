@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from pydantic import Field
 
 from jobs.session import SessionOnDemand
+from jobs.settings.base import Settings
 from jobs.settings.connection import NatsSettings
 from jobs.settings.spark import SparkSettings
 from jobs.settings.warehouse import Warehouse
@@ -25,13 +26,16 @@ if TYPE_CHECKING:  # Dagster reads the annotations of fields, not of methods
     from pyspark.sql import SparkSession
 
 
+def _as_in(model: type[Settings], name: str, default: Any = None) -> Any:
+    """A field with the description that the setting has."""
+    return Field(default=default, description=model.model_fields[name].description)
+
+
 class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     """The tables of archives."""
 
-    dir: str | None = Field(default=None, description="The folder of the tables.")
-    catalog: str | None = Field(
-        default=None, description="A catalog of PyIceberg, instead of a folder."
-    )
+    dir: str | None = _as_in(Warehouse, "dir")
+    catalog: str | None = _as_in(Warehouse, "catalog")
 
     @property
     def settings(self) -> Warehouse:
@@ -60,8 +64,8 @@ class SparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     remote: str | None = Field(
         default=None, description="A Spark Connect server; by default NATS_TRANSFORM_SPARK_REMOTE."
     )
-    driver_memory: str = Field(default="2g", description="The heap of a local Spark.")
-    config: dict[str, str] = Field(default={}, description="Further settings of Spark.")
+    driver_memory: str = _as_in(SparkSettings, "driver_memory", "2g")
+    config: dict[str, str] = _as_in(SparkSettings, "config", {})
 
     @property
     def on_demand(self) -> SessionOnDemand:
@@ -89,24 +93,18 @@ class SparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 class NatsResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     """A nats-server. Give secrets as `dg.EnvVar(...)`: the UI shows the values of fields."""
 
-    server: str | None = Field(
-        default=None, description="The URL of a server; commas between several."
-    )
-    context: str | None = Field(default=None, description="A context of the `nats` command.")
-    creds: str | None = Field(default=None, description="A credentials file.")
-    credentials: str | None = Field(default=None, description="The content of a credentials file.")
-    nkey: str | None = Field(default=None, description="A file with an NKey seed.")
-    user: str | None = Field(default=None, description="The name of a user.")
-    password: str | None = Field(default=None, description="The password of the user.")
-    token: str | None = Field(default=None, description="A token.")
-    tls_ca: str | None = Field(
-        default=None, description="The certificate authority to trust (PEM)."
-    )
-    tls_cert: str | None = Field(default=None, description="The certificate of the client (PEM).")
-    tls_key: str | None = Field(default=None, description="The key of that certificate (PEM).")
-    tls_first: bool = Field(
-        default=False, description="The server starts TLS before it says anything."
-    )
+    server: str | None = _as_in(NatsSettings, "servers")
+    context: str | None = _as_in(NatsSettings, "context")
+    creds: str | None = _as_in(NatsSettings, "creds")
+    credentials: str | None = _as_in(NatsSettings, "credentials")
+    nkey: str | None = _as_in(NatsSettings, "nkey")
+    user: str | None = _as_in(NatsSettings, "user")
+    password: str | None = _as_in(NatsSettings, "password")
+    token: str | None = _as_in(NatsSettings, "token")
+    tls_ca: str | None = _as_in(NatsSettings, "tls_ca")
+    tls_cert: str | None = _as_in(NatsSettings, "tls_cert")
+    tls_key: str | None = _as_in(NatsSettings, "tls_key")
+    tls_first: bool = _as_in(NatsSettings, "tls_first", False)
 
     @property
     def settings(self) -> NatsSettings:

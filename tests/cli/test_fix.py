@@ -129,6 +129,7 @@ FOUND_BY_CHECK = [one for one in explanations() if one.command == "check"]
 @pytest.mark.parametrize("one", FOUND_BY_CHECK, ids=lambda one: one.code)
 def test_what_has_another_cure_is_left_alone(folder: Path, one: Explanation) -> None:
     for name, text in one.has.whole_files().items():
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
     _, *arguments = one.has.command.split()
     _, out, _ = run(*arguments, "--fix", "--json")
