@@ -30,7 +30,10 @@ def description(tasks: Sequence[Any]) -> str:
     if read:
         days = sorted({task.day.isoformat() for task in read})
         paths = {piece.path for task in read for piece in task.pieces}
-        folder = os.path.commonpath(os.path.dirname(path) for path in paths)
+        try:
+            folder = os.path.commonpath(map(os.path.dirname, paths))
+        except ValueError:  # a path and a URI
+            folder = "several places"
         span = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
         text += f", {span}, {plural(len(paths), 'file')} in {folder}"
     return text.replace("<", "(")  # Spark's UI would make links of tags

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from jobs.errors import WarehouseError
 from jobs.files.engine import PROCESS_BYTES, run, session_for
+from jobs.files.spark_progress import description
 from jobs.files.task import Piece, Task
 from jobs.progress import advance, step, watched
 from jobs.session import SessionOnDemand
@@ -99,6 +100,16 @@ def test_spark_shows_what_its_tasks_do(spark: SparkSession) -> None:
     )
     spark.range(1).collect()
     assert _latest(spark) is None, "the next job of the session is not ours"
+
+
+def test_a_table_whose_files_are_named_in_two_ways() -> None:
+    """Readers of Iceberg take both, so a description must not fail on them."""
+    paths = ("/w/data/a.parquet", "file:///w/data/b.parquet")
+    task = Task(0, date(2026, 1, 1), tuple(map(Piece, paths)), 10)
+    with step("mapping ORDERS"):
+        assert (
+            description([task]) == "mapping ORDERS: 1 task, 2026-01-01, 2 files in several places"
+        )
 
 
 def _latest(spark: SparkSession) -> str | None:
