@@ -291,7 +291,10 @@ class _Messages(Settings):
 _JUDGED = {"mapping", "account", "seed", "warehouse", "catalog", "tolerance", "confidence"}
 
 
-class Archive(yaml_of(AuditSettings, _JUDGED, _Messages)):  # type: ignore[misc]
+_WORKED_ON = yaml_of(SparkSettings, {"engine"}, _Messages, engine="spark")
+
+
+class Archive(yaml_of(AuditSettings, _JUDGED, _WORKED_ON)):  # type: ignore[misc]
     """One archive of messages, its mapping, and when it is worked on."""
 
     reports: OptionalPath = Field(
@@ -304,9 +307,6 @@ class Archive(yaml_of(AuditSettings, _JUDGED, _Messages)):  # type: ignore[misc]
     backfill: Literal["one_run", "day_by_day"] = Field(
         "one_run",
         description="one_run: one run for a range of days; day_by_day: one run for each day.",
-    )
-    engine: Literal["auto", "process", "spark"] = Field(
-        "spark", description=SparkSettings.model_fields["engine"].description
     )
     spark: Spark = Field(
         Spark(), description="The Spark session of a run that works on this archive."
