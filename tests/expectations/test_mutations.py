@@ -230,19 +230,21 @@ TRANSFORMED_CHANGES = [
 ]
 
 
+TRANSFORMED_SUITE = transformed_messages_suite(
+    MAPPINGS,
+    archive=ARCHIVE,
+    seed=SEED,
+    version=VERSION,
+    before=table_digest(TRANSFORMED),
+    tolerance=10.0,
+)
+
+
 @pytest.mark.parametrize(("change", "failing"), TRANSFORMED_CHANGES)
 def test_transformed_messages(change: Change, failing: set[str]) -> None:
     rows = list(TRANSFORMED)
     change(rows)
-    suite = transformed_messages_suite(
-        MAPPINGS,
-        archive=ARCHIVE,
-        seed=SEED,
-        version=VERSION,
-        before=table_digest(TRANSFORMED),
-        tolerance=10.0,
-    )
-    assert _failures(suite, measure()(batches(rows))) == failing
+    assert _failures(TRANSFORMED_SUITE, measure()(batches(rows))) == failing
 
 
 def next_draw(row: Row) -> Row:

@@ -6,7 +6,6 @@ import base64
 import contextlib
 import dataclasses
 import gzip
-import json
 import re
 import resource
 import socket
@@ -15,7 +14,6 @@ import subprocess
 import threading
 import traceback
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any, Self
@@ -29,6 +27,7 @@ from orchestration import lineage
 from orchestration.lineage import lineage_sensors
 from orchestration.metadata.columns import TABLES
 from tests.support.dagster_project import FIRST, Project, failures
+from tests.support.posted import receiver
 
 pytestmark = [
     pytest.mark.dagster,
@@ -42,24 +41,9 @@ pytestmark = [
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
     """The events that a server on loopback gets."""
-    events: list[dict[str, Any]] = []
-
-    class Catalog(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            events.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(201)
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Catalog) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        monkeypatch.setenv("OPENLINEAGE_URL", f"http://127.0.0.1:{server.server_port}")
+    with receiver() as (url, events):
+        monkeypatch.setenv("OPENLINEAGE_URL", url)
         yield events
-        server.shutdown()
-        thread.join()
 
 
 def test_a_run_is_told_with_its_columns(

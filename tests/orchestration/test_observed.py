@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import json
 import random
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
 import pytest
@@ -18,6 +13,7 @@ import pytest
 from orchestration import alarms
 from orchestration.assets.checks import SPLIT
 from tests.support.dagster_project import FIRST, Project, failures
+from tests.support.posted import receiver
 
 pytestmark = [pytest.mark.dagster, pytest.mark.spark]
 
@@ -81,29 +77,6 @@ def look(project: Project, until: datetime) -> dg.ExecuteInProcessResult:
     )
 
 
-@contextmanager
-def channel() -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """A server on loopback that answers as Slack does; its URL and what was posted."""
-    posted: list[dict[str, Any]] = []
-
-    class Channel(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            posted.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b"ok")
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Channel) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/hook", posted
-        server.shutdown()
-        thread.join()
-
-
 def tell(project: Project, result: dg.ExecuteInProcessResult) -> None:
     """What the sensor does after the run."""
     with dg.build_run_status_sensor_context(
@@ -139,7 +112,7 @@ def test_the_stale_hour_fails_the_check_and_somebody_is_told_once(
     assert out == [("west", "2026-03-01T03:00:00Z")]
 
     monkeypatch.setenv(alarms.VARIABLE, "orchestration.alarms:slack")
-    with channel() as (url, posted):
+    with receiver() as (url, posted):
         monkeypatch.setenv(alarms.WEBHOOK, url)
         verdicts = []
         for hours in (STALE, STALE + 1, STALE + 2):

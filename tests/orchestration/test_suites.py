@@ -5,11 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any, Literal
 
 import dagster as dg
@@ -25,6 +21,7 @@ from jobs.warehouse.specs import QUARANTINED, TRANSFORMED
 from jobs.warehouse.tables import data_files, open_table
 from tests.support.archive import rows_of
 from tests.support.dagster_project import Project, failures
+from tests.support.posted import receiver
 
 pytestmark = pytest.mark.dagster
 
@@ -43,31 +40,6 @@ class Remember(ValidationAction):
         return {}
 
 
-@contextmanager
-def webhook() -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """The address of a server that keeps what it gets."""
-    received: list[dict[str, Any]] = []
-
-    class Keep(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            received.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b"ok")
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Keep) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}/secret", received
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 ACTIONS = """  actions:
     - type: slack
       name: tell
@@ -80,7 +52,7 @@ ACTIONS = """  actions:
 def test_actions_follow_the_checks(bare_project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     SEEN.clear()
     bare_project.add("east", ACTIONS)
-    with webhook() as (address, received):
+    with receiver() as (address, received):
         monkeypatch.setenv("TEST_WEBHOOK", address)
         result = bare_project.materialize(
             "east", ["mapping_version", "messages", "transformed_messages"]
@@ -96,7 +68,7 @@ def test_an_action_that_fails_loses_nothing(
 ) -> None:
     bare_project.add("east", ACTIONS)
     monkeypatch.setattr(Remember, "run", lambda *_, **__: 1 / 0)
-    with webhook() as (address, _):
+    with receiver() as (address, _):
         monkeypatch.setenv("TEST_WEBHOOK", address)
         result = bare_project.materialize("east", ["mapping_version", "messages"])
     assert result.success, failures(result)
