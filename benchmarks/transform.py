@@ -46,7 +46,7 @@ from jobs.settings.transform import TransformSettings
 from jobs.transform import transform
 from jobs.warehouse import specs, staging, tables
 from nats_transform import AccountMappings, Destination, Mapping
-from nats_transform.functions import fnv1a
+from nats_transform.mappings.functions import fnv1a
 from nats_transform.spark import apply
 
 CORES = 2

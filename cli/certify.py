@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cli.command import job_command
 from cli.output import Verdict, print_line, print_table
 from nats_transform.errors import shown
-from nats_transform.unseen import unseen_line
+from nats_transform.mappings.unseen import unseen_line
 from nats_transform.words import plural
 
 if TYPE_CHECKING:

@@ -24,15 +24,15 @@ from jobs.settings.connection import NatsSettings, ShownSettings
 from jobs.settings.output import NEVER
 from nats_transform.collector import no_search_for_cycles
 from nats_transform.errors import InvalidConfig, UnknownAccount, printable
-from nats_transform.findings import CODES, Finding, Severity
-from nats_transform.mapping import AccountMappings
-from nats_transform.subject import decode, encode
-from nats_transform.unseen import Unseen, unseen_in_files, unseen_line
+from nats_transform.lint.findings import CODES, Finding, Severity
+from nats_transform.mappings.mapping import AccountMappings
+from nats_transform.mappings.subject import decode, encode
+from nats_transform.mappings.unseen import Unseen, unseen_in_files, unseen_line
 from nats_transform.words import plural
 
 if TYPE_CHECKING:
-    from nats_transform.check import Config
     from nats_transform.config import Located
+    from nats_transform.lint.check import Config
 
 
 _MOST_SHOWN = 500
@@ -186,9 +186,9 @@ class _LookedAt(NamedTuple):
 
 
 def _check(settings: CheckSettings) -> _LookedAt:
-    from nats_transform.check import Origin, check
     from nats_transform.config import Located, load_consumers, load_streams, shared_by
-    from nats_transform.network import Network
+    from nats_transform.lint.check import Origin, check
+    from nats_transform.streams.network import Network
 
     account = settings.account or ("$G" if settings.nats else None)  # a server shows one
     configs: list[Config] = []

@@ -30,8 +30,8 @@ from jobs.settings.spark import SparkSettings
 
 if TYPE_CHECKING:
     from cli.formats import Reported
-    from nats_transform.findings import Code
-    from nats_transform.unseen import Unseen
+    from nats_transform.lint.findings import Code
+    from nats_transform.mappings.unseen import Unseen
 
 FORMATS = ("table", "json", "markdown", "github", "sarif")
 """How findings can be printed, see `cli.formats`."""

@@ -11,7 +11,7 @@ from cli.command import Review, job_command
 from cli.formats import Reported
 from cli.output import looked_at, print_finding, print_help, print_line
 from nats_transform.errors import shown
-from nats_transform.unseen import unseen_line
+from nats_transform.mappings.unseen import unseen_line
 from nats_transform.words import plural
 
 if TYPE_CHECKING:

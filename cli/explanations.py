@@ -1,6 +1,6 @@
 """Every code that a command can print, with examples: for `explain` and for the page of findings.
 
-The meaning of a code stands beside its findings, and its examples in nats_transform/examples.yaml.
+The meaning of a code stands beside its findings, its examples in nats_transform/lint/examples.yaml.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from importlib.resources import files
 from typing import Any
 
 from nats_transform.audit.verdicts import CODES as AUDIT_CODES
-from nats_transform.findings import CODES as CHECK_CODES
-from nats_transform.findings import Code, Severity
+from nats_transform.lint.findings import CODES as CHECK_CODES
+from nats_transform.lint.findings import Code, Severity
 from nats_transform.migration.findings import CODES as DRY_RUN_CODES
 from nats_transform.words import plural
 
@@ -130,7 +130,7 @@ def explanations() -> tuple[Explanation, ...]:
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    text = (files("nats_transform") / "examples.yaml").read_text(encoding="utf-8")
+    text = (files("nats_transform.lint") / "examples.yaml").read_text(encoding="utf-8")
     examples = yaml.load(text, loader)  # noqa: S506 - one of the two safe ones
     return tuple(
         _explanation(command, code, rule, examples[command][code])

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from cli.output import print_commands, print_line, print_lines
-from nats_transform.findings import Code, Severity
-from nats_transform.unseen import Unseen, unseen_line
+from nats_transform.lint.findings import Code, Severity
+from nats_transform.mappings.unseen import Unseen, unseen_line
 from nats_transform.untrusted import json_text, markdown_code, markdown_text, one_line, visible
 
 _ANNOTATION = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}

@@ -12,11 +12,11 @@ from cli.command import Command, end, form_of, output
 from cli.command import command as cli_command
 from cli.output import print_json, print_line, print_subject
 from jobs.settings.base import Seed, Settings, setting
-from nats_transform.draw import mapping_key, message_entropy
 from nats_transform.errors import InvalidTransform, printable
-from nats_transform.mapping import EMPTY_RESULT, Fate
-from nats_transform.subject import SEPARATOR, decode, literal_fault
-from nats_transform.transform import Transform
+from nats_transform.mappings.draw import mapping_key, message_entropy
+from nats_transform.mappings.mapping import EMPTY_RESULT, Fate
+from nats_transform.mappings.subject import SEPARATOR, decode, literal_fault
+from nats_transform.mappings.transform import Transform
 
 
 class MapCommand(Command):

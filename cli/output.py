@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.terminal import console, is_terminal
-from nats_transform.subject import encode
+from nats_transform.mappings.subject import encode
 from nats_transform.untrusted import in_a_log, json_text, visible
 from nats_transform.words import plural
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from cli.command import Review, job_command
 from cli.formats import Reported
 from cli.output import looked_at, print_help, print_line
-from nats_transform.findings import Severity
-from nats_transform.unseen import unseen_line
+from nats_transform.lint.findings import Severity
+from nats_transform.mappings.unseen import unseen_line
 from nats_transform.words import plural
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from jobs.settings.base import Name, Settings, setting
 from jobs.settings.connection import ShownSettings
 from jobs.settings.mappings import LeafNodeSettings
 from nats_transform.errors import shown
-from nats_transform.subject import is_valid_publish_subject
-from nats_transform.unseen import Unseen, unseen_line
+from nats_transform.mappings.subject import is_valid_publish_subject
+from nats_transform.mappings.unseen import Unseen, unseen_line
 
 _UNTRACED = (Unseen("republish, mirrors, sources and consumers", "trace without --live"),)
 """What servers do not trace, because they store nothing."""
@@ -76,7 +76,7 @@ def command(settings: TraceSettings, asked: Settings) -> None:
     if settings.mapping is None and settings.streams is None and settings.nats is None:
         raise click.UsageError("give --mapping, --streams or a server")
     from nats_transform.config import load_consumers, load_mappings, load_streams
-    from nats_transform.trace import trace
+    from nats_transform.streams.trace import trace
 
     with with_files(settings, settings.account) as given:
         streams = load_streams(given.streams) if given.streams else ()

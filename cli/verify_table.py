@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cli.command import job_command
 from cli.output import print_line, print_report
-from nats_transform.unseen import unseen_line
+from nats_transform.mappings.unseen import unseen_line
 from nats_transform.words import plural
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from expectations.measures.messages import measure_messages
 from expectations.measures.rows import Measures
 from expectations.measures.transformed import MeasureTransformed
 from nats_transform.kernel.messages import MESSAGES, TRANSFORMED
-from nats_transform.subject import encode
+from nats_transform.mappings.subject import encode
 
 FILE = "file_path"
 """The column that tells a manifest from rows."""

@@ -50,7 +50,7 @@ from nats_transform.digest import Digest
 from nats_transform.errors import InvalidBackup
 from nats_transform.kernel.covering import Covering
 from nats_transform.kernel.digest import digest_batch
-from nats_transform.subject import subscribes
+from nats_transform.mappings.subject import subscribes
 from nats_transform.words import plural
 
 if TYPE_CHECKING:

@@ -23,15 +23,15 @@ from jobs.jetstream.answers import TraceEvent
 from jobs.jetstream.connection import connection
 from jobs.jetstream.tracing import belongs_to_server, missing, traced
 from jobs.settings.connection import NatsSettings
+from nats_transform.accounts.imports import AccountImport, ImportKind
+from nats_transform.accounts.sharing import Entry
 from nats_transform.config import Located, load_all, load_mappings
 from nats_transform.errors import printable
-from nats_transform.imports import AccountImport, ImportKind
-from nats_transform.mapping import AccountMappings
-from nats_transform.network import Network
-from nats_transform.sharing import Entry
-from nats_transform.stream import StreamConfig
-from nats_transform.subject import encode, is_valid_publish_subject, subscribes
-from nats_transform.unresolved import may_be
+from nats_transform.mappings.mapping import AccountMappings
+from nats_transform.mappings.subject import encode, is_valid_publish_subject, subscribes
+from nats_transform.mappings.unresolved import may_be
+from nats_transform.streams.network import Network
+from nats_transform.streams.stream import StreamConfig
 
 _LOST = "lost"
 _LEAF = 4

@@ -28,13 +28,13 @@ from nats_transform.config.source import Source
 from nats_transform.config.verbatim import NO_CONFIG
 from nats_transform.config.yaml_text import parse_yaml
 from nats_transform.errors import InvalidConfig, printable
-from nats_transform.mapping import AccountMappings
+from nats_transform.mappings.mapping import AccountMappings
+from nats_transform.mappings.unseen import Unseen
 from nats_transform.migration import Question
 from nats_transform.plan.build import Needs, NoPlan, build
 from nats_transform.plan.files import CERTIFICATE, CONFIGURED, PLAN, files, whole_configs
 from nats_transform.plan.model import Accepted, Blocked, Certified, Need, Plan
 from nats_transform.plan.stages import Stage
-from nats_transform.unseen import Unseen
 from nats_transform.words import plural
 
 _ACCEPTED = TypeAdapter(tuple[Accepted, ...])

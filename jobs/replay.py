@@ -46,7 +46,7 @@ from jobs.warehouse.coverage import Coverage
 from jobs.warehouse.specs import TRANSFORMED
 from jobs.warehouse.tables import open_table
 from jobs.warehouse.versions import find as find_version
-from nats_transform.subject import decode, encode
+from nats_transform.mappings.subject import decode, encode
 from nats_transform.words import plural
 
 EXAMPLES = 3

@@ -28,7 +28,7 @@ from jobs.warehouse import tables, versions
 from jobs.warehouse.accounting import Archived
 from jobs.warehouse.specs import MESSAGES, QUARANTINED, TRANSFORMED
 from nats_transform.digest import Digest
-from nats_transform.unseen import Unseen
+from nats_transform.mappings.unseen import Unseen
 
 _EPOCH = date(1970, 1, 1)
 

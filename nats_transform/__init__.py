@@ -12,6 +12,7 @@ from importlib import import_module
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
+    from nats_transform.accounts.imports import AccountImport, ImportKind
     from nats_transform.config.load import load
     from nats_transform.errors import (
         InvalidConfig,
@@ -20,31 +21,30 @@ if TYPE_CHECKING:
         InvalidTransform,
         NatsTransformError,
     )
-    from nats_transform.imports import AccountImport, ImportKind
-    from nats_transform.mapping import AccountMappings, Destination, Fate, Mapping, Outcome
-    from nats_transform.stream import StreamConfig, parse_stream
-    from nats_transform.stream_source import StreamSource, bucket_source
-    from nats_transform.transform import Transform
+    from nats_transform.mappings.mapping import AccountMappings, Destination, Fate, Mapping, Outcome
+    from nats_transform.mappings.transform import Transform
+    from nats_transform.streams.source import StreamSource, bucket_source
+    from nats_transform.streams.stream import StreamConfig, parse_stream
 
 _ON_USE = {
-    "AccountImport": "nats_transform.imports",
-    "AccountMappings": "nats_transform.mapping",
-    "Destination": "nats_transform.mapping",
-    "Fate": "nats_transform.mapping",
-    "ImportKind": "nats_transform.imports",
+    "AccountImport": "nats_transform.accounts.imports",
+    "AccountMappings": "nats_transform.mappings.mapping",
+    "Destination": "nats_transform.mappings.mapping",
+    "Fate": "nats_transform.mappings.mapping",
+    "ImportKind": "nats_transform.accounts.imports",
     "InvalidConfig": "nats_transform.errors",
     "InvalidMapping": "nats_transform.errors",
     "InvalidStream": "nats_transform.errors",
     "InvalidTransform": "nats_transform.errors",
-    "Mapping": "nats_transform.mapping",
+    "Mapping": "nats_transform.mappings.mapping",
     "NatsTransformError": "nats_transform.errors",
-    "Outcome": "nats_transform.mapping",
-    "StreamConfig": "nats_transform.stream",
-    "StreamSource": "nats_transform.stream_source",
-    "Transform": "nats_transform.transform",
-    "bucket_source": "nats_transform.stream_source",
+    "Outcome": "nats_transform.mappings.mapping",
+    "StreamConfig": "nats_transform.streams.stream",
+    "StreamSource": "nats_transform.streams.source",
+    "Transform": "nats_transform.mappings.transform",
+    "bucket_source": "nats_transform.streams.source",
     "load": "nats_transform.config",
-    "parse_stream": "nats_transform.stream",
+    "parse_stream": "nats_transform.streams.stream",
 }
 
 __all__ = [

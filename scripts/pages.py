@@ -153,7 +153,7 @@ def results() -> str:
     from cli.map import MapResult
     from jobs.live_trace import LiveTrace
     from jobs.registry import JOBS
-    from nats_transform.trace import Trace
+    from nats_transform.streams.trace import Trace
 
     about = (
         "With `--json`, a command prints one document on stdout and nothing else there; `map` "

@@ -60,7 +60,7 @@ from jobs.transform import transform
 from jobs.warehouse.specs import MESSAGES, TRANSFORMED, TableSpec
 from jobs.warehouse.tables import open_table
 from nats_transform.config import load_mappings, mapping_version
-from nats_transform.subject import decode, encode
+from nats_transform.mappings.subject import decode, encode
 from tests.support.streams import Stream, new_stream
 
 pytestmark = pytest.mark.server

@@ -21,7 +21,7 @@ from cli.main import COMMANDS, main
 from jobs.settings.warehouse import Warehouse
 from jobs.warehouse import versions
 from nats_transform.config import load_mappings
-from nats_transform.findings import CODES, PAGE
+from nats_transform.lint.findings import CODES, PAGE
 from nats_transform.migration import ALL
 from orchestration.archive import Archive
 from scripts import pages

@@ -11,7 +11,7 @@ import pyarrow as pa
 from expectations.measures.rows import flags, numbers_of, words
 from nats_transform import AccountMappings
 from nats_transform.kernel.proof import IS_SAME, Opinion, Proof
-from nats_transform.subject import encode
+from nats_transform.mappings.subject import encode
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from expectations.measures.rows import counts_of, flags, sample_hashes
 from nats_transform import AccountMappings
 from nats_transform.audit import End
 from nats_transform.kernel.proof import Opinion, Proof
-from nats_transform.subject import decode
+from nats_transform.mappings.subject import decode
 
 MAX_NUMBERS = 4096
 """Rows of a `partition(n)` are counted by number up to this n; above it only the range is."""

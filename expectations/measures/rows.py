@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from nats_transform import Fate
 from nats_transform.digest import Digest
-from nats_transform.mapping import DRAWS
-from nats_transform.subject import decode
+from nats_transform.mappings.mapping import DRAWS
+from nats_transform.mappings.subject import decode
 
 MAX_SUBJECT = 4096 - 24
 """Bytes of the longest subject that can be published under the server's default limits.
@@ -153,7 +153,7 @@ def is_missing(rows: pa.RecordBatch, names: Iterable[str]) -> np.ndarray:
 
 
 def is_illegal(subjects: pa.Array) -> np.ndarray:
-    """Whether a subject is no legal literal one: `nats_transform.subject.literal_fault`."""
+    """Whether a subject is no legal literal one: `literal_fault` of the library."""
     return flags(pc.match_substring_regex(subjects.view(pa.binary()), _ILLEGAL))
 
 

@@ -33,7 +33,7 @@ from nats_transform.audit import End
 from nats_transform.digest import Digest
 from nats_transform.kernel.digest import digest_batch
 from nats_transform.kernel.proof import IS_ILLEGAL
-from nats_transform.subject import decode
+from nats_transform.mappings.subject import decode
 
 SAMPLED_ROWS = 2_000
 """About how many messages the scalar library replays; all of a small day.

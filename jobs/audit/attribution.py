@@ -30,8 +30,8 @@ from jobs.files.counting import Coded, combinations, hours, texts
 from nats_transform import Mapping
 from nats_transform.audit import Doubled, End, Hours, Period, Scope, Tally, is_audited
 from nats_transform.audit.chance import Draws
-from nats_transform.shape import Shape, shape_of, shape_of_filter
-from nats_transform.subject import collide, is_subset
+from nats_transform.mappings.shape import Shape, shape_of, shape_of_filter
+from nats_transform.mappings.subject import collide, is_subset
 
 
 @dataclass(frozen=True)

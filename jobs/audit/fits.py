@@ -21,9 +21,9 @@ from nats_transform.kernel import Program
 from nats_transform.kernel.filters import Pattern
 from nats_transform.kernel.pieces import KeyHash
 from nats_transform.kernel.rules import End, Ends, Rule, State
-from nats_transform.mapping import Fate
-from nats_transform.shape import Shape
-from nats_transform.subject import Filter, collide, decode
+from nats_transform.mappings.mapping import Fate
+from nats_transform.mappings.shape import Shape
+from nats_transform.mappings.subject import Filter, collide, decode
 
 _NOTHING = End(State(Fate.UNMATCHED))
 

@@ -31,8 +31,8 @@ from jobs.warehouse.staging import new_folder
 from nats_transform.audit import Period
 from nats_transform.kernel import Program, compile_mappings
 from nats_transform.kernel.program import outcome_schema
-from nats_transform.subject import encode
-from nats_transform.unseen import Unseen
+from nats_transform.mappings.subject import encode
+from nats_transform.mappings.unseen import Unseen
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

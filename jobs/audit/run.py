@@ -46,7 +46,7 @@ from nats_transform.audit import (
     is_audited,
     worst_of,
 )
-from nats_transform.unseen import unseen_line
+from nats_transform.mappings.unseen import unseen_line
 from nats_transform.words import plural
 
 

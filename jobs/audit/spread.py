@@ -20,7 +20,7 @@ from jobs.files.task import Task
 from jobs.files.tokens import TokenAt
 from nats_transform import Mapping as SubjectMapping
 from nats_transform.audit import Period, is_audited
-from nats_transform.subject import encode
+from nats_transform.mappings.subject import encode
 
 MOST_PARTITIONS = 1024
 """The balance of more partitions is not worth a row each."""

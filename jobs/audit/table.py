@@ -18,7 +18,7 @@ from jobs.settings.audit import AuditSettings
 from jobs.warehouse import staging, tables
 from jobs.warehouse.raw import readable
 from jobs.warehouse.specs import WEIGHT_AUDIT
-from nats_transform.subject import encode
+from nats_transform.mappings.subject import encode
 
 
 def publish(settings: AuditSettings, result: AuditResult) -> int | None:

@@ -16,16 +16,16 @@ import pyarrow as pa
 
 from jobs.certify.result import CertifiedUser, Divergence, Drawn
 from jobs.certify.server import Tried
+from nats_transform.audit.statistics import intervals
 from nats_transform.config.permissions import User
-from nats_transform.functions import Random
 from nats_transform.kernel import compile_mappings
-from nats_transform.mapping import AccountMappings, Destination, Share
-from nats_transform.mapping import Mapping as SubjectMapping
-from nats_transform.network import Network
-from nats_transform.statistics import intervals
-from nats_transform.stream import StreamConfig
-from nats_transform.subject import decode
-from nats_transform.unresolved import may_be
+from nats_transform.mappings.functions import Random
+from nats_transform.mappings.mapping import AccountMappings, Destination, Share
+from nats_transform.mappings.mapping import Mapping as SubjectMapping
+from nats_transform.mappings.subject import decode
+from nats_transform.mappings.unresolved import may_be
+from nats_transform.streams.network import Network
+from nats_transform.streams.stream import StreamConfig
 
 _NOBODY = "nobody"
 _MOST_SUBJECTS = 2_000  # that users try

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from datetime import date
 from typing import Any
 
-from nats_transform.unseen import Unseen
+from nats_transform.mappings.unseen import Unseen
 
 
 @dataclass(frozen=True)

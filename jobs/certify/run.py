@@ -34,11 +34,11 @@ from nats_transform.config.source import Source
 from nats_transform.config.verbatim import NO_CONFIG, mappings_text
 from nats_transform.errors import InvalidConfig, printable
 from nats_transform.kernel.build import source_digest
-from nats_transform.mapping import AccountMappings
-from nats_transform.network import Network
-from nats_transform.stream import StreamConfig
-from nats_transform.subject import decode
-from nats_transform.unseen import Unseen
+from nats_transform.mappings.mapping import AccountMappings
+from nats_transform.mappings.subject import decode
+from nats_transform.mappings.unseen import Unseen
+from nats_transform.streams.network import Network
+from nats_transform.streams.stream import StreamConfig
 
 __all__ = ["Certificate", "certify"]
 

@@ -29,10 +29,10 @@ from jobs.progress import advance
 from jobs.settings.connection import NatsSettings
 from nats_transform.config.block import configured, mappings_block, quoted_string
 from nats_transform.config.permissions import User
-from nats_transform.mapping import AccountMappings
-from nats_transform.network import Network
+from nats_transform.mappings.mapping import AccountMappings
 from nats_transform.plan.changes import permissions_of
-from nats_transform.stream import StreamConfig
+from nats_transform.streams.network import Network
+from nats_transform.streams.stream import StreamConfig
 
 _AT_ONCE = 5_000  # messages that the server and a subscriber may have in hand
 _REPLY = b"nats-transform"

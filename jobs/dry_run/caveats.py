@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nats_transform.stream import StreamConfig
+from nats_transform.streams.stream import StreamConfig
 
 _ACTING = ("Nats-Rollup", "Nats-TTL", "Nats-Incr", "Nats-Schedule", "Nats-Schedule-Next")
 """Headers by which a message acts in a stream."""

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from jobs.jetstream.headers import VERSION
 from jobs.warehouse.rows import header_values
-from nats_transform.stream import StreamConfig
+from nats_transform.streams.stream import StreamConfig
 
 NO_LIMIT = 2**62
 _MICROSECOND = 1000

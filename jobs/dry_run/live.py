@@ -20,7 +20,7 @@ from jobs.jetstream.stream import stream_info
 from jobs.jetstream.subjects import pages_of_subjects
 from jobs.progress import advance, step
 from jobs.settings.connection import NatsSettings
-from nats_transform.stream import StreamConfig
+from nats_transform.streams.stream import StreamConfig
 
 _MOST = 20_000_000  # subjects in memory
 

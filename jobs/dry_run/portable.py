@@ -28,12 +28,12 @@ from jobs.files.output import whole
 from nats_transform.errors import InvalidConfig
 from nats_transform.kernel import compile_mappings
 from nats_transform.kernel.digest import digest_batch
-from nats_transform.mapping import AccountMappings
+from nats_transform.mappings.mapping import AccountMappings
+from nats_transform.mappings.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR, decode, intersection
+from nats_transform.mappings.symbolic import Symbol, computes_with, filter_of, results
+from nats_transform.mappings.transform import Transform
 from nats_transform.migration import DryRun, Question
 from nats_transform.migration.tables.census import Part, added_up
-from nats_transform.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR, decode, intersection
-from nats_transform.symbolic import Symbol, computes_with, filter_of, results
-from nats_transform.transform import Transform
 
 KEY = b"nats-transform.census"
 CHECKSUM = b"nats-transform.checksum"

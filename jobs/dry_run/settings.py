@@ -9,6 +9,8 @@ from datetime import date
 from typing import Any
 
 from jobs.settings.dry_run import DryRunSettings
+from nats_transform.accounts.leaf_nodes import NO_LEAF_NODES
+from nats_transform.accounts.sharing import NO_SHARES, Shares
 from nats_transform.config import (
     load_all,
     load_consumers,
@@ -17,13 +19,11 @@ from nats_transform.config import (
     parse_server_config,
     shared_by,
 )
-from nats_transform.findings import Severity
-from nats_transform.leaf_nodes import NO_LEAF_NODES
-from nats_transform.mapping import AccountMappings
+from nats_transform.lint.findings import Severity
+from nats_transform.mappings.mapping import AccountMappings
+from nats_transform.mappings.unseen import Unseen, unseen_of_archive
 from nats_transform.migration import DryRun, Question, User, users_of
-from nats_transform.sharing import NO_SHARES, Shares
-from nats_transform.stream_features import SCHEDULE_HEADERS
-from nats_transform.unseen import Unseen, unseen_of_archive
+from nats_transform.streams.features import SCHEDULE_HEADERS
 
 MOST_FLOWS = 200
 """The flows that the JSON has; a picture shows fewer."""

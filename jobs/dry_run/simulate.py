@@ -50,12 +50,12 @@ from jobs.files.selection import Selection
 from jobs.files.storage import Storage
 from jobs.progress import advance, step
 from jobs.warehouse import specs, staging, tables
-from nats_transform.draw import mapping_key, message_entropy
 from nats_transform.kernel import Program, compile_mappings
-from nats_transform.mapping import AccountMappings
-from nats_transform.network import Entropy, Network, Via
-from nats_transform.stream import StreamConfig
-from nats_transform.subject import decode, encode
+from nats_transform.mappings.draw import mapping_key, message_entropy
+from nats_transform.mappings.mapping import AccountMappings
+from nats_transform.mappings.subject import decode, encode
+from nats_transform.streams.network import Entropy, Network, Via
+from nats_transform.streams.stream import StreamConfig
 
 SIMULATED = replace(
     specs.table_spec(

@@ -35,7 +35,7 @@ from jobs.warehouse.accounting import Archived
 from nats_transform.kernel import compile_mappings
 from nats_transform.migration import DryRun, Question
 from nats_transform.migration.tables.census import Part, added_up
-from nats_transform.stream_features import CARRIED, SCHEDULE_HEADERS
+from nats_transform.streams.features import CARRIED, SCHEDULE_HEADERS
 
 
 def archived_days(settings: StreamDays) -> tuple[Table, list[date]]:

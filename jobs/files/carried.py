@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nats_transform.stream_features import CARRIED
+from nats_transform.streams.features import CARRIED
 
 _NAMES = pa.array(CARRIED)
 _WORDS = pa.array(

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.errors import ArchiveError
-from nats_transform.subject import decode
+from nats_transform.mappings.subject import decode
 
 _MOST_CELLS = 2**16
 """With up to this many possible combinations each has its own counter; with more, rows are sorted.

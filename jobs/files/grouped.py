@@ -21,10 +21,10 @@ import pyarrow.compute as pc
 from jobs.errors import WarehouseError, text_of
 from jobs.files.engine import run
 from jobs.files.storage import Storage
-from nats_transform.functions import Partition
 from nats_transform.kernel import Program
 from nats_transform.kernel.rules import End, State
-from nats_transform.mapping import Fate
+from nats_transform.mappings.functions import Partition
+from nats_transform.mappings.mapping import Fate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

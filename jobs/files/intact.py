@@ -18,7 +18,7 @@ from jobs.files.engine import end_if_told, run, session_for
 from jobs.files.storage import Storage
 from jobs.progress import advance, step
 from jobs.warehouse.tables import file_digests
-from nats_transform.unseen import Unseen
+from nats_transform.mappings.unseen import Unseen
 from nats_transform.words import plural
 
 if TYPE_CHECKING:

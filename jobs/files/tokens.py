@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from nats_transform.functions import Wildcard
 from nats_transform.kernel import Program
 from nats_transform.kernel.filters import Pattern
 from nats_transform.kernel.rules import End, Ends, Rule, State
-from nats_transform.mapping import Fate
-from nats_transform.subject import SEPARATOR
+from nats_transform.mappings.functions import Wildcard
+from nats_transform.mappings.mapping import Fate
+from nats_transform.mappings.subject import SEPARATOR
 
 _ILLEGAL = 3  # the states below this are those of subjects that are not literal; see `rules`
 

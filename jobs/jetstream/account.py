@@ -24,7 +24,7 @@ from jobs.errors import ArchiveError, text_of
 from jobs.jetstream.answers import NO_JETSTREAM, ApiError, Consumers, Streams, User, parse_answer
 from jobs.jetstream.connection import RawClient, api, connection
 from jobs.settings.connection import NatsSettings
-from nats_transform.stream import StreamConfig
+from nats_transform.streams.stream import StreamConfig
 
 _WHO = "$SYS.REQ.USER.INFO"
 _MOST_BYTES = 256 * 1024 * 1024

@@ -23,7 +23,7 @@ from pydantic import (
 
 from jobs.errors import ArchiveError
 from nats_transform.errors import first_fault
-from nats_transform.stream_state import Count, State
+from nats_transform.streams.state import Count, State
 from nats_transform.untrusted import few_values
 
 _NO_TIME = datetime(1, 1, 1, tzinfo=UTC)  # as nats-server writes it

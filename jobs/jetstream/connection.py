@@ -28,7 +28,7 @@ from jobs.jetstream import wire
 from jobs.jetstream.answers import NO_JETSTREAM, Answer, ApiError, parse_answer
 from jobs.settings.connection import NatsSettings
 from nats_transform.errors import first_fault
-from nats_transform.stream_state import Count
+from nats_transform.streams.state import Count
 
 _A = TypeVar("_A", bound=Answer)
 LARGEST_MESSAGE = (64 * 2**10 + 128) * 2**10

@@ -24,7 +24,7 @@ import pyarrow as pa
 from jobs.jetstream import wire
 from jobs.jetstream.headers import first_values
 from nats_transform import AccountMappings
-from nats_transform.subject import decode, encode
+from nats_transform.mappings.subject import decode, encode
 
 SCHEDULE = b"Nats-Schedule"
 TARGET = b"Nats-Schedule-Target"

@@ -19,7 +19,7 @@ from jobs.jetstream.pull import Delivered, arrive, consumer, pulling, request
 from jobs.settings.connection import NatsSettings
 from jobs.settings.days import utc
 from nats_transform.errors import did_you_mean
-from nats_transform.subject import ANY_TAIL
+from nats_transform.mappings.subject import ANY_TAIL
 
 STREAM_NOT_FOUND = 10059
 _SUBJECTS = 100_000  # nats-server counts so many in one answer

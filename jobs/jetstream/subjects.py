@@ -27,7 +27,7 @@ from jobs.errors import ArchiveError
 from jobs.jetstream.answers import ApiError, Message, StreamInfo
 from jobs.jetstream.connection import RawClient, api
 from jobs.settings.connection import NatsSettings
-from nats_transform.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR, has_wildcard, matches
+from nats_transform.mappings.subject import ANY_TAIL, ANY_TOKEN, SEPARATOR, has_wildcard, matches
 
 _PAGE = 100_000  # subjects
 _SHARED = 1_000  # subjects of two pages

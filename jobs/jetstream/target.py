@@ -24,7 +24,7 @@ from jobs.jetstream.stream import JetStreamSettings, StreamState
 from jobs.settings.connection import NatsSettings
 from nats_transform import Transform
 from nats_transform.errors import NatsTransformError
-from nats_transform.subject import SEPARATOR, encode, subscribes
+from nats_transform.mappings.subject import SEPARATOR, encode, subscribes
 
 SOURCE = OWN + b"Source"
 """`<mapping version> <sequence> <stream>` of the archived message; the stream percent-encoded."""

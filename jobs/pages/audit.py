@@ -16,8 +16,7 @@ from pathlib import Path
 from jobs.audit.headline import headline, outside_parts, worst_first
 from jobs.audit.result import AuditResult
 from jobs.pages.page import Scale, nice_scale, page, write_page
-from nats_transform import statistics
-from nats_transform.audit import DestinationAudit, MappingAudit, Split, Verdict
+from nats_transform.audit import DestinationAudit, MappingAudit, Split, Verdict, statistics
 
 _MOST_PLOTTED = 6  # mappings in the picture; the others can be opened
 _MOST_POINTS = 192

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from jobs.dry_run.settings import DryRunResult
 from jobs.pages.page import nice_scale, page, write_page
-from nats_transform.findings import Severity
+from nats_transform.lint.findings import Severity
+from nats_transform.mappings.subject import SEPARATOR
 from nats_transform.migration.analyses.trees import DEEP
 from nats_transform.migration.result import OTHER, Flow
-from nats_transform.subject import SEPARATOR
 from nats_transform.words import plural
 
 Way = tuple[str | None, str | None]

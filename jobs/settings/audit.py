@@ -14,7 +14,7 @@ from jobs.settings.base import Moment, Name, Option, Probability, Settings, sett
 from jobs.settings.days import Stream
 from jobs.settings.mappings import JudgedDays, MappedDays
 from nats_transform.errors import printable
-from nats_transform.subject import is_valid_filter
+from nats_transform.mappings.subject import is_valid_filter
 
 if TYPE_CHECKING:
     from nats_transform.audit import Criteria
@@ -233,7 +233,7 @@ class CanarySettings(MappedDays):
     confidence: Probability = setting(
         0.99, "The probability, from 0 to 1, that all of the audit's intervals are right."
     )
-    # As nats_transform.statistics.POWER; SciPy takes longer to import than all else.
+    # As nats_transform.audit.statistics.POWER; SciPy takes longer to import than all else.
     power: Probability = setting(
         0.95, "The probability, from 0 to 1, that the audit reaches the right verdict."
     )

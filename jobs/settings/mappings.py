@@ -11,7 +11,7 @@ from jobs.settings.base import Name, Points, Probability, Seed, Settings, settin
 from jobs.settings.days import StreamDays
 
 if TYPE_CHECKING:
-    from nats_transform.mapping import AccountMappings
+    from nats_transform.mappings.mapping import AccountMappings
 
 Account = Annotated[
     Name,

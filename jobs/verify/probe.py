@@ -21,9 +21,9 @@ from jobs.jetstream.tracing import belongs_to_server, can_trace, mapped_subjects
 from jobs.plan import PlanError
 from jobs.settings.connection import NatsSettings
 from nats_transform.errors import printable
+from nats_transform.mappings.subject import is_valid_publish_subject
 from nats_transform.plan.model import Plan
 from nats_transform.plan.state import Fields, View, expected, mappings_of
-from nats_transform.subject import is_valid_publish_subject
 
 HEADER = "Nats-Transform-Probe"
 NO_STREAM = "nats-transform-probe"

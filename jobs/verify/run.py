@@ -37,6 +37,7 @@ from jobs.settings.connection import NatsSettings
 from jobs.settings.verify import VerifySettings
 from jobs.verify.probe import probe
 from jobs.verify.settled import unsettled
+from nats_transform.accounts.sharing import NO_SHARES
 from nats_transform.config import load_all, parse_server_config
 from nats_transform.migration import users_of
 from nats_transform.plan.changes import as_configured, permissions_of
@@ -52,7 +53,6 @@ from nats_transform.plan.state import (
     drains,
     other_fields,
 )
-from nats_transform.sharing import NO_SHARES
 
 _M = TypeVar("_M", bound=BaseModel)
 _NO_STREAM, _NO_CONSUMER = 10059, 10014

@@ -26,13 +26,13 @@ from jobs.jetstream.reader import RangeReader
 from jobs.jetstream.schedules import Rewriting, new_name
 from jobs.jetstream.stream import JetStreamSettings, StreamState, stream_state
 from jobs.settings.connection import NatsSettings
-from nats_transform.mapping import AccountMappings
-from nats_transform.network import Feed, Network
+from nats_transform.mappings.mapping import AccountMappings
+from nats_transform.mappings.subject import decode
 from nats_transform.plan.model import Plan
 from nats_transform.plan.state import expected, mappings_of
-from nats_transform.stream import StreamConfig
-from nats_transform.stream_features import sums
-from nats_transform.subject import decode
+from nats_transform.streams.features import sums
+from nats_transform.streams.network import Feed, Network
+from nats_transform.streams.stream import StreamConfig
 
 CARRIED = b"Nats-Transform-Carried"
 _INCR = b"Nats-Incr"

@@ -23,10 +23,10 @@ from jobs.settings.warehouse import Warehouse
 from jobs.warehouse import specs, tables
 from jobs.warehouse.raw import readable
 from nats_transform import AccountMappings
-from nats_transform.check import check
 from nats_transform.config import canonical, from_canonical, mapping_version
 from nats_transform.config.block import mappings_block
-from nats_transform.subject import encode
+from nats_transform.lint.check import check
+from nats_transform.mappings.subject import encode
 
 _RULE = pa.struct(
     [

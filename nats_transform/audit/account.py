@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from nats_transform import statistics
-from nats_transform.statistics import Counts
+from nats_transform.audit import statistics
+from nats_transform.audit.statistics import Counts
 from nats_transform.words import plural
 
 _LAG = timedelta(hours=1)

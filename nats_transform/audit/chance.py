@@ -29,8 +29,8 @@ import numpy as np
 import scipy  # not `from`: it loads `stats`, which takes long, when that is used
 
 from nats_transform.audit.levels import intervals
+from nats_transform.audit.statistics import Counts, Floats
 from nats_transform.audit.tallies import End
-from nats_transform.statistics import Counts, Floats
 
 STRETCH = 256
 """Messages in a row that are looked at together. One of many more would see fewer changes of the

@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nats_transform import statistics
-from nats_transform.audit import sequential
+from nats_transform.audit import sequential, statistics
 from nats_transform.audit.account import Doubled, cause_of
 from nats_transform.audit.chance import Draws, findings
 from nats_transform.audit.levels import Design, Extent, enough, intervals
@@ -25,6 +24,7 @@ from nats_transform.audit.samples import (
     spread,
     together,
 )
+from nats_transform.audit.statistics import Counts, Floats
 from nats_transform.audit.tallies import End, Hours, Period, Scope, Tally
 from nats_transform.audit.verdicts import (
     Assessment,
@@ -39,7 +39,6 @@ from nats_transform.audit.verdicts import (
     Verdict,
     worst_of,
 )
-from nats_transform.statistics import Counts, Floats
 
 
 def assess(

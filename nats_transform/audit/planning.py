@@ -24,12 +24,12 @@ from typing import NamedTuple
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from nats_transform import statistics
+from nats_transform.audit import statistics
 from nats_transform.audit.levels import Design, Extent, enough
+from nats_transform.audit.statistics import Floats
 from nats_transform.audit.verdicts import Criteria
-from nats_transform.mapping import AccountMappings
-from nats_transform.mapping import Mapping as SubjectMapping
-from nats_transform.statistics import Floats
+from nats_transform.mappings.mapping import AccountMappings
+from nats_transform.mappings.mapping import Mapping as SubjectMapping
 
 WEEK = 168
 """The hours of a week; the first is Monday from 00:00 to 01:00 (UTC)."""

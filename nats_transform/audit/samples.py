@@ -16,13 +16,13 @@ from typing import Literal
 
 import numpy as np
 
-from nats_transform import statistics
+from nats_transform.audit import statistics
 from nats_transform.audit.account import Account, Balance, Bounds, Doubled, balance, bounds_of
 from nats_transform.audit.levels import steady
+from nats_transform.audit.statistics import Counts
 from nats_transform.audit.tallies import End, Hours, Period, Scope, Tally, is_audited
 from nats_transform.audit.verdicts import Criteria, Kind
-from nats_transform.mapping import Mapping as SubjectMapping
-from nats_transform.statistics import Counts
+from nats_transform.mappings.mapping import Mapping as SubjectMapping
 
 HOUR = timedelta(hours=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

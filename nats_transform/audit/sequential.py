@@ -25,7 +25,7 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike
 
-from nats_transform.statistics import Floats
+from nats_transform.audit.statistics import Floats
 
 SLOWEST = 1.6
 """Of 100 looks at a canary that is right, or off by twice the tolerance, 95 decide it with at most

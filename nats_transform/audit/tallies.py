@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
 
-from nats_transform.mapping import AccountMappings
-from nats_transform.mapping import Mapping as SubjectMapping
+from nats_transform.mappings.mapping import AccountMappings
+from nats_transform.mappings.mapping import Mapping as SubjectMapping
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field
 
 from nats_transform.audit.account import Account
-from nats_transform.findings import Code, Severity, on_page
+from nats_transform.lint.findings import Code, Severity, on_page
 
 
 class Verdict(StrEnum):

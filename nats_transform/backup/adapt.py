@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nats_transform.errors import InvalidBackup, InvalidStream
-from nats_transform.mapping import AccountMappings
-from nats_transform.stream import parse_stream
-from nats_transform.subject import ANY_TAIL, collide, intersection, is_subset
-from nats_transform.symbolic import filter_of_results, image
+from nats_transform.mappings.mapping import AccountMappings
+from nats_transform.mappings.subject import ANY_TAIL, collide, intersection, is_subset
+from nats_transform.mappings.symbolic import filter_of_results, image
+from nats_transform.streams.stream import parse_stream
 
 # The fields, beside the subjects, with which a stream reads or writes subjects that may change.
 _TRANSFORMS = ("subject_transform", "republish")

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from nats_transform.backup.library import Bytes, Numbers, address, checked, library, size
 from nats_transform.backup.s2 import LARGEST_BLOCK, Decoder, Readable
 from nats_transform.errors import InvalidBackup, first_fault
-from nats_transform.stream_state import State
+from nats_transform.streams.state import State
 from nats_transform.untrusted import visible
 
 MAGIC = b"NATSARC1"

@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable
 from collections.abc import Mapping as MappingABC
 
+from nats_transform.accounts.leaf_nodes import LeafNodes
+from nats_transform.accounts.sharing import Shares
 from nats_transform.config.leaf_nodes import leaf_nodes_of
 from nats_transform.config.shares import shares_of_config
 from nats_transform.config.tree import Entry, Node, Section, field, lower, quoted
@@ -23,10 +25,8 @@ from nats_transform.errors import (
     UnknownAccount,
     did_you_mean,
 )
-from nats_transform.leaf_nodes import LeafNodes
-from nats_transform.mapping import AccountMappings, Destination, Mapping
-from nats_transform.sharing import Shares
-from nats_transform.subject import is_valid_filter
+from nats_transform.mappings.mapping import AccountMappings, Destination, Mapping
+from nats_transform.mappings.subject import is_valid_filter
 
 GLOBAL_ACCOUNT = "$G"
 """The account of clients without another account. Mappings at the top of a file belong to it."""

@@ -15,10 +15,10 @@ from nats_transform.config.load import tree_of
 from nats_transform.config.source import Source
 from nats_transform.config.tree import Node, plain
 from nats_transform.errors import InvalidConfig, InvalidTransform
-from nats_transform.findings import Finding
-from nats_transform.functions import OfTokenAndSize, Token, Wildcard
-from nats_transform.subject import SEPARATOR
-from nats_transform.transform import Transform
+from nats_transform.lint.findings import Finding
+from nats_transform.mappings.functions import OfTokenAndSize, Token, Wildcard
+from nats_transform.mappings.subject import SEPARATOR
+from nats_transform.mappings.transform import Transform
 
 CURED = frozenset(("text-dropped", "size-without-effect"))
 """The codes with a cure that keeps the meaning."""

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from nats_transform.config.accounts import checked_weight, each_mapping, entries_of, located_mapping
 from nats_transform.config.tree import Entry, Node, Section, field, lower, plain, quoted
 from nats_transform.errors import InvalidConfig, InvalidStream, Refusals
-from nats_transform.mapping import AccountMappings, Destination, Mapping
+from nats_transform.mappings.mapping import AccountMappings, Destination, Mapping
 
 if TYPE_CHECKING:
-    from nats_transform.stream import StreamConfig
+    from nats_transform.streams.stream import StreamConfig
 
 _FIELDS = ("subject", "weight", "cluster")
 _STREAM_FIELDS = frozenset(
@@ -129,7 +129,7 @@ def stream_of(node: Node) -> StreamConfig:
     Raises:
         InvalidConfig: nats-server refuses it.
     """
-    from nats_transform.stream import parse_stream
+    from nats_transform.streams.stream import parse_stream
 
     try:
         return parse_stream(plain(node))

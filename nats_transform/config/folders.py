@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from nats_transform.config.load import load_all
 from nats_transform.errors import InvalidConfig, InvalidStream
-from nats_transform.mapping import AccountMappings
+from nats_transform.mappings.mapping import AccountMappings
 
 if TYPE_CHECKING:
-    from nats_transform.consumer import Consumer
-    from nats_transform.stream import StreamConfig
+    from nats_transform.streams.consumer import Consumer
+    from nats_transform.streams.stream import StreamConfig
 
 
 def load_streams(place: Path) -> tuple[StreamConfig, ...]:
@@ -47,7 +47,7 @@ def load_consumers(place: Path, streams: Iterable[StreamConfig]) -> tuple[Consum
     Raises:
         InvalidConfig: there is no such file, a file is no consumer, or its stream is not given.
     """
-    from nats_transform.consumer import parse_consumer
+    from nats_transform.streams.consumer import parse_consumer
 
     names = {stream.name for stream in streams}
     consumers = []

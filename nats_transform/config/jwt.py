@@ -11,13 +11,13 @@ import re
 from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass
 
+from nats_transform.accounts.sharing import NO_SHARES, Shares
 from nats_transform.config.documents import mappings_of, zeros_of
 from nats_transform.config.json_text import parse_json
 from nats_transform.config.shares import shares_of_claims
 from nats_transform.config.tree import Node, Section, quoted
 from nats_transform.errors import Place
-from nats_transform.mapping import AccountMappings
-from nats_transform.sharing import NO_SHARES, Shares
+from nats_transform.mappings.mapping import AccountMappings
 
 MAX_TOKEN = 1024 * 1024
 """Bytes of the longest token that nats-server decodes."""

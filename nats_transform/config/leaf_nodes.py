@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from urllib.parse import unquote, urlsplit
 
+from nats_transform.accounts.leaf_nodes import ANYBODY, LeafNodes
 from nats_transform.config.tree import Node, Section, field
-from nats_transform.leaf_nodes import ANYBODY, LeafNodes
 
 
 def leaf_nodes_of(

@@ -9,6 +9,8 @@ from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from nats_transform.accounts.leaf_nodes import NO_LEAF_NODES, LeafNodes
+from nats_transform.accounts.sharing import NO_SHARES, SharedStream, Shares, shared_streams
 from nats_transform.collector import no_search_for_cycles
 from nats_transform.config.accounts import (
     GLOBAL_ACCOUNT,
@@ -38,12 +40,10 @@ from nats_transform.config.tree import Node, Section, lower, quoted
 from nats_transform.config.tree import field as find_field
 from nats_transform.config.yaml_text import parse_yaml
 from nats_transform.errors import InvalidConfig, Place
-from nats_transform.leaf_nodes import NO_LEAF_NODES, LeafNodes
-from nats_transform.mapping import AccountMappings
-from nats_transform.sharing import NO_SHARES, SharedStream, Shares, shared_streams
+from nats_transform.mappings.mapping import AccountMappings
 
 if TYPE_CHECKING:
-    from nats_transform.stream import StreamConfig
+    from nats_transform.streams.stream import StreamConfig
 
 _YAML = (".yaml", ".yml")
 _NAMED = (".json", *_YAML)

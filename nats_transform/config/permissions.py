@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from nats_transform.config.accounts import entries_of
 from nats_transform.config.tree import Node, Section, field, plain
-from nats_transform.subject import is_valid_filter, subscribes
+from nats_transform.mappings.subject import is_valid_filter, subscribes
 
 _PERMISSIONS = ("permission", "permissions", "authorization")
 _DEFAULTS = ("default_permission", "default_permissions", "permissions")

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from nats_transform.accounts.sharing import PRIVATE, TOKEN, Entry, Shares
 from nats_transform.config.tree import Node, Section, field, lower, plain
-from nats_transform.sharing import PRIVATE, TOKEN, Entry, Shares
-from nats_transform.subject import SEPARATOR
+from nats_transform.mappings.subject import SEPARATOR
 
 _POSITION = "account_token_position"
 _KINDS = ("stream", "service")

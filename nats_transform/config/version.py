@@ -20,19 +20,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nats_transform.errors import InvalidConfig, NatsTransformError
-from nats_transform.mapping import AccountMappings, Destination, Mapping
-from nats_transform.subject import ANY_TOKEN, Filter
+from nats_transform.mappings.mapping import AccountMappings, Destination, Mapping
+from nats_transform.mappings.subject import ANY_TOKEN, Filter
 
 if TYPE_CHECKING:
-    from nats_transform.stream import StreamConfig
+    from nats_transform.streams.stream import StreamConfig
 
 T = TypeVar("T")
 
 FORMAT = 1
 """This number goes up when the canonical form of the same configuration changes or the draws do.
 
-A mapping version stands for one output. So a change of the hash in `nats_transform.draw` must raise
-this number; a test compares the draws with the format.
+A mapping version stands for one output. So a change of the hash in `nats_transform.mappings.draw`
+must raise this number; a test compares the draws with the format.
 """
 
 _STREAM_FIELDS = {"name", "subjects", "mirror", "sources", "subject_transform", "republish"}
@@ -66,7 +66,7 @@ def from_canonical(text: str) -> tuple[AccountMappings | StreamConfig, int]:
         seed = _typed(form["seed"], int)
         if "account" in form:
             return AccountMappings([_from_mapping(entry) for entry in form["account"]]), seed
-        from nats_transform.stream import parse_stream
+        from nats_transform.streams.stream import parse_stream
 
         return parse_stream(form["stream"]), seed
     except (KeyError, TypeError, ValueError, RecursionError) as error:

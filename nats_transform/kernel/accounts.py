@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from nats_transform.functions import Literal, Partition, Tail, Token
 from nats_transform.kernel.filters import Pattern
 from nats_transform.kernel.program import Program
 from nats_transform.kernel.rules import WHOLE_SUBJECT, Check, End, Ends, Rule, State
-from nats_transform.mapping import (
+from nats_transform.mappings.functions import Literal, Partition, Tail, Token
+from nats_transform.mappings.mapping import (
     DRAWS,
     EMPTY_DESTINATION,
     EMPTY_RESULT,
@@ -19,7 +19,7 @@ from nats_transform.mapping import (
     Mapping,
     Share,
 )
-from nats_transform.transform import Transform
+from nats_transform.mappings.transform import Transform
 
 
 def compile_mappings(mappings: AccountMappings, seed: int = 0) -> Program:

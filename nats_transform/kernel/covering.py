@@ -11,8 +11,8 @@ import pyarrow as pa
 from nats_transform.kernel.filters import Pattern
 from nats_transform.kernel.program import Program
 from nats_transform.kernel.rules import End, Ends, Rule, State
-from nats_transform.mapping import Fate
-from nats_transform.subject import Filter
+from nats_transform.mappings.mapping import Fate
+from nats_transform.mappings.subject import Filter
 
 
 class Covering:

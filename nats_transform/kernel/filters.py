@@ -16,7 +16,7 @@ from itertools import pairwise
 import xxhash
 
 from nats_transform.kernel.texts import Texts
-from nats_transform.subject import ANY_TOKEN, SEPARATOR, Filter
+from nats_transform.mappings.subject import ANY_TOKEN, SEPARATOR, Filter
 
 _NO_RULE = 2**31 - 1
 

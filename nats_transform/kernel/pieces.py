@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from nats_transform.functions import (
+from nats_transform.kernel.texts import Texts
+from nats_transform.mappings.functions import (
     Left,
     Literal,
     Partition,
@@ -27,8 +28,7 @@ from nats_transform.functions import (
     Token,
     Wildcard,
 )
-from nats_transform.kernel.texts import Texts
-from nats_transform.subject import SEPARATOR
+from nats_transform.mappings.subject import SEPARATOR
 
 _DIGITS = 10  # of a number of 32 bits
 

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nats_transform.draw import mapping_key
 from nats_transform.errors import NatsTransformError
-from nats_transform.functions import Random
 from nats_transform.kernel.columns import Columns, number_array, text_array
 from nats_transform.kernel.filters import FilterTables, Pattern
 from nats_transform.kernel.library import checked, library
 from nats_transform.kernel.pieces import PieceTables
 from nats_transform.kernel.rules import NOT_LITERAL, End, Ends, Rule, State
 from nats_transform.kernel.texts import Texts
+from nats_transform.mappings.draw import mapping_key
+from nats_transform.mappings.functions import Random
 
 _SPARE = 64  # bytes that the first guess at the size of the result allows for each row to grow
 

@@ -15,8 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from nats_transform.draw import mapping_key
-from nats_transform.functions import (
+from nats_transform.kernel.columns import Columns
+from nats_transform.kernel.library import checked, library
+from nats_transform.kernel.rules import State
+from nats_transform.kernel.texts import Texts
+from nats_transform.mappings.draw import mapping_key
+from nats_transform.mappings.functions import (
     Left,
     Literal,
     OfTokenAndSize,
@@ -32,18 +36,14 @@ from nats_transform.functions import (
     Token,
     Wildcard,
 )
-from nats_transform.kernel.columns import Columns
-from nats_transform.kernel.library import checked, library
-from nats_transform.kernel.rules import State
-from nats_transform.kernel.texts import Texts
-from nats_transform.mapping import (
+from nats_transform.mappings.mapping import (
     EMPTY_DESTINATION,
     EMPTY_RESULT,
     AccountMappings,
     Fate,
     Share,
 )
-from nats_transform.subject import (
+from nats_transform.mappings.subject import (
     ANY_TAIL,
     ANY_TOKEN,
     EMPTY_TOKEN,

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from nats_transform.functions import Tail, Token
 from nats_transform.kernel.filters import Pattern
-from nats_transform.mapping import Fate
-from nats_transform.subject import EMPTY_TOKEN, NO_SUBJECT, WILDCARD_TOKEN
+from nats_transform.mappings.functions import Tail, Token
+from nats_transform.mappings.mapping import Fate
+from nats_transform.mappings.subject import EMPTY_TOKEN, NO_SUBJECT, WILDCARD_TOKEN
 
 WHOLE_SUBJECT: Sequence[Token] = (Tail(0),)
 """The destination that leaves a subject as it is."""

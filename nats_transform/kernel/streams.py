@@ -5,10 +5,10 @@ from __future__ import annotations
 from nats_transform.kernel.filters import Pattern
 from nats_transform.kernel.program import Program
 from nats_transform.kernel.rules import WHOLE_SUBJECT, Check, End, Ends, Rule, State
-from nats_transform.mapping import Fate
-from nats_transform.stream import INGRESS, REPUBLISH, UNPUBLISHABLE, StreamConfig
-from nats_transform.stream_source import StreamSource
-from nats_transform.transform import Transform
+from nats_transform.mappings.mapping import Fate
+from nats_transform.mappings.transform import Transform
+from nats_transform.streams.source import StreamSource
+from nats_transform.streams.stream import INGRESS, REPUBLISH, UNPUBLISHABLE, StreamConfig
 
 _UNMATCHED = End(State(Fate.UNMATCHED), WHOLE_SUBJECT)
 _FILTERED = End(State(Fate.FILTERED))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nats_transform.errors import NatsTransformError, printable
-from nats_transform.subject import encode
+from nats_transform.mappings.subject import encode
 
 
 class Texts:

@@ -192,7 +192,7 @@ static int64_t modulo(uint64_t hash, int64_t count)
     return rest < 0 ? rest + count : rest;
 }
 
-/* As nats_transform.draw.message_entropy. */
+/* As nats_transform.mappings.draw.message_entropy. */
 static uint64_t entropy_of(const column *in, int64_t row, int64_t key, bool *is_broken)
 {
     text stream;

@@ -15,10 +15,10 @@ import duckdb
 import pyarrow as pa
 
 from nats_transform.errors import NatsTransformError
+from nats_transform.mappings.subject import decode
 from nats_transform.migration.count import Count, whole
 from nats_transform.migration.findings import Example
 from nats_transform.migration.question import Question
-from nats_transform.subject import decode
 
 T = TypeVar("T")
 Counted: TypeAlias = tuple[str, tuple[int, ...], Count]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from nats_transform.findings import CODES as CHECK_CODES
-from nats_transform.findings import Code, Severity, on_page
+from nats_transform.lint.findings import CODES as CHECK_CODES
+from nats_transform.lint.findings import Code, Severity, on_page
 
 _E, _W, _I = Severity
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from nats_transform.accounts.sharing import NO_SHARES
+from nats_transform.lint.obstacles import Obstacle, obstacles
+from nats_transform.mappings.moves import moves
+from nats_transform.mappings.subject_index import Effort
 from nats_transform.migration.findings import Layer
 from nats_transform.migration.question import Question
 from nats_transform.migration.room.dependents import Dependents, streams_with_room, wide
-from nats_transform.moves import moves
-from nats_transform.obstacles import Obstacle, obstacles
-from nats_transform.sharing import NO_SHARES
-from nats_transform.subject_index import Effort
 
 _EFFORT, _EFFORT_A_MAPPING = 100_000, 20
 """Steps to find out what moves. Mappings that do not overlap take fewer."""

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from nats_transform.accounts.sharing import SharedStream, Shares
 from nats_transform.config.permissions import User
-from nats_transform.consumer import Consumer
-from nats_transform.mapping import AccountMappings
-from nats_transform.network import Network
-from nats_transform.sharing import SharedStream, Shares
-from nats_transform.stream import StreamConfig
+from nats_transform.mappings.mapping import AccountMappings
+from nats_transform.streams.consumer import Consumer
+from nats_transform.streams.network import Network
+from nats_transform.streams.stream import StreamConfig
 
 if TYPE_CHECKING:
     from nats_transform.migration.tables.census import Part  # it needs pyarrow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nats_transform.mapping import Mapping
+from nats_transform.mappings.mapping import Mapping
 from nats_transform.migration.findings import Example, MigrationFinding
 
 OTHER = "(other)"

@@ -11,7 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from nats_transform.errors import shown
-from nats_transform.findings import Severity
+from nats_transform.lint.findings import Severity
+from nats_transform.mappings.symbolic import reversed_mappings
 from nats_transform.migration.analyses.access import Access
 from nats_transform.migration.analyses.changes import Changes, changed, changes, fates, flows
 from nats_transform.migration.analyses.collisions import Collisions, Explosion, count_distinct
@@ -38,8 +39,7 @@ from nats_transform.migration.question import Question
 from nats_transform.migration.result import DryRun
 from nats_transform.migration.tables.census import Part
 from nats_transform.migration.tables.outcomes import Outcomes
-from nats_transform.stream_features import HEADERS, SCHEDULE_HEADERS
-from nats_transform.symbolic import reversed_mappings
+from nats_transform.streams.features import HEADERS, SCHEDULE_HEADERS
 
 ANALYSES: tuple[Analysis, ...] = (
     Changes(),

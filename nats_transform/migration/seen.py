@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nats_transform.consumer import Consumer
+from nats_transform.mappings.subject import ANY_TAIL, collide, is_subset
+from nats_transform.mappings.symbolic import can_land_in, filter_of_results
 from nats_transform.migration.question import Question
-from nats_transform.network import taken
-from nats_transform.stream import StreamConfig
-from nats_transform.subject import ANY_TAIL, collide, is_subset
-from nats_transform.symbolic import can_land_in, filter_of_results
+from nats_transform.streams.consumer import Consumer
+from nats_transform.streams.network import taken
+from nats_transform.streams.stream import StreamConfig
 
 
 class Seen:

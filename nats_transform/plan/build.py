@@ -8,16 +8,16 @@ from typing import Literal
 
 from nats_transform.config import mapping_version
 from nats_transform.errors import NatsTransformError
-from nats_transform.mapping import AccountMappings
+from nats_transform.mappings.mapping import AccountMappings
+from nats_transform.mappings.moves import Moves, made, moves
+from nats_transform.mappings.subject import is_subset
 from nats_transform.migration import DryRun, MigrationFinding, Question
 from nats_transform.migration.findings import REFUSED, STOPS_PLAN
 from nats_transform.migration.room.dependents import Dependents, narrow, wide
-from nats_transform.moves import Moves, made, moves
 from nats_transform.plan.changes import changes
 from nats_transform.plan.model import Accepted, Blocked, Change, Need, Plan, Step
 from nats_transform.plan.stages import STAGES, Stage, stages
-from nats_transform.stream import StreamConfig
-from nats_transform.subject import is_subset
+from nats_transform.streams.stream import StreamConfig
 from nats_transform.words import and_more
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from nats_transform.accounts.sharing import Entry, Shares
 from nats_transform.config.permissions import Allowance
 from nats_transform.migration import User
 from nats_transform.migration.room.dependents import Dependents
 from nats_transform.plan.model import Change
-from nats_transform.sharing import Entry, Shares
-from nats_transform.stream import StreamConfig
+from nats_transform.streams.stream import StreamConfig
 
 FLOWS = ("subjects", "sources", "republish")
 """The fields of a stream that a plan changes."""

@@ -8,13 +8,13 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from nats_transform.accounts.sharing import PRIVATE
 from nats_transform.config.block import configured, mappings_block, quoted_string
 from nats_transform.config.edit import Edit
 from nats_transform.config.edit import edited as edited_config
 from nats_transform.errors import NatsTransformError, printable
 from nats_transform.plan.model import Change, Plan, Step
 from nats_transform.plan.state import has_to_drain
-from nats_transform.sharing import PRIVATE
 from nats_transform.untrusted import markdown_code, markdown_text, one_line
 from nats_transform.words import plural
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nats_transform.functions import Wildcard
-from nats_transform.mapping import AccountMappings, Destination, Mapping
-from nats_transform.subject import SEPARATOR, collide
-from nats_transform.transform import Transform, number_wildcards
+from nats_transform.mappings.functions import Wildcard
+from nats_transform.mappings.mapping import AccountMappings, Destination, Mapping
+from nats_transform.mappings.subject import SEPARATOR, collide
+from nats_transform.mappings.transform import Transform, number_wildcards
 
 STAGES = (2, 10, 50, 100)
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from nats_transform.mapping import AccountMappings, Destination
-from nats_transform.mapping import Mapping as SubjectMapping
+from nats_transform.mappings.mapping import AccountMappings, Destination
+from nats_transform.mappings.mapping import Mapping as SubjectMapping
+from nats_transform.mappings.subject import is_subset
+from nats_transform.mappings.transform import number_wildcards
 from nats_transform.plan.model import Change, Plan
-from nats_transform.subject import is_subset
-from nats_transform.transform import number_wildcards
 
 Thing: TypeAlias = tuple[str, str]
 """The kind and the name of a change."""

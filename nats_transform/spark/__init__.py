@@ -32,10 +32,10 @@ from nats_transform.kernel import (
 )
 from nats_transform.kernel.library import library
 from nats_transform.kernel.rules import State
-from nats_transform.mapping import AccountMappings
-from nats_transform.stream import StreamConfig
-from nats_transform.stream_source import StreamSource
-from nats_transform.subject import encode
+from nats_transform.mappings.mapping import AccountMappings
+from nats_transform.mappings.subject import encode
+from nats_transform.streams.source import StreamSource
+from nats_transform.streams.stream import StreamConfig
 
 __all__ = ["OUTPUT", "apply", "ingress", "republish", "take"]
 

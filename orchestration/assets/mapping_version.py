@@ -10,10 +10,10 @@ import dagster as dg
 from jobs.warehouse import versions
 from jobs.warehouse.versions import Rule, Version, render
 from nats_transform import NatsTransformError
-from nats_transform.check import Origin, check
 from nats_transform.config import load_mappings
 from nats_transform.config.load import load_with_places
-from nats_transform.findings import Finding, Severity
+from nats_transform.lint.check import Origin, check
+from nats_transform.lint.findings import Finding, Severity
 from orchestration.archive import Archive
 from orchestration.assets.asset import ArchiveAsset
 from orchestration.failures import failing_with_one_line

@@ -12,7 +12,7 @@ import pytest
 
 from nats_transform.config import load
 from nats_transform.errors import InvalidConfig
-from nats_transform.findings import CODES, PAGE
+from nats_transform.lint.findings import CODES, PAGE
 from tests.support.command import nats_transform
 from tests.support.jwt_signing import claims, new_key, token
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli.formats import Reported, print_findings
-from nats_transform.findings import CODES, Severity
+from nats_transform.lint.findings import CODES, Severity
 from nats_transform.untrusted import json_text
 from tests.support.censuses import census_file
 from tests.support.command import nats_transform

@@ -11,7 +11,7 @@ import pytest
 
 from cli.explanations import Example, Explanation, explained, explanations
 from nats_transform.audit import Verdict
-from nats_transform.findings import CODES, PAGE
+from nats_transform.lint.findings import CODES, PAGE
 from nats_transform.migration import ALL
 from tests.support.censuses import census_file
 from tests.support.command import nats_transform

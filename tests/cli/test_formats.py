@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic_sarif.model import StaticAnalysisResultsFormatSarifVersion210JsonSchema as Sarif
 
 from cli.formats import MOST_CHARACTERS, Reported, github, markdown, sarif
-from nats_transform.findings import CODES, PAGE, Severity
+from nats_transform.lint.findings import CODES, PAGE, Severity
 from nats_transform.untrusted import one_line
 from tests.support.command import nats_transform
 

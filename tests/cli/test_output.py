@@ -23,7 +23,7 @@ from cli.output import (
 )
 from jobs import live_trace
 from nats_transform import audit
-from nats_transform.findings import PAGE, Severity
+from nats_transform.lint.findings import PAGE, Severity
 from tests.support.terminal import SCRIPT, on_a_terminal
 
 ROOT = Path(__file__).parents[2]

@@ -23,7 +23,7 @@ from jobs.settings.ingest import IngestSettings
 from jobs.settings.parameters import SettingParameter, parameters
 from jobs.settings.spark import SparkSettings
 from jobs.settings.warehouse import Warehouse
-from nats_transform.statistics import POWER
+from nats_transform.audit.statistics import POWER
 from scripts import pages
 
 ROOT = Path(__file__).parents[2]

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import urlparse
 
-from nats_transform.subject import decode, encode
+from nats_transform.mappings.subject import decode, encode
 
 _HEADER_LINE = re.compile(rb"([^:\r\n]+): ?([^\r\n]*)\r\n")
 

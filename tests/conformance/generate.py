@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nats_transform import InvalidTransform, Transform
-from nats_transform.subject import ANY_TAIL, ANY_TOKEN
+from nats_transform.mappings.subject import ANY_TAIL, ANY_TOKEN
 
 _WORDS = ["a", "b", "c", "ab", "foo", "order", "42", "1234567", "x_y"]
 _ODD = [

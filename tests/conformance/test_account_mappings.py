@@ -23,7 +23,7 @@ from nats_transform import (
     Outcome,
     load,
 )
-from nats_transform.subject import literal_fault
+from nats_transform.mappings.subject import literal_fault
 from tests import cases
 from tests.conformance.client import Client
 from tests.conformance.generate import Generator, agrees

@@ -13,11 +13,11 @@ from scipy.stats import binom
 
 from jobs.jetstream.process import nats_server
 from nats_transform.config import load_mappings, parse_server_config
-from nats_transform.consumer import parse_consumer
-from nats_transform.mapping import AccountMappings
+from nats_transform.mappings.mapping import AccountMappings
 from nats_transform.migration import MigrationFinding, users_of
-from nats_transform.network import Network
-from nats_transform.stream import parse_stream
+from nats_transform.streams.consumer import parse_consumer
+from nats_transform.streams.network import Network
+from nats_transform.streams.stream import parse_stream
 from tests.conformance.client import Client
 from tests.support.dry_runs import CensusRow, dry_run
 

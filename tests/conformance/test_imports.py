@@ -16,7 +16,7 @@ from nats_transform import (
     ImportKind,
     InvalidTransform,
 )
-from nats_transform.subject import (
+from nats_transform.mappings.subject import (
     is_valid_filter,
     literal_fault,
 )

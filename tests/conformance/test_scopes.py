@@ -10,7 +10,7 @@ import pytest
 
 from jobs.jetstream.process import nats_server
 from nats_transform import AccountMappings, Destination, Mapping, bucket_source, parse_stream
-from nats_transform.trace import StreamStep, trace
+from nats_transform.streams.trace import StreamStep, trace
 from tests.conformance.client import Client
 from tests.conformance.test_streams import create, stored, subject_of, wait_until_settled
 

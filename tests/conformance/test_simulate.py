@@ -25,7 +25,7 @@ from nats_transform import (
 )
 from nats_transform.config import load_mappings
 from nats_transform.kernel import compile_mappings
-from nats_transform.stream_source import bucket_source
+from nats_transform.streams.source import bucket_source
 from tests.conformance.client import Client
 from tests.support.archive import columns, message
 

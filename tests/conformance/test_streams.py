@@ -19,7 +19,7 @@ from nats_transform import (
     StreamConfig,
     parse_stream,
 )
-from nats_transform.subject import decode
+from nats_transform.mappings.subject import decode
 from tests import cases
 from tests.conformance.client import Client, Message
 from tests.conformance.generate import Generator, agrees

@@ -21,14 +21,14 @@ from nats_transform.backup.consumers import Consumer, parse_consumer
 from nats_transform.backup.s2 import IDENTIFIER, chunk
 from nats_transform.backup.writer import ArchiveWriter
 from nats_transform.config import canonical, from_canonical, load
-from nats_transform.draw import mapping_key, message_entropy
 from nats_transform.kernel import Program
 from nats_transform.kernel.digest import digest_batch
 from nats_transform.kernel.filters import Pattern
 from nats_transform.kernel.rules import End, Ends, Rule, State
+from nats_transform.mappings.draw import mapping_key, message_entropy
+from nats_transform.mappings.subject import decode, encode, literal_fault
+from nats_transform.mappings.transform import validate_mapping
 from nats_transform.spark.digest import Digest
-from nats_transform.subject import decode, encode, literal_fault
-from nats_transform.transform import validate_mapping
 from tests.support.wire_tap import Tap, tap
 
 CORPUS = Path(__file__).parent.parent / "corpus"

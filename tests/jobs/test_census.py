@@ -23,8 +23,8 @@ from jobs.session import SessionOnDemand
 from jobs.settings.census import CensusSettings
 from jobs.settings.ingest import IngestSettings
 from jobs.warehouse import tables
-from nats_transform.stream_features import CARRIED
-from nats_transform.subject import decode
+from nats_transform.mappings.subject import decode
+from nats_transform.streams.features import CARRIED
 from tests.support.archive import Row, archive, message
 
 DAY = date(2026, 3, 1)

@@ -33,7 +33,7 @@ from nats_transform import AccountMappings, Fate
 from nats_transform.backup.archive import read_head
 from nats_transform.backup.writer import ArchiveWriter
 from nats_transform.config import load
-from nats_transform.subject import decode, encode
+from nats_transform.mappings.subject import decode, encode
 from tests.support.stream_backups import back_up, messages_of, restore, state_of_stream
 from tests.support.streams import Raw, Stream, new_stream
 

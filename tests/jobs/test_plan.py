@@ -18,7 +18,7 @@ from jobs.jetstream.process import NatsServer, nats_server
 from jobs.plan import PlanError
 from jobs.verify.run import read_plan
 from nats_transform.config import load_mappings, load_streams, mapping_version
-from nats_transform.findings import PAGE
+from nats_transform.lint.findings import PAGE
 from nats_transform.plan.model import Plan
 from tests.conformance.client import Client
 from tests.support.censuses import census_file

@@ -28,8 +28,8 @@ from jobs.warehouse import specs, tables
 from jobs.warehouse.paths import NAMESPACE
 from nats_transform import AccountMappings, Destination, Fate, Mapping
 from nats_transform.config import mapping_version
+from nats_transform.mappings.subject import encode
 from nats_transform.spark import digest
-from nats_transform.subject import encode
 from tests.support.archive import Row, archive, message
 
 pytestmark = pytest.mark.spark

@@ -23,7 +23,7 @@ from jobs.settings.warehouse import Warehouse
 from jobs.warehouse.specs import MESSAGES, TableSpec
 from jobs.warehouse.staging import Staged, new_folder, publish
 from jobs.warehouse.tables import data_files, open_table
-from nats_transform.subject import encode
+from nats_transform.mappings.subject import encode
 
 Row = dict[str, Any]
 

@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from nats_transform.consumer import Consumer
-from nats_transform.mapping import AccountMappings
+from nats_transform.accounts.sharing import SharedStream
+from nats_transform.mappings.mapping import AccountMappings
+from nats_transform.mappings.subject import encode
 from nats_transform.migration import DryRun, Question, User
 from nats_transform.migration.run import dry_run as dry_run_of_parts
 from nats_transform.migration.tables.census import Part, added_up
-from nats_transform.sharing import SharedStream
-from nats_transform.stream import StreamConfig
-from nats_transform.subject import encode
+from nats_transform.streams.consumer import Consumer
+from nats_transform.streams.stream import StreamConfig
 
 
 class CensusRow(NamedTuple):

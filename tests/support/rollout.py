@@ -34,9 +34,9 @@ from nats.aio.subscription import Subscription
 from nats.js.api import ConsumerConfig
 
 from jobs.jetstream.process import NatsServer, nats_server
+from nats_transform.mappings.subject import subscribes
 from nats_transform.plan.files import CONFIGURED, path
 from nats_transform.plan.model import Plan, Step
-from nats_transform.subject import subscribes
 from tests.support.censuses import census_file
 from tests.support.command import nats_transform
 from tests.support.spark_cluster import free_port

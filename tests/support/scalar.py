@@ -10,13 +10,18 @@ from operator import attrgetter
 from typing import Any
 
 from nats_transform.errors import shown
-from nats_transform.functions import fnv1a
-from nats_transform.mapping import AccountMappings, Fate, Mapping, Outcome
+from nats_transform.mappings.functions import fnv1a
+from nats_transform.mappings.mapping import AccountMappings, Fate, Mapping, Outcome
+from nats_transform.mappings.subject import (
+    encode,
+    is_valid_publish_subject,
+    literal_fault,
+    subscribes,
+)
+from nats_transform.mappings.symbolic import reversed_mappings
 from nats_transform.migration import Allowance, Question
-from nats_transform.network import Facts
-from nats_transform.stream_features import CARRIED_WITH, features, sums
-from nats_transform.subject import encode, is_valid_publish_subject, literal_fault, subscribes
-from nats_transform.symbolic import reversed_mappings
+from nats_transform.streams.features import CARRIED_WITH, features, sums
+from nats_transform.streams.network import Facts
 from tests.support.dry_runs import CensusRow
 
 Ends = list[tuple[Outcome, int]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nats_transform.errors import shown
-from nats_transform.mapping import Fate
+from nats_transform.mappings.mapping import Fate
 from nats_transform.migration.analysis import Analysis, Told
 from nats_transform.migration.count import PARTS, Count, whole
 from nats_transform.migration.database import Database, text

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from nats_transform.errors import shown
-from nats_transform.mapping import Mapping
+from nats_transform.mappings.mapping import Mapping
+from nats_transform.mappings.symbolic import dropped
 from nats_transform.migration.analysis import Analysis, Told
 from nats_transform.migration.count import EXAMPLES, Count
 from nats_transform.migration.database import Database
-from nats_transform.symbolic import dropped
 
 MOST_MAPPINGS = 200
 """Up to this many mappings get a finding of their own for each code; the rest share one."""

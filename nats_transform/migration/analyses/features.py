@@ -9,7 +9,7 @@ import pyarrow as pa
 from nats_transform.errors import shown
 from nats_transform.migration.analysis import Analysis, Told
 from nats_transform.migration.database import Database
-from nats_transform.stream_features import CARRIED_WITH, MESSAGES, features, sums
+from nats_transform.streams.features import CARRIED_WITH, MESSAGES, features, sums
 
 
 class Features(Analysis):

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 
 from nats_transform.kernel.covering import Covering
-from nats_transform.mapping import AccountMappings
+from nats_transform.mappings.mapping import AccountMappings
+from nats_transform.mappings.subject import encode
+from nats_transform.mappings.symbolic import filter_of_results
 from nats_transform.migration.analysis import Told
 from nats_transform.migration.count import EXAMPLES, PARTS, Count, whole
 from nats_transform.migration.database import Database, text
@@ -19,8 +21,6 @@ from nats_transform.migration.findings import Example
 from nats_transform.migration.question import Question
 from nats_transform.migration.result import DryRun
 from nats_transform.migration.tables.census import Part, added_up
-from nats_transform.subject import encode
-from nats_transform.symbolic import filter_of_results
 
 # What the candidate makes, and the current mappings do not; also a remainder, which is drawn anew.
 _MADE = """

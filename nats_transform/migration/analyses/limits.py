@@ -10,7 +10,7 @@ from nats_transform.errors import shown
 from nats_transform.migration.analysis import Analysis, Told
 from nats_transform.migration.count import PARTS, Count, messages
 from nats_transform.migration.database import Database
-from nats_transform.stream import StreamConfig
+from nats_transform.streams.stream import StreamConfig
 
 # Results with more messages than the least limit, or that a stream also stores by other names. A
 # result that leads back to its subject is shared only with results that do not, so most need no

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nats_transform.check import MAPPING, check
 from nats_transform.errors import shown
-from nats_transform.findings import Severity
+from nats_transform.lint.check import MAPPING, check
+from nats_transform.lint.findings import Severity
+from nats_transform.mappings.subject import collide
+from nats_transform.mappings.symbolic import filter_of_results
 from nats_transform.migration.analyses.rules import hits
 from nats_transform.migration.analysis import Analysis, Told
 from nats_transform.migration.count import Count
 from nats_transform.migration.database import Database, text
 from nats_transform.migration.findings import FROM_CHECK
 from nats_transform.migration.question import Question
-from nats_transform.stream import StreamConfig
-from nats_transform.subject import collide
-from nats_transform.symbolic import filter_of_results
+from nats_transform.streams.stream import StreamConfig
 
 
 class Lints(Analysis):

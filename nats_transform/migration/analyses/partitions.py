@@ -8,7 +8,7 @@ from operator import itemgetter
 import pyarrow as pa
 
 from nats_transform.errors import shown
-from nats_transform.functions import Partition
+from nats_transform.mappings.functions import Partition
 from nats_transform.migration.analysis import Analysis, Told
 from nats_transform.migration.count import PARTS, Count, whole
 from nats_transform.migration.database import Database, text

@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from nats_transform.mappings.subject import decode
 from nats_transform.migration.count import whole
 from nats_transform.migration.database import Database
 from nats_transform.migration.result import Branch
-from nats_transform.subject import decode
 
 _MOST = (8, 6, 4, 3)
 """How many branches a branch has, by level: a page of all of them is below half a megabyte."""

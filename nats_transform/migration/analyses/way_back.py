@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nats_transform.errors import shown
+from nats_transform.mappings.symbolic import in_pieces
 from nats_transform.migration.analysis import Analysis, Told
 from nats_transform.migration.count import EXAMPLES
 from nats_transform.migration.database import Database
-from nats_transform.symbolic import in_pieces
 
 
 class WayBack(Analysis):

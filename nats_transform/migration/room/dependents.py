@@ -9,10 +9,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from nats_transform.check import check
+from nats_transform.accounts.service_imports import services_with
+from nats_transform.accounts.sharing import SharedStream, Shares, shared_streams
 from nats_transform.config.permissions import User
-from nats_transform.consumer import Consumer
 from nats_transform.errors import InvalidStream, shown
+from nats_transform.lint.check import check
+from nats_transform.lint.obstacles import Obstacle
+from nats_transform.mappings.moves import Moves
+from nats_transform.mappings.subject import ANY_TAIL, is_subset
+from nats_transform.mappings.subject_index import SubjectIndex
 from nats_transform.migration.question import Question
 from nats_transform.migration.room.filters import (
     exports_with,
@@ -30,13 +35,8 @@ from nats_transform.migration.room.flows import (
     sources_with,
     sources_without,
 )
-from nats_transform.moves import Moves
-from nats_transform.obstacles import Obstacle
-from nats_transform.service_imports import services_with
-from nats_transform.sharing import SharedStream, Shares, shared_streams
-from nats_transform.stream import StreamConfig, parse_stream
-from nats_transform.subject import ANY_TAIL, is_subset
-from nats_transform.subject_index import SubjectIndex
+from nats_transform.streams.consumer import Consumer
+from nats_transform.streams.stream import StreamConfig, parse_stream
 
 
 @dataclass(frozen=True, slots=True)

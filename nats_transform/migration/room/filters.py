@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from nats_transform.accounts.service_imports import is_import
+from nats_transform.accounts.sharing import Entry
 from nats_transform.config.permissions import Allowance, User
-from nats_transform.moves import Moves, kept, made
-from nats_transform.service_imports import is_import
-from nats_transform.sharing import Entry
-from nats_transform.subject import collide, is_subset
-from nats_transform.subject_index import SubjectIndex
-from nats_transform.transform import Transform, number_wildcards
+from nats_transform.mappings.moves import Moves, kept, made
+from nats_transform.mappings.subject import collide, is_subset
+from nats_transform.mappings.subject_index import SubjectIndex
+from nats_transform.mappings.transform import Transform, number_wildcards
 
 
 def widened(filters: Sequence[str], moves: Moves) -> tuple[str, ...]:

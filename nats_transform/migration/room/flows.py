@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from nats_transform.moves import Move, Moves, kept, onward, prefix
-from nats_transform.stream import StreamConfig
-from nats_transform.stream_source import StreamSource
-from nats_transform.subject import ANY_TAIL, SEPARATOR, collide, is_subset
-from nats_transform.transform import Transform
+from nats_transform.mappings.moves import Move, Moves, kept, onward, prefix
+from nats_transform.mappings.subject import ANY_TAIL, SEPARATOR, collide, is_subset
+from nats_transform.mappings.transform import Transform
+from nats_transform.streams.source import StreamSource
+from nats_transform.streams.stream import StreamConfig
 
 Fields = dict[str, Any]
 

@@ -13,13 +13,21 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from nats_transform.consumer import Consumer
-from nats_transform.functions import Literal, Random
 from nats_transform.kernel.program import Program
 from nats_transform.kernel.rules import End, State
-from nats_transform.kinds import MOST_KINDS, Kind, Kinds
-from nats_transform.mapping import Fate
+from nats_transform.mappings.functions import Literal, Random
+from nats_transform.mappings.mapping import Fate
+from nats_transform.mappings.subject import (
+    NOT_LITERAL,
+    SEPARATOR,
+    decode,
+    encode,
+    is_valid_publish_subject,
+    subscribes,
+)
+from nats_transform.mappings.transform import Transform
 from nats_transform.migration.question import Question
+from nats_transform.migration.tables.kinds import MOST_KINDS, Kind, Kinds
 from nats_transform.migration.tables.texts import (
     MOST_BYTES,
     MOST_TOKENS,
@@ -28,16 +36,8 @@ from nats_transform.migration.tables.texts import (
     Numbers,
     same,
 )
-from nats_transform.network import Facts
-from nats_transform.subject import (
-    NOT_LITERAL,
-    SEPARATOR,
-    decode,
-    encode,
-    is_valid_publish_subject,
-    subscribes,
-)
-from nats_transform.transform import Transform
+from nats_transform.streams.consumer import Consumer
+from nats_transform.streams.network import Facts
 
 
 class Receiver(NamedTuple):

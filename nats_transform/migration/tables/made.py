@@ -15,14 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from nats_transform.functions import Literal, Partition, Random, Token, Wildcard, fnv1a
 from nats_transform.kernel.accounts import compile_destinations
 from nats_transform.kernel.program import Program
 from nats_transform.kernel.rules import WHOLE_SUBJECT, State
-from nats_transform.mapping import AccountMappings
+from nats_transform.mappings.functions import Literal, Partition, Random, Token, Wildcard, fnv1a
+from nats_transform.mappings.mapping import AccountMappings
+from nats_transform.mappings.subject import SEPARATOR
+from nats_transform.mappings.transform import Transform
 from nats_transform.migration.tables.texts import Numbers
-from nats_transform.subject import SEPARATOR
-from nats_transform.transform import Transform
 
 _RANDOM = re.compile(r"\{\{\s*random\s*\(\s*(\d+)\s*\)\s*\}\}", re.IGNORECASE)
 _MOST = 2**32 - 1

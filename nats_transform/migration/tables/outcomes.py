@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from nats_transform.mappings.subject import encode
 from nats_transform.migration.question import Question
 from nats_transform.migration.tables.census import KEYS, Part
 from nats_transform.migration.tables.forms import Forms
@@ -19,7 +20,6 @@ from nats_transform.migration.tables.made import Side
 from nats_transform.migration.tables.schemas import SCHEMAS, SIDES
 from nats_transform.migration.tables.texts import Numbers, Words, has_capitals, prefixes
 from nats_transform.migration.tables.ways import Column, End, Way, Ways
-from nats_transform.subject import encode
 
 BATCH_ROWS = 2**16
 """How many rows are mapped at once."""

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from nats_transform.functions import Wildcard
 from nats_transform.kernel.filters import Pattern
 from nats_transform.kernel.program import Program
 from nats_transform.kernel.rules import NOT_LITERAL, WHOLE_SUBJECT, Check, End, Ends, Rule, State
-from nats_transform.kinds import Kinds
-from nats_transform.mapping import Fate
-from nats_transform.subject import SEPARATOR, decode
+from nats_transform.mappings.functions import Wildcard
+from nats_transform.mappings.mapping import Fate
+from nats_transform.mappings.subject import SEPARATOR, decode
+from nats_transform.migration.tables.kinds import Kinds
 
 Numbers = NDArray[np.int64]
 

@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 
 from nats_transform.kernel.accounts import compile_destinations
 from nats_transform.kernel.rules import State
-from nats_transform.kinds import MOST_KINDS, Kind, Kinds
-from nats_transform.mapping import AccountMappings, Fate, Mapping
+from nats_transform.mappings.mapping import AccountMappings, Fate, Mapping
+from nats_transform.mappings.subject import ANY_TOKEN, SEPARATOR, decode, encode
+from nats_transform.mappings.subject_index import SubjectIndex
+from nats_transform.mappings.symbolic import reversed_mappings
 from nats_transform.migration.question import Question
 from nats_transform.migration.tables.forms import Form, Receiver, Renamed
+from nats_transform.migration.tables.kinds import MOST_KINDS, Kind, Kinds
 from nats_transform.migration.tables.made import Made, numbers_drawn, result
 from nats_transform.migration.tables.schemas import SCHEMAS, SIDES
 from nats_transform.migration.tables.texts import Classes, Looks, Numbers, Words, flags, same
-from nats_transform.stream_features import CARRIED
-from nats_transform.subject import ANY_TOKEN, SEPARATOR, decode, encode
-from nats_transform.subject_index import SubjectIndex
-from nats_transform.symbolic import reversed_mappings
+from nats_transform.streams.features import CARRIED
 
 
 class End(NamedTuple):

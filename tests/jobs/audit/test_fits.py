@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from jobs.audit.fits import Fits
 from nats_transform import Transform
 from nats_transform.audit.chance import KEYS
-from nats_transform.shape import shape_of, shape_of_filter
-from nats_transform.subject import encode
+from nats_transform.mappings.shape import shape_of, shape_of_filter
+from nats_transform.mappings.subject import encode
 
 SHAPES = [
     shape_of(Transform("*.*", destination))

@@ -26,7 +26,7 @@ from jobs.settings.warehouse import Warehouse
 from nats_transform.config import load_mappings
 from nats_transform.kernel import build, program
 from nats_transform.kernel.library import library
-from nats_transform.mapping import AccountMappings, Destination, Mapping
+from nats_transform.mappings.mapping import AccountMappings, Destination, Mapping
 from nats_transform.plan.model import Certified
 from tests.support.command import nats_transform
 

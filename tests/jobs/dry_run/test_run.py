@@ -31,7 +31,7 @@ from jobs.settings.transform import TransformSettings
 from jobs.transform import transform
 from jobs.warehouse import specs, tables
 from nats_transform import InvalidConfig
-from nats_transform.findings import Severity
+from nats_transform.lint.findings import Severity
 from tests.support.archive import Row, archive, message
 from tests.support.streams import Stream
 

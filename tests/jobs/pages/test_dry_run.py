@@ -16,16 +16,16 @@ from jobs.pages import dry_run as dry_run_report
 from jobs.pages.page import ReportError
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.config import mapping_version
-from nats_transform.consumer import parse_consumer
-from nats_transform.findings import Severity
+from nats_transform.lint.findings import Severity
+from nats_transform.mappings.unseen import Unseen
 from nats_transform.migration import (
     Allowance,
     DryRun,
     User,
 )
 from nats_transform.migration.result import Flow
-from nats_transform.stream import parse_stream
-from nats_transform.unseen import Unseen
+from nats_transform.streams.consumer import parse_consumer
+from nats_transform.streams.stream import parse_stream
 from tests.support.browser import Browser
 from tests.support.dry_runs import CensusRow, dry_run
 from tests.support.hostile import HOSTILE, look_at

@@ -15,7 +15,7 @@ from jobs.pages import audit, canary, certify, dry_run, plan
 from nats_transform.audit import Criteria
 from nats_transform.audit.planning import Audit
 from nats_transform.audit.planning import plan as plan_canaries
-from nats_transform.unseen import Unseen
+from nats_transform.mappings.unseen import Unseen
 from tests.jobs.pages import test_audit, test_dry_run, test_plan
 from tests.support.browser import SCHEMES, WIDTHS, Browser
 from tests.support.hostile import HOSTILE, look_at

@@ -37,7 +37,7 @@ from jobs.warehouse.tables import data_files, open_table
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.digest import Digest
 from nats_transform.kernel.digest import digest_batch
-from nats_transform.subject import decode
+from nats_transform.mappings.subject import decode
 from tests.support.archive import new_file
 
 PROCESS = SessionOnDemand(SparkSettings())

@@ -25,7 +25,7 @@ from nats_transform.audit import (
     assess,
 )
 from nats_transform.audit.planning import Audit, plan
-from nats_transform.statistics import POWER, Counts, Floats
+from nats_transform.audit.statistics import POWER, Counts, Floats
 
 MANY, FEW = 2_000, 25
 START = datetime(2026, 3, 2, tzinfo=UTC)

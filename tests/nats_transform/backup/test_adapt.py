@@ -11,9 +11,9 @@ from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.backup.adapt import adapted_config, adapted_filters
 from nats_transform.backup.consumers import filters_of, with_filters
 from nats_transform.errors import InvalidBackup
+from nats_transform.mappings.moves import moves
+from nats_transform.mappings.subject import is_subset, subscribes
 from nats_transform.migration.room.filters import narrowed, widened
-from nats_transform.moves import moves
-from nats_transform.subject import is_subset, subscribes
 
 
 def mappings(*rules: tuple[str, Any]) -> AccountMappings:

@@ -13,7 +13,7 @@ import pytest
 from nats_transform import AccountMappings, Destination, InvalidConfig, Mapping
 from nats_transform.config import load
 from nats_transform.config.source import MAX_BYTES
-from nats_transform.stream import StreamConfig
+from nats_transform.streams.stream import StreamConfig
 
 ORDERS = AccountMappings(
     [Mapping("orders.*", [Destination("a.$1", 70), Destination("b.$1", 30, "east")])]

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from nats_transform import AccountMappings, Destination, InvalidConfig, Mapping
 from nats_transform.config import canonical, from_canonical, load, mapping_version
 from nats_transform.config.version import FORMAT, _levels
-from nats_transform.draw import draw_of, mapping_key, message_entropy, random_of
-from nats_transform.stream import StreamConfig
-from nats_transform.subject import Filter, is_valid_filter
+from nats_transform.mappings.draw import draw_of, mapping_key, message_entropy, random_of
+from nats_transform.mappings.subject import Filter, is_valid_filter
+from nats_transform.streams.stream import StreamConfig
 
 
 def version(tmp_path: Path, text: str, seed: int = 0) -> str:

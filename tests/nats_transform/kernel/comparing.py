@@ -18,7 +18,7 @@ from nats_transform.kernel import (
     compile_republish,
     compile_take,
 )
-from nats_transform.subject import decode, encode
+from nats_transform.mappings.subject import decode, encode
 
 
 @dataclass(frozen=True)

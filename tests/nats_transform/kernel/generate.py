@@ -15,8 +15,8 @@ from nats_transform import (
     StreamSource,
     parse_stream,
 )
-from nats_transform.stream_source import StreamMirror
-from nats_transform.subject import ANY_TAIL, ANY_TOKEN, decode
+from nats_transform.mappings.subject import ANY_TAIL, ANY_TOKEN, decode
+from nats_transform.streams.source import StreamMirror
 from tests.nats_transform.kernel.comparing import Message
 
 PLAIN = ["a", "b", "orders", "eu-west-1", "42", "x-y--z", "abcdefgh"]

@@ -11,7 +11,7 @@ import pytest
 
 from nats_transform import AccountMappings, Destination, Mapping, NatsTransformError
 from nats_transform.kernel import compile_mappings
-from nats_transform.subject import encode
+from nats_transform.mappings.subject import encode
 from tests.nats_transform.kernel.comparing import (
     LAYOUTS,
     Message,

@@ -11,9 +11,9 @@ from nats_transform import AccountMappings, Destination, Mapping, Transform
 from nats_transform.kernel import Program, compile_mappings
 from nats_transform.kernel.filters import Pattern
 from nats_transform.kernel.rules import End, Ends, Rule, State
-from nats_transform.mapping import Fate
-from nats_transform.stream import StreamConfig
-from nats_transform.subject import literal_fault
+from nats_transform.mappings.mapping import Fate
+from nats_transform.mappings.subject import literal_fault
+from nats_transform.streams.stream import StreamConfig
 from tests import cases
 from tests.nats_transform.kernel.comparing import (
     Message,

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from nats_transform import AccountMappings, Destination, Mapping, Outcome
-from nats_transform.functions import fnv1a
 from nats_transform.kernel.proof import IS_ILLEGAL, IS_SAME, Opinion, Proof
-from nats_transform.subject import encode, literal_fault
+from nats_transform.mappings.functions import fnv1a
+from nats_transform.mappings.subject import encode, literal_fault
 from tests.nats_transform.kernel import generate
 from tests.nats_transform.kernel.comparing import LAYOUTS, Message, texts
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from jobs.dry_run.settings import read_question
-from nats_transform.consumer import Consumer
-from nats_transform.findings import Severity
-from nats_transform.mapping import AccountMappings, Destination, Mapping
+from nats_transform.lint.findings import Severity
+from nats_transform.mappings.mapping import AccountMappings, Destination, Mapping
+from nats_transform.mappings.moves import moves
 from nats_transform.migration import DryRun, MigrationFinding, Question
 from nats_transform.migration.findings import STOPS_PLAN, Layer
 from nats_transform.migration.room.dependents import Dependents, streams_with_room, wide
-from nats_transform.moves import moves
-from nats_transform.stream import parse_stream
+from nats_transform.streams.consumer import Consumer
+from nats_transform.streams.stream import parse_stream
 from tests.nats_transform.plan.situations import PLANNED, SITUATIONS, Situation
 from tests.support.dry_runs import CensusRow, of_question
 

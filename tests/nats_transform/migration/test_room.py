@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from nats_transform.accounts.sharing import Shares
 from nats_transform.config.json_text import parse_json
 from nats_transform.config.jwt import account_claims
 from nats_transform.config.tree import Section
-from nats_transform.mapping import AccountMappings, Destination, Mapping
+from nats_transform.mappings.mapping import AccountMappings, Destination, Mapping
+from nats_transform.mappings.moves import moves
 from nats_transform.migration.room.filters import exports_with, imports_with
-from nats_transform.moves import moves
 from nats_transform.plan.changes import as_configured
 from nats_transform.plan.files import _nsc_shares
-from nats_transform.sharing import Shares
 
 MOVES = moves(AccountMappings([]), AccountMappings([Mapping("o.*", [Destination("s.$1")])]))
 

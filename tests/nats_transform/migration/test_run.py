@@ -17,8 +17,8 @@ from nats import connect
 
 from jobs.jetstream.process import nats_server
 from nats_transform import AccountMappings, Destination, InvalidConfig, Mapping
+from nats_transform.accounts.sharing import SharedStream
 from nats_transform.config import parse_server_config
-from nats_transform.consumer import parse_consumer
 from nats_transform.errors import InvalidStream
 from nats_transform.migration import (
     CODES,
@@ -28,8 +28,8 @@ from nats_transform.migration import (
 )
 from nats_transform.migration.analyses import collisions
 from nats_transform.migration.count import messages
-from nats_transform.sharing import SharedStream
-from nats_transform.stream import StreamConfig, parse_stream
+from nats_transform.streams.consumer import parse_consumer
+from nats_transform.streams.stream import StreamConfig, parse_stream
 from tests.nats_transform.plan.situations import SITUATIONS
 from tests.support.dry_runs import CensusRow, dry_run
 

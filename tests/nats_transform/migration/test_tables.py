@@ -18,13 +18,13 @@ from nats_transform import (
     NatsTransformError,
     StreamConfig,
 )
-from nats_transform.consumer import Consumer
+from nats_transform.accounts.sharing import SharedStream
 from nats_transform.errors import shown
+from nats_transform.mappings.symbolic import filter_of_results, reversed_mappings
 from nats_transform.migration import Allowance, Question, User
 from nats_transform.migration.layers import layers
-from nats_transform.sharing import SharedStream
-from nats_transform.stream import parse_stream
-from nats_transform.symbolic import filter_of_results, reversed_mappings
+from nats_transform.streams.consumer import Consumer
+from nats_transform.streams.stream import parse_stream
 from tests.nats_transform.kernel import generate
 from tests.support.dry_runs import CensusRow, of_question
 from tests.support.scalar import Oracle, findings

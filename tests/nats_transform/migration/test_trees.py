@@ -10,7 +10,7 @@ import pytest
 from nats_transform import AccountMappings, Destination, Mapping
 from nats_transform.migration.analyses import changes, trees
 from nats_transform.migration.result import OTHER, Branch
-from nats_transform.stream import parse_stream
+from nats_transform.streams.stream import parse_stream
 from tests.support.dry_runs import CensusRow, dry_run
 
 CANDIDATE = AccountMappings(

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from nats_transform.config.permissions import Allowance
-from nats_transform.consumer import Consumer
-from nats_transform.mapping import AccountMappings, Destination, Mapping
+from nats_transform.mappings.mapping import AccountMappings, Destination, Mapping
 from nats_transform.migration import DryRun, Question, User
 from nats_transform.plan.build import NoPlan, build
 from nats_transform.plan.files import page
 from nats_transform.plan.model import Accepted, Plan
 from nats_transform.plan.stages import stages
-from nats_transform.stream import StreamConfig, parse_stream
+from nats_transform.streams.consumer import Consumer
+from nats_transform.streams.stream import StreamConfig, parse_stream
 from tests.support.dry_runs import CensusRow, of_question
 
 SUBJECTS = ("orders.eu", "orders.us", "other.x")

@@ -11,7 +11,7 @@ import pytest
 
 from jobs.jetstream.process import NatsServer, nats_server
 from nats_transform.config.block import mappings_block
-from nats_transform.mapping import AccountMappings, Destination, Mapping
+from nats_transform.mappings.mapping import AccountMappings, Destination, Mapping
 from nats_transform.plan.build import _mappings
 from nats_transform.plan.stages import Stage, stages
 from tests.conformance.client import Client

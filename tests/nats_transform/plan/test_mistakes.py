@@ -12,10 +12,10 @@ from click.testing import CliRunner
 from cli.check import command as check_command
 from jobs.dry_run.settings import read_question
 from nats_transform.errors import InvalidConfig
-from nats_transform.findings import Severity
+from nats_transform.lint.findings import Severity
+from nats_transform.mappings.moves import moves
 from nats_transform.migration.findings import STOPS_PLAN
 from nats_transform.migration.room.dependents import Dependents, wide
-from nats_transform.moves import moves
 from nats_transform.plan.build import NoPlan
 from tests.nats_transform.plan.situations import PLANNED, SITUATIONS, Situation, steps
 

@@ -27,9 +27,9 @@ from nats.aio.msg import Msg
 
 from jobs.jetstream.process import NatsServer, nats_server
 from jobs.plan import configs
+from nats_transform.mappings.subject import subscribes
 from nats_transform.plan.files import files, path
 from nats_transform.plan.model import Plan, Step
-from nats_transform.subject import subscribes
 from tests.nats_transform.plan.situations import PLANNED, SITUATIONS, Situation, filters
 
 pytestmark = pytest.mark.server

@@ -28,8 +28,8 @@ from nats_transform import (
     Outcome,
     parse_stream,
 )
+from nats_transform.mappings.subject import decode, encode
 from nats_transform.spark import OUTPUT, apply, digest, ingress, republish, take
-from nats_transform.subject import decode, encode
 from tests.nats_transform.kernel import generate
 from tests.nats_transform.kernel.comparing import Message
 

@@ -1,0 +1,1 @@
+"""What accounts share with each other, and leaf nodes."""

@@ -1,0 +1,66 @@
+"""Imports of services by an account whose mappings move the requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from nats_transform.accounts.imports import AccountImport, ImportKind
+from nats_transform.accounts.sharing import Entry
+from nats_transform.errors import InvalidSubject, InvalidTransform
+from nats_transform.mappings.moves import Move, Moves, kept
+from nats_transform.mappings.subject import ANY_TOKEN, is_subset
+from nats_transform.mappings.transform import number_wildcards
+
+
+def services_with(imports: Sequence[Entry], moves: Moves) -> tuple[Entry, ...]:
+    """Imports of services by the account itself that take requests under the new names too.
+
+    nats-server maps a request before it looks for an import.
+    """
+    found = list(imports)
+    for one, move in _requests(imports, moves):
+        new = _moved_service(one, move)
+        if new is not None and new not in found:
+            found.append(new)
+    return tuple(found)
+
+
+def stuck_services(imports: Sequence[Entry], moves: Moves) -> Iterator[tuple[Entry, Move]]:
+    """Imports of services that some requests would no longer reach, with the move of these."""
+    wide = services_with(imports, moves)
+    for one, move in _requests(imports, moves):
+        names = move.names(one.to or one.subject)
+        if names is not None and not any(
+            other.kind == one.kind and is_subset(names[1], of=other.local) for other in wide
+        ):
+            yield one, move
+
+
+def _requests(imports: Sequence[Entry], moves: Moves) -> Iterator[tuple[Entry, Move]]:
+    for one in imports:
+        for move in moves.under([one.local]) if one.kind == "service" else ():
+            if move.names(one.local) is not None:
+                yield one, move
+
+
+def _moved_service(one: Entry, move: Move) -> Entry | None:
+    local = one.to or one.subject
+    pair = kept(move, local, None) if local == one.local and one.is_movable else None
+    # The server fills in the wildcards of a service in their order.
+    if (
+        pair is None
+        or pair[1] != number_wildcards(local)
+        or one.subject.count(ANY_TOKEN) != (pair[0].count(ANY_TOKEN))
+    ):
+        return None
+    return replace(one, to=pair[0]) if is_import("service", one.subject, pair[0]) else None
+
+
+def is_import(kind: str, subject: str, to: str) -> bool:
+    """Whether nats-server accepts an import."""
+    try:
+        AccountImport(ImportKind(kind), subject, to)
+    except (InvalidTransform, InvalidSubject):
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""What nats-server accepts but people probably do not want."""

@@ -1,0 +1,499 @@
+"""Finds what nats-server accepts in a configuration but people probably do not want.
+
+`load` and the types raise errors for what the server refuses, so that never gets here. The checks
+see only the configuration, so there can be faults that they do not find. The codes are in
+`nats_transform.lint.findings`, and `nats-transform explain` explains them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Mapping as MappingABC
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import chain, repeat
+from typing import TypeAlias
+
+from nats_transform.accounts.leaf_nodes import NO_LEAF_NODES, LeafNodes
+from nats_transform.accounts.sharing import Entry, SharedStream
+from nats_transform.collector import no_search_for_cycles
+from nats_transform.errors import Place, printable
+from nats_transform.lint import regrets
+from nats_transform.lint.findings import CODES, Finding, Severity
+from nats_transform.lint.obstacles import obstacles_to
+from nats_transform.lint.streams import check_stream
+from nats_transform.lint.transforms import few_keys, source_faults, transform_faults
+from nats_transform.mappings.mapping import AccountMappings, Mapping
+from nats_transform.mappings.subject import SEPARATOR, collide, is_subset, matches
+from nats_transform.mappings.subject_index import Effort, SubjectIndex
+from nats_transform.mappings.symbolic import can_land_in, filter_of_results, is_identity, stays
+from nats_transform.mappings.transform import Transform
+from nats_transform.streams.consumer import Consumer
+from nats_transform.streams.features import MESSAGES, features, sums
+from nats_transform.streams.network import Network
+from nats_transform.streams.stream import StreamConfig
+from nats_transform.words import and_more
+
+__all__ = ["CODES", "Finding", "Origin", "Severity", "check"]
+
+Config: TypeAlias = AccountMappings | StreamConfig
+
+MAPPING = "mapping"
+"""The place of a finding about an account mapping. One about a stream names the stream."""
+
+# How many steps the searches for subjects that filters share may take: a few seconds. Mappings as
+# people write them need about ten each.
+_EFFORT, _EFFORT_A_MAPPING = 500_000, 20
+
+# A reply as clients write its subject, a JetStream request and an acknowledgment.
+_SYSTEM_SUBJECTS = ("_INBOX.id.1", "$JS.API.INFO", "$JS.ACK.s.c.1.1.1.1.1")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a configuration came from.
+
+    Attributes:
+        path: the file.
+        account: the account of the mappings, if the file names it.
+        places: the place of each mapping in the file, by its source.
+        expires: when the JWT of the account expires, in seconds since 1970.
+        shared: the streams that the account exports, and that others import from it.
+        imports: the imports of the account.
+        zeros: sources and destinations with a weight of 0 that means 100.
+        has_publishers: whether somebody can publish in the account.
+        leaf_nodes: the leaf node connections of the account.
+    """
+
+    path: str = ""
+    account: str = ""
+    places: MappingABC[str, Place] = field(default_factory=dict)
+    expires: int | None = None
+    shared: Sequence[SharedStream] = ()
+    imports: Sequence[Entry] = ()
+    zeros: Collection[tuple[str, str]] = ()
+    has_publishers: bool = True
+    leaf_nodes: LeafNodes = NO_LEAF_NODES
+
+    def locate(self, finding: Finding) -> Finding:
+        """A finding of the configuration with its file, line and account."""
+        place = finding.place
+        if self.account and place == MAPPING:
+            place = f"{MAPPING} of account {self.account}"
+        where = self.places.get(finding.source)
+        if where is None:
+            return replace(finding, place=place, path=self.path)
+        return replace(finding, place=place, path=where.path, line=where.line, column=where.column)
+
+
+@no_search_for_cycles()
+def check(
+    config: Config | Iterable[Config],
+    *,
+    clusters: Collection[str] = (),
+    subjects: Iterable[str] = (),
+    origins: Sequence[Origin] = (),
+    consumers: Iterable[Consumer] = (),
+    now: float | None = None,
+) -> list[Finding]:
+    """The findings about one configuration, or about several that belong together, worst first.
+
+    Args:
+        config: mappings of accounts and streams; several are also compared with each other.
+        clusters: the names of all clusters, if known. The names in mappings are compared with them.
+        subjects: literal subjects of real messages, to count the keys of `partition()`.
+        origins: the origin of each configuration, in the same order.
+        consumers: consumers of the streams, which filter for the sources that read them.
+        now: seconds since 1970, to find JWTs that have expired; without it none is reported.
+    """
+    configs = [config] if isinstance(config, AccountMappings | StreamConfig) else list(config)
+    streams = [one for one in configs if isinstance(one, StreamConfig)]
+    with_mappings = [one for one in configs if isinstance(one, AccountMappings) and one.mappings]
+    effort = Effort(_EFFORT + _EFFORT_A_MAPPING * sum(len(one.mappings) for one in with_mappings))
+    # A stream belongs to one account. If there are several, it is not known to which.
+    around = streams if len(with_mappings) == 1 else []
+    captured = _Captured(around, effort)
+    network = Network(streams, consumers)
+    moving = network if around else Network(())
+    overlapping = {finding.place: finding for finding in _streams_overlap(streams, effort)}
+    seen = [subject.split(SEPARATOR) for subject in subjects]
+    findings: list[Finding] = []
+    for one, origin in zip(configs, origins or repeat(Origin()), strict=False):
+        if isinstance(one, AccountMappings):
+            found = chain(
+                _check_account(one, captured, clusters, seen, effort),
+                _sharing(one, origin.shared, effort),
+                _moving(one, moving, origin.imports, effort),
+                regrets.of_account(
+                    one,
+                    MAPPING,
+                    effort,
+                    imports=[each.local for each in origin.imports if each.kind == "stream"],
+                    zeros=origin.zeros,
+                    has_publishers=origin.has_publishers,
+                ),
+                *(
+                    _mapped_twice(one, other, there.path, effort)
+                    for other, there in zip(configs, origins, strict=False)
+                    if isinstance(other, AccountMappings)
+                    and other.mappings
+                    and there is not origin
+                    and origin.leaf_nodes.meets(there.leaf_nodes)
+                ),
+            )
+        else:
+            found = chain(
+                check_stream(one, network, seen, effort),
+                regrets.of_stream(one),
+                filter(None, [overlapping.get(f"stream {one.name}")]),
+            )
+        findings += [origin.locate(finding) for finding in found]
+        if now is not None and origin.expires is not None and origin.expires < now:
+            findings.append(_expired(origin, origin.expires))
+    if effort.is_spent:
+        told = "mappings and streams cover each other's subjects too often to compare all of them"
+        findings.append(Finding("not-compared", told, path=origins[0].path if origins else ""))
+    return sorted(findings, key=lambda finding: finding.severity.rank)
+
+
+def _expired(origin: Origin, expires: int) -> Finding:
+    try:
+        end = datetime.fromtimestamp(expires, UTC).strftime("on %Y-%m-%d at %H:%M:%S UTC")
+    except (OverflowError, ValueError):  # years beyond 9999 never pass
+        end = f"{expires} seconds after 1970"
+    about = f"account {origin.account}" if origin.account else "account"
+    return Finding("expired", f"the JWT expired {end}", place=about, path=origin.path)
+
+
+def _check_account(
+    account: AccountMappings,
+    captured: _Captured,
+    clusters: Collection[str],
+    seen: Sequence[Sequence[str]],
+    effort: Effort,
+) -> Iterator[Finding]:
+    index = SubjectIndex((mapping.source for mapping in account.mappings), effort)
+    renaming = [_renaming(mapping) for mapping in account.mappings]
+    for mapping, renames in zip(account.mappings, renaming, strict=True):
+        yield from _about(mapping, source_faults(mapping.source))
+        for transform in mapping.transforms:
+            faults = [*transform_faults(transform), *few_keys(transform, seen)]
+            yield from _about(mapping, faults, transform)
+        yield from _about(mapping, _weights(mapping))
+        yield from _about(mapping, _clusters(mapping, clusters))
+        yield from _destinations(mapping, renames)
+        yield from _chained(mapping, renames, index, renaming)
+        yield from _streams_around(mapping, renames, captured)
+    yield from _overlaps(index)
+
+
+def _about(
+    mapping: Mapping, faults: Iterable[tuple[str, str]], transform: Transform | None = None
+) -> Iterator[Finding]:
+    for code, message in faults:
+        yield _found(code, message, mapping, transform)
+
+
+def _found(
+    code: str, message: str, mapping: Mapping, transform: Transform | None = None
+) -> Finding:
+    destination = "" if transform is None else transform.destination
+    return Finding(code, message, mapping.source, destination, MAPPING)
+
+
+def _renaming(mapping: Mapping) -> list[Transform]:
+    return [transform for transform in mapping.transforms if not is_identity(transform)]
+
+
+def _weights(mapping: Mapping) -> Iterator[tuple[str, str]]:
+    if [(one.weight, one.cluster) for one in mapping.destinations] == [(100, None)]:
+        return
+    has_general = any(not d.cluster for d in mapping.destinations)
+    lists_source = mapping.lists_source
+    for cluster, listed in mapping.by_cluster().items():
+        rest = 100 - sum(d.weight for d in listed)
+        scope = _scope(cluster, mapping)
+        if not rest or not mapping.destinations:
+            continue
+        if any(d.subject == mapping.source for d in listed):
+            yield "loss", f"{scope} lose{_s(cluster)} {rest} % of the messages"
+        elif lists_source:
+            yield "lost-elsewhere", f"{scope} lose{_s(cluster)} {rest} % of the messages"
+        elif cluster or has_general:
+            yield (
+                "remainder-kept",
+                f"{rest} % of the messages in {scope} keep their subject",
+            )
+    for destination in mapping.destinations:
+        # A source that is listed with weight 0 is the way to lose the remainder on purpose.
+        if not destination.weight and destination.subject != mapping.source:
+            yield "zero-weight", f"no message goes to {printable(destination.subject)}"
+    for cluster in mapping.scopes:
+        chosen = [share for share in mapping.shares(cluster) if share.weight]
+        if len(chosen) > 1 and any(one.transform and one.transform.partition for one in chosen):
+            yield (
+                "weighted-partition",
+                f"in {_scope(cluster, mapping)} the messages of one key go to {len(chosen)} "
+                "destinations",
+            )
+
+
+def _s(cluster: str | None) -> str:
+    """The ending of a verb whose subject is `_scope`."""
+    return "s" if cluster else ""
+
+
+def _scope(cluster: str | None, mapping: Mapping) -> str:
+    if cluster:
+        return f"cluster {printable(cluster)}"
+    return "all other clusters" if mapping.clusters else "all clusters"
+
+
+def _clusters(mapping: Mapping, known: Collection[str]) -> Iterator[tuple[str, str]]:
+    if not known:
+        return
+    names = ", ".join(sorted(known))
+    for cluster in mapping.clusters:
+        if cluster not in known:
+            yield (
+                "unknown-cluster",
+                f"no cluster has the name {printable(cluster)} (known: {names})",
+            )
+    if mapping.clusters and not any(not d.cluster for d in mapping.destinations):
+        left_out = sorted(set(known) - set(mapping.clusters))
+        if left_out:
+            yield (
+                "cluster-without-entry",
+                f"there is no entry for {', '.join(map(printable, left_out))}",
+            )
+
+
+def _destinations(mapping: Mapping, renaming: Sequence[Transform]) -> Iterator[Finding]:
+    for destination in mapping.destinations:
+        if not destination.subject:
+            yield _found(
+                "empty-destination",
+                "nats-server crashes on the first message that gets this empty destination",
+                mapping,
+            )
+    if not renaming and all(d.subject for d in mapping.destinations):
+        loses = any(share.destination is None for _, share in mapping.ends())
+        if not loses:
+            yield _found("changes-nothing", "this mapping changes no subject", mapping)
+        return
+    if not mapping.source.startswith(("$", "_")):
+        for subject in _SYSTEM_SUBJECTS:
+            if matches(subject, mapping.source):
+                yield _found(
+                    "system-subjects", f"this mapping also maps subjects such as {subject}", mapping
+                )
+                break
+    for transform in renaming:
+        if can_land_in(transform, mapping.source):
+            yield _found("maps-into-itself", "the source covers the result too", mapping, transform)
+
+
+def _chained(
+    mapping: Mapping,
+    renaming: Sequence[Transform],
+    index: SubjectIndex,
+    all_renaming: Sequence[Sequence[Transform]],
+) -> Iterator[Finding]:
+    for transform in renaming:
+        covering = [
+            source
+            for number in index.colliding(filter_of_results(transform))
+            if (source := index.filters[number]) != mapping.source
+            and all_renaming[number]
+            and can_land_in(transform, source)
+        ]
+        if covering:
+            yield _found(
+                "not-chained",
+                f"the mapping of {_first(covering)} covers the result, but nats-server does not "
+                "apply it",
+                mapping,
+                transform,
+            )
+
+
+def _first(names: Sequence[str]) -> str:
+    """The first of some subjects or the like, and how many others there are."""
+    return printable(names[0]) + and_more(len(names) - 1)
+
+
+def _overlaps(index: SubjectIndex) -> Iterator[Finding]:
+    for number, source in enumerate(index.filters):
+        wider: list[str] = []
+        crossing: list[str] = []
+        for place in index.colliding(source):
+            other = index.filters[place]
+            if place != number and is_subset(source, of=other):
+                wider.append(other)
+            elif place > number and not is_subset(other, of=source):
+                crossing.append(other)
+        for code, others, part in (("shadowed", wider, "all"), ("overlap", crossing, "some")):
+            if others:
+                yield Finding(
+                    code,
+                    f"the mapping of {_first(others)} covers {part} of its subjects, and which of "
+                    "them nats-server tries first is random after each reload",
+                    source,
+                    place=MAPPING,
+                )
+
+
+def _sharing(
+    account: AccountMappings, shared: Sequence[SharedStream], effort: Effort
+) -> Iterator[Finding]:
+    """The mappings that take subjects away from other accounts."""
+    if not shared:
+        return
+    index = SubjectIndex((one.subject for one in shared), effort)
+    for mapping in account.mappings:
+        before = [shared[number] for number in index.colliding(mapping.source)]
+        for transform in _renaming(mapping) if before else ():
+            after = [shared[number] for number in index.colliding(filter_of_results(transform))]
+            still = {one.importer for one in after if can_land_in(transform, one.subject)}
+            if lost := [one for one in before if one.importer not in still]:
+                yield _found(
+                    "escapes-export",
+                    f"the {lost[0]}{and_more(len(lost) - 1)} covers the source, but doesn't "
+                    "cover the result",
+                    mapping,
+                    transform,
+                )
+
+
+def _mapped_twice(
+    account: AccountMappings, other: AccountMappings, path: str, effort: Effort
+) -> Iterator[Finding]:
+    """The mappings whose results are mapped again on the other side of a leaf node connection."""
+    changing = [one for one in other.mappings if _renaming(one) or one.is_drawn()]
+    index = SubjectIndex((one.source for one in changing), effort)
+    for mapping in account.mappings:
+        # A remainder keeps its subject, and is drawn again.
+        ends = (share.transform for _, share in mapping.ends() if share.weight)
+        for transform in dict.fromkeys(filter(None, ends)):
+            again = [
+                source
+                for number in index.colliding(filter_of_results(transform))
+                if can_land_in(transform, source := changing[number].source)
+            ]
+            if again and (_renaming(mapping) or mapping.is_drawn()):
+                yield _found(
+                    "mapped-twice",
+                    f"in {printable(path)}, beyond a leaf node connection, the mapping of "
+                    f"{_first(again)} maps the result once more",
+                    mapping,
+                    transform,
+                )
+
+
+class _Captured:
+    """The filters of streams, and which streams they are of."""
+
+    def __init__(self, streams: Iterable[StreamConfig], effort: Effort) -> None:
+        streams = list(streams)
+        self.by_name = {stream.name: stream for stream in streams}
+        self._pairs = [(stream.name, filter) for stream in streams for filter in stream.captured]
+        self._index = SubjectIndex((filter for _, filter in self._pairs), effort)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no stream that captures anything."""
+        return not self._pairs
+
+    def colliding(self, filter: str) -> list[tuple[str, str]]:
+        """The name of a stream, and its filter, for each filter that collides with one."""
+        return [self._pairs[number] for number in self._index.colliding(filter)]
+
+
+def _moving(
+    account: AccountMappings, network: Network, imports: Sequence[Entry], effort: Effort
+) -> Iterator[Finding]:
+    """What keeps to the old subjects whatever else is changed."""
+    for found in obstacles_to(account, network, imports, effort):
+        yield Finding(found.code, f"{found.about}: {found.message}", found.source, place=MAPPING)
+
+
+def _streams_overlap(streams: Sequence[StreamConfig], effort: Effort) -> Iterator[Finding]:
+    """The streams that one account cannot have together (`subjectsOverlap` in the server)."""
+    captured = _Captured(streams, effort)
+    compared: set[str] = set()
+    for one in streams:
+        compared.add(one.name)
+        both = {
+            name: (mine, theirs)
+            for mine in one.captured
+            for name, theirs in captured.colliding(mine)
+            if name not in compared
+        }
+        for name, (mine, theirs) in list(both.items())[:1]:
+            yield Finding(
+                "streams-overlap",
+                f"its subject {printable(mine)} and the subject {printable(theirs)} of stream "
+                f"{name}{and_more(len(both) - 1)} cover the same subjects",
+                mine,
+                place=f"stream {one.name}",
+            )
+
+
+def _ingress(stream: StreamConfig) -> list[Transform]:
+    return [stream.ingress_transform] if stream.ingress_transform else []
+
+
+def _adds_up(stream: StreamConfig, upstream: StreamConfig, transform: Transform) -> bool:
+    """Whether a stream takes subjects and their results from another one under the same name."""
+    feeds = [one for one in stream.sources if one.name == upstream.name and one.external is None]
+    rules = [rule for feed in feeds for rule in feed.filters]
+    names = [] if upstream.ingress_transform else [transform.source, filter_of_results(transform)]
+    return (
+        bool(rules)
+        and all(any(collide(rule.source, name) for rule in rules) for name in names)
+        and stays(
+            transform,
+            _ingress(upstream),
+            [rule.transform for rule in rules if rule.transform],
+            _ingress(stream),
+        )
+    )
+
+
+def _streams_around(
+    mapping: Mapping, renaming: Sequence[Transform], captured: _Captured
+) -> Iterator[Finding]:
+    if captured.is_empty:
+        return
+    before = list(dict.fromkeys(name for name, _ in captured.colliding(mapping.source)))
+    for transform in renaming:
+        landing = captured.colliding(filter_of_results(transform))
+        takes = dict.fromkeys(name for name, filter in landing if can_land_in(transform, filter))
+        if before and not takes:
+            yield _found(
+                "escapes-stream",
+                f"stream {before[0]}{and_more(len(before) - 1)} captures the source, and no "
+                "stream captures the result",
+                mapping,
+                transform,
+            )
+        for name in before:
+            stream = captured.by_name[name]
+            is_kept = name in takes and stays(transform, _ingress(stream))
+            for code in features(stream):
+                if not (name in takes if code == "batch-split" else is_kept):
+                    message = f"stream {name}: {MESSAGES[code]}"
+                    yield _found(code, message, mapping, transform)
+            if stream.allow_msg_counter and name in takes and not is_kept:
+                for other in captured.by_name.values():
+                    if sums(other) and _adds_up(other, stream, transform):
+                        message = f"stream {other.name}: {MESSAGES['counted-twice']}"
+                        yield _found("counted-twice", message, mapping, transform)
+        if new := [name for name in takes if name not in before]:
+            yield _found(
+                "caught-by-stream",
+                f"stream {new[0]}{and_more(len(new) - 1)} captures the result, and does not "
+                "capture the source",
+                mapping,
+                transform,
+            )

@@ -1,0 +1,153 @@
+"""What a move of subjects breaks whatever room is made for the new ones.
+
+`check` finds these by the mappings alone or with streams and imports, a dry run by both mappings,
+and a plan refuses them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from nats_transform.accounts.service_imports import stuck_services
+from nats_transform.accounts.sharing import Entry
+from nats_transform.errors import shown
+from nats_transform.mappings.mapping import AccountMappings
+from nats_transform.mappings.moves import Move, Moves, made, moves
+from nats_transform.mappings.subject import ANY_TAIL, collide, intersection, is_subset
+from nats_transform.mappings.subject_index import Effort, SubjectIndex
+from nats_transform.streams.network import Network
+from nats_transform.streams.stream import StreamConfig
+
+_BUCKETS = ("$KV.>", "$O.>")
+
+
+class Obstacle(NamedTuple):
+    """What a code is about, in which words, and the source of a mapping that causes it."""
+
+    code: str
+    about: str
+    message: str
+    source: str = ""
+
+
+def obstacles(
+    changing: Moves, streams: Iterable[StreamConfig] = (), imports: Sequence[Entry] = ()
+) -> Iterator[Obstacle]:
+    """The moves of keys of buckets, and those that mirrors and imports of services cannot follow.
+
+    Args:
+        changing: the subjects that move.
+        streams: the streams of the account.
+        imports: the imports of the account.
+    """
+    known = tuple(streams)
+    for stream in known:
+        mirror = stream.mirror
+        if mirror is None or mirror.consumer is not None:
+            continue  # of a consumer the filter can be changed
+        filters = [rule.source for rule in mirror.filters]
+        if (source := _stuck(changing, filters, filters)) is not None:
+            yield Obstacle(
+                "mirror-filter",
+                f"stream {shown(stream.name)}",
+                f"its mirror of {shown(mirror.name)} filters by the old subjects, and nats-server "
+                "doesn't let you change a mirror (10055)",
+                source,
+            )
+    yield from _buckets(changing, known)
+    yield from dict.fromkeys(
+        Obstacle(
+            "service-import",
+            f"import of {shown(entry.subject)} from account {shown(entry.account)}",
+            f"the mapping moves requests under {shown(entry.to or entry.subject)} away from it, "
+            "and no import can take them under their new names",
+            move.part,
+        )
+        for entry, move in stuck_services(imports, changing)
+    )
+
+
+def obstacles_to(
+    account: AccountMappings, network: Network, imports: Sequence[Entry], effort: Effort
+) -> Iterator[Obstacle]:
+    """The obstacles if no mapping is in force yet; some are missing once the effort is spent.
+
+    With the sources that do not take what moves, which a plan gives room to.
+    """
+    held = [*_BUCKETS, *(one.local for one in imports if one.kind == "service")]
+    for stream in network.streams:
+        held += [rule.source for source in stream.upstreams for rule in source.filters]
+    held += [filter for consumer in network.consumers for filter in consumer.filters]
+    index = SubjectIndex(held, effort)
+    some = [mapping for mapping in account.mappings if index.colliding(mapping.source)]
+    changing = moves(AccountMappings(()), AccountMappings(some))
+    yield from obstacles(changing, network.streams, imports)
+    yield from _stopping(changing, network, effort)
+
+
+def _stopping(changing: Moves, network: Network, effort: Effort) -> Iterator[Obstacle]:
+    """The mirrors and sources, and the consumers that they read, that do not cover new names."""
+    for stream in network.streams:
+        if stream.ingress_transform is not None:
+            continue  # it stores other names than those that the mapping makes
+        index = SubjectIndex(stream.captured, effort)
+        for taker, entries in groupby(network.feeds(stream.name), lambda feed: feed.taker.name):
+            feeds = list(entries)
+            if feeds[0].position is None and feeds[0].source.consumer is None:
+                continue  # a mirror, whose filter cannot change: `mirror-filter`
+            takes = [filter for feed in feeds for filter in feed.filters]
+            # A consumer gives also what the transforms of its source do not cover.
+            renames = [
+                [rule.source for rule in feed.source.filters if rule.transform]
+                for feed in feeds
+                if feed.source.consumer is not None
+            ]
+            for verb, filters in (("take", takes), *(("rename", one) for one in renames)):
+                stored = (
+                    both
+                    for one in filters
+                    for number in index.colliding(one)
+                    if (both := intersection(one, index.filters[number]))
+                )
+                if source := _stuck(changing, stored, filters, stream.captured):
+                    told = f"it will not {verb} from {shown(stream.name)} what the mapping moves"
+                    yield Obstacle("source-stops", f"stream {shown(taker)}", told, source)
+
+
+def _stuck(
+    changing: Moves, old: Iterable[str], new: Sequence[str], stored: Sequence[str] = (ANY_TAIL,)
+) -> str | None:
+    """The first subjects under filters whose new names, if they are stored, others do not cover."""
+    found = (
+        move.part
+        for filter in old
+        for move in changing.under([filter])
+        if (names := move.names(filter))
+        and any(collide(names[1], one) for one in stored)
+        and not any(collide(names[1], one) for one in new)
+    )
+    return next(found, None)
+
+
+def _buckets(changing: Moves, streams: Iterable[StreamConfig]) -> Iterator[Obstacle]:
+    told = "the mapping moves keys of a bucket, but its clients look only under the old names"
+    known: set[Move] = set()
+    for stream in streams:
+        moving = [
+            move
+            for place in stream.subjects
+            for bucket in _BUCKETS
+            if (keys := intersection(place, bucket)) is not None
+            for move in changing.under([keys])
+            if move.names(keys)
+        ]
+        known.update(moving)
+        if moving:
+            yield Obstacle("bucket-moves", f"stream {shown(stream.name)}", told, moving[0].part)
+    # Without the stream, only a mapping that is written for buckets is known to move keys.
+    for move in changing.under(_BUCKETS):
+        old = made(move.old, move.part)
+        if move not in known and any(is_subset(old, of=bucket) for bucket in _BUCKETS):
+            yield Obstacle("bucket-moves", f"mapping {shown(move.part)}", told, move.part)

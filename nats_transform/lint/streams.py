@@ -1,0 +1,128 @@
+"""Finds mistakes in the transforms, sources and republishing of one stream."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
+
+from nats_transform.errors import printable
+from nats_transform.lint.findings import Finding
+from nats_transform.lint.transforms import few_keys, source_faults, transform_faults
+from nats_transform.mappings.functions import Literal
+from nats_transform.mappings.subject import ANY_TAIL, collide, is_subset
+from nats_transform.mappings.subject_index import Effort, SubjectIndex
+from nats_transform.mappings.symbolic import filter_of_results
+from nats_transform.mappings.transform import Transform
+from nats_transform.streams.network import Network, taken
+from nats_transform.streams.stream import StreamConfig
+from nats_transform.words import and_more
+
+
+def check_stream(
+    stream: StreamConfig, network: Network, seen: Sequence[Sequence[str]], effort: Effort
+) -> Iterator[Finding]:
+    """The findings about one stream.
+
+    Args:
+        stream: the stream.
+        network: all streams of the account.
+        seen: subjects of real messages, as tokens.
+        effort: the steps that the search for filters that overlap may take.
+    """
+    for place, source, transform, reaching in _stream_transforms(stream):
+        where = f"stream {stream.name}, {place}"
+        destination = transform.destination if transform else ""
+        faults = list(source_faults(source))
+        if transform:
+            faults += [*transform_faults(transform), *few_keys(transform, seen)]
+        if not any(collide(source, filter) for filter in reaching):
+            faults.append(("unreachable", f"no subject under {_list(reaching)} matches"))
+        for code, message in faults:
+            yield Finding(code, message, source, destination, where)
+    yield from _sources(stream, effort)
+    yield from _republish(stream, network)
+
+
+def _stream_transforms(
+    stream: StreamConfig,
+) -> Iterator[tuple[str, str, Transform | None, list[str]]]:
+    """Each filter of a stream: its place, source, transform, and what can reach it."""
+    received = list(stream.captured)
+    for upstream in stream.upstreams:
+        place = f"{'mirror' if upstream is stream.mirror else 'source'} {upstream.name}"
+        reaching = [] if upstream.takes_nothing else [ANY_TAIL]
+        for rule in upstream.filters:
+            yield place, rule.source, rule.transform, reaching
+        received += taken(upstream)
+    ingress = stream.ingress_transform
+    if ingress:
+        yield "subject_transform", ingress.source, ingress, received
+    republish = stream.republish_transform
+    if republish:
+        yield "republish", republish.source, republish, _stored(received, ingress)
+
+
+def _stored(received: Sequence[str], ingress: Transform | None) -> list[str]:
+    """Filters that cover what a stream stores, given what it receives."""
+    if ingress is None:
+        return list(received)
+    kept = [filter for filter in received if not is_subset(filter, ingress.source)]
+    if any(collide(filter, ingress.source) for filter in received):
+        kept.append(filter_of_results(ingress))
+    return kept
+
+
+def _sources(stream: StreamConfig, effort: Effort) -> Iterator[Finding]:
+    origins: dict[tuple[str, str | None], list[tuple[int, str]]] = defaultdict(list)
+    for number, source in enumerate(stream.sources):
+        if source.consumer is not None:
+            continue  # which filters, and is not known here
+        filters = [rule.source for rule in source.filters] or [ANY_TAIL]
+        origins[source.name, source.api_prefix] += [(number, filter) for filter in filters]
+    for (name, _), pairs in origins.items():
+        index = SubjectIndex((filter for _, filter in pairs), effort)
+        for number, mine in groupby(pairs, itemgetter(0)):
+            both: dict[int, tuple[str, str]] = {}
+            for _, filter in mine:
+                for other, theirs in map(pairs.__getitem__, index.colliding(filter)):
+                    if other > number:
+                        both.setdefault(other, (filter, theirs))
+            for other in sorted(both)[:1]:
+                one, another = both[other]
+                yield Finding(
+                    "sourced-twice",
+                    f"the filters {printable(one)} and {printable(another)}"
+                    f"{and_more(len(both) - 1)} cover the same subjects",
+                    another,
+                    place=f"stream {stream.name}, source {name}",
+                )
+
+
+def _republish(stream: StreamConfig, network: Network) -> Iterator[Finding]:
+    transform = stream.republish_transform
+    if transform is None:
+        return
+
+    def found(code: str, message: str) -> Finding:
+        place = f"stream {stream.name}, republish"
+        return Finding(code, message, transform.source, transform.destination, place)
+
+    texts = [token.text for token in transform.tokens if isinstance(token, Literal)]
+    if any(blank in text for text in [transform.source, *texts] for blank in "\t\n\f\r "):
+        yield found(
+            "blank", "nats-server does not refuse a blank here, but nobody can subscribe to it"
+        )
+    circle = network.circle(stream)
+    if circle:
+        yield found("republish-loop", f"the messages go round endlessly: {' -> '.join(circle)}")
+    for other in network.republish_takers(stream):
+        if other.name not in circle:
+            yield found(
+                "republish-caught", f"stream {other.name} captures the republished messages"
+            )
+
+
+def _list(filters: Sequence[str]) -> str:
+    return ", ".join(map(printable, filters)) or "the filters that fill the stream"

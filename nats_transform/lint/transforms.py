@@ -1,0 +1,116 @@
+"""Finds mistakes in one transform."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from nats_transform.errors import printable
+from nats_transform.mappings.functions import (
+    Literal,
+    OfTokenAndSize,
+    Partition,
+    Random,
+    Split,
+    Tail,
+    Token,
+    Wildcard,
+    looks_like_function,
+)
+from nats_transform.mappings.subject import ANY_TOKEN, SEPARATOR
+from nats_transform.mappings.symbolic import dropped
+from nats_transform.mappings.transform import Transform
+
+# A literal `$KV` or `$SYS` names a namespace of the server; `$1x`, `$name` or `{{...` was meant to
+# be filled in.
+_MEANT_AS_FUNCTION = re.compile(
+    r"\$[-+]?[0-9]|^\$[a-z{(]|^\$$|\{\{|\}\}|^\{.*\}$|"
+    r"^(wildcard|partition|(split|slice)(from(left|right))?|left|right|random)\(",
+    re.IGNORECASE | re.DOTALL,
+)
+_SYSTEM_NAME = re.compile(r"\$[A-Z][A-Z0-9_-]*")
+_ONE_FUNCTION = re.compile(r"\{\{\s*\w+\s*\(.*\)\s*\}\}", re.DOTALL)
+
+
+def transform_faults(transform: Transform) -> Iterator[tuple[str, str]]:
+    """The code and the message of each probable mistake in a transform."""
+    yield from _tokens_that_mislead(transform)
+    yield from _functions_that_mislead(transform)
+    yield from _dropped_wildcards(transform)
+
+
+def source_faults(source: str) -> Iterator[tuple[str, str]]:
+    """The code and the message of each probable mistake in a source filter."""
+    for token in source.split(SEPARATOR):
+        if token.startswith(ANY_TOKEN) and token != ANY_TOKEN:
+            yield "any-token", f"the token {printable(token)} matches any single token"
+
+
+def _tokens_that_mislead(transform: Transform) -> Iterator[tuple[str, str]]:
+    for token, text in _written(transform):
+        if isinstance(token, Literal):
+            if _MEANT_AS_FUNCTION.search(text) and not _SYSTEM_NAME.fullmatch(text):
+                told = f"{printable(text)} is in the result exactly as it is written"
+                yield "literal-function", told
+        elif looks_like_function(text) and (
+            text.count("{{") > 1 or not _ONE_FUNCTION.fullmatch(text)
+        ):
+            yield (
+                "text-dropped",
+                f"nats-server reads only one function of {printable(text)} and drops the rest",
+            )
+
+
+def _functions_that_mislead(transform: Transform) -> Iterator[tuple[str, str]]:
+    for token, text in _written(transform):
+        if isinstance(token, Literal | Tail):
+            continue
+        shown = printable(text)
+        if any(place not in transform.filter.wildcards for place in token.reads):
+            yield "index-not-positive", f"{shown} stands for the first token of the subject"
+        if isinstance(token, Wildcard):
+            continue
+        if isinstance(token, OfTokenAndSize) and token.leaves_whole:
+            yield "size-without-effect", f"{shown} returns the token unchanged"
+        if isinstance(token, Split) and token.delimiter:
+            yield (
+                "split-empty",
+                f"{shown} leaves nothing of a token that has only {printable(token.delimiter)}",
+            )
+        if isinstance(token, Partition | Random) and abs(token.count) <= 1:
+            yield "always-zero", f"{shown} is always 0"
+        elif isinstance(token, Random):
+            yield "random-order", f"{shown} spreads each subject over {abs(token.count)} subjects"
+        elif isinstance(token, Partition) and token.count >= 2**31:
+            yield "negative-partition", f"{shown} has {token.count} partitions"
+        elif isinstance(token, Partition) and transform.filter.is_literal:
+            yield "one-key", f"{shown} returns the same number for every message"
+
+
+def _dropped_wildcards(transform: Transform) -> Iterator[tuple[str, str]]:
+    for number, is_read in dropped(transform):
+        part = "only in part or as a partition " if is_read else ""
+        verb = "is" if part else "is not"
+        yield (
+            "wildcards-dropped",
+            f"`*` number {number} {verb} {part}in the result, so subjects that differ in it "
+            "become one",
+        )
+
+
+def few_keys(transform: Transform, seen: Sequence[Sequence[str]]) -> Iterator[tuple[str, str]]:
+    """The `partition()` that has fewer keys in some subjects, as tokens, than partitions."""
+    for token in transform.tokens:
+        if not isinstance(token, Partition) or token.count < 2 or transform.filter.is_literal:
+            continue
+        keys = {token.key(tokens) for tokens in seen if transform.filter.covers(tokens)}
+        if 0 < len(keys) < token.count:
+            yield (
+                "few-keys",
+                f"the given subjects have {len(keys)} different keys for {token.count} partitions",
+            )
+
+
+def _written(transform: Transform) -> list[tuple[Token, str]]:
+    texts = transform.destination.split(SEPARATOR)
+    return list(zip(transform.tokens, texts, strict=True))

@@ -1,0 +1,1 @@
+"""Subjects, transforms, and the mappings of an account."""

@@ -1,0 +1,1 @@
+"""Streams, and the way of a message through them."""

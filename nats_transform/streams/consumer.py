@@ -1,0 +1,50 @@
+"""Consumers of a stream, and the messages that they get."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nats_transform.errors import InvalidStream
+from nats_transform.mappings.subject import subscribes
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """A consumer of a stream.
+
+    Attributes:
+        stream: the name of the stream.
+        name: the name of the consumer.
+        filters: filters of stored subjects; without any, the consumer gets every message.
+    """
+
+    stream: str
+    name: str
+    filters: tuple[str, ...] = ()
+
+    def wants(self, stored: str) -> bool:
+        """Whether the consumer gets a message that its stream stores under this subject."""
+        return not self.filters or any(subscribes(f, stored) for f in self.filters)
+
+
+def parse_consumer(data: object) -> Consumer:
+    """The consumer in the output of `nats consumer info --json`.
+
+    Raises:
+        InvalidStream: this is not a consumer; the error is one line with the field.
+    """
+    config = data.get("config") if isinstance(data, dict) else None
+    if not isinstance(data, dict) or not isinstance(config, dict):
+        raise InvalidStream(
+            "this is not a consumer: it has no `config`; save the output of "
+            "`nats consumer info STREAM NAME --json`"
+        )
+    stream = data.get("stream_name")
+    name = data.get("name") or config.get("durable_name") or config.get("name")
+    if not isinstance(stream, str) or not stream or not isinstance(name, str) or not name:
+        raise InvalidStream("this is not a consumer: it needs a `stream_name` and a `name`")
+    one, several = config.get("filter_subject") or "", config.get("filter_subjects") or []
+    filters = [one] if one else several
+    if not isinstance(filters, list) or not all(isinstance(filter, str) for filter in filters):
+        raise InvalidStream(f"consumer {name}: its filter is not a subject")
+    return Consumer(stream, name, tuple(filters))

@@ -1,0 +1,400 @@
+"""The way of a message through the streams of an account. All commands use this module.
+
+A stream that captures a message applies its ingress transform, stores it, and republishes it from
+the stored subject; streams that mirror or source that stream take it from there through their own
+transforms. Account mappings do not apply to what streams republish, source or mirror. `trace` shows
+this way, dry runs count it, and `check` asks what is possible for whole filters. Sources: ADR-36
+"Features introduced"; nats-server `processJetStreamMsg`, `processInboundSourceMsg` and
+`processMirrorMsgs` in `server/stream.go`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple, TypeAlias
+
+from nats_transform.errors import shown
+from nats_transform.mappings.functions import Random
+from nats_transform.mappings.mapping import Fate, Outcome
+from nats_transform.mappings.subject import ANY_TAIL, SEPARATOR, Filter
+from nats_transform.mappings.symbolic import can_land_in, filter_of_results
+from nats_transform.mappings.transform import Transform
+from nats_transform.streams.consumer import Consumer
+from nats_transform.streams.source import StreamSource
+from nats_transform.streams.stream import INGRESS, Republished, StreamConfig
+
+Entropy: TypeAlias = Callable[[str], int | None]
+"""The 64 bits that decide each `random()` at a place; None leaves it as it is written."""
+
+
+class Via(StrEnum):
+    """How a message comes into a stream."""
+
+    CAPTURE = "capture"
+    REPUBLISH = "republish"
+    MIRROR = "mirror"
+    SOURCE = "source"
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A message that comes to a stream.
+
+    Attributes:
+        stream: the stream that the message comes to.
+        taken: the outcome of the stream's mirror or source; a captured message stays as it is.
+        subject: the stored subject; None if the mirror or source does not take the message.
+        via: how the message came.
+        origin: the number of the arrival that it came from; None if it was published.
+        position: the number of the entry in `sources` that took it; None unless via source.
+        is_mapped: whether the ingress transform applied.
+        republished: the message that the stream publishes again; None if there is none.
+        repeats: whether the message was in this stream before. It then goes round without end, and
+            is not followed further.
+    """
+
+    stream: str
+    taken: Outcome
+    subject: str | None
+    via: Via
+    origin: int | None
+    position: int | None
+    is_mapped: bool
+    republished: Republished | None
+    repeats: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The streams that a subject comes to, and what they do with it.
+
+    Attributes:
+        captured: the streams that capture the published subject.
+        stored: each stream that stores it, by any way, with the stored subject; None stands for the
+            subject itself.
+        ingress: the streams whose ingress transform applies.
+        taken: pairs of a stream and the stream that it takes the message from.
+        raw: those of them whose transforms do not cover what a consumer gives them.
+        republished: the streams that republish it.
+        loops: the streams whose republish brings it round without end.
+    """
+
+    captured: frozenset[str] = frozenset()
+    stored: frozenset[tuple[str, str | None]] = frozenset()
+    ingress: frozenset[str] = frozenset()
+    taken: frozenset[tuple[str, str]] = frozenset()
+    raw: frozenset[tuple[str, str]] = frozenset()
+    republished: frozenset[str] = frozenset()
+    loops: frozenset[str] = frozenset()
+
+
+NOTHING = Facts()
+
+
+class Feed(NamedTuple):
+    """A mirror or source.
+
+    Attributes:
+        taker: the stream that has it.
+        source: the mirror or source.
+        position: the number of the entry in `sources`; None for a mirror.
+        consumer: the consumer that it reads and that filters for it, if it is known.
+    """
+
+    taker: StreamConfig
+    source: StreamSource
+    position: int | None
+    consumer: Consumer | None
+
+    @property
+    def filters(self) -> tuple[str, ...]:
+        """What it takes: filters of what the other stream stores; everything if nobody knows."""
+        if self.source.consumer is not None:
+            return (self.consumer.filters if self.consumer else ()) or (ANY_TAIL,)
+        return tuple(rule.source for rule in self.source.filters) or (ANY_TAIL,)
+
+    def take(self, stored: str, entropy: int | None = None) -> Outcome:
+        """What comes to `taker` of a message that the other stream stores."""
+        if self.consumer is not None and not self.consumer.wants(stored):
+            return Outcome(None, Fate.FILTERED)
+        return self.source.take(stored, entropy)
+
+
+class Network:
+    """The streams of an account. Those of other accounts and domains are not followed.
+
+    Args:
+        streams: the streams.
+        consumers: consumers, which filter for the mirrors and sources that read them. Of those that
+            are not known, `unknown` has the names, and they filter nothing.
+    """
+
+    def __init__(self, streams: Iterable[StreamConfig], consumers: Iterable[Consumer] = ()) -> None:
+        self.streams = tuple(streams)
+        self.unknown: list[str] = []
+        self.consumers = tuple(consumers)
+        self._consumers = {(one.stream, one.name): one for one in self.consumers}
+        self._listening = [
+            (stream, [Filter(one, is_subscription=True) for one in stream.captured])
+            for stream in self.streams
+        ]
+        self._takers: dict[str, list[Feed]] = defaultdict(list)
+        self._by_name = {stream.name: stream for stream in self.streams}
+        for stream in self.streams:
+            if stream.mirror is not None:
+                self._add_taker(stream, stream.mirror, None)
+            for position, source in enumerate(stream.sources):
+                self._add_taker(stream, source, position)
+
+    def _add_taker(self, stream: StreamConfig, source: StreamSource, position: int | None) -> None:
+        named = source.consumer
+        reads = self._consumers.get((source.name, named.name)) if named else None
+        if source.external is None:
+            self._takers[source.name].append(Feed(stream, source, position, reads))
+        if named is not None and (reads is None or source.external is not None):
+            self.unknown.append(
+                f"the filter of consumer {shown(named.name)} of stream "
+                f"{shown(source.name)}, which stream {shown(stream.name)} reads"
+            )
+
+    def feeds(self, stream: str) -> Sequence[Feed]:
+        """The mirrors and sources that take from a stream."""
+        return self._takers.get(stream, ())
+
+    @property
+    def filters(self) -> Iterator[tuple[str, str]]:
+        """Every filter that a subject is compared with, and whose it is."""
+        for stream in self.streams:
+            name = f"stream {stream.name}"
+            yield from ((name, filter) for filter in stream.captured)
+            for transform in (stream.ingress_transform, stream.republish_transform):
+                if transform is not None:
+                    yield f"a transform of {name}", transform.source
+            for upstream in stream.upstreams:
+                place = f"{name}, which takes from {upstream.name}"
+                yield from ((place, rule.source) for rule in upstream.filters)
+
+    @property
+    def draws(self) -> bool:
+        """Whether some transform has a `random()`, so that messages of a subject can part."""
+        transforms: list[Transform | None] = []
+        for stream in self.streams:
+            transforms += [stream.ingress_transform, stream.republish_transform]
+            transforms += [rule.transform for source in stream.upstreams for rule in source.filters]
+        return any(
+            isinstance(token, Random)
+            for one in transforms
+            if one is not None
+            for token in one.tokens
+        )
+
+    def arrivals(
+        self, subject: str, entropy: Entropy = lambda place: None, *, also_filtered: bool = False
+    ) -> list[Arrival]:
+        """All arrivals of a published subject; each comes after the one that it came from.
+
+        Args:
+            subject: the subject that the account mappings gave to it.
+            entropy: the chance of a message; the place of a published message's ingress is
+                `INGRESS`, as in `StreamConfig.replay`.
+            also_filtered: whether to include the mirrors and sources that do not take the message.
+        """
+        walk = _Walk(self._takers, self._listening, entropy, also_filtered)
+        walk.capture(subject, None, ())
+        return walk.found
+
+    def republish_takers(self, stream: StreamConfig) -> list[StreamConfig]:
+        """The streams that can capture what a stream republishes, whatever the subject is."""
+        transform = stream.republish_transform
+        # What a stream sources is republished with a header that no other stream takes.
+        if transform is None or (stream.sources and not stream.captured):
+            return []
+        return [
+            other
+            for other in self.streams
+            if any(can_land_in(transform, filter) for filter in other.captured)
+        ]
+
+    def circle(self, start: StreamConfig) -> list[str]:
+        """The names of the streams on a shortest way from the republish of a stream back to it.
+
+        Other streams republish on the way too, and mirrors take what they store. What a stream
+        sources goes no further: it is republished with a header that no other stream takes.
+        """
+        ways = [[start]]
+        reached: list[StreamConfig] = []
+        while ways:
+            way = ways.pop(0)
+            feeds = self.feeds(way[-1].name) if len(way) > 1 else ()
+            mirrors = [feed.taker for feed in feeds if feed.position is None]
+            for other in (*self.republish_takers(way[-1]), *mirrors):
+                if other is start:
+                    return [stream.name for stream in [*way, start]]
+                if other not in reached:
+                    reached.append(other)
+                    ways.append([*way, other])
+        return []
+
+    def facts(self, subject: str | None) -> Facts:
+        """The facts of a subject. They are empty if nobody gets the message."""
+        if subject is None or not self.streams:
+            return NOTHING
+        arrivals = self.arrivals(subject)
+        stored = [arrival for arrival in arrivals if not arrival.repeats]
+        return Facts(
+            captured=frozenset(one.stream for one in arrivals if one.via is Via.CAPTURE),
+            stored=frozenset(
+                (one.stream, None if one.subject == subject else one.subject) for one in stored
+            ),
+            ingress=frozenset(one.stream for one in stored if one.is_mapped),
+            taken=frozenset(
+                (one.stream, arrivals[one.origin].stream)
+                for one in arrivals
+                if one.origin is not None and one.via is not Via.REPUBLISH
+            ),
+            raw=frozenset(
+                (one.stream, arrivals[one.origin].stream)
+                for one in arrivals
+                if one.origin is not None and self._is_raw(one)
+            ),
+            republished=frozenset(one.stream for one in stored if one.republished is not None),
+            loops=frozenset(_republisher(arrivals, one) for one in arrivals if one.repeats) - {""},
+        )
+
+    def _is_raw(self, arrival: Arrival) -> bool:
+        stream = self._by_name[arrival.stream]
+        if arrival.via not in (Via.MIRROR, Via.SOURCE):
+            return False
+        position = arrival.position
+        upstream = stream.mirror if position is None else stream.sources[position]
+        return (
+            arrival.taken.fate is Fate.UNMATCHED
+            and upstream is not None
+            and any(rule.transform for rule in upstream.filters)
+        )
+
+    def renames(self, subject: str) -> Iterator[tuple[str, Transform]]:
+        """Each text on the way of a subject that a transform applies to, with the transform."""
+        arrivals = self.arrivals(subject)
+        for one in arrivals:
+            stream, taken = self._by_name[one.stream], one.taken
+            if taken.mapping_destination and one.origin is not None:
+                upstream = stream.mirror if one.position is None else stream.sources[one.position]
+                stored = arrivals[one.origin].subject or ""
+                for rule in upstream.filters if upstream is not None else ():
+                    pair = rule.source, rule.destination
+                    if rule.transform and pair == (taken.mapping_source, taken.mapping_destination):
+                        yield stored, rule.transform
+            if one.is_mapped and stream.ingress_transform and taken.subject is not None:
+                yield taken.subject, stream.ingress_transform
+            republish = stream.republish_transform
+            if republish is None or one.subject is None or one.repeats:
+                continue
+            if republish.apply(one.subject, None) is not None:
+                yield one.subject, republish
+
+    @property
+    def renames_any(self) -> bool:
+        """Whether some transform may rename what a stream takes or stores."""
+        return any(
+            stream.ingress_transform is not None
+            or stream.republish_transform is not None
+            or any(rule.transform for upstream in stream.upstreams for rule in upstream.filters)
+            for stream in self.streams
+        )
+
+
+def taken(upstream: StreamSource) -> list[str]:
+    """Filters of what a mirror or source brings into its stream, under its new names."""
+    found = [
+        filter_of_results(rule.transform) if rule.transform else rule.source
+        for rule in upstream.filters
+    ]
+    return [*found, ANY_TAIL] if upstream.consumer or not found else found
+
+
+def _republisher(arrivals: Sequence[Arrival], again: Arrival) -> str:
+    """The stream that republishes in a circle: the one where it closes, or the last before it.
+
+    "" if it is a circle of mirrors and sources alone, in which nobody republishes.
+    """
+    last, at = "", again.origin
+    while at is not None:
+        arrival = arrivals[at]
+        if arrival.republished is not None and (not last or arrival.stream == again.stream):
+            last = arrival.stream
+        at = None if arrival.stream == again.stream else arrival.origin
+    return last
+
+
+class _Walk:
+    """The way of one message through the streams."""
+
+    def __init__(
+        self,
+        takers: Mapping[str, Sequence[Feed]],
+        listening: Sequence[tuple[StreamConfig, Sequence[Filter]]],
+        entropy: Entropy,
+        also_filtered: bool,
+    ) -> None:
+        self.found: list[Arrival] = []
+        self._takers = takers
+        self._listening = listening
+        self._entropy = entropy
+        self._also_filtered = also_filtered
+
+    def capture(self, subject: str, origin: int | None, been: tuple[str, ...]) -> None:
+        """Bring a published or republished subject into the streams that capture it."""
+        tokens = subject.split(SEPARATOR)
+        if "" in tokens:
+            return  # it reaches nobody
+        via = Via.CAPTURE if origin is None else Via.REPUBLISH
+        taken = Outcome(subject, Fate.UNMATCHED)
+        for stream, filters in self._listening:
+            if any(filter.covers(tokens) for filter in filters):
+                self._store(stream, taken, via, origin, None, False, been)
+
+    def _store(
+        self,
+        stream: StreamConfig,
+        taken: Outcome,
+        via: Via,
+        origin: int | None,
+        position: int | None,
+        is_sourced: bool,
+        been: tuple[str, ...],
+    ) -> None:
+        name, subject, entropy = stream.name, taken.subject, self._entropy
+        if subject is None:
+            if self._also_filtered:
+                self.found.append(
+                    Arrival(name, taken, None, via, origin, position, False, None, False)
+                )
+            return
+        # Each stream makes its own draw. Only published messages draw as in `StreamConfig.replay`.
+        outcome = stream.ingress(
+            subject, entropy(INGRESS if origin is None else f"{name} {INGRESS}")
+        )
+        stored = subject if outcome.subject is None else outcome.subject
+        is_mapped = outcome.fate is Fate.MAPPED
+        repeats = name in been
+        republished = None if repeats else stream.republished(stored, entropy(f"{name} out"))
+        number = len(self.found)
+        self.found.append(
+            Arrival(name, taken, stored, via, origin, position, is_mapped, republished, repeats)
+        )
+        if repeats:
+            return
+        been = (*been, name)
+        # A stream refuses what is published with the header that sourcing adds.
+        if republished is not None and not is_sourced:
+            self.capture(republished.subject, number, been)
+        for feed in self._takers.get(name, ()):
+            entry = feed.position
+            outcome = feed.take(stored, entropy(f"{feed.taker.name} {entry}"))
+            how = Via.MIRROR if entry is None else Via.SOURCE
+            marked = is_sourced or how is Via.SOURCE
+            self._store(feed.taker, outcome, how, number, entry, marked, been)

@@ -1,0 +1,92 @@
+"""The traits of mapping functions: what other modules rely on without looking at the classes."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nats_transform.mappings.functions import (
+    Left,
+    Literal,
+    Partition,
+    Random,
+    Right,
+    SliceFromLeft,
+    SliceFromRight,
+    Split,
+    SplitFromLeft,
+    SplitFromRight,
+    Tail,
+    Token,
+    Wildcard,
+    fnv1a,
+)
+from nats_transform.mappings.subject import SEPARATOR, encode
+
+# Token -> whether it makes one token of every subject, and the positions that it reads.
+TRAITS: dict[str, tuple[Token, bool, tuple[int, ...]]] = {
+    "literal": (Literal("a"), True, ()),
+    "tail": (Tail(1), False, ()),
+    "wildcard": (Wildcard(1), True, (1,)),
+    "partition": (Partition(3, (1, 2)), True, (1, 2)),
+    "partition of the whole subject": (Partition(3), True, ()),
+    "split": (Split(1, "-"), False, (1,)),
+    "splitfromleft": (SplitFromLeft(1, 2), False, (1,)),
+    "splitfromright": (SplitFromRight(1, 2), False, (1,)),
+    "slicefromleft": (SliceFromLeft(1, 2), False, (1,)),
+    "slicefromright": (SliceFromRight(1, 2), False, (1,)),
+    "left": (Left(1, 2), True, (1,)),
+    "right": (Right(1, 2), True, (1,)),
+    "random": (Random(3, 0), True, ()),
+}
+CASES = [pytest.param(*traits, id=name) for name, traits in TRAITS.items()]
+
+
+def test_the_table_has_every_function() -> None:
+    assert {type(token) for token, _, _ in TRAITS.values()} == set(get_args(Token))
+
+
+@pytest.mark.parametrize(("token", "makes_one", "reads"), CASES)
+def test_makes_one_token(token: Token, makes_one: bool, reads: tuple[int, ...]) -> None:
+    assert token.makes_one_token is makes_one
+    assert token.reads == reads
+    many = ["a", "long-er", "tok-en"]
+    assert (SEPARATOR not in token.evaluate(many, 1)) is makes_one
+
+
+@given(
+    tokens=st.lists(st.text("ab-", min_size=1, max_size=5), min_size=3, max_size=4),
+    other=st.text("ab-", min_size=1, max_size=5),
+)
+@pytest.mark.parametrize(("token", "makes_one", "reads"), CASES)
+def test_holds_for_every_subject(
+    token: Token, makes_one: bool, reads: tuple[int, ...], tokens: list[str], other: str
+) -> None:
+    result = token.evaluate(tokens, 7)
+    if makes_one:
+        assert SEPARATOR not in result
+        assert result
+    # A token that is not read makes no difference; the whole subject has no positions.
+    if not isinstance(token, Tail) and token != Partition(3):
+        for position in set(range(len(tokens))) - set(reads):
+            changed = [other if n == position else text for n, text in enumerate(tokens)]
+            assert token.evaluate(changed, 7) == result
+
+
+@pytest.mark.parametrize(
+    ("partition", "tokens", "key"),
+    [
+        pytest.param(Partition(5, (1,)), ["a", "b"], "b", id="one token"),
+        pytest.param(Partition(5, (1, 0)), ["a", "b"], "ba", id="joined without a separator"),
+        pytest.param(Partition(5), ["a", "b"], "a.b", id="the whole subject"),
+        pytest.param(Partition(5), [], "", id="a literal source that is tried first"),
+    ],
+)
+def test_key_and_number_of_a_partition(partition: Partition, tokens: list[str], key: str) -> None:
+    assert partition.key(tokens) == key
+    number = partition.number(fnv1a(encode(key)))
+    assert str(number) == partition.evaluate(tokens, None)
+    assert Partition(0).number(12345) == 0

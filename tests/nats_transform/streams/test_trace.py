@@ -1,0 +1,177 @@
+"""The offline trace: every scope once, in the server's order."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from nats_transform import (
+    AccountMappings,
+    Destination,
+    Fate,
+    Mapping,
+    StreamConfig,
+    bucket_source,
+    parse_stream,
+)
+from nats_transform.streams.trace import StreamStep, trace
+
+MAPPINGS = AccountMappings(
+    [
+        Mapping(
+            "shop.*.*",
+            [
+                Destination("v1.$1.$2", 90),
+                Destination("v2.$2.{{partition(3,1)}}", 8),
+                Destination("west.$2", 100, "west"),
+            ],
+        ),
+        Mapping("lossy", [Destination("lossy", 0)]),
+        Mapping("cut.*", [Destination("x.{{split(1,-)}}")]),
+    ]
+)
+STREAMS = [
+    parse_stream(config)
+    for config in [
+        {
+            "name": "V1",
+            "subjects": ["v1.>"],
+            "subject_transform": {"src": "v1.*.*", "dest": "orders.$2"},
+            "republish": {"src": "orders.>", "dest": "live.>", "headers_only": True},
+        },
+        {"name": "LIVE", "subjects": ["live.>"], "republish": {"src": "live.>", "dest": "v1.>"}},
+        {"name": "COPY", "mirror": {"name": "V1"}},
+        {
+            "name": "SUMS",
+            "sources": [
+                {"name": "V1", "subject_transforms": [{"src": "orders.*", "dest": "sums.$1"}]},
+                {"name": "V2", "filter_subject": "nothing"},
+                {"name": "COPY"},
+            ],
+        },
+        {"name": "V2", "subjects": ["v2.>"]},
+        {"name": "AWAY", "sources": [{"name": "V2", "external": {"api": "$JS.hub.API"}}]},
+    ]
+]
+
+TEXT = """\
+shop.eu.42 published
+├─ 2 % by shop.*.*, no destination drawn: keeps its subject
+├─ 8 % v2.42.2 by shop.*.* -> v2.$2.{{partition(3,1)}}
+│  └─ stream V2 stores v2.42.2
+│     └─ stream SUMS sources it [1]: filtered
+└─ 90 % v1.eu.42 by shop.*.* -> v1.$1.$2
+   └─ stream V1 stores orders.42
+      ├─ republished as live.42 (headers only)
+      │  └─ stream LIVE stores live.42
+      │     └─ republished as v1.42
+      │        └─ stream V1 stores v1.42, which goes round without end
+      ├─ stream COPY mirrors it as orders.42
+      │  └─ stream SUMS sources it [2] as orders.42
+      └─ stream SUMS sources it [0] as sums.42"""
+
+
+def test_the_text() -> None:
+    assert trace("shop.eu.42", MAPPINGS, STREAMS).text() == TEXT
+
+
+def test_the_json_holds_the_same() -> None:
+    data = json.loads(trace("shop.eu.42", MAPPINGS, STREAMS).model_dump_json())
+    assert [path["percent"] for path in data["paths"]] == [2, 8, 90]
+    (stored,) = data["paths"][2]["streams"]
+    assert (stored["stream"], stored["arrived"], stored["stored"]) == (
+        "V1",
+        "v1.eu.42",
+        "orders.42",
+    )
+    assert stored["republished"]["subject"] == "live.42"
+    assert "Nats-Msg-Size" in stored["republished"]["headers"]
+    taken = [(step["stream"], step["via"], step["position"]) for step in stored["taken_by"]]
+    assert taken == [("COPY", "mirror", None), ("SUMS", "source", 0)]
+
+
+def test_the_cluster_decides() -> None:
+    seen = trace("shop.eu.42", MAPPINGS, STREAMS, "west")
+    assert [(path.percent, path.subject) for path in seen.paths] == [(100, "west.42")]
+    assert seen.text().startswith("shop.eu.42 published in cluster west\n")
+
+
+def test_what_was_sourced_is_republished_and_stored_nowhere() -> None:
+    streams = [
+        {"name": "A", "subjects": ["a.*"]},
+        {"name": "B", "sources": [{"name": "A"}]},
+        {"name": "C", "mirror": {"name": "B"}, "republish": {"src": ">", "dest": "c.>"}},
+        {"name": "D", "subjects": ["c.>"]},
+    ]
+    seen = trace("a.1", streams=[parse_stream(stream) for stream in streams])
+    assert seen.text().splitlines()[2:] == [
+        "   └─ stream A stores a.1",
+        "      └─ stream B sources it [0] as a.1",
+        "         └─ stream C mirrors it as a.1",
+        "            └─ republished as c.a.1",
+    ]
+
+
+def test_what_nobody_gets() -> None:
+    assert trace("lossy", MAPPINGS).text().endswith("100 % lost by lossy")
+    (path,) = trace("cut.--", MAPPINGS).paths
+    assert (path.fate, path.subject, path.streams) == (Fate.INVALID, None, [])
+    assert trace("a..b", MAPPINGS).text() == "a..b published\n└─ 100 % invalid: empty token"
+
+
+def test_without_mappings_and_streams() -> None:
+    assert trace("a.b").text() == "a.b published\n└─ 100 % keeps its subject"
+
+
+def test_an_illegal_subject_is_stored_and_not_followed() -> None:
+    cut = {"name": "CUT", "subjects": ["in.*"]}
+    cut["subject_transform"] = {"src": "in.*", "dest": "{{split(1,-)}}"}
+    copy = {"name": "COPY", "mirror": {"name": "CUT"}}
+    seen = trace("in.--a", streams=[parse_stream(cut), parse_stream(copy)])
+    assert seen.text().splitlines()[2:] == [
+        "   └─ stream CUT stores .a (empty token)",
+        "      └─ stream COPY mirrors it: invalid, empty token",
+    ]
+
+
+def test_control_bytes_do_not_reach_the_terminal() -> None:
+    text = trace("a\x1b[31m.\udcff").text()
+    assert "\x1b" not in text
+    assert text.isascii() or "\udcff" not in text
+
+
+def test_a_bucket_sourcing_another() -> None:
+    a = StreamConfig(name="KV_A", subjects=["$KV.A.>"])
+    b = StreamConfig(name="KV_B", subjects=["$KV.B.>"], sources=[bucket_source("A", into="B")])
+    (stored,) = trace("$KV.A.key", streams=[a, b]).paths[0].streams
+    (taken,) = stored.taken_by
+    assert isinstance(taken, StreamStep)
+    assert (taken.stream, taken.stored) == ("KV_B", "$KV.B.key")
+
+
+@pytest.mark.parametrize(
+    ("source", "destinations", "lines"),
+    [
+        pytest.param(
+            "orders.*",
+            [Destination("v2.$1", 2)],
+            [
+                "2 % v2.42 by orders.* -> v2.$1",
+                "98 % by orders.*, no destination drawn: keeps its subject",
+            ],
+            id="what the weights leave over",
+        ),
+        pytest.param(
+            "orders.>",
+            [Destination("orders.>", 98), Destination("v2.>", 2)],
+            ["2 % v2.42 by orders.> -> v2.>", "98 % orders.42 by orders.> -> orders.>"],
+            id="a destination that is the source",
+        ),
+    ],
+)
+def test_no_rule_is_invented(
+    source: str, destinations: list[Destination], lines: list[str]
+) -> None:
+    traced = trace("orders.42", AccountMappings([Mapping(source, destinations)]))
+    assert [line[3:] for line in traced.text().split("\n")[1:]] == lines
