@@ -64,9 +64,9 @@ class InvalidTransform(NatsTransformError, ValueError):
         self.source = source
         self.destination = destination
         self.token = token
-        text = f"{self.rule}{f': {detail}' if detail else ''}"
-        where = f" in token {printable(token)}" if token else ""
-        super().__init__(f"{text}{where} ({printable(source)} -> {printable(destination)})")
+        where = f", token {printable(token)}" if token else ""
+        text = f"{self.rule}{where}{f': {detail}' if detail else ''}"
+        super().__init__(f"{text} ({printable(source)} -> {printable(destination)})")
 
 
 class InvalidSubject(InvalidTransform):

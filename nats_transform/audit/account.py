@@ -182,9 +182,8 @@ def cause_of(
     """
     if unmapped:
         return Cause(
-            f"{unmapped:,} of {plural(stored, 'message')} kept the source of the mapping as their "
-            "subject: the mapping was not in force for them, so look which servers had not loaded "
-            "it",
+            f"{unmapped:,} of {plural(stored, 'message')} kept the mapping's source as their "
+            "subject: the mapping wasn't in force for them, so look which servers hadn't loaded it",
             True,
         )
     published = balance.published or 0
@@ -199,8 +198,8 @@ def cause_of(
             balance.excess,
             stored,
             f"{balance.excess:,} of {plural(stored, 'stored message')} were not published to the "
-            "mapping: something else publishes to its destinations (--publisher), or what was "
-            "published is counted for another time or cluster",
+            "mapping: other programs publish to its destinations (--publisher), or they were "
+            "published at another time or in another cluster",
         ),
     ]
     for count, total, text in found:

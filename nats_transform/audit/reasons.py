@@ -10,7 +10,9 @@ from nats_transform.audit.sequential import SLOWEST
 from nats_transform.audit.verdicts import ChanceTest, Criteria, DestinationAudit, Split, Verdict
 from nats_transform.words import plural
 
-_TAKES_LONGER = f"; one in 20 of such repeated looks takes {SLOWEST:g} times as many, or more"
+_TAKES_LONGER = (
+    f"; one in 20 such audits with repeated looks takes {SLOWEST:g} times as many, or more"
+)
 _NO_NUMBER = 10**15  # more than any number of messages
 
 
@@ -27,8 +29,8 @@ def reason_of(
         return "no message was counted"
     if is_blind:
         return (
-            "the archive can hold the messages of one destination only, so it shows no share; "
-            "say how many messages were published (--source-stream or --published)"
+            "the archive can hold the messages of only one destination, so it shows no share: say "
+            "how many were published (--source-stream or --published)"
         )
     if whole.cause:
         return whole.cause
@@ -129,4 +131,4 @@ def chance_in_words(tests: Sequence[ChanceTest]) -> str:
         else "something other than a draw for each message chooses the destination, or the stream "
         "does not keep the order of publishing"
     )
-    return f"{how}, which chance does not make (p = {test.p_adjusted:.1g}): {cause}"
+    return f"{how}, which chance doesn't explain (p = {test.p_adjusted:.1g}): {cause}"

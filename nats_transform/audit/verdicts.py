@@ -56,7 +56,7 @@ CODES = on_page(
         ),
         "nothing-to-audit": Code(
             Severity.WARNING,
-            "no mapping has weights, or the ones that have got no messages",
+            "no mapping has weights, or those with weights got no messages",
             "give the mapping with weights and the stream with its messages, or --allow-nothing",
         ),
     },
@@ -110,12 +110,13 @@ class Criteria:
     def __post_init__(self) -> None:
         if not 0 < self.tolerance <= 100:
             raise ValueError(
-                f"a tolerance of {self.tolerance:g} can never be shown to hold: "
-                "give percentage points above 0 and up to 100"
+                f"no audit can confirm a tolerance of {self.tolerance:g}: give percentage points "
+                "above 0, at most 100"
             )
         if not 0 < self.confidence < 1:
             raise ValueError(
-                f"a confidence of {self.confidence:g} is not between 0 and 1: give 0.99, say"
+                f"the confidence must be between 0 and 1, not {self.confidence:g}: give 0.99, "
+                "for instance"
             )
 
     def tolerance_of(self, share: float) -> float:

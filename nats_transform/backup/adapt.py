@@ -27,8 +27,7 @@ def adapted_config(config: Mapping[str, Any], mappings: AccountMappings) -> dict
         if config.get(name) and any(collide(source, m.source) for m in mappings.mappings):
             raise InvalidBackup(
                 f"the {name} of stream {config.get('name')} reads subjects that the mappings "
-                "change; write the configuration that the new stream shall have and give it with "
-                "--config"
+                "change; write the new stream's configuration and give it with --config"
             )
     if subjects := config.get("subjects"):
         found["subjects"] = adapted_filters(subjects, mappings)
@@ -36,8 +35,8 @@ def adapted_config(config: Mapping[str, Any], mappings: AccountMappings) -> dict
         parse_stream(found)
     except InvalidStream as error:
         raise InvalidBackup(
-            f"the subjects {', '.join(map(str, found.get('subjects') or []))} make no stream "
-            f"({error}); write the configuration that it shall have and give it with --config"
+            f"the subjects {', '.join(map(str, found.get('subjects') or []))} make no valid "
+            f"stream ({error}); write the new stream's configuration and give it with --config"
         ) from error
     return found
 

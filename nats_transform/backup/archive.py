@@ -172,8 +172,8 @@ def read_head(file: Readable) -> Head:
         name, text = unpacked.document(left)
         if not name.startswith(_CONSUMER):
             raise InvalidBackup(
-                f"it has {len(consumers)} consumers, and its {_STATE.decode()} "
-                f"says {state.consumer_count}"
+                f"it has {len(consumers)} consumers, but its {_STATE.decode()} says "
+                f"{state.consumer_count}"
             )
         consumers[_shown(name.removeprefix(_CONSUMER))] = text
     messages = unpacked.point(max(state.first_seq, 1) - 1)
@@ -198,7 +198,7 @@ def read_messages(file: Readable, start: Point) -> Iterator[Batch]:
             place = int(np.argmin(rises))
             before = after if place == 0 else int(sequences[place - 1])
             raise InvalidBackup(
-                f"sequence {sequences[place]} comes after {before}: it must be above"
+                f"sequence {sequences[place]} comes after {before}, but sequences must rise"
             )
         if len(messages):
             if not messages[:, _NAME_SIZE].all():
@@ -207,8 +207,8 @@ def read_messages(file: Readable, start: Point) -> Iterator[Batch]:
             if messages[:, _HEADER_SIZE].max() > LARGEST_HEADERS:
                 place = int(np.argmax(messages[:, _HEADER_SIZE]))
                 raise InvalidBackup(
-                    f"the message with sequence {sequences[place]} has headers that are larger "
-                    "than any that a server writes"
+                    f"the message with sequence {sequences[place]} has larger headers than any "
+                    "server writes"
                 )
             after = int(sequences[-1])
             times = np.ascontiguousarray(messages[:, _TIME])
@@ -218,7 +218,7 @@ def read_messages(file: Readable, start: Point) -> Iterator[Batch]:
             if any(end[column] for column in (_NAME_SIZE, _TIME, _HEADER_SIZE, _DATA_SIZE)):
                 raise InvalidBackup(f"the message after sequence {after} has no sequence")
             if len(messages) + 1 < len(entries) or unpacked.has_more():
-                raise InvalidBackup("something comes after its end mark")
+                raise InvalidBackup("it goes on after its end mark")
             return
 
 

@@ -82,7 +82,7 @@ class ArchiveWriter:
         numbers = np.ascontiguousarray(sequences.to_numpy(), np.int64)
         moments = np.ascontiguousarray(times.to_numpy(), np.int64)
         if not (np.diff(numbers, prepend=self._last) > 0).all():
-            raise InvalidBackup(f"the sequences after {self._last} do not ascend")
+            raise InvalidBackup(f"the sequences after {self._last} don't rise")
         texts = [_plain(column) for column in (subjects, headers, data)]
         sizes = [np.diff(offsets).astype(np.int64) for offsets, _ in texts]
         for fault, where in (

@@ -69,7 +69,7 @@ def account_mappings(tree: Node) -> dict[str, AccountMappings]:
     refusals = Refusals(InvalidConfig)
     found: dict[str, AccountMappings] = {}
     with refusals.collected():
-        _refuse_unknown(top, TOP_FIELDS, "nats-server knows no such field")
+        _refuse_unknown(top, TOP_FIELDS, "nats-server doesn't know this field")
     with refusals.collected():
         found[GLOBAL_ACCOUNT] = _mappings(top)
     with refusals.collected():
@@ -171,7 +171,7 @@ def _accounts(sections: Section) -> dict[str, AccountMappings]:
             _refuse_reserved(name, entry.place)
             with refusals.collected():
                 _refuse_unknown(
-                    fields, ACCOUNT_FIELDS, "nats-server knows no such field of an account"
+                    fields, ACCOUNT_FIELDS, "nats-server doesn't know this field of an account"
                 )
             found[name] = _mappings(fields)
     refusals.tell()
@@ -242,12 +242,12 @@ def _destination(node: Node) -> Destination:
     for key, entry in fields.items():
         if lower(key) not in ("dest", "destination", "weight", "cluster"):
             raise entry.place.error(
-                f"unknown field {quoted(key)} of a destination; "
-                "there are destination (or dest), weight and cluster"
+                f"unknown field {quoted(key)} of a destination; the fields are destination (or "
+                "dest), weight and cluster"
             )
     weight = field(fields, "weight")
     if weight is None:
-        raise node.place.error("this destination has no weight; nats-server demands one")
+        raise node.place.error("this destination has no weight, but nats-server requires one")
     return Destination(
         _text(field(fields, "dest", "destination")),
         _weight(weight.node),
@@ -270,9 +270,7 @@ def _weight(node: Node) -> int:
     if isinstance(weight, str):
         digits = weight.removesuffix("%")
         if not _WEIGHT.fullmatch(digits):
-            raise node.place.error(
-                "the weight must be a whole number of percent, such as 40 or 40%"
-            )
+            raise node.place.error("the weight must be a whole percentage, such as 40 or 40%")
         weight = int(digits)
     return checked_weight(weight, node)
 
@@ -284,7 +282,9 @@ def checked_weight(weight: object, node: Node) -> int:
         InvalidConfig: it is no whole number from 0 to 100.
     """
     if not isinstance(weight, int) or isinstance(weight, bool):
-        raise node.place.error(f"the weight must be a whole number of percent, found {node.kind}")
+        raise node.place.error(
+            f"the weight must be a whole percentage, such as 40 or 40%, found {node.kind}"
+        )
     if not 0 <= weight <= 100:
         raise node.place.error(f"the weight is {weight}; it must be 0 to 100 percent")
     return weight
@@ -292,14 +292,14 @@ def checked_weight(weight: object, node: Node) -> int:
 
 def unknown_account(name: str, names: list[str], path: str) -> UnknownAccount:
     """The error for an account that a configuration does not have; it lists those it has."""
-    return UnknownAccount(f"there is no account {quoted(name)}; there are {_listed(names)}", path)
+    return UnknownAccount(f"no account {quoted(name)}; the file has {_listed(names)}", path)
 
 
 def no_mappings(name: str, names: list[str], path: str) -> UnknownAccount:
     """The error for an account without mappings in a file that has mappings of others."""
     return UnknownAccount(
-        f"the account {quoted(name)} has no mappings, but there are mappings of {_listed(names)}; "
-        "name the account that you mean (`--account`, or `account` in settings)",
+        f"account {quoted(name)} has no mappings, but these accounts do: {_listed(names)}; name "
+        "the account that you mean (`--account`, or `account` in settings)",
         path,
     )
 

@@ -63,8 +63,8 @@ def _mapping(source: str, entry: Entry) -> Mapping:
     except InvalidConfig as error:
         if "brings the weights" in error.reason and any(map(_has_no_weight, entry.node.value)):
             raise entry.place.error(
-                f"{error.reason}; a weight of 0, or none, means 100 here: to send nothing to a "
-                "destination, remove it"
+                f"{error.reason}; here a weight of 0, or none, means 100: to send a destination "
+                "nothing, remove it"
             ) from None
         raise
 
@@ -79,7 +79,7 @@ def _destination(node: Node) -> Destination:
     for key, entry in fields.items():
         if lower(key) not in _FIELDS:
             raise entry.place.error(
-                f"unknown field {quoted(key)} of a destination; there are {', '.join(_FIELDS)}"
+                f"unknown field {quoted(key)} of a destination; the fields are {', '.join(_FIELDS)}"
             )
     return Destination(
         _text(field(fields, "subject")),

@@ -95,7 +95,7 @@ def _edited(text: str, path: str, account: str, edit: Edit) -> str:
     except InvalidConfig:
         said = None
     if said != wanted:
-        raise Unsafe(f"{edit.kind} of {edit.name} cannot be told from the text around them")
+        raise Unsafe(f"can't find where {edit.kind} of {edit.name} start and end")
     return made
 
 
@@ -159,7 +159,7 @@ def _account(tree: Node, name: str) -> tuple[Node, Path]:
 
 def _section(node: Node) -> Section:
     if not isinstance(node.value, Mapping):
-        raise Unsafe("it has no section where one is needed")
+        raise Unsafe("a section is missing")
     return node.value
 
 
@@ -192,7 +192,7 @@ def _end(text: str, path: str, entry: Entry) -> int:
         depth += (piece[0] in ("{", "[")) - (piece[0] in ("}", "]"))
         if not depth:
             return piece.end()
-    raise Unsafe(f"the end of {entry.key} is not to be found")
+    raise Unsafe(f"can't find the end of {entry.key}")
 
 
 def _indented(block: str, by: str) -> str:

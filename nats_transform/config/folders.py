@@ -27,7 +27,7 @@ def load_streams(place: Path) -> tuple[StreamConfig, ...]:
     for file in _json_files(place, "nats stream info NAME --json"):
         stream = load_all(file)[0].config
         if isinstance(stream, AccountMappings):
-            raise InvalidConfig("these are mappings; a stream configuration is needed", str(file))
+            raise InvalidConfig("this file has mappings; give a stream configuration", str(file))
         if stream.name in found:
             raise InvalidConfig(
                 f"stream {stream.name} is also in {found[stream.name][1]}; remove one of the files",

@@ -57,7 +57,7 @@ def _node(child: Tree[Token] | Token, path: str) -> Node:
         name = str(_text(key))
         if name in entries:
             raise _place(key, path).error(
-                f"{quoted(name)} stands twice in one object; keep one of them"
+                f"{quoted(name)} is in this object twice; keep one of them"
             )
         entries[name] = Entry(name, _place(key, path), _node(value, path))
     return section(entries, place)

@@ -71,10 +71,10 @@ def decode_account(token: str, path: str) -> AccountClaims:
     """
     place = Place(path)
     if len(token) > MAX_TOKEN:
-        raise place.error("this JWT is longer than the 1 MiB that nats-server decodes")
+        raise place.error("this JWT is longer than 1 MiB, the most that nats-server decodes")
     chunks = token.split(".")
     if len(chunks) != 3:
-        raise place.error("this is not a JWT: it must have three parts joined with dots")
+        raise place.error("this is not a JWT: it must have three parts joined by dots")
     header = _part(chunks[0], "header", path)
     algorithm = _text(header, "alg").lower()
     if _text(header, "typ").upper() != "JWT" or algorithm not in ("ed25519", "ed25519-nkey"):
@@ -96,15 +96,17 @@ def account_claims(payload: Section, path: str) -> AccountClaims:
     place = Place(path)
     claims = payload["nats"].node.value if "nats" in payload else None
     if not isinstance(claims, MappingABC):
-        raise place.error("this JWT has no field `nats`, so it is not a JWT of NATS")
+        raise place.error("this is not a NATS JWT: it has no field `nats`")
     kind = _text(payload, "type") or _text(claims, "type")
     if kind != "account":
         raise place.error(
-            f"this is the JWT of a {quoted(kind or 'unknown type')}, not of an account"
+            f"this is the JWT of a {quoted(kind or 'unknown type')}; give the account's"
         )
     version = claims["version"].node.value if "version" in claims else 0
     if isinstance(version, int) and version > _NEWEST_VERSION:
-        raise place.error(f"this JWT has version {version}; at most {_NEWEST_VERSION} is read")
+        raise place.error(
+            f"this JWT has version {version}; the newest version we read is {_NEWEST_VERSION}"
+        )
     mappings = claims["mappings"].node if "mappings" in claims else None
     if mappings is not None and mappings.value is None:
         mappings = None
@@ -155,8 +157,8 @@ def _verify(signed: str, signature: str, issuer: str, place: Place) -> None:
         nacl.signing.VerifyKey(key).verify(signed.encode(), _decoded(signature) or b"")
     except (nacl.exceptions.CryptoError, ValueError):
         raise place.error(
-            "the signature of this JWT is wrong: the JWT was changed or cut; get it again from "
-            "whoever signed it"
+            "the JWT's signature is wrong: somebody changed the JWT, or a part is missing; get it "
+            "again from whoever signed it"
         ) from None
 
 

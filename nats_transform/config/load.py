@@ -172,14 +172,12 @@ def _everything(name: str) -> list[Located]:
     source = Source()
     text = source.text(name)
     if not text.strip():
-        raise Place(name).error(
-            "the file is empty; write mappings or a stream configuration into it"
-        )
+        raise Place(name).error("the file is empty; it needs mappings or a stream configuration")
     if token := find_token(text):
         return [_of_claims(decode_account(token, name), GLOBAL_ACCOUNT)]
     if _CREDENTIALS.match(text):
         raise Place(name).error(
-            "this is a file of credentials; give the JWT of the account, which has the mappings"
+            "this is a credentials file; give the account's JWT, which has the mappings"
         )
     tree = tree_of(source, text, name)
     if (stream := stream_section(tree)) is not None:
@@ -219,7 +217,8 @@ def _preloaded(top: Section) -> Iterator[Located]:
             raise place.error(f"the JWT of {quoted(key)}: {error}") from None
         if claims.subject != key:
             raise account.place.error(
-                f"the JWT of {quoted(key)} is of another account; put it under its own key"
+                f"the JWT under {quoted(key)} belongs to another account; put it under that "
+                "account's key"
             )
         yield _of_claims(claims)
 
@@ -284,8 +283,8 @@ def tree_of(source: Source, text: str, path: str) -> Node:
             return document
         if suffix in _YAML and named_error is None:
             raise Place(path).error(
-                "nats-server does not read YAML: write this as a configuration, with braces, or "
-                "put the sources of the mappings at the top, as `nats auth account mappings` does"
+                "nats-server doesn't read YAML: write a configuration with braces, or put the "
+                "mappings' sources at the top, as `nats auth account mappings` does"
             ) from None
         raise named_error or error from None
     if named_error is not None and not _is_server_config(tree):

@@ -67,14 +67,14 @@ def users_of(config: Node, account: str = "$G") -> list[User]:
     accounts = field(top, "accounts")
     sections = entries_of(accounts.node) if accounts else {}
     if account != "$G" and account not in sections:
-        raise config.place.error(f"there is no account {account!r}, so it has no permissions")
+        raise config.place.error(f"no account {account!r}, so no permissions")
     found = _of_account(top, sections, account)
     if not found:
         others = [name for name in ("$G", *sections) if _of_account(top, sections, name)]
         if others:
             raise config.place.error(
-                f"no user of the account {account!r} has permissions, but users of "
-                f"{', '.join(map(repr, others))} have; name the account that you mean "
+                f"no user of account {account!r} has permissions, but users of "
+                f"{', '.join(map(repr, others))} do; name the account that you mean "
                 "(`--permissions-account`, or `permissions_account` in settings)"
             )
     return found

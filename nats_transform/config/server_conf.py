@@ -165,9 +165,9 @@ def _complaint(text: str, position: int, expected: list[str]) -> tuple[int, str]
             message = f"the {what} that starts here has no closing quote"
     elif "a value" in expected:
         if found == "(":
-            message = "the block that starts here is not closed by a ) on a line of its own"
+            message = "the block that starts here needs a closing ) on a line of its own"
         elif found and (found.isdigit() or found in "-."):
-            message = "this is not a number, date or address; quote it if it is text"
+            message = "this is not a number, date or address; if it's text, quote it"
         elif found == "}":
             message = "the key before this } has no value"
             if "{{" in text[text.rfind("\n", 0, position) + 1 : position]:
@@ -220,15 +220,15 @@ class _Reader:
         """The entries of an included file."""
         self._files += 1
         if os.path.realpath(path) in self._chain:
-            raise asked_at.error(
-                f"the include of {quoted(path)} is a loop: it is being read already"
-            )
+            raise asked_at.error(f"including {quoted(path)} makes a loop; remove this include")
         if len(self._chain) > MAX_INCLUDE_DEPTH:
             raise asked_at.error(
-                f"includes are nested more than {MAX_INCLUDE_DEPTH} deep; take some levels out"
+                f"includes are nested more than {MAX_INCLUDE_DEPTH} deep; remove some levels"
             )
         if self._files > MAX_FILES:
-            raise asked_at.error(f"more than {MAX_FILES} files are included; join some of them")
+            raise asked_at.error(
+                f"the configuration includes more than {MAX_FILES} files; join some of them"
+            )
         return self.file(path, self._source.text(path, asked_at))
 
     def environment(self, name: str, asked_at: Place) -> Node | None:
@@ -236,10 +236,11 @@ class _Reader:
         if name in self._environment:
             return self._environment[name]
         if name in self._resolving:
-            raise asked_at.error(f"the variable {quoted(name)} refers to itself; give it a value")
+            raise asked_at.error(f"variable {quoted(name)} refers to itself; give it a value")
         if len(self._resolving) >= MAX_INCLUDE_DEPTH:
             raise asked_at.error(
-                f"environment variables refer to one another more than {MAX_INCLUDE_DEPTH} deep"
+                f"environment variables refer to each other more than {MAX_INCLUDE_DEPTH} "
+                "deep; remove some levels"
             )
         text = os.environ.get(name)
         if text is None:
@@ -251,8 +252,8 @@ class _Reader:
         except InvalidConfig:
             # Its text may be a secret: say nothing of it.
             raise asked_at.error(
-                f"the environment variable {quoted(name)} holds no valid value; "
-                "put quotes into it if it is text"
+                f"environment variable {quoted(name)} has no valid value; if it's text, put "
+                "quotes into it"
             ) from None
         finally:
             self._resolving.pop()
@@ -354,10 +355,10 @@ class _Scope:
         hidden = is_secret(self._keys[-1]) or not _NAME.fullmatch(name)
         node = self._reader.environment(name, place)
         if node is None and hidden:
-            raise place.error("no such variable; quote the value if its $ is meant literally")
+            raise place.error("no such variable; if the $ is literal, quote the value")
         if node is None:
             raise place.error(
-                f"the variable {quoted(name)} is set neither above here nor in the environment"
+                f"variable {quoted(name)} isn't set above this line or in the environment"
             )
         return replace(node, place=place)
 
@@ -394,7 +395,7 @@ def _integer(token: Token, place: Place) -> int:
     suffix = token[len(written) :].lower()
     digits = written.removeprefix("-").lstrip("0") or "0"
     if not digits.isascii():
-        raise place.error("this is not a number: only the digits 0 to 9 make one")
+        raise place.error("this is not a number: use only the digits 0 to 9")
     if suffix and suffix not in _UNITS:
         raise place.error(
             f"{quoted(suffix)} is not a unit of size; use k, kb, kib, m, mb, mib, ..."
@@ -403,7 +404,7 @@ def _integer(token: Token, place: Place) -> int:
     if written.startswith("-"):
         number = -number
     if len(digits) >= 20 or not -_INT64 <= number < _INT64:
-        raise place.error("this whole number does not fit into 64 bits; quote it if it is text")
+        raise place.error("this whole number doesn't fit into 64 bits; if it's text, quote it")
     # With a unit it may overflow: it wraps around in the server, and so it does here.
     factor = _UNITS[suffix] if suffix else 1
     return (number * factor + _INT64) % (2 * _INT64) - _INT64
@@ -412,7 +413,7 @@ def _integer(token: Token, place: Place) -> int:
 def _float(token: Token, place: Place) -> float:
     number = float(token) if token.isascii() else math.inf  # Python reads any script's digits
     if math.isinf(number):
-        raise place.error("this decimal number is too large, or has other digits than 0 to 9")
+        raise place.error("this decimal number is too large, or has digits other than 0 to 9")
     return number
 
 
@@ -421,5 +422,5 @@ def _timestamp(token: Token, place: Place) -> Timestamp:
     leap_year = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     days = monthrange(2000 if leap_year else 2001, month)[1] if 1 <= month <= 12 else 0
     if not (1 <= day <= days and hour < 24 and minute < 60 and second < 60):
-        raise place.error("there is no such date and time; quote it if it is text")
+        raise place.error("no such date and time; if it's text, quote it")
     return Timestamp(str(token))

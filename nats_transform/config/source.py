@@ -45,15 +45,17 @@ class Source:
         if not is_file:
             raise place.error(f"{subject} is not a regular file")
         if len(data) > self._left:
-            raise place.error(f"{subject} is too large: more than {MAX_BYTES >> 20} MiB in all")
+            raise place.error(
+                f"{subject} is too large: the limit is {MAX_BYTES >> 20} MiB, includes counted"
+            )
         self._left -= len(data)
         if b"\0" in data:
             raise place.error(f"{subject} is not text: it has a NUL byte")
         text = data.decode("utf-8", "surrogateescape")
         if text.startswith(_BYTE_ORDER_MARK):
             raise place.error(
-                f"{subject} starts with a byte order mark, which nats-server takes for a part "
-                "of the first key; save it without"
+                f"{subject} starts with a byte order mark, which nats-server reads as part of the "
+                "first key; save it without one"
             )
         return text
 

@@ -108,13 +108,13 @@ def _container(value: Value, children: list[Node], place: Place) -> Node:
     if depth > MAX_DEPTH:
         raise too_deep(place)
     if size > MAX_VALUES:
-        raise place.error(f"this comes to more than {MAX_VALUES} values; split the file")
+        raise place.error(f"this has more than {MAX_VALUES} values; split the file")
     return Node(value, place, depth, size)
 
 
 def too_deep(place: Place) -> InvalidConfig:
     """The error for what is nested deeper than `MAX_DEPTH`."""
-    return place.error(f"nested more than {MAX_DEPTH} deep; take some levels out")
+    return place.error(f"nested more than {MAX_DEPTH} deep; remove some levels")
 
 
 def plain(node: Node) -> object:
@@ -147,7 +147,7 @@ def field(entries: Section, *names: str) -> Entry | None:
         first, second = found[0], found[1]
         raise second.place.error(
             f"{quoted(second.key)} and {quoted(first.key)} (line {first.place.line}) set the same "
-            "thing and nats-server takes either; keep one"
+            "thing, and nats-server may take either; keep one"
         )
     return found[0] if found else None
 

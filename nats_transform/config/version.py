@@ -71,7 +71,9 @@ def from_canonical(text: str) -> tuple[AccountMappings | StreamConfig, int]:
         return parse_stream(form["stream"]), seed
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         reason = str(error) if isinstance(error, NatsTransformError) else "it is damaged"
-        raise InvalidConfig(f"this is no canonical form of a configuration: {reason}") from None
+        raise InvalidConfig(
+            f"this is not the canonical form of a configuration: {reason}"
+        ) from None
 
 
 def _mapping(mapping: Mapping) -> dict[str, object]:

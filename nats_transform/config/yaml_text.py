@@ -54,7 +54,7 @@ def parse_yaml(text: str, path: str) -> Node:
             place = _place(event.start_mark, path)
             match event:
                 case yaml.DocumentStartEvent() if root is not None:
-                    raise place.error("a second document starts here; only one is read")
+                    raise place.error("a second document starts here; give only one")
                 case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
                     _refuse_tag(event.tag, place)
                     if len(stack) == MAX_DEPTH:
@@ -71,7 +71,7 @@ def parse_yaml(text: str, path: str) -> Node:
                 case yaml.AliasEvent():
                     if event.anchor not in anchors:
                         raise place.error(
-                            "this alias refers to no value that ends before it; put that first"
+                            "this alias needs a value that ends before it; put that value first"
                         )
                     node, anchor = anchors[event.anchor], None
                 case _:
@@ -101,7 +101,7 @@ def _place(mark: Any, path: str) -> Place:
 
 def _refuse_tag(tag: str | None, place: Place) -> None:
     if tag is not None and tag != "!":
-        raise place.error("tags are not read; remove what starts with ! here")
+        raise place.error("we don't read tags; remove what starts with ! here")
 
 
 def _scalar(event: yaml.ScalarEvent, place: Place) -> Node:
@@ -123,6 +123,6 @@ def _closed(opened: _Open) -> Node:
             raise key.place.error(f"a key must be text, found {key.kind}")
         name = str(key.value)
         if name in entries:
-            raise key.place.error(f"{quoted(name)} stands twice in one map; keep one of them")
+            raise key.place.error(f"{quoted(name)} is in this map twice; keep one of them")
         entries[name] = Entry(name, key.place, node)
     return section(entries, opened.place)

@@ -53,7 +53,9 @@ def zig_target(tag: str) -> str:
     """
     found = re.fullmatch(r"(manylinux|musllinux|macosx)_(\d+)_(\d+)_(\w+)", tag)
     if not found:
-        raise NotCompiled(f"no platform {tag!r}: say manylinux_2_17_x86_64, macosx_11_0_arm64, ...")
+        raise NotCompiled(
+            f"unknown platform {tag!r}: give manylinux_2_17_x86_64, macosx_11_0_arm64, ..."
+        )
     system, major, minor, machine = found.groups()
     machine = _MACHINES.get(machine, machine)
     if system == "manylinux":

@@ -130,7 +130,7 @@ def number_array(values: object, role: str) -> pa.Array:
         if pa.types.is_integer(array.type) or pa.types.is_null(array.type):
             return array.cast(pa.int64())
     except (pa.ArrowInvalid, OverflowError):
-        raise NatsTransformError(f"a number of the {role} does not fit in 64 bits") from None
+        raise NatsTransformError(f"a number in the {role} does not fit in 64 bits") from None
     raise NatsTransformError(f"the {role} is {array.type}; it must be whole numbers")
 
 
@@ -187,4 +187,4 @@ def _readable(array: pa.Array) -> pa.Array:
         or pa.types.is_large_list(kind)
     ):
         return array
-    raise NatsTransformError(f"the kernel reads no column of type {kind}: cast it")
+    raise NatsTransformError(f"the kernel can't read a column of type {kind}: cast it")

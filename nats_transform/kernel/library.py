@@ -24,9 +24,9 @@ _CURE = "run `make setup` in a checkout, or install the wheel of nats-transform 
 
 # What a function of the kernel returns instead of a count of rows; keep in step with column.h.
 _FAULTS = {
-    -1: "an array is broken: its offsets or indexes point outside of it; read its file again",
+    -1: "an array is broken: its offsets or indexes point outside it; read its file again",
     -2: "a subject has 2 GB or more; no NATS message can have it",
-    -3: "the new subjects of a batch come to 2 GB or more; pass fewer rows at a time",
+    -3: "a batch's new subjects have 2 GB or more in all; pass fewer rows at a time",
 }
 
 
@@ -75,7 +75,7 @@ def load(folder: Traversable, name: str, functions: Sequence[str]) -> ctypes.CDL
         ) from None
     if source != source_digest(folder):
         raise KernelUnavailable(
-            f"the compiled library {folder / name} was made from other source files: {_CURE}"
+            f"the compiled library {folder / name} was built from other source files: {_CURE}"
         )
     return loaded
 

@@ -245,7 +245,7 @@ class Program:
                 data.resize(max(2 * data.size, output.used + output.wanted))
             except MemoryError:
                 raise NatsTransformError(
-                    f"no memory for {rows:,} new subjects; pass fewer rows at a time"
+                    f"not enough memory for {rows:,} new subjects; pass fewer rows at a time"
                 ) from None
         return Mapped(
             pa.Array.from_buffers(

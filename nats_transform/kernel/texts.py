@@ -24,7 +24,8 @@ class Texts:
             return encode(text)
         except UnicodeEncodeError:
             raise NatsTransformError(
-                f"{printable(text)} is no text: it holds half of a surrogate pair; mend the mapping"
+                f"{printable(text)} isn't valid text: it has half of a surrogate pair; "
+                "correct the mapping"
             ) from None
 
     def add(self, text: str) -> tuple[int, int]:

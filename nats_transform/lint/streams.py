@@ -116,7 +116,7 @@ def _republish(stream: StreamConfig, network: Network) -> Iterator[Finding]:
         )
     circle = network.circle(stream)
     if circle:
-        yield found("republish-loop", f"the messages go round endlessly: {' -> '.join(circle)}")
+        yield found("republish-loop", f"the messages loop forever: {' -> '.join(circle)}")
     for other in network.republish_takers(stream):
         if other.name not in circle:
             yield found(

@@ -14,6 +14,7 @@ from nats_transform.errors import (
     InvalidTransform,
     WrongArgumentCount,
 )
+from nats_transform.words import plural
 
 _INT32_MAX = 2**31 - 1
 _INTEGER = re.compile(r"[+-]?[0-9]+")
@@ -33,7 +34,7 @@ def position_of(index: int, wildcards: Sequence[int] | None) -> int:
     if wildcards is None:
         raise Refused(IndexOutOfRange, "the source has no wildcard")
     if index > len(wildcards):
-        raise Refused(IndexOutOfRange, f"{index} of {len(wildcards)}")
+        raise Refused(IndexOutOfRange, f"the source has {plural(len(wildcards), 'wildcard')}")
     # The server looks up an index of 0 or below in a Go map, which gives 0, the first token.
     return wildcards[index - 1] if index > 0 else 0
 
@@ -41,7 +42,7 @@ def position_of(index: int, wildcards: Sequence[int] | None) -> int:
 def expect(arguments: list[str], count: int) -> None:
     """Refuse a function that has more or fewer arguments than this."""
     if len(arguments) != count:
-        raise Refused(WrongArgumentCount, f"{len(arguments)} given, {count} wanted")
+        raise Refused(WrongArgumentCount, f"expected {count}, got {len(arguments)}")
 
 
 def integer(text: str) -> int:

@@ -239,7 +239,7 @@ class Split(OfToken):
         expect(arguments, 2)
         index = integer(arguments[0])
         if " " in arguments[1]:
-            raise Refused(InvalidArgument, "a delimiter cannot hold a blank")
+            raise Refused(InvalidArgument, "a delimiter can't have a blank")
         return cls(position_of(index, wildcards), arguments[1])
 
     def evaluate(self, tokens: Sequence[str], entropy: int | None) -> str:

@@ -153,13 +153,13 @@ class Mapping:
     def _twice(self, destination: Destination) -> str:
         """Why a destination that is listed twice is refused, and the cure."""
         first = next(one for one in self.destinations if one.subject == destination.subject)
-        once = "is listed twice; nats-server takes each text once"
+        once = "is listed twice, but nats-server allows each text only once"
         if first.cluster == destination.cluster:
             return f"{once}: add up the weights in one entry"
         if any(map(is_placeholder, destination.subject.split(SEPARATOR))):
-            cure = "write its wildcards in another way for the other cluster, $1 as {{wildcard(1)}}"
+            cure = "for the other cluster, write its wildcards differently: {{wildcard(1)}} for $1"
         else:
-            cure = "give the other cluster another subject"
+            cure = "for the other cluster, use another subject"
         return f"{once}, whatever the cluster: {cure}"
 
     def _refused(self, destination: Destination, reason: str) -> InvalidMapping:

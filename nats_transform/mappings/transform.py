@@ -178,9 +178,11 @@ class Transform:
         places = list(self.filter.wildcards)
         used = [token.position for token in self.tokens if isinstance(token, Wildcard)]
         if sorted(used) != places:
-            raise self._refused(UnusedWildcards, detail="not reversible, use each exactly once")
+            raise self._refused(
+                UnusedWildcards, detail="can't be undone; use each wildcard exactly once"
+            )
         if not all(isinstance(token, Literal | Tail | Wildcard) for token in self.tokens):
-            raise self._refused(FunctionNotAllowed, detail="not reversible")
+            raise self._refused(FunctionNotAllowed, detail="can't be undone")
         source = SEPARATOR.join(
             ANY_TOKEN if isinstance(token, Wildcard) else text
             for token, text in zip(self.tokens, self.destination.split(SEPARATOR), strict=True)
@@ -196,8 +198,8 @@ class Transform:
         ):
             raise self._refused(
                 InvalidTransform,
-                detail="not reversible, the source has a token that reads as a function or a "
-                "wildcard",
+                detail="can't be undone, because a token of the source would be a function or a "
+                "wildcard in a destination",
             )
         return backward
 
@@ -212,15 +214,19 @@ class Transform:
             if "" in tokens:
                 raise self._refused(InvalidSubject, detail=f"the {name} has an empty token")
             if ANY_TAIL in tokens[:-1]:
-                raise self._refused(InvalidSubject, ANY_TAIL, f"not the last token of the {name}")
+                raise self._refused(
+                    InvalidSubject, ANY_TAIL, f"must be the last token of the {name}"
+                )
         if ANY_TOKEN in destination:
             raise self._refused(
                 InvalidSubject,
                 ANY_TOKEN,
-                "a destination names wildcards as {{wildcard(n)}} or $n",
+                "in a destination, write {{wildcard(n)}} or $n for a wildcard",
             )
         if (self.filter.tokens[-1] == ANY_TAIL) != (destination[-1] == ANY_TAIL):
-            raise self._refused(InvalidSubject, ANY_TAIL, "needed in both or in neither")
+            raise self._refused(
+                InvalidSubject, ANY_TAIL, "must appear in both source and destination"
+            )
 
     def _parse(self) -> tuple[Token, ...]:
         wildcards = None if self.filter.is_literal else self.filter.wildcards
@@ -259,7 +265,7 @@ def validate_mapping(source: str, destination: str) -> Transform | None:
         return None
     for token in destination.split(SEPARATOR):
         if not looks_like_function(token) and any(blank in token for blank in _BLANKS):
-            raise InvalidSubject(source, destination, token, "a blank")
+            raise InvalidSubject(source, destination, token, "has a blank")
     return Transform(source, destination)
 
 

@@ -152,8 +152,8 @@ def _in_one_line() -> Iterator[None]:
     except (duckdb.OutOfMemoryException, duckdb.IOException) as error:
         reason = str(error).partition("\n")[0]
         raise NatsTransformError(
-            f"the tables of the dry run cannot be read: {reason}; make room for temporary "
-            "files, or set TMPDIR to a folder that has room"
+            f"the dry run's tables cannot be read: {reason}; make room for temporary files, or "
+            "set TMPDIR to a folder with room"
         ) from error
 
 

@@ -40,7 +40,7 @@ def layers(question: Question) -> Layers:
     effort = Effort(_EFFORT + _EFFORT_A_MAPPING * many)
     changing = moves(question.current, question.candidate, effort)
     if effort.is_spent:
-        told = "so many mappings overlap that the room for new subjects was not looked at"
+        told = "so many mappings overlap that we didn't look at the room for new subjects"
         found: dict[Layer, list[Obstacle]] = {layer: [] for layer in Layer} | {
             Layer.NOW: [Obstacle("check-not-compared", "", told)]
         }

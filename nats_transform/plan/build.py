@@ -129,7 +129,7 @@ def build(
         if not any(_is(one, finding) for finding in found):
             about = f" of {one.about}" if one.about else ""
             raise AcceptsNothing(
-                f"the dry run finds no {one.code}{about}, so it cannot be accepted: correct the "
+                f"the dry run doesn't find {one.code}{about}, so you can't accept it: correct the "
                 "entry, or remove it"
             )
     switch = stages(question.current, question.candidate, percents, clusters)
@@ -246,20 +246,20 @@ def _contract(ever: Sequence[Dependents]) -> Iterable[Step]:
     for kinds, title, why in (
         (
             ("consumer",),
-            "Take the old subjects from consumers",
+            "Remove the old subjects from consumers",
             "nothing comes under them any more",
         ),
         (
             ("stream",),
-            "Take the old subjects from streams",
+            "Remove the old subjects from streams",
             "nobody publishes under them any more",
         ),
         (
             ("imports", "exports"),
-            "Take the old subjects from other accounts",
+            "Remove the old subjects from other accounts",
             "nothing comes under them any more",
         ),
-        (("permissions",), "Take the old subjects from users", "nobody needs them any more"),
+        (("permissions",), "Remove the old subjects from users", "nobody needs them any more"),
     ):
         yield from _step("contract", kinds, title, why, ever)
 
@@ -292,7 +292,7 @@ def _shift(
             title=f"Send {stage.percent} % of the messages{where} under the new subjects",
             why="the mappings are the candidate from here on"
             if is_last
-            else "a mistake reaches no more of the messages than that",
+            else "a mistake affects no more messages than that",
             changes=(change,),
             programs=programs,
             percent=stage.percent,

@@ -144,8 +144,8 @@ def _block(kind: str, fields: Mapping[str, Any]) -> str:
         # Such a key has no quotes that could stand around it, as it has no escapes.
         if odd := next((source for source in fields if {"'", '"'} <= set(source)), None):
             raise Unnameable(
-                f"the source {printable(odd)} has both kinds of quotes, so a plan cannot write it "
-                "into a configuration; take one kind, or change this mapping without a plan"
+                f"the source {printable(odd)} has both kinds of quotes, so a plan can't write it "
+                "into a configuration; use one kind, or change this mapping without a plan"
             )
         return mappings_block(fields)
     if kind == "permissions":
@@ -165,8 +165,8 @@ def commands(step: Step, plan: Plan, undo: bool = False) -> Iterator[str]:
     for change in step.changes:
         if change.kind in ("stream", "consumer") and "/-" in f"/{change.name}":
             raise Unnameable(
-                f"{change.kind} {printable(change.name)}: the `nats` command takes a name with a "
-                "dash in front for an option; make one with another name in its place first"
+                f"{change.kind} {printable(change.name)}: the `nats` command reads a name that "
+                "starts with a dash as an option; replace it first with one of another name"
             )
         file = shlex.quote(path(step, change, undo))
         fields = (change.after, change.before) if undo else (change.before, change.after)
@@ -178,10 +178,10 @@ def commands(step: Step, plan: Plan, undo: bool = False) -> Iterator[str]:
             yield f"nats consumer edit {names} --config {file} --force"
         elif plan.config is None:
             whose = {
-                "permissions": "those of this user",
+                "permissions": "this user's permissions",
                 "mappings": "the mappings of every server",
-            }.get(change.kind, f"the {change.kind} of this account")
-            yield f"# put the block in {file} in the place of {whose}"
+            }.get(change.kind, f"this account's {change.kind}")
+            yield f"# replace {whose} with the block in {file}"
         if change.kind == "mappings":
             by_jwt += _nsc(plan.account, *fields)
         elif change.kind in ("exports", "imports"):
@@ -189,7 +189,7 @@ def commands(step: Step, plan: Plan, undo: bool = False) -> Iterator[str]:
     if any(change.kind in CONFIGURED for change in step.changes):
         if plan.config is not None:
             file = shlex.quote(f"{_folder(step)}/{'undo/' if undo else ''}{plan.config}")
-            yield f"# put {file} in the place of {plan.config} of every server, then"
+            yield f"# replace {plan.config} on every server with {file}, then"
         yield "nats-server --signal reload"
     if by_jwt and plan.config is None:
         yield from ("# or, where accounts are JWTs:", *by_jwt)
@@ -267,7 +267,7 @@ def page(plan: Plan) -> str:
         "Run the commands in this folder. Finish and verify each step before you begin the next",
         "one. To go back, undo the steps in the opposite order.",
         "",
-        "What has no configuration on the servers is not in the plan: subscribers without",
+        "The plan can't cover what has no configuration on the servers: subscribers without",
         "JetStream and ordered consumers must take both names before the first messages move.",
         "",
     ]
@@ -289,7 +289,7 @@ def page(plan: Plan) -> str:
         lines.append("")
     if plan.at_once:
         lines += [
-            "Weights cannot split these sources, so they move as a whole with the first stage:",
+            "Weights can't split these sources, so all of each moves with the first stage:",
             "",
         ]
         lines += [
@@ -321,7 +321,7 @@ def _audit(step: Step, plan: Plan) -> Iterator[str]:
     for need in step.needs:
         source = markdown_code(need.source)
         if need.messages is None:
-            yield f"- {source}: no number of messages tells this share from a wrong one."
+            yield f"- {source}: no number of messages can confirm this share."
             continue
         hours = "no traffic was seen" if need.hours is None else f"about {need.hours:,.1f} hours"
         messages = plural(need.messages, "message")
@@ -329,7 +329,7 @@ def _audit(step: Step, plan: Plan) -> Iterator[str]:
     if step.needs:
         yield ""
     yield from (
-        "Audit the messages since the moment the servers took the mappings, such as",
+        "Audit the messages since the servers took the mappings, at a MOMENT such as",
         "2026-11-30T12:00Z. The verdict must be `within`:",
         "",
         "```sh",

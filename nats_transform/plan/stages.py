@@ -106,7 +106,7 @@ def _undivided(
         if mapping is not None and not _is_plain(mapping):
             return "it has weights of its own"
         if mapping is not None and any(one.partition for one in mapping.transforms):
-            return "the messages of a key would be in two partitions at the same time"
+            return "a key's messages would be in two partitions at once"
     return ""
 
 

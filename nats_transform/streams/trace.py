@@ -303,7 +303,7 @@ def _step_line(step: StreamStep) -> str:
     line = f"{head}{verb} {_shown(step.stored)}"
     if step.reason:
         line += f" ({step.reason})"
-    return f"{line}, which goes round without end" if step.repeats else line
+    return f"{line}, which loops forever" if step.repeats else line
 
 
 def _inside(step: StreamStep) -> Iterator[_Branch]:

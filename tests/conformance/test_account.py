@@ -181,4 +181,4 @@ def test_a_server_that_has_not_loaded_the_mapping(folder: Path, parts: tuple[boo
     if unmapped:
         (kept,) = [end for end in rule["destinations"] if end["end"] == "unmapped"]
         assert (kept["weight"], kept["verdict"]) == (0, "outside")
-        assert "the mapping was not in force for them" in rule["reason"]
+        assert "the mapping wasn't in force for them" in rule["reason"]

@@ -220,9 +220,9 @@ def _compare_frequencies(
 @pytest.mark.parametrize(
     ("east", "west", "cure"),
     [
-        ("b.$1", "b.$1", "$1 as {{wildcard(1)}}"),
+        ("b.$1", "b.$1", "{{wildcard(1)}} for $1"),
         ("b.$1", "b.{{wildcard(1)}}", None),
-        ("b", "b", "give the other cluster another subject"),
+        ("b", "b", "for the other cluster, use another subject"),
     ],
 )
 def test_the_cluster_does_not_make_a_destination_another_one(

@@ -271,7 +271,7 @@ def test_one_visible_destination_alone_decides_nothing() -> None:
     counts = list(tallies("shop.*", [{"v2.$1": 50_000}]))
     rule = one(audit([CANARY], counts, hidden=frozenset({End("shop.*", "v1.$1")})))
     assert rule.verdict is Verdict.UNDECIDED
-    assert "one destination only" in rule.reason
+    assert "only one destination" in rule.reason
     published = {(0, "shop.*", None): 50_000 * 50}
     hidden = frozenset({End("shop.*", "v1.$1")})
     assert one(audit([CANARY], counts, hidden=hidden, published=published)).verdict is (

@@ -97,7 +97,7 @@ def test_a_split_that_no_random_server_makes_is_found(
     if tests:
         assert found.verdict is rule.verdict
         assert rule.verdict in (Verdict.NOT_RANDOM, Verdict.OUTSIDE)
-        assert "chance does not make" in rule.reason or rule.verdict is Verdict.OUTSIDE
+        assert "chance doesn't explain" in rule.reason or rule.verdict is Verdict.OUTSIDE
     if tests == {"keys"}:
         assert {end.verdict for end in rule.destinations} <= {Verdict.WITHIN, Verdict.UNDECIDED}
         assert rule.verdict is Verdict.NOT_RANDOM

@@ -95,7 +95,7 @@ REFUSED = [
     ),
     pytest.param(
         {"subjects": ["a.*", "*.x"]},
-        r"the subjects b\.\*, \*\.x make no stream \(.*overlap",
+        r"the subjects b\.\*, \*\.x make no valid stream \(.*overlap",
         id="overlapping-subjects",
     ),
 ]

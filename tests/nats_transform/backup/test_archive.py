@@ -105,25 +105,27 @@ BROKEN: list[Any] = [
     pytest.param(b"NATSARC2" + GOOD[8:], "does not start with NATSARC1", id="another-magic"),
     pytest.param(archive(MESSAGES, end=[]), "it is cut off: the mark", id="no-end-mark"),
     pytest.param(GOOD[:-8], "it is cut off: the mark", id="cut-in-a-message"),
-    pytest.param(GOOD + b"\0", "something comes after its end mark", id="byte-after-the-end"),
+    pytest.param(GOOD + b"\0", "it goes on after its end mark", id="byte-after-the-end"),
     pytest.param(
-        archive(MESSAGES, end=[END, MESSAGES[0]]), "something comes after", id="message-after-end"
+        archive(MESSAGES, end=[END, MESSAGES[0]]),
+        "it goes on after its end mark",
+        id="message-after-end",
     ),
     pytest.param(
         archive([(b"a", 1, 1, b"h" * (2**17 + 1), b"")]),
-        "sequence 1 has headers that are larger than any",
+        "sequence 1 has larger headers than any server writes",
         id="huge-headers",
     ),
     pytest.param(archive(MESSAGES[::-1]), "sequence 4 comes after 1099511627776", id="descending"),
     pytest.param(archive([MESSAGES[0]] * 2), "sequence 3 comes after 3", id="twice"),
     pytest.param(
         archive(MESSAGES, state_of(MESSAGES, first_seq=4)),
-        "sequence 3 comes after 3: it must be above",
+        "sequence 3 comes after 3, but sequences must rise",
         id="early",
     ),
     pytest.param(archive([(b"a", 1, 0, b"", b"x")]), "after sequence 0 has no seq", id="no-seq"),
     pytest.param(
-        archive([(b"a", 1, 2**63, b"", b"x")], state_of([])), "beyond 2\\^63", id="large-sequence"
+        archive([(b"a", 1, 2**63, b"", b"x")], state_of([])), "above 2\\^63", id="large-sequence"
     ),
     pytest.param(archive([(b"a" * 2**20 + b"b", 1, 1, b"", b"")]), "name of more", id="long-name"),
     pytest.param(
@@ -136,7 +138,9 @@ BROKEN: list[Any] = [
         "larger than any",
         id="sizes-that-overflow-together",
     ),
-    pytest.param(archive([], end=[]) + b"\xff" * 10, "no number of 64 bits", id="no-number"),
+    pytest.param(
+        archive([], end=[]) + b"\xff" * 10, "doesn't start with a 64-bit number", id="no-number"
+    ),
     pytest.param(
         archive(MESSAGES, state=[]), "its state.json: Input should be an object", id="state-a-list"
     ),
@@ -150,7 +154,7 @@ BROKEN: list[Any] = [
     ),
     pytest.param(
         archive(MESSAGES, state_of(MESSAGES, consumer_count=1)),
-        "has 0 consumers, and its state.json says 1",
+        "has 0 consumers, but its state.json says 1",
         id="missing-consumer",
     ),
     pytest.param(
@@ -228,7 +232,7 @@ def test_consumers_that_are_far_larger_than_the_file(consumers: int, size: int) 
     encoder.write(archive([], consumers=[(f"{n:05}", described) for n in range(consumers)]))
     encoder.close()
     assert len(file.getvalue()) < 1_000_000
-    with pytest.raises(InvalidBackup, match="larger than any that a server writes"):
+    with pytest.raises(InvalidBackup, match="larger than any server writes"):
         read_head(file)
 
 

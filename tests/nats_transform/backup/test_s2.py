@@ -93,16 +93,18 @@ def test_broken_blocks(rest: bytes) -> None:
 @pytest.mark.parametrize(
     ("stream", "message"),
     [
-        pytest.param(b"PK\x03\x04\0\0\0\0", "it is no S2 stream", id="another-format"),
-        pytest.param(chunk(1, b"x", b"x"), "it is no S2 stream", id="no-identifier"),
-        pytest.param(b"\xff\x06\0\0S2sTwX", "it is no S2 stream", id="another-identifier"),
-        pytest.param(b"\xff\x05\0\0S2sTw", "it is no S2 stream", id="short-identifier"),
+        pytest.param(b"PK\x03\x04\0\0\0\0", "it is not an S2 stream", id="another-format"),
+        pytest.param(chunk(1, b"x", b"x"), "it is not an S2 stream", id="no-identifier"),
+        pytest.param(b"\xff\x06\0\0S2sTwX", "it is not an S2 stream", id="another-identifier"),
+        pytest.param(b"\xff\x05\0\0S2sTw", "it is not an S2 stream", id="short-identifier"),
         pytest.param(IDENTIFIER[:-1], "it is cut off at byte 9", id="cut-in-the-identifier"),
         pytest.param(packed(b"abc")[:-1], "it is cut off at byte 20", id="cut-in-a-chunk"),
         pytest.param(
             IDENTIFIER + chunk(1, b"abd", b"abc"), "a checksum in it is wrong", id="checksum"
         ),
-        pytest.param(IDENTIFIER + chunk(2, b""), "it has a chunk that no", id="unknown-chunk"),
+        pytest.param(
+            IDENTIFIER + chunk(2, b""), "it has a chunk that isn't S2", id="unknown-chunk"
+        ),
         pytest.param(IDENTIFIER + chunk(1, b"abc"), "a chunk of it is damaged", id="no-checksum"),
         pytest.param(
             IDENTIFIER + chunk(0, varint(4 * 2**20 + 1) + b"\0", b"x"),

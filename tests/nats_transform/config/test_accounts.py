@@ -64,7 +64,7 @@ REFUSED = [
     ("weight above", "mappings { foo: {dest: b, weight: 101} }", 1, 35, "is 101; it must be 0 to"),
     ("weight below", "mappings { foo: {dest: b, weight: -1} }", 1, 35, "is -1; it must be 0 to"),
     ("decimal weight", "mappings { foo: {dest: b, weight: 1.5} }", 1, 35, "found a decimal number"),
-    ("weight in words", "mappings { foo: {dest: b, weight: half} }", 1, 35, "be a whole number"),
+    ("weight in words", "mappings { foo: {dest: b, weight: half} }", 1, 35, "a whole percentage"),
     ("boolean weight", "mappings { foo: {dest: b, weight: true} }", 1, 35, "found a boolean"),
     ("destination no string", "mappings { foo: {dest: 5, weight: 1} }", 1, 24, "must be a string"),
     ("cluster no string", "mappings { a: {dest: b, weight: 1, cluster: 5} }", 1, 45, "be a string"),
@@ -146,7 +146,7 @@ def test_an_account_without_mappings_beside_others_that_have_some(
     path.write_text(TWO_WITH_MAPPINGS)
     with pytest.raises(UnknownAccount) as refused:
         load(path, account)
-    told = f"the account {account!r} has no mappings, but there are mappings of 'A', 'B';"
+    told = f"the account {account!r} has no mappings, but these accounts do: 'A', 'B';"
     assert told in str(refused.value)
     assert "--account" in str(refused.value)
     assert len(load_mappings(path, "A").mappings) == 1

@@ -102,7 +102,7 @@ def test_version_1_signs_the_payload_alone() -> None:
     body = part(payload)
     head = part({"typ": "jwt", "alg": "ed25519"})
     assert decode_account(f"{head}.{body}.{part(OPERATOR.sign(body.encode()))}", "x")
-    with pytest.raises(InvalidConfig, match="signature of this JWT is wrong"):
+    with pytest.raises(InvalidConfig, match="JWT's signature is wrong"):
         decode_account(f"{head}.{body}.{part(OPERATOR.sign(f'{head}.{body}'.encode()))}", "x")
 
 
@@ -117,7 +117,7 @@ def test_version_1_signs_the_payload_alone() -> None:
     ids=["another signer", "cut", "none", "no base64"],
 )
 def test_a_wrong_signature_is_refused(text: str, tmp_path: Path) -> None:
-    with pytest.raises(InvalidConfig, match="signature of this JWT is wrong"):
+    with pytest.raises(InvalidConfig, match="JWT's signature is wrong"):
         decode_account(text, "x")
     path = tmp_path / "account.jwt"
     path.write_text(decorated(text))
@@ -138,9 +138,12 @@ def test_an_issuer_that_is_no_key_is_refused(issuer: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (token(claims(kind="user")), "JWT of a 'user', not of an account"),
+        (token(claims(kind="user")), "JWT of a 'user'; give the account's"),
         (token({**claims(), "nats": 5}), "no field `nats`"),
-        (token({**claims(), "nats": {"type": "account", "version": 3}}), "version 3; at most 2"),
+        (
+            token({**claims(), "nats": {"type": "account", "version": 3}}),
+            "version 3; the newest version we read is 2",
+        ),
         (token(claims(), {"typ": "JWT", "alg": "HS256"}), "must say JWT and ed25519-nkey"),
         (token(claims(), {"typ": 1, "alg": "ed25519"}), "must say JWT and ed25519-nkey"),
         (token([1]), "payload is not a JSON object"),
@@ -156,7 +159,7 @@ def test_an_issuer_that_is_no_key_is_refused(issuer: str) -> None:
         (token(claims({"a": [{"subject": "b", "wieght": 5}]})), "unknown field 'wieght'"),
         (token(claims({"a..b": []})), "not a valid subject"),
         (token(claims([1])), "expected a section"),
-        ("e" * 2**21, "longer than the 1 MiB"),
+        ("e" * 2**21, "longer than 1 MiB"),
     ],
 )
 def test_a_jwt_that_is_refused(text: str, message: str) -> None:
@@ -172,7 +175,7 @@ def test_credentials_of_a_user_are_no_configuration(tmp_path: Path) -> None:
     key_block = f"-----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"
     for text in (decorated(token(claims(kind="user")), "USER") + key_block, key_block, seed):
         path.write_text(text)
-        with pytest.raises(InvalidConfig, match=r"of a 'user'|file of credentials") as raised:
+        with pytest.raises(InvalidConfig, match=r"of a 'user'|credentials file") as raised:
             load(path)
         assert seed not in str(raised.value)
 
@@ -191,7 +194,7 @@ def test_the_jwts_in_a_server_configuration(tmp_path: Path) -> None:
     [
         (f"{public(ACCOUNT)}: 5", 77, "expected the JWT of an account"),
         (f"{public(ACCOUNT)}: eyJ", 77, "must have three parts"),
-        (f"AB: {token(claims())}", 19, "is of another account"),
+        (f"AB: {token(claims())}", 19, "belongs to another account"),
         ("AB", 22, "has no value"),
     ],
 )

@@ -223,7 +223,7 @@ def test_thousands_of_mappings_take_no_time() -> None:
      '{"format": 1, "account": [], "seed": null}', "[" * 100_000],
 )  # fmt: skip
 def test_what_is_no_canonical_form_is_refused(text: str) -> None:
-    with pytest.raises(InvalidConfig, match="no canonical form") as raised:
+    with pytest.raises(InvalidConfig, match="not the canonical form") as raised:
         from_canonical(text)
     assert "\n" not in str(raised.value)
 

@@ -92,7 +92,7 @@ def test_builds_without_a_system_compiler(checkout: Path) -> None:
     older = shutil.copytree(built, checkout / "older")
     with (older / "digest.c").open("a") as file:
         file.write("/* changed */\n")
-    with pytest.raises(KernelUnavailable, match="was made from other source files"):
+    with pytest.raises(KernelUnavailable, match="was built from other source files"):
         library(older)
 
 

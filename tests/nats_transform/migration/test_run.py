@@ -1132,7 +1132,7 @@ def test_users_and_what_they_may(tmp_path: Path) -> None:
     assert not allowed(c.subscribe, "s.1")
     assert allowed(c.subscribe, "t")
     assert [user.name for user in users_of(tree, "ACME")] == ["d"]
-    with pytest.raises(InvalidConfig, match="there is no account 'NONE'"):
+    with pytest.raises(InvalidConfig, match="no account 'NONE'"):
         users_of(tree, "NONE")
 
 

@@ -66,7 +66,7 @@ shop.eu.42 published
       ├─ republished as live.42 (headers only)
       │  └─ stream LIVE stores live.42
       │     └─ republished as v1.42
-      │        └─ stream V1 stores v1.42, which goes round without end
+      │        └─ stream V1 stores v1.42, which loops forever
       ├─ stream COPY mirrors it as orders.42
       │  └─ stream SUMS sources it [2] as orders.42
       └─ stream SUMS sources it [0] as sums.42"""
