@@ -102,7 +102,7 @@ def _headline(result: DryRunResult) -> str:
         if count and severity is not Severity.INFO
     ]
     if not told and not result.streams_from:
-        return "The mappings alone show nothing; no stream was looked at"
+        return "The mappings alone show nothing, and no stream was looked at"
     if not told:
         return "Nothing that was looked at stands in the way of the change"
     return f"The change has {' and '.join(told)}"
@@ -143,7 +143,7 @@ class Ribbon:
 _KINDS = {
     "same": "",
     "moved": "",
-    "merged": ", which share their subject with those of other subjects",
+    "merged": ", which other subjects' messages join under one subject",
     "uncaptured": ", which no stream would store",
     "lost": "",
 }

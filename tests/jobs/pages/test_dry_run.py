@@ -149,7 +149,7 @@ def test_the_page_says_what_was_found() -> None:
     where = "The table simulated_streams has every message, in snapshot"
     assert f"123,456 7 8 0 {where} {2**61}" in text
     errors, warnings, _ = run.counts.values()
-    assert f"{errors} errors: it does not work {warnings} warnings: probably not meant" in text
+    assert f"{errors} errors: this won't work {warnings} warnings: probably unintended" in text
     assert (
         "9.59 % of the messages would not be stored; 0.205 % of the messages would be lost; "
         "1 consumer would get nothing; 116 subjects would become 107"
@@ -220,7 +220,7 @@ def test_what_is_at_stake_flows_by_itself() -> None:
     )
     assert [(ribbon.kind, ribbon.title) for ribbon in picture.ribbons] == [
         ("moved", "a to b: 3 messages"),
-        ("merged", "a to b: 5 messages, which share their subject with those of other subjects"),
+        ("merged", "a to b: 5 messages, which other subjects' messages join under one subject"),
         ("uncaptured", "a to b: 2 messages, which no stream would store"),
         ("same", "c to c: 1 message"),
     ]

@@ -65,8 +65,8 @@ def test_each_step_says_what_must_be_true_before_it() -> None:
             "Before it: step 2 is in force. East must take both.",
             "needs about 27,000 messages, 3.8 days at this traffic",
             "Before it: step 3 is in force, and the audit of east is within.",
-            "no number of messages tells this share from a wrong one",
-            "Take the old names away",
+            "no number of messages can confirm this share",
+            "Remove the old names",
         )
     ]
     assert places == sorted(places)
